@@ -1,0 +1,56 @@
+"""The planner's expected failures, as data: each names what is wrong, in numbers, and the remedy."""
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Reason(BaseModel):
+    """Why a job cannot be placed, or what would make it possible; one line of an answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    summary: str
+    phase: str | None = None
+    """The call whose memory does not fit, as `role.kind`, for example `actor.train`."""
+    required_bytes: int | None = None
+    capacity_bytes: int | None = None
+    over_bytes: int | None = None
+    remedy: str | None = None
+    """The smallest change of this kind that makes the job possible."""
+
+
+class PlanningError(Exception):
+    """An expected outcome of planning that is not a plan."""
+
+
+class SpecError(PlanningError):
+    """The caller's data is wrong in a way only the catalogue or the whole spec can tell.
+
+    `field` is the path in the spec (`models.actor.architecture`), `remedy` says what would be valid.
+    """
+
+    def __init__(self, field: str, message: str, *, remedy: str = "") -> None:
+        super().__init__(f"{field}: {message}" + (f" ({remedy})" if remedy else ""))
+        self.field = field
+        self.message = message
+        self.remedy = remedy
+
+
+class InfeasibleError(PlanningError):
+    """No placement satisfies the memory and the constraints; `reasons` say why and what would."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        super().__init__("; ".join(reason.summary for reason in reasons) or "no feasible plan")
+        self.reasons = list(reasons)
+
+
+class NoSolutionInTimeError(PlanningError):
+    """The search ended by its limit before it found any plan; `lower_bound_seconds` is what it proved."""
+
+    def __init__(self, lower_bound_seconds: float) -> None:
+        super().__init__(
+            "the search found no plan within its time limit "
+            f"(proven lower bound {lower_bound_seconds:.3f} s); raise search.time_limit_seconds"
+        )
+        self.lower_bound_seconds = lower_bound_seconds

@@ -1,0 +1,44 @@
+"""Layouts and call settings as columns: one row is one candidate, priced all at once."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+SHARDINGS = ("none", "optimizer", "gradient", "full")
+RECOMPUTES = ("none", "selective", "full")
+OFFLOADS = ("none", "optimizer", "weights")
+"""What a home keeps on the host between calls: nothing; gradients, masters and optimizer state;
+all of it, weights too. An inference copy knows none and weights."""
+SOURCES = ("measured", "interpolated", "analytical")
+"""Provenance of an estimate, strongest first: the weakest wins when summed (the maximum code)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layouts:
+    """How a model lies on `num_gpus` GPUs, one row each; codes index SHARDINGS and OFFLOADS.
+
+    num_gpus = tensor × pipeline × context × data; expert groups lie inside tensor × context × data.
+    Ranks run tensor first, then context, then data, then pipeline (Megatron's order), so a tensor
+    group is consecutive and pipeline stages are farthest apart.
+    """
+
+    num_gpus: IntArray
+    tensor_parallel_size: IntArray
+    pipeline_parallel_size: IntArray
+    virtual_pipeline_parallel_size: IntArray
+    context_parallel_size: IntArray
+    data_parallel_size: IntArray
+    expert_parallel_size: IntArray
+    sharding: IntArray
+    offload: IntArray
+
+    def __len__(self) -> int:
+        return len(self.num_gpus)
+
+    def take(self, rows: IntArray) -> "Layouts":
+        """The given rows, in that order."""
+        return Layouts(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))

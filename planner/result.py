@@ -1,0 +1,266 @@
+"""Placements, estimates and plans: the JSON that files, HTTP, database and executor share."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from planner.errors import Reason
+from planner.spec import CallKind, JobSpec
+
+SCHEMA_VERSION = 1
+Source = Literal["measured", "interpolated", "analytical"]
+Size = Annotated[int, Field(ge=1, le=10**7)]
+Bytes = Annotated[int, Field(ge=0)]
+
+
+class ResultModel(BaseModel):
+    """Frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Parallelism(ResultModel):
+    """How one model is split over a range of GPUs.
+
+    num_gpus = tensor × pipeline × context × data. Ranks run tensor first, then context, then data,
+    then pipeline.
+    """
+
+    tensor_parallel_size: Size = 1
+    pipeline_parallel_size: Size = 1
+    virtual_pipeline_parallel_size: Size = 1
+    context_parallel_size: Size = 1
+    data_parallel_size: Size = 1
+    expert_parallel_size: Size = 1
+    sharding: Literal["none", "optimizer", "gradient", "full"] = "none"
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that the sizes multiply to."""
+        return (
+            self.tensor_parallel_size
+            * self.pipeline_parallel_size
+            * self.context_parallel_size
+            * self.data_parallel_size
+        )
+
+
+class CopyPlacement(ResultModel):
+    """One set of a model's weights on one range of GPUs of one pool."""
+
+    id: str
+    role: str
+    kind: Literal["home", "shadow"]
+    pool: str
+    first_gpu: Annotated[int, Field(ge=0)]
+    """Counted from the start of the pool."""
+    num_gpus: Size
+    layout: Parallelism
+    offload: Literal["none", "optimizer", "weights"] = "none"
+
+    @model_validator(mode="after")
+    def _sizes_multiply(self) -> Self:
+        if self.layout.num_gpus != self.num_gpus:
+            raise ValueError(
+                f"copy {self.id}: tensor × pipeline × context × data = {self.layout.num_gpus} "
+                f"but num_gpus is {self.num_gpus}"
+            )
+        return self
+
+
+class CallPlacement(ResultModel):
+    """One call, bound to a copy. A reward function has no copy."""
+
+    id: str
+    role: str
+    kind: CallKind
+    copy_id: str | None = Field(default=None, alias="copy")
+    parallelism: Parallelism | None = None
+    """For generate the layout of the engine; otherwise the copy's. None: a function."""
+    micro_batch_size: Size | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    kv_cache_bytes: Bytes | None = None
+    """Generate: cache bytes per GPU that the engine may use."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Placement(ResultModel):
+    """A plan without seconds. On shared GPUs, calls run in the order of `calls`."""
+
+    schema_version: Literal[1] = 1
+    copies: list[CopyPlacement]
+    calls: list[CallPlacement]
+
+
+class SecondsByPart(ResultModel):
+    """Where the seconds of a call go; they sum to its duration."""
+
+    compute: float = 0.0
+    communication: float = 0.0
+    bubble: float = 0.0
+    optimizer: float = 0.0
+    transition: float = 0.0
+    """Reshard, offload and reload."""
+    overhead: float = 0.0
+    """Engine steps, launches, host work."""
+
+
+class BytesByKind(ResultModel):
+    """Bytes per GPU, on the worst GPU of the call."""
+
+    weights: Bytes = 0
+    gradients: Bytes = 0
+    optimizer: Bytes = 0
+    activations: Bytes = 0
+    logits: Bytes = 0
+    kv_cache: Bytes = 0
+    communication_buffers: Bytes = 0
+    workspace: Bytes = 0
+
+    @property
+    def total(self) -> int:
+        """All kinds together."""
+        return sum(getattr(self, name) for name in type(self).model_fields)
+
+
+class CopyPlan(CopyPlacement):
+    """A copy with what it holds through the iteration, per GPU."""
+
+    resident_bytes: Bytes
+    host_bytes: Bytes
+    """On the host, per GPU."""
+    bytes_by_kind: BytesByKind
+
+
+class CallPlan(CallPlacement):
+    """A call with its time and bytes."""
+
+    stage: int = 0
+    """Cyclic schedules: whole periods after the iteration's start; 0 under the barrier."""
+    start_seconds: float
+    """Within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
+    end_seconds: float
+    seconds_by_part: SecondsByPart
+    bytes_by_kind: BytesByKind
+    """What the call adds while it runs (transient)."""
+    peak_bytes: Bytes
+    """Residents of all copies on the worst GPU of the range plus this call's transient bytes."""
+    capacity_bytes: Bytes
+    source: Source
+
+
+class WeightSync(ResultModel):
+    """Updated weights from a home to its shadow, once per iteration."""
+
+    role: str
+    source_copy: str
+    target_copy: str
+    stage: int = 0
+    start_seconds: float
+    end_seconds: float
+    bytes_per_receiver: Bytes
+
+
+class Strategy(ResultModel):
+    """A named way to place a job, and what it would cost beside the plan."""
+
+    name: str
+    feasible: bool
+    iteration_seconds: float | None = None
+    times_slower: float | None = None
+    """iteration_seconds over the plan's."""
+    price_per_iteration: float | None = None
+    reason: str = ""
+    """Why it cannot run, or where it loses."""
+    placement: Placement | None = None
+
+
+class SearchReport(ResultModel):
+    """How the plan was found and how good it provably is."""
+
+    status: Literal["optimal", "feasible", "given"]
+    """`given`: the placement was the caller's; nothing was searched."""
+    objective: Literal["throughput", "price", "fewest_gpus"]
+    objective_value: float
+    """Seconds, price units or GPUs."""
+    lower_bound: float
+    """Proven: no plan of the searched space is below; integer rounding is already subtracted."""
+    pricing_seconds: float
+    solving_seconds: float
+    candidates_priced: int
+    options: int
+    """Choices that were left to CP-SAT after sound pruning."""
+    warm_start: str | None = None
+    space: str
+    """Over what the claim holds, in words."""
+
+
+class Provenance(ResultModel):
+    """What is needed to repeat a plan."""
+
+    code_version: str
+    profile_versions: dict[str, str]
+    """GPU type → content hash of its operator tables."""
+    catalogue_version: str
+
+
+class Plan(ResultModel):
+    """A schedule of one iteration, priced and checked."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    algorithm: str | None
+    copies: list[CopyPlan]
+    calls: list[CallPlan]
+    transitions: list[WeightSync]
+    iteration_seconds: float
+    lower_bound_seconds: float
+    relative_gap: float
+    search_seconds: float
+    tokens_per_second: float
+    tokens_per_iteration: float
+    gpus_used: int
+    """GPUs of all nodes that the plan touches; these are paid for."""
+    price_per_iteration: float
+    price_per_million_tokens: float
+    run_seconds: float
+    """The whole run: iterations, start-up, checkpoints."""
+    run_price: float
+    staleness: int
+    iteration_barrier: bool
+    search: SearchReport
+    alternatives: list[Strategy]
+    assumptions: list[str]
+    """Approximations that this plan rests on, in words."""
+    provenance: Provenance
+    spec: JobSpec
+
+    def placement(self) -> Placement:
+        """This plan without its seconds: what estimate takes and the executor runs."""
+        order = sorted(self.calls, key=lambda call: (call.stage, call.start_seconds))
+        return Placement(
+            copies=[
+                CopyPlacement.model_validate(
+                    copy.model_dump(include=set(CopyPlacement.model_fields))
+                )
+                for copy in self.copies
+            ],
+            calls=[
+                CallPlacement.model_validate(
+                    call.model_dump(include=set(CallPlacement.model_fields))
+                )
+                for call in order
+            ],
+        )
+
+
+class Infeasible(ResultModel):
+    """The answer for a job that no placement fits."""
+
+    reasons: list[Reason]
+
+
+def placement_json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a placement."""
+    return Placement.model_json_schema(by_alias=True)

@@ -1,0 +1,243 @@
+"""The job spec: one pydantic model for HTTP, command line and files."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from planner.architecture import ModelArchitecture
+from planner.lengths import LengthSpec
+
+AlgorithmName = Literal["ppo", "grpo", "remax", "safe_rlhf", "rloo", "reinforce_plus_plus", "dapo"]
+CallKind = Literal["generate", "forward", "train"]
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$")]
+PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
+
+
+class SpecModel(BaseModel):
+    """Frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LoraSpec(SpecModel):
+    """Low-rank adapters on every linear layer; the base weights are frozen."""
+
+    rank: Annotated[int, Field(ge=1, le=1024)] = 16
+
+
+class ModelSpec(SpecModel):
+    """One model of the job, or a reward that is a function and needs no GPU."""
+
+    architecture: str | ModelArchitecture | None = Field(
+        default=None,
+        description="Catalogue name, path to a Hugging Face config.json (command line only), or sizes",
+    )
+    lora: LoraSpec | None = None
+    function: bool = Field(default=False, description="True: a Python function on the host, no GPU")
+    seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    concurrency: PositiveInt = Field(default=64, description="Responses the function scores at once")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if self.function == (self.architecture is not None):
+            raise ValueError("give either an architecture or function: true, not both or neither")
+        if self.function and self.lora is not None:
+            raise ValueError("a function has no weights: remove lora")
+        return self
+
+
+class WorkloadSpec(SpecModel):
+    """What one iteration processes. Batches count sequences, lengths count tokens."""
+
+    prompts_per_iteration: PositiveInt
+    responses_per_prompt: PositiveInt = 1
+    prompt_length: LengthSpec
+    response_length: LengthSpec
+    updates_per_epoch: PositiveInt = 1
+    epochs: PositiveInt = 1
+    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    rollout_precision: Literal["bf16", "fp16", "fp32", "fp8"] | None = Field(
+        default=None, description="Precision of the rollout weights; default: the training precision"
+    )
+    optimizer: Literal["adam", "sgd"] = "adam"
+    old_log_probs: Literal["recompute", "rollout"] = "recompute"
+    kl: Literal["none", "reward", "loss"] = "reward"
+    expected_acceptance: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=1.0, description="Share of prompts that dynamic sampling keeps (dapo)"
+    )
+    pretrain_loss: bool = Field(default=False, description="PPO-ptx: a pre-train batch in the actor loss")
+    packed_sequences: bool = Field(
+        default=True, description="Training and scoring remove padding; false: every row at the maximum"
+    )
+    turns: PositiveInt = 1
+    environment_seconds_per_turn: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    iterations: PositiveInt = 1
+    startup_seconds: Annotated[float, Field(ge=0, le=1e7)] = 0.0
+    checkpoint_every_iterations: PositiveInt | None = None
+    checkpoint_seconds: Annotated[float, Field(ge=0, le=1e7)] = 0.0
+
+    @model_validator(mode="after")
+    def _updates_have_sequences(self) -> Self:
+        sequences = self.prompts_per_iteration * self.responses_per_prompt
+        if self.updates_per_epoch > sequences:
+            raise ValueError(
+                f"updates_per_epoch={self.updates_per_epoch} exceeds the {sequences} sequences of an "
+                f"iteration (prompts_per_iteration × responses_per_prompt); use at most {sequences}"
+            )
+        return self
+
+    @property
+    def num_sequences(self) -> int:
+        """Sequences of one iteration."""
+        return self.prompts_per_iteration * self.responses_per_prompt
+
+    @property
+    def sequences_per_update(self) -> int:
+        """Sequences of one optimizer step, rounded up."""
+        return -(-self.num_sequences // self.updates_per_epoch)
+
+
+class PoolSpec(SpecModel):
+    """Equal nodes of one GPU type. What is left out defaults from the catalogue's node type."""
+
+    name: Name
+    gpu: str
+    num_nodes: Annotated[int, Field(ge=1, le=100_000)]
+    gpus_per_node: Annotated[int, Field(ge=1, le=128)] | None = None
+    price_per_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    nvlink_domain_gpus: PositiveInt | None = Field(
+        default=None, description="GPUs joined by NVLink; may span nodes (72 in a GB200 rack)"
+    )
+    intra_node_bytes_per_second: PositiveFloat | None = Field(
+        default=None, description="Per GPU and direction, inside the NVLink domain (or PCIe)"
+    )
+    inter_node_bytes_per_second: PositiveFloat | None = Field(
+        default=None, description="Per GPU and direction, across nodes"
+    )
+    host_memory_bytes: PositiveInt | None = Field(default=None, description="Per node")
+    host_link_bytes_per_second: PositiveFloat | None = Field(
+        default=None, description="Host to GPU copies, per GPU and direction"
+    )
+
+
+class ClusterSpec(SpecModel):
+    """One or more pools of GPUs."""
+
+    pools: Annotated[list[PoolSpec], Field(min_length=1, max_length=16)]
+
+    @model_validator(mode="after")
+    def _unique_names(self) -> Self:
+        names = [pool.name for pool in self.pools]
+        if len(set(names)) != len(names):
+            raise ValueError(f"pool names must differ, got {names}")
+        return self
+
+
+class SearchSpec(SpecModel):
+    """What to optimise and how long to look. The same spec, seed and limit give the same plan."""
+
+    objective: Literal["throughput", "price", "fewest_gpus"] = "throughput"
+    target_iteration_seconds: PositiveFloat | None = Field(
+        default=None, description="fewest_gpus: the slowest iteration that is good enough"
+    )
+    staleness: Annotated[int, Field(ge=0, le=16)] = 0
+    iteration_barrier: bool = True
+    time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    num_workers: Annotated[int, Field(ge=1, le=64)] = 2
+
+    @model_validator(mode="after")
+    def _target_only_for_fewest(self) -> Self:
+        if self.target_iteration_seconds is not None and self.objective != "fewest_gpus":
+            raise ValueError("target_iteration_seconds only applies to objective: fewest_gpus")
+        return self
+
+    @property
+    def cyclic(self) -> bool:
+        """True when iterations may overlap: the plan is a cyclic schedule."""
+        return self.staleness > 0 or not self.iteration_barrier
+
+
+class ParallelismConstraint(SpecModel):
+    """Sizes that every copy of a role must have; what is left out stays free."""
+
+    num_gpus: PositiveInt | None = None
+    tensor_parallel_size: PositiveInt | None = None
+    pipeline_parallel_size: PositiveInt | None = None
+    data_parallel_size: PositiveInt | None = None
+    context_parallel_size: PositiveInt | None = None
+    expert_parallel_size: PositiveInt | None = None
+    sharding: Literal["none", "optimizer", "gradient", "full"] | None = None
+    micro_batch_size: PositiveInt | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    generation_tensor_parallel_size: PositiveInt | None = None
+
+
+class ConstraintsSpec(SpecModel):
+    """What the plan must respect."""
+
+    pools: dict[str, str] = Field(default={}, description="role → pool: pin a role to a pool")
+    colocate: list[tuple[str, str]] = Field(default=[], description="role pairs whose homes share a range")
+    separate: list[tuple[str, str]] = Field(default=[], description="role pairs on disjoint GPUs")
+    parallelism: dict[str, ParallelismConstraint] = Field(default={}, description="role → fixed sizes")
+    keep_free_gpus: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default={}, description="pool → GPUs that stay unused (the last ones)"
+    )
+    require_even_batch: bool = Field(
+        default=False, description="Data parallelism × micro-batch must divide the batch"
+    )
+    tensor_parallel_across_nodes: bool = Field(
+        default=False, description="Let tensor and expert groups leave the NVLink domain"
+    )
+    allow_offload: bool = True
+    allow_recompute: bool = True
+    allow_shadow_copies: bool = True
+
+
+class DataflowCallSpec(SpecModel):
+    """One call of an explicit dataflow."""
+
+    id: Name
+    role: Name
+    kind: CallKind
+    expected_rounds: PositiveFloat = Field(default=1.0, description="Mean repetitions per iteration")
+
+
+class DataflowEdgeSpec(SpecModel):
+    """`target` needs what `source` makes, `distance` iterations earlier."""
+
+    source: Name
+    target: Name
+    distance: Annotated[int, Field(ge=0, le=16)] = 0
+
+
+class DataflowSpec(SpecModel):
+    """A user's own dataflow: calls and edges, never code."""
+
+    calls: Annotated[list[DataflowCallSpec], Field(min_length=1, max_length=64)]
+    edges: Annotated[list[DataflowEdgeSpec], Field(max_length=1024)] = []
+
+
+class JobSpec(SpecModel):
+    """Everything the planner needs to know about a job."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    algorithm: AlgorithmName | None = None
+    dataflow: DataflowSpec | None = None
+    models: Annotated[dict[Name, ModelSpec], Field(min_length=1, max_length=32)]
+    workload: WorkloadSpec
+    cluster: ClusterSpec | Name
+    search: SearchSpec = SearchSpec()
+    constraints: ConstraintsSpec = ConstraintsSpec()
+
+    @model_validator(mode="after")
+    def _algorithm_or_dataflow(self) -> Self:
+        if (self.algorithm is None) == (self.dataflow is None):
+            raise ValueError("give either algorithm or dataflow, not both or neither")
+        return self
+
+
+def job_spec_json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a job spec."""
+    return JobSpec.model_json_schema()
