@@ -44,7 +44,7 @@ class ModelArchitecture(BaseModel):
     attention_parameters_per_layer: Count = 0
     """Overrides the attention parameters of one layer where the attention is approximated (MLA)."""
     key_value_bytes_per_token_per_layer: Count = 0
-    """Overrides the cache bytes of one token in one layer where the attention is approximated (MLA)."""
+    """Overrides the cache bytes of one token in one layer where attention is approximated (MLA)."""
     approximation: str = ""
     """What is approximated, in words; empty when nothing is."""
     kind: Literal["decoder"] = "decoder"

@@ -9,7 +9,7 @@ GIB = 2**30
 
 
 class GpuType(BaseModel):
-    """One device type, per GPU, in base units. Source: the vendor's data sheet, named in `source`."""
+    """One device type, per GPU, in base units, from the data sheet that `source` names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""The planner's expected failures, as data: each names what is wrong, in numbers, and the remedy."""
+"""The planner's expected failures, as data: what is wrong, in numbers, and the remedy."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ class PlanningError(Exception):
 class SpecError(PlanningError):
     """The caller's data is wrong in a way only the catalogue or the whole spec can tell.
 
-    `field` is the path in the spec (`models.actor.architecture`), `remedy` says what would be valid.
+    `field` is the path in the spec (`models.actor.architecture`), `remedy` what would be valid.
     """
 
     def __init__(self, field: str, message: str, *, remedy: str = "") -> None:
@@ -46,7 +46,7 @@ class InfeasibleError(PlanningError):
 
 
 class NoSolutionInTimeError(PlanningError):
-    """The search ended by its limit before it found any plan; `lower_bound_seconds` is what it proved."""
+    """The search ended by its limit before it found any plan; it had proven the bound."""
 
     def __init__(self, lower_bound_seconds: float) -> None:
         super().__init__(

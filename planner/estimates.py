@@ -20,8 +20,12 @@ class SecondsColumns:
     def total(self) -> FloatArray:
         """Duration of the call."""
         return (
-            self.compute + self.communication + self.bubble + self.optimizer
-            + self.transition + self.overhead
+            self.compute
+            + self.communication
+            + self.bubble
+            + self.optimizer
+            + self.transition
+            + self.overhead
         )
 
 

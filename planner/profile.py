@@ -1,4 +1,4 @@
-"""Measured operator times of one GPU type, with interpolation; every answer says where it is from."""
+"""Measured operator times of one GPU type, interpolated; every answer says where it is from."""
 
 from typing import NamedTuple
 

@@ -36,7 +36,9 @@ class ModelSpec(SpecModel):
     lora: LoraSpec | None = None
     function: bool = Field(default=False, description="True: a Python function on the host, no GPU")
     seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    concurrency: PositiveInt = Field(default=64, description="Responses the function scores at once")
+    concurrency: PositiveInt = Field(
+        default=64, description="Responses the function scores at once"
+    )
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -58,7 +60,8 @@ class WorkloadSpec(SpecModel):
     epochs: PositiveInt = 1
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     rollout_precision: Literal["bf16", "fp16", "fp32", "fp8"] | None = Field(
-        default=None, description="Precision of the rollout weights; default: the training precision"
+        default=None,
+        description="Precision of the rollout weights; default: the training precision",
     )
     optimizer: Literal["adam", "sgd"] = "adam"
     old_log_probs: Literal["recompute", "rollout"] = "recompute"
@@ -66,9 +69,12 @@ class WorkloadSpec(SpecModel):
     expected_acceptance: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="Share of prompts that dynamic sampling keeps (dapo)"
     )
-    pretrain_loss: bool = Field(default=False, description="PPO-ptx: a pre-train batch in the actor loss")
+    pretrain_loss: bool = Field(
+        default=False, description="PPO-ptx: a pre-train batch in the actor loss"
+    )
     packed_sequences: bool = Field(
-        default=True, description="Training and scoring remove padding; false: every row at the maximum"
+        default=True,
+        description="Training and scoring remove padding; false: every row at the maximum",
     )
     turns: PositiveInt = 1
     environment_seconds_per_turn: Annotated[float, Field(ge=0, le=1e6)] = 0.0
@@ -178,9 +184,13 @@ class ConstraintsSpec(SpecModel):
     """What the plan must respect."""
 
     pools: dict[str, str] = Field(default={}, description="role → pool: pin a role to a pool")
-    colocate: list[tuple[str, str]] = Field(default=[], description="role pairs whose homes share a range")
+    colocate: list[tuple[str, str]] = Field(
+        default=[], description="role pairs whose homes share a range"
+    )
     separate: list[tuple[str, str]] = Field(default=[], description="role pairs on disjoint GPUs")
-    parallelism: dict[str, ParallelismConstraint] = Field(default={}, description="role → fixed sizes")
+    parallelism: dict[str, ParallelismConstraint] = Field(
+        default={}, description="role → fixed sizes"
+    )
     keep_free_gpus: dict[str, Annotated[int, Field(ge=0)]] = Field(
         default={}, description="pool → GPUs that stay unused (the last ones)"
     )
@@ -201,7 +211,9 @@ class DataflowCallSpec(SpecModel):
     id: Name
     role: Name
     kind: CallKind
-    expected_rounds: PositiveFloat = Field(default=1.0, description="Mean repetitions per iteration")
+    expected_rounds: PositiveFloat = Field(
+        default=1.0, description="Mean repetitions per iteration"
+    )
 
 
 class DataflowEdgeSpec(SpecModel):
