@@ -31,7 +31,7 @@ class ModelSpec(SpecModel):
 
     architecture: str | ModelArchitecture | None = Field(
         default=None,
-        description="Catalogue name, path to a Hugging Face config.json (command line only), or sizes",
+        description="Catalogue name, path to a config.json (command line only), or sizes",
     )
     lora: LoraSpec | None = None
     function: bool = Field(default=False, description="True: a Python function on the host, no GPU")
@@ -69,9 +69,7 @@ class WorkloadSpec(SpecModel):
     expected_acceptance: Annotated[float, Field(gt=0, le=1)] = Field(
         default=1.0, description="Share of prompts that dynamic sampling keeps (dapo)"
     )
-    pretrain_loss: bool = Field(
-        default=False, description="PPO-ptx: a pre-train batch in the actor loss"
-    )
+    pretrain_loss: bool = Field(default=False, description="PPO-ptx: a pre-train batch in the loss")
     packed_sequences: bool = Field(
         default=True,
         description="Training and scoring remove padding; false: every row at the maximum",
