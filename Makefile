@@ -1,0 +1,80 @@
+# Automap: set-up, demo, service, tests. `make help` lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV ?= .venv
+UV ?= uv
+HOST ?= 127.0.0.1
+PORT ?= 8000
+BIN := $(VENV)/bin
+RUNTIME_STAMP := $(VENV)/.runtime-installed
+TEST_STAMP := $(VENV)/.test-installed
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
+LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+
+.PHONY: help demo serve test test-all lint bench lock schema clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(RUNTIME_STAMP)  ## plan the 70B PPO example through a running service
+	@examples/demo.sh $(BIN)/automap
+
+serve: $(RUNTIME_STAMP)  ## run the HTTP service (HOST, PORT; AUTOMAP_DATABASE_URL for PostgreSQL)
+	@$(BIN)/automap serve --host $(HOST) --port $(PORT)
+
+test: $(TEST_STAMP)  ## run the tests, except those marked slow
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(TEST_STAMP)  ## run every test
+	$(BIN)/python -m pytest
+
+lint: $(TEST_STAMP)  ## style, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
+	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+schema: $(RUNTIME_STAMP)  ## print the JSON Schema of a job spec
+	@$(BIN)/automap schema job-spec
+
+lock:  ## resolve the dependencies again and write requirements/*.lock (needs uv)
+	@command -v $(UV) >/dev/null || { echo "make lock needs uv: pip install uv, or set UV=/path/to/uv" >&2; exit 2; }
+	$(LOCK_COMMAND) pyproject.toml requirements/build.in --output-file requirements/service.lock
+	$(LOCK_COMMAND) --extra test --constraint requirements/service.lock \
+		pyproject.toml requirements/build.in --output-file requirements/test.lock
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .automap .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+		echo "Automap needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+		echo "Name a newer one, for example: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@echo "Creating $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV) || { \
+		echo "Cannot create a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; \
+		rm -rf $(VENV); exit 2; }
+
+# A stamp is as new as the last installation, so a second run installs nothing. The locked build
+# tool is in the environment by then; without build isolation pip fetches nothing that is unlocked.
+$(RUNTIME_STAMP): requirements/service.lock pyproject.toml | $(BIN)/python
+	@$(BIN)/python -c '$(NEW_ENOUGH)' || { \
+		echo "$(VENV) holds a Python older than 3.11: remove it and run make again" >&2; exit 2; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip
+	@echo "Installing the locked runtime dependencies (under a minute)"
+	@$(PIP_INSTALL) --require-hashes -r requirements/service.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(TEST_STAMP): requirements/test.lock $(RUNTIME_STAMP)
+	@echo "Installing the locked test dependencies"
+	@$(PIP_INSTALL) --require-hashes -r requirements/test.lock
+	@touch $@
