@@ -1,12 +1,246 @@
 """Measured operator times of one GPU type, interpolated; every answer says where it is from."""
 
-from typing import NamedTuple
+import hashlib
+import tomllib
+from functools import cache, cached_property
+from pathlib import Path
 
+import numpy as np
+
+from planner.cluster import GpuType
+from planner.interpolation import ANALYTICAL, Lookup, Timed
 from planner.layout import FloatArray, IntArray
+from planner.operators import (
+    BYTES_PER_ELEMENT,
+    ConfigGrid,
+    Peaks,
+    Roofline,
+    Tables,
+    decode_attention_roofline,
+    gemm_roofline,
+    moe_roofline,
+    prefill_attention_roofline,
+)
+
+__all__ = ["Profile", "Timed", "load_profile"]
+
+PROFILES = Path(__file__).parent / "profiles"
+
+MEMORY_EFFICIENCY = 0.8
+"""Part of memory bandwidth that norms, elementwise kernels and optimizer steps reach."""
+COMPUTE_EFFICIENCY = 0.7
+"""Part of the roofline that large operators reach where nothing was measured."""
+KERNEL_SECONDS = 3e-6
+"""Least time of one kernel: what the smallest measured GEMMs take (2–3 µs)."""
 
 
-class Timed(NamedTuple):
-    """Seconds per row and the provenance code of each (index into layout.SOURCES)."""
+class Profile:
+    """Operator seconds on one GPU. Arguments broadcast; answers have the broadcast shape."""
 
-    seconds: FloatArray
-    source: IntArray
+    def __init__(self, gpu: GpuType) -> None:
+        self.gpu = gpu
+        figures = table_figures().get(gpu.profile)
+        self.table_gpu: str | None = gpu.profile if figures is not None else None
+        """The GPU whose measured tables apply; None: there are none, everything is a roofline."""
+        self.derived = self.table_gpu != gpu.name
+        """The tables are of another GPU (or of none), so that nothing counts as measured."""
+        self.peaks = Peaks(
+            gpu.memory_bytes_per_second,
+            gpu.bf16_flops_per_second,
+            gpu.fp32_flops_per_second,
+            gpu.fp8_flops_per_second,
+        )
+        self.tables: Tables | None = None
+        if figures is not None:
+            self.tables = Tables(
+                PROFILES / gpu.profile,
+                Peaks(
+                    figures["memory_bytes_per_second"],
+                    figures["bf16_flops_per_second"],
+                    figures["fp32_flops_per_second"],
+                    figures.get("fp8_flops_per_second"),
+                )
+                if self.derived
+                else self.peaks,
+            )
+
+    @cached_property
+    def version(self) -> str:
+        """Hash of the tables in use and of the figures they refer to."""
+        digest = hashlib.sha256((PROFILES / "tables.toml").read_bytes())
+        if self.table_gpu is not None:
+            for path in sorted((PROFILES / self.table_gpu).glob("*.parquet")):
+                digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()[:16]
+
+    @property
+    def table_intra_node_bytes_per_second(self) -> float | None:
+        """The link inside the node on which the collectives were measured."""
+        if self.table_gpu is None:
+            return None
+        return table_figures()[self.table_gpu]["intra_node_bytes_per_second"]
+
+    def gemm(
+        self,
+        m: FloatArray | IntArray | float,
+        n: FloatArray | IntArray | float,
+        k: FloatArray | IntArray | float,
+        *,
+        precision: str,
+    ) -> Timed:
+        """Forward matrix product C[m,n] = A[m,k]·B[k,n].
+
+        fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape.
+        """
+        precision = known_precision(precision)
+        (m, n, k), shape = _columns(m, n, k)
+        roofline = gemm_roofline(self.peaks, m, n, k, precision=precision)
+        grid = self.tables.gemm(precision) if self.tables else None
+        borrowed = grid is None
+        if self.tables and borrowed:
+            grid = self.tables.gemm("bf16")
+        found = grid.at(m, n, k) if grid else None
+        return self._timed(roofline, found, shape, borrowed=borrowed)
+
+    def prefill_attention(
+        self,
+        *,
+        batch_size: FloatArray | IntArray | float,
+        sequence_length: FloatArray | IntArray | float,
+        num_attention_heads: FloatArray | IntArray | float,
+        num_key_value_heads: FloatArray | IntArray | float,
+        head_dim: FloatArray | IntArray | float,
+    ) -> Timed:
+        """Causal attention forward of one layer, in bf16, with this GPU's share of the heads."""
+        columns, shape = _columns(
+            batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
+        )
+        grid = self.tables.prefill_attention if self.tables else None
+        return self._attention(prefill_attention_roofline, grid, columns, shape)
+
+    def decode_attention(
+        self,
+        *,
+        batch_size: FloatArray | IntArray | float,
+        kv_length: FloatArray | IntArray | float,
+        num_attention_heads: FloatArray | IntArray | float,
+        num_key_value_heads: FloatArray | IntArray | float,
+        head_dim: FloatArray | IntArray | float,
+    ) -> Timed:
+        """Attention of one decode step of one layer over a bf16 cache of `kv_length` tokens."""
+        columns, shape = _columns(
+            batch_size, kv_length, num_attention_heads, num_key_value_heads, head_dim
+        )
+        grid = self.tables.decode_attention if self.tables else None
+        return self._attention(decode_attention_roofline, grid, columns, shape)
+
+    def _attention(
+        self,
+        roofline: Roofline,
+        grid: ConfigGrid | None,
+        columns: list[FloatArray],
+        shape: tuple[int, ...],
+    ) -> Timed:
+        batch_size, length, *features = columns
+        found = grid.at(np.stack(features, axis=1), batch_size, length) if grid else None
+        return self._timed(roofline(self.peaks, *columns), found, shape)
+
+    def moe(
+        self,
+        *,
+        num_tokens: FloatArray | IntArray | float,
+        hidden_size: FloatArray | IntArray | float,
+        moe_intermediate_size: FloatArray | IntArray | float,
+        num_experts: FloatArray | IntArray | float,
+        num_experts_per_token: FloatArray | IntArray | float,
+        expert_tensor_parallel_size: FloatArray | IntArray | float,
+        expert_parallel_size: FloatArray | IntArray | float,
+        precision: str,
+        dispatched: bool,
+    ) -> Timed:
+        """One GPU's routed experts of one MoE layer, gated (three matrices), balanced routing.
+
+        `num_tokens` are the tokens of the whole expert group (all expert_parallel_size ×
+        expert_tensor_parallel_size GPUs together), as in the measured tables. `dispatched`: an
+        all-to-all has brought this GPU only the rows of its own experts (Megatron, DeepEP);
+        otherwise every GPU of the group holds all tokens and skips those of other experts, which
+        is what was measured for expert_parallel_size > 1.
+        """
+        precision = known_precision(precision)
+        (tokens, *features), shape = _columns(
+            num_tokens,
+            hidden_size,
+            moe_intermediate_size,
+            num_experts_per_token,
+            num_experts,
+            expert_tensor_parallel_size,
+            expert_parallel_size,
+        )
+        config = np.stack(features, axis=1)
+        roofline = moe_roofline(self.peaks, tokens, config, precision=precision)
+        grid = self.tables.moe(precision) if self.tables else None
+        borrowed = grid is None
+        if self.tables and borrowed:
+            grid = self.tables.moe("bf16")
+        if dispatched:
+            borrowed |= bool((config[:, 5] > 1).any())
+            config = np.concatenate([config[:, :5], np.ones((len(config), 1))], axis=1)
+        found = grid.at(config, tokens) if grid else None
+        return self._timed(roofline, found, shape, borrowed=borrowed)
+
+    def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
+        """A kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
+        (num_bytes,), shape = _columns(num_bytes)
+        seconds = num_bytes / (MEMORY_EFFICIENCY * self.peaks.memory_bytes_per_second)
+        return _shaped(seconds + KERNEL_SECONDS, np.full(len(seconds), ANALYTICAL), shape)
+
+    def _timed(
+        self,
+        roofline: FloatArray,
+        log_efficiency: Lookup | None,
+        shape: tuple[int, ...],
+        *,
+        borrowed: bool = False,
+    ) -> Timed:
+        if log_efficiency is None:
+            seconds = roofline / COMPUTE_EFFICIENCY + KERNEL_SECONDS
+            return _shaped(seconds, np.full(len(seconds), ANALYTICAL), shape)
+        source = log_efficiency.source
+        if self.derived or borrowed:
+            source = np.full(len(roofline), ANALYTICAL)
+        return _shaped(roofline * np.exp(-log_efficiency.values), source, shape)
+
+
+@cache
+def load_profile(gpu: GpuType) -> Profile:
+    """The operator times that apply to a GPU type, read lazily and once per process."""
+    return Profile(gpu)
+
+
+@cache
+def table_figures() -> dict[str, dict[str, float]]:
+    """Per GPU with shipped tables: the peaks that its efficiencies refer to."""
+    with (PROFILES / "tables.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def known_precision(precision: str) -> str:
+    """The precision under which operators are stored: fp16 is bf16.
+
+    Raises:
+        ValueError: for any but bf16, fp16, fp8 and fp32.
+    """
+    if precision not in BYTES_PER_ELEMENT:
+        raise ValueError(f"precision {precision!r} is none of {', '.join(BYTES_PER_ELEMENT)}")
+    return "bf16" if precision == "fp16" else precision
+
+
+def _columns(
+    *arguments: FloatArray | IntArray | float,
+) -> tuple[list[FloatArray], tuple[int, ...]]:
+    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arguments))
+    return [a.reshape(-1) for a in arrays], arrays[0].shape
+
+
+def _shaped(seconds: FloatArray, source: IntArray, shape: tuple[int, ...]) -> Timed:
+    return Timed(seconds.reshape(shape), source.reshape(shape))
