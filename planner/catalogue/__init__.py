@@ -1,0 +1,180 @@
+"""What the planner knows by name: GPU types, node types and model architectures.
+
+The data are the TOML files beside this module; docs/catalogue.md says how to add to them.
+"""
+
+import difflib
+import hashlib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.architecture import ModelArchitecture
+from planner.cluster import GIB, GpuType, NodeType
+from planner.errors import SpecError
+
+MIB = 2**20
+MAX_QUOTED_LENGTH = 100
+"""Characters; longer than any name, so that a text in place of a name is cut before it is used."""
+
+
+class CatalogueModel(BaseModel):
+    """A named architecture, with the published counts that its own are tested against."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    architecture: ModelArchitecture
+    published_parameters: int = Field(gt=0)
+    published_active_parameters: int | None = Field(default=None, gt=0)
+    """Per token, as published; only for mixtures of experts, and usually rounded."""
+    source: str
+
+
+_Entry = TypeVar("_Entry", GpuType, NodeType, CatalogueModel)
+
+
+def normalised(name: str) -> str:
+    """How names are compared: lower case; blanks, underscores and slashes count as hyphens."""
+    return re.sub(r"[\s_/]+", "-", name.strip().lower())
+
+
+def gpu_type(name: str, *, field: str = "gpu") -> GpuType:
+    """The GPU type of that name or alias.
+
+    Raises:
+        SpecError: the catalogue has no such GPU; names `field` and the closest names.
+    """
+    return gpu_types()[_canonical(name, _gpu_names(), kind="GPU type", field=field)]
+
+
+def node_type(name: str, *, field: str = "node") -> NodeType:
+    """The node type of that name.
+
+    Raises:
+        SpecError: the catalogue has no such node type; names `field` and the closest names.
+    """
+    return node_types()[_canonical(name, _node_names(), kind="node type", field=field)]
+
+
+def architecture(name: str, *, field: str = "architecture") -> ModelArchitecture:
+    """The architecture of the model of that name or alias (a Hugging Face id, for instance).
+
+    Raises:
+        SpecError: the catalogue has no such model; names `field` and the closest names.
+    """
+    return architectures()[_canonical(name, _model_names(), kind="model", field=field)].architecture
+
+
+@cache
+def gpu_types() -> Mapping[str, GpuType]:
+    """All GPU types by name, in catalogue order."""
+    return _by_name(GpuType.model_validate(_in_bytes(row)) for row in _rows("gpus.toml", "gpu"))
+
+
+@cache
+def node_types() -> Mapping[str, NodeType]:
+    """All node types by name, in catalogue order."""
+    return _by_name(NodeType.model_validate(_in_bytes(row)) for row in _rows("nodes.toml", "node"))
+
+
+@cache
+def architectures() -> Mapping[str, CatalogueModel]:
+    """All models by name, file by file in catalogue order."""
+    return _by_name(
+        CatalogueModel.model_validate(row)
+        for path in sorted(_data_files())
+        if path.startswith("models/")
+        for row in _rows(path, "model")
+    )
+
+
+@cache
+def catalogue_version() -> str:
+    """Twelve hexadecimal digits that change whenever a data file does."""
+    digest = hashlib.sha256()
+    for path, file in sorted(_data_files().items()):
+        digest.update(path.encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def _data_files() -> dict[str, Traversable]:
+    """The TOML files by path relative to this folder."""
+    root = files("planner.catalogue")
+    top = {file.name: file for file in root.iterdir()}
+    models = {f"models/{file.name}": file for file in (root / "models").iterdir()}
+    return {path: file for path, file in (top | models).items() if path.endswith(".toml")}
+
+
+def _rows(path: str, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = tomllib.loads(_data_files()[path].read_text(encoding="utf-8"))[
+        table
+    ]
+    return rows
+
+
+def _in_bytes(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with memory sizes in bytes; the data files use the units of data sheets."""
+    converted = dict(row)
+    if "memory_mib" in converted:
+        converted["memory_bytes"] = converted.pop("memory_mib") * MIB
+    if "host_memory_gib" in converted:
+        converted["host_memory_bytes"] = converted.pop("host_memory_gib") * GIB
+    return converted
+
+
+def _by_name(entries: Iterable[_Entry]) -> Mapping[str, _Entry]:
+    return MappingProxyType({entry.name: entry for entry in entries})
+
+
+@cache
+def _gpu_names() -> Mapping[str, str]:
+    return _names(gpu_types().values())
+
+
+@cache
+def _node_names() -> Mapping[str, str]:
+    return MappingProxyType({normalised(name): name for name in node_types()})
+
+
+@cache
+def _model_names() -> Mapping[str, str]:
+    return _names(architectures().values())
+
+
+def _names(entries: Iterable[GpuType | CatalogueModel]) -> Mapping[str, str]:
+    """Every normalised spelling → the entry's name."""
+    return MappingProxyType(
+        {
+            normalised(spelling): entry.name
+            for entry in entries
+            for spelling in (entry.name, *entry.aliases)
+        }
+    )
+
+
+def _canonical(name: str, names: Mapping[str, str], *, kind: str, field: str) -> str:
+    wanted = normalised(name[: MAX_QUOTED_LENGTH + 1])
+    if wanted in names:
+        return names[wanted]
+    close = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5)
+    suggestions = list(dict.fromkeys(names[match] for match in close))
+    remedy = (
+        f"did you mean {' or '.join(suggestions)}?"
+        if suggestions
+        else f"known: {', '.join(dict.fromkeys(names.values()))}"
+    )
+    raise SpecError(field, f"the catalogue has no {kind} {_shortened(name)!r}", remedy=remedy)
+
+
+def _shortened(name: str) -> str:
+    """The name, cut where a caller sent a whole text in its place."""
+    return name if len(name) <= MAX_QUOTED_LENGTH else name[:MAX_QUOTED_LENGTH] + "…"
