@@ -1,0 +1,136 @@
+"""The database: engine, transactions, and the types that behave alike on SQLite and PostgreSQL."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from sqlalchemy import (
+    Connection,
+    DateTime,
+    Dialect,
+    Engine,
+    MetaData,
+    create_engine,
+    event,
+    make_url,
+)
+from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.types import TypeDecorator
+
+BUSY_TIMEOUT_SECONDS = 10.0
+
+
+class Base(DeclarativeBase):
+    """Constraints get the same names everywhere, so that migrations can name them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "ck": "ck_%(table_name)s_%(constraint_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An aware datetime: timestamptz on PostgreSQL, UTC text of fixed width on SQLite."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def utc_now() -> datetime:
+    """The time by this server's clock; servers that share a queue keep theirs in step."""
+    return datetime.now(UTC)
+
+
+class Database:
+    """One engine, and the only place where a transaction is committed."""
+
+    def __init__(self, url: str) -> None:
+        parsed = make_url(url)
+        if parsed.get_backend_name() == "sqlite":
+            assert parsed.database is not None  # Settings refuses a database without a file
+            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+            self.engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+            _prepare_sqlite(self.engine)
+        else:
+            self.engine = create_engine(
+                parsed, pool_pre_ping=True, connect_args={"connect_timeout": 10}
+            )
+        self._reading = self.engine.execution_options(read_only=True)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Write: commit at the end, roll back on an exception."""
+        with Session(self.engine) as session, session.begin():
+            yield session
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Read: a snapshot that never waits for a writer and is never committed."""
+        with Session(self._reading, autoflush=False) as session:
+            yield session
+
+    def dispose(self) -> None:
+        """Close the pooled connections."""
+        self.engine.dispose()
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    """Let SQLAlchemy, not the driver, begin transactions; writers queue up instead of failing."""
+
+    @event.listens_for(engine, "connect")
+    def _configure(connection: Any, _record: object) -> None:
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # A deferred transaction that reads and then writes fails at once when another has written
+        # in between; IMMEDIATE waits for the busy timeout.
+        read_only = connection.get_execution_options().get("read_only", False)
+        connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def database_of(request: Request) -> Database:
+    """The application's database."""
+    database: Database = request.app.state.database
+    return database
+
+
+DatabaseDep = Annotated[Database, Depends(database_of)]
+
+
+def _write_session(database: DatabaseDep) -> Iterator[Session]:
+    with database.transaction() as session:
+        yield session
+
+
+def _read_session(database: DatabaseDep) -> Iterator[Session]:
+    with database.reading() as session:
+        yield session
+
+
+# scope="function": the commit precedes the response, so that a failed one is not answered 2xx.
+SessionDep = Annotated[Session, Depends(_write_session, scope="function")]
+ReadSessionDep = Annotated[Session, Depends(_read_session, scope="function")]

@@ -1,0 +1,67 @@
+"""The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
+
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
+
+
+class Settings(BaseSettings):
+    """Every setting, with its default here and nowhere else."""
+
+    model_config = SettingsConfigDict(env_prefix="AUTOMAP_", frozen=True, extra="ignore")
+
+    database_url: str = Field(
+        default="sqlite:///.automap/automap.db",
+        description="sqlite:///PATH, or postgresql://USER:PASSWORD@HOST/NAME",
+    )
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8000
+    api_keys: Annotated[tuple[SecretStr, ...], NoDecode] = Field(
+        default=(), description="Comma-separated; when set, /v1 asks for Authorization: Bearer KEY"
+    )
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 2**20
+    max_time_limit_seconds: PositiveSeconds = Field(
+        default=600.0, description="Largest search.time_limit_seconds that a spec may ask for"
+    )
+    planning_overhead_seconds: PositiveSeconds = Field(
+        default=60.0,
+        description="What planning may take beyond the spec's own time limit before it is ended",
+    )
+    request_planners: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=1, description="Planner processes that answer waiting requests"
+    )
+    queue_planners: Annotated[int, Field(ge=0, le=64)] = Field(
+        default=1, description="Planner processes that work on the queue; 0: another server does"
+    )
+    max_waiting_requests: Annotated[int, Field(ge=1, le=32)] = Field(
+        default=8, description="Requests that may wait for a planner; one more is answered 503"
+    )
+    lease_seconds: PositiveSeconds = Field(
+        default=15.0, description="A server silent for so long has lost its job to the others"
+    )
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=3, description="How often a job is taken up before it counts as failed"
+    )
+    poll_seconds: PositiveSeconds = Field(
+        default=1.0, description="How often the queue is looked at when nothing happens"
+    )
+
+    @field_validator("api_keys", mode="before")
+    @classmethod
+    def _split_keys(cls, value: object) -> object:
+        if isinstance(value, str):
+            return tuple(key.strip() for key in value.split(",") if key.strip())
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _known_database(cls, url: str) -> str:
+        scheme, separator, rest = url.partition("://")
+        if scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+            return f"postgresql+psycopg://{rest}"
+        if scheme == "sqlite" and separator and rest.strip("/") not in ("", ":memory:"):
+            return url
+        raise ValueError("use sqlite:///PATH (a file) or postgresql://USER:PASSWORD@HOST/NAME")
