@@ -144,4 +144,5 @@ def median_of_known(values: FloatArray) -> FloatArray:
     low = np.maximum(known - 1, 0) // 2
     high = np.minimum(known // 2, np.maximum(known - 1, 0))
     picked = [np.take_along_axis(ordered, index[None], axis=0)[0] for index in (low, high)]
-    return (picked[0] + picked[1]) / 2
+    median: FloatArray = (picked[0] + picked[1]) / 2
+    return median

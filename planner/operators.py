@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow.parquet as parquet
 
 from planner.interpolation import (
-    ANALYTICAL,
     INTERPOLATED,
     BoolArray,
     Grid,
@@ -121,9 +120,8 @@ def moe_roofline(
     weight = BYTES_PER_ELEMENT[precision]
     flops = 2.0 * rows * 3.0 * hidden * width
     num_bytes = hit * 3.0 * hidden * width * weight + rows * (2 * hidden + 3 * width) * BF16_BYTES
-    return np.maximum(
-        flops / peaks.flops_per_second(precision), num_bytes / peaks.memory_bytes_per_second
-    )
+    compute: FloatArray = flops / peaks.flops_per_second(precision)
+    return np.maximum(compute, num_bytes / peaks.memory_bytes_per_second)
 
 
 Roofline = Callable[..., FloatArray]
@@ -178,10 +176,12 @@ class Tables:
         self._peaks = peaks
         self._gemm: dict[str, Grid | None] = {}
         self._moe: dict[str, ConfigGrid | None] = {}
+        self._collectives: dict[str, Grid] = {}
 
     def column(self, table: str, name: str) -> FloatArray:
         """One numeric column of a table."""
-        return self._read(table)[name].to_numpy().astype(np.float64)
+        column: FloatArray = self._read(table)[name].to_numpy().astype(np.float64)
+        return column
 
     def is_text(self, table: str, name: str, text: str) -> BoolArray:
         """Which rows of a text column hold the text."""
@@ -257,6 +257,30 @@ class Tables:
             self._moe[precision] = self._moe_grid(precision)
         return self._moe[precision]
 
+    def collective(self, collective: str) -> Grid:
+        """Log bus bandwidth of an NCCL collective; axes group size, buffer bytes."""
+        if collective not in self._collectives:
+            rows = self.is_text("collectives", "collective", collective)
+            parts = 2.0 if collective == "all_reduce" else 1.0
+            self._collectives[collective] = self._bandwidth("collectives", rows, parts)
+        return self._collectives[collective]
+
+    @cached_property
+    def custom_all_reduce(self) -> Grid:
+        """Log bus bandwidth of the inference engine's all-reduce; axes as for `collective`."""
+        rows = np.ones(len(self.column("custom_all_reduce", "seconds")), dtype=np.bool_)
+        return self._bandwidth("custom_all_reduce", rows, 2.0)
+
+    def _bandwidth(self, table: str, rows: BoolArray, parts: float) -> Grid:
+        group, size, seconds = (
+            self.column(table, name)[rows] for name in ("num_gpus", "size_bytes", "seconds")
+        )
+        axes = (np.unique(group), np.unique(size))
+        values = np.full((len(axes[0]), len(axes[1])), np.nan)
+        cells = tuple(np.searchsorted(a, c) for a, c in zip(axes, (group, size), strict=True))
+        values[cells] = np.log(size * parts * (group - 1.0) / group / seconds)
+        return Grid.of(axes, values)
+
     def _moe_grid(self, precision: str) -> ConfigGrid | None:
         names = (
             "hidden_size",
@@ -293,8 +317,3 @@ def _config_grid(
     numbers = np.arange(1.0, len(configs) + 1.0)
     filled = Grid.of((numbers, *axes), values)
     return ConfigGrid(configs, filled)
-
-
-def analytical(seconds: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Seconds that come from a formula alone."""
-    return seconds, np.full(seconds.shape, ANALYTICAL, dtype=np.int64)
