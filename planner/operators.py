@@ -121,7 +121,8 @@ def moe_roofline(
     flops = 2.0 * rows * 3.0 * hidden * width
     num_bytes = hit * 3.0 * hidden * width * weight + rows * (2 * hidden + 3 * width) * BF16_BYTES
     compute: FloatArray = flops / peaks.flops_per_second(precision)
-    return np.maximum(compute, num_bytes / peaks.memory_bytes_per_second)
+    memory: FloatArray = num_bytes / peaks.memory_bytes_per_second
+    return np.maximum(compute, memory)
 
 
 Roofline = Callable[..., FloatArray]
@@ -199,9 +200,9 @@ class Tables:
     def _read(self, table: str) -> "parquet.lib.Table":
         if table not in self._cache:
             text = ["precision", "collector", "routing", "collective"]
-            self._cache[table] = parquet.read_table(
-                self._folder / f"{table}.parquet", read_dictionary=text
-            )
+            # Not parquet.read_table: that imports pyarrow's data set machinery, most of a second.
+            file = parquet.ParquetFile(self._folder / f"{table}.parquet", read_dictionary=text)
+            self._cache[table] = file.read(use_threads=False)
         return self._cache[table]
 
     @cached_property
