@@ -30,6 +30,12 @@ ENGINE_COLLECTOR = "vllm"
 """Whose fp8 kernels count: the engine that plans run on. The engines' fp8 kernels quantise
 differently and differ by a factor of 2, so a median over them would belong to none."""
 
+TEXT_COLUMNS = {
+    "gemm": ["precision", "collector"],
+    "moe": ["precision", "routing"],
+    "collectives": ["collective"],
+}
+
 CONFIG_NEIGHBOURS = 4
 """Measured configurations blended for one that was not measured."""
 
@@ -199,9 +205,10 @@ class Tables:
 
     def _read(self, table: str) -> "parquet.lib.Table":
         if table not in self._cache:
-            text = ["precision", "collector", "routing", "collective"]
             # Not parquet.read_table: that imports pyarrow's data set machinery, most of a second.
-            file = parquet.ParquetFile(self._folder / f"{table}.parquet", read_dictionary=text)
+            file = parquet.ParquetFile(
+                self._folder / f"{table}.parquet", read_dictionary=TEXT_COLUMNS.get(table, [])
+            )
             self._cache[table] = file.read(use_threads=False)
         return self._cache[table]
 
