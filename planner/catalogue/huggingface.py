@@ -1,0 +1,80 @@
+"""Model sizes out of a Hugging Face `config.json`; families.py has what differs by family."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from planner.architecture import ModelArchitecture
+from planner.catalogue.config_reader import ConfigReader
+from planner.catalogue.families import FAMILIES
+from planner.errors import SpecError
+
+MAX_CONFIG_BYTES = 2**20
+
+
+def load_config(path: Path | str, *, field: str = "architecture") -> ModelArchitecture:
+    """The architecture in a local `config.json`, or in the one of a local model folder.
+
+    Raises:
+        SpecError: no such file, over 1 MiB, not a JSON object, or as architecture_from_config.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "config.json"
+    return architecture_from_config(read_config(file, field=field), field=field, source=str(file))
+
+
+def read_config(file: Path, *, field: str) -> Mapping[str, object]:
+    """The JSON object in a local file of at most 1 MiB.
+
+    Raises:
+        SpecError: no such file, too large, or not a JSON object.
+    """
+    remedy = "give the path of a Hugging Face config.json or of the folder that holds it"
+    try:
+        if not file.is_file():
+            raise SpecError(field, f"there is no file {file}", remedy=remedy)
+        with file.open("rb") as stream:
+            content = stream.read(MAX_CONFIG_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        raise SpecError(field, f"cannot read {file}: {error}", remedy=remedy) from error
+    if len(content) > MAX_CONFIG_BYTES:
+        raise SpecError(field, f"{file} is larger than a config.json may be (1 MiB)", remedy=remedy)
+    try:
+        config = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise SpecError(field, f"{file} is not valid JSON: {error}", remedy=remedy) from error
+    if not isinstance(config, dict):
+        raise SpecError(field, f"{file} holds no JSON object", remedy=remedy)
+    return config
+
+
+def architecture_from_config(
+    config: Mapping[str, object], *, field: str, source: str = "config.json"
+) -> ModelArchitecture:
+    """The architecture that a Hugging Face configuration describes.
+
+    `source` is the file's name for messages.
+
+    Raises:
+        SpecError: an unsupported model_type, or a key that is missing, of a wrong type, negative,
+            or at odds with another; names `field`, the key, the file and what is valid.
+    """
+    reader = ConfigReader(config, field=field, source=source)
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
+        found = "no model_type" if model_type is None else f"model_type {str(model_type)[:100]!r}"
+        raise SpecError(
+            field,
+            f"{source} has {found}, which is not supported",
+            remedy=f"supported: {', '.join(FAMILIES)}; or give the sizes inline",
+        )
+    try:
+        return FAMILIES[model_type](reader)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(map(str, e['loc'])) or 'sizes'}: {e['msg']}" for e in error.errors()
+        )
+        raise SpecError(field, f"{source}: {problems}", remedy="correct the file") from error
