@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as parquet
 
 from planner.interpolation import (
@@ -187,14 +188,13 @@ class Tables:
 
     def column(self, table: str, name: str) -> FloatArray:
         """One numeric column of a table."""
-        column: FloatArray = self._read(table)[name].to_numpy().astype(np.float64)
-        return column
+        return _plain(self._read(table)[name].combine_chunks()).astype(np.float64)
 
     def is_text(self, table: str, name: str, text: str) -> BoolArray:
         """Which rows of a text column hold the text."""
         column = self._read(table)[name].combine_chunks()
         texts = column.dictionary.to_pylist()
-        codes: IntArray = column.indices.to_numpy()
+        codes = _plain(column.indices)
         if text not in texts:
             return np.zeros(len(codes), dtype=np.bool_)
         return np.asarray(codes == texts.index(text))
@@ -312,6 +312,11 @@ class Tables:
         tokens, seconds = (self.column("moe", name)[rows] for name in ("num_tokens", "seconds"))
         roofline = moe_roofline(self._peaks, tokens, config, precision=precision)
         return _config_grid(config, (tokens,), np.log(roofline / seconds))
+
+
+def _plain(column: "parquet.lib.Array") -> npt.NDArray[np.generic]:
+    # Not to_numpy(): where pandas is installed, pyarrow imports it for that, most of a second.
+    return np.from_dlpack(column)
 
 
 def _config_grid(
