@@ -1,8 +1,12 @@
 """The dataflow graph of one iteration: calls and what they wait for."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+
 from pydantic import BaseModel, ConfigDict
 
-from planner.spec import CallKind
+from planner.errors import SpecError
+from planner.spec import CallKind, ModelSpec, WorkloadSpec
 
 
 class Call(BaseModel):
@@ -48,3 +52,181 @@ class Dataflow(BaseModel):
     edges: tuple[Edge, ...]
     allows_staleness: bool = True
     """False when the program declares no importance ratio."""
+
+
+MAX_SEQUENCES = 10**12
+"""Per call and iteration; token counts then stay within 64 bits."""
+
+
+def make_call(
+    *,
+    call_id: str,
+    role: str,
+    kind: CallKind,
+    rows: int,
+    expected_rounds: float,
+    workload: WorkloadSpec,
+    models: Mapping[str, ModelSpec],
+    field: str,
+    extra_forward_sequences: int = 0,
+) -> Call:
+    """A call with its counts; `field` is the part of the spec that asked for it.
+
+    Raises:
+        SpecError: the role has no model, a function is asked for more than scores, or the sequences
+            are beyond MAX_SEQUENCES.
+    """
+    serving_model = model_serving(role, models=models)
+    if serving_model not in (None, role) and kind != "forward":
+        raise SpecError(
+            f"models.{role}",
+            f"{call_id} is a {kind} call, but the {serving_model}'s base only serves forward calls",
+            remedy="give the role an architecture of its own",
+        )
+    num_sequences = _repeated(rows, expected_rounds=expected_rounds, field=field)
+    fixed_seconds = None
+    if serving_model is None:
+        function = models[role]
+        if kind != "forward":
+            raise SpecError(
+                f"models.{role}.function",
+                f"a function can only score responses, but {call_id} is a {kind} call",
+                remedy="give an architecture",
+            )
+        rounds_of_scoring = -(-num_sequences // function.concurrency)
+        fixed_seconds = rounds_of_scoring * function.seconds_per_response
+    trains = kind == "train"
+    num_updates = _repeated(
+        workload.epochs * workload.updates_per_epoch, expected_rounds=expected_rounds, field=field
+    )
+    return Call(
+        id=call_id,
+        role=role,
+        model=serving_model,
+        kind=kind,
+        num_sequences=num_sequences,
+        epochs=workload.epochs if trains else 1,
+        num_updates=num_updates if trains else 0,
+        extra_forward_sequences=extra_forward_sequences,
+        fixed_seconds=fixed_seconds,
+    )
+
+
+def model_serving(role: str, *, models: Mapping[str, ModelSpec]) -> str | None:
+    """Whose weights serve a role's calls; None for a function.
+
+    A missing reference beside a LoRA actor is the actor's base with the adapter off.
+
+    Raises:
+        SpecError: the role has no model.
+    """
+    if role in models:
+        return None if models[role].function else role
+    actor = models.get("actor")
+    if role == "reference" and actor is not None and actor.lora is not None:
+        return "actor"
+    remedy = "add it"
+    if role == "reference":
+        remedy = "add it, or set workload.kl to none, or train the actor with lora"
+    raise SpecError(
+        f"models.{role}", "the algorithm calls this role but it is missing", remedy=remedy
+    )
+
+
+def _repeated(count: int, *, expected_rounds: float, field: str) -> int:
+    """`count` times the mean number of rounds, rounded up but not by float noise."""
+    product = count * expected_rounds
+    if product > MAX_SEQUENCES:
+        raise SpecError(
+            field,
+            f"{count} × {expected_rounds:g} expected rounds is more than {MAX_SEQUENCES:.0e} per "
+            "iteration",
+            remedy="lower the batch, or raise the expected acceptance",
+        )
+    return max(1, ceil(product * (1 - 1e-12)))
+
+
+def reduced_edges(calls: Sequence[Call], edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    """Distance-0 edges without those that others imply (the transitive reduction).
+
+    `calls` must be in an order that every edge follows, as a program's are.
+    """
+    order = {call.id: index for index, call in enumerate(calls)}
+    sources: dict[str, set[str]] = {call.id: set() for call in calls}
+    for edge in edges:
+        sources[edge.target].add(edge.source)
+    ancestors: dict[str, set[str]] = {}
+    kept: list[Edge] = []
+    for call in calls:
+        direct = sources[call.id]
+        implied = set().union(*(ancestors[source] for source in direct))
+        ancestors[call.id] = direct | implied
+        kept += [
+            Edge(source=source, target=call.id)
+            for source in sorted(direct - implied, key=order.__getitem__)
+        ]
+    return tuple(kept)
+
+
+def add_weight_edges(calls: Sequence[Call], edges: Sequence[Edge]) -> tuple[Edge, ...]:
+    """`edges` and, at distance 1, from a role's train call to that role's other calls.
+
+    A call that follows its role's train call within the iteration reads its weights already, and a
+    pair that has an edge keeps it. A reference served by the actor's base has no edge: training
+    changes the adapter alone.
+    """
+    present = {(edge.source, edge.target) for edge in edges}
+    after = _descendants(calls, edges)
+    weight_edges = []
+    for train in (call for call in calls if call.kind == "train"):
+        same_role = [call for call in calls if call.role == train.role and call.id != train.id]
+        if any(call.kind == "train" and call.id in after[train.id] for call in same_role):
+            continue  # A later train call of the role hands the weights on.
+        weight_edges += [
+            Edge(source=train.id, target=call.id, distance=1)
+            for call in same_role
+            if call.kind != "train"
+            and call.id not in after[train.id]
+            and (train.id, call.id) not in present
+        ]
+    return (*edges, *weight_edges)
+
+
+def _descendants(calls: Sequence[Call], edges: Iterable[Edge]) -> dict[str, set[str]]:
+    """Call → the calls that wait for it within the iteration."""
+    targets: dict[str, list[str]] = {call.id: [] for call in calls}
+    for edge in edges:
+        if edge.distance == 0:
+            targets[edge.source].append(edge.target)
+    result = {}
+    for call in calls:
+        found: set[str] = set()
+        frontier = [call.id]
+        while frontier:
+            fresh = [target for target in targets[frontier.pop()] if target not in found]
+            found.update(fresh)
+            frontier += fresh
+        result[call.id] = found
+    return result
+
+
+def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
+    """The dataflow when a rollout may use weights that are `staleness` iterations older.
+
+    Only a role's train → generate edges move further back. Old log-probs and values are computed
+    with the weights that training starts from, so theirs stay.
+    """
+    kinds = {call.id: call.kind for call in dataflow.calls}
+    roles = {call.id: call.role for call in dataflow.calls}
+
+    def moved(edge: Edge) -> Edge:
+        is_rollout_of_trained = (
+            edge.distance > 0
+            and kinds[edge.source] == "train"
+            and kinds[edge.target] == "generate"
+            and roles[edge.source] == roles[edge.target]
+        )
+        extra = staleness if is_rollout_of_trained else 0
+        return edge.model_copy(update={"distance": edge.distance + extra})
+
+    return dataflow.model_copy(update={"edges": tuple(moved(edge) for edge in dataflow.edges)})

@@ -1,0 +1,102 @@
+"""An explicit `dataflow:` of a spec: validated calls and edges."""
+
+from planner.dataflow import Call, Dataflow, Edge, add_weight_edges, make_call
+from planner.errors import SpecError
+from planner.spec import DataflowSpec, JobSpec
+
+
+def explicit_dataflow(spec: JobSpec, graph: DataflowSpec) -> Dataflow:
+    """The dataflow that a spec writes out, with the weight edges of training added.
+
+    Every call processes the iteration's sequences `expected_rounds` times. Edges stay as given,
+    without doubles.
+
+    Raises:
+        SpecError: ids repeat, a role has no model, an edge names no call, or calls wait for one
+            another in a circle.
+    """
+    calls = tuple(_call(spec, graph, index) for index in range(len(graph.calls)))
+    _check_ids(graph)
+    edges = _checked_edges(graph)
+    _check_acyclic(calls, edges)
+    return Dataflow(calls=calls, edges=add_weight_edges(calls, edges))
+
+
+def _call(spec: JobSpec, graph: DataflowSpec, index: int) -> Call:
+    given = graph.calls[index]
+    try:
+        return make_call(
+            call_id=given.id,
+            role=given.role,
+            kind=given.kind,
+            rows=spec.workload.num_sequences,
+            expected_rounds=given.expected_rounds,
+            workload=spec.workload,
+            models=spec.models,
+            field=f"dataflow.calls.{index}.expected_rounds",
+        )
+    except SpecError as error:
+        if error.field != f"models.{given.role}":
+            raise
+        raise SpecError(
+            f"dataflow.calls.{index}.role",
+            f"call {given.id} names the role {given.role}, which models lacks",
+            remedy=f"add it to models, or use one of {', '.join(sorted(spec.models))}",
+        ) from error
+
+
+def _check_ids(graph: DataflowSpec) -> None:
+    first: dict[str, int] = {}
+    for index, call in enumerate(graph.calls):
+        if call.id in first:
+            raise SpecError(
+                f"dataflow.calls.{index}.id",
+                f"{call.id} is also the id of call {first[call.id]}",
+                remedy="give every call its own id",
+            )
+        first[call.id] = index
+
+
+def _checked_edges(graph: DataflowSpec) -> tuple[Edge, ...]:
+    ids = [call.id for call in graph.calls]
+    edges: dict[tuple[str, str, int], Edge] = {}
+    for index, given in enumerate(graph.edges):
+        for end in ("source", "target"):
+            call_id = getattr(given, end)
+            if call_id not in ids:
+                raise SpecError(
+                    f"dataflow.edges.{index}.{end}",
+                    f"no call has the id {call_id}",
+                    remedy=f"use one of {', '.join(ids)}",
+                )
+        edge = Edge(source=given.source, target=given.target, distance=given.distance)
+        edges.setdefault((edge.source, edge.target, edge.distance), edge)
+    return tuple(edges.values())
+
+
+def _check_acyclic(calls: tuple[Call, ...], edges: tuple[Edge, ...]) -> None:
+    """Take away calls that wait for nothing until none is left, or a circle is."""
+    waits_for = {
+        call.id: {e.source for e in edges if e.target == call.id and e.distance == 0}
+        for call in calls
+    }
+    while free := [call_id for call_id, sources in waits_for.items() if not sources]:
+        for call_id in free:
+            del waits_for[call_id]
+        for sources in waits_for.values():
+            sources.difference_update(free)
+    if waits_for:
+        circle = _circle(waits_for)
+        raise SpecError(
+            "dataflow.edges",
+            f"calls wait for one another in a circle: {' → '.join(circle)}",
+            remedy="remove one of these edges, or give it distance 1 (the iteration before)",
+        )
+
+
+def _circle(waits_for: dict[str, set[str]]) -> list[str]:
+    """One circle among calls that each wait for at least one other of them, in edge direction."""
+    path = [min(waits_for)]
+    while (source := min(waits_for[path[-1]])) not in path:
+        path.append(source)
+    return [source, *reversed(path[path.index(source) :])]

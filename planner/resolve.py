@@ -1,0 +1,249 @@
+"""From a job spec to a Job: the algorithm traced, every name looked up, the whole spec checked."""
+
+import re
+
+from planner import catalogue
+from planner.algorithms import PROGRAMS
+from planner.algorithms.program import Program
+from planner.architecture import ModelArchitecture
+from planner.cluster import Pool
+from planner.constraints import check_constraints
+from planner.dataflow import MAX_SEQUENCES, Call, Dataflow
+from planner.errors import SpecError
+from planner.explicit_dataflow import explicit_dataflow
+from planner.job import Job, Model
+from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec
+from planner.trace import trace
+
+SCALAR_ROLES = frozenset({"critic", "reward", "cost"})
+"""A role with one of these words in its name (cost_critic) has one output per token."""
+
+
+def resolve(spec: JobSpec, *, program: Program | None = None) -> Job:
+    """The job that a spec describes; `program` replaces the built-in of that name.
+
+    Raises:
+        SpecError: a name is unknown, a role is missing or superfluous, or parts contradict one
+            another. The first mistake found, with its field and what would be valid.
+    """
+    if spec.workload.num_sequences > MAX_SEQUENCES:
+        raise SpecError(
+            "workload.prompts_per_iteration",
+            f"prompts_per_iteration × responses_per_prompt is {spec.workload.num_sequences}",
+            remedy=f"stay below {MAX_SEQUENCES:.0e}",
+        )
+    pools = _pools(spec)
+    dataflow = _dataflow(spec, program)
+    job = Job(spec=spec, dataflow=dataflow, models=_models(spec, dataflow), pools=pools)
+    _check_staleness(job)
+    check_constraints(job)
+    return job
+
+
+def length_warnings(job: Job) -> list[str]:
+    """One line per model whose position limit is below the longest sequence of the workload."""
+    longest = job.spec.workload.prompt_length.max_tokens
+    longest += job.spec.workload.response_length.max_tokens
+    return [
+        f"models.{role}: sequences of up to {longest} tokens (prompt and response) exceed its "
+        f"max_position_embeddings {model.architecture.max_position_embeddings}; the plan assumes "
+        "that the position encoding is scaled"
+        for role, model in job.models.items()
+        if longest > model.architecture.max_position_embeddings
+    ]
+
+
+def _dataflow(spec: JobSpec, program: Program | None) -> Dataflow:
+    if spec.dataflow is not None:
+        dataflow = explicit_dataflow(spec, spec.dataflow)
+        _check_every_model_is_called(spec, dataflow)
+    else:
+        if program is None:
+            assert spec.algorithm is not None, "the spec's validator wants one of the two"
+            program = PROGRAMS[spec.algorithm]
+        _check_roles(spec, program)
+        dataflow = trace(program, workload=spec.workload, models=spec.models)
+    _check_knobs_are_read(spec, dataflow)
+    return dataflow
+
+
+def _check_roles(spec: JobSpec, program: Program) -> None:
+    """Every required role is there and no role that the program would never call."""
+    for role in program.roles:
+        if role not in spec.models:
+            raise SpecError(
+                f"models.{role}",
+                f"is missing; {program.name} needs {', '.join(program.roles)}",
+                remedy="add it",
+            )
+    for role in spec.models:
+        if role not in program.all_roles:
+            raise SpecError(
+                f"models.{role}",
+                f"{program.name} does not use this role",
+                remedy=f"remove it; its roles are {', '.join(program.all_roles)}",
+            )
+
+
+def _check_every_model_is_called(spec: JobSpec, dataflow: Dataflow) -> None:
+    called = {call.role for call in dataflow.calls}
+    for role in spec.models:
+        if role not in called:
+            raise SpecError(
+                f"models.{role}",
+                "no call of the dataflow uses this role",
+                remedy=f"remove it; the calls use {', '.join(sorted(called))}",
+            )
+
+
+def _check_knobs_are_read(spec: JobSpec, dataflow: Dataflow) -> None:
+    """A setting that the algorithm never reads would be a plan for another job."""
+    who = spec.algorithm or "an explicit dataflow"
+    if spec.workload.pretrain_loss and not any(c.extra_forward_sequences for c in dataflow.calls):
+        raise SpecError(
+            "workload.pretrain_loss",
+            f"{who} has no pre-train loss",
+            remedy="leave it out, or use ppo or safe_rlhf",
+        )
+    if spec.workload.expected_acceptance < 1 and spec.algorithm != "dapo":
+        raise SpecError(
+            "workload.expected_acceptance",
+            f"{who} does not draw repeatedly",
+            remedy="leave it out, use dapo, or give expected_rounds to calls of a dataflow",
+        )
+
+
+def _check_staleness(job: Job) -> None:
+    if job.spec.search.staleness and not job.dataflow.allows_staleness:
+        raise SpecError(
+            "search.staleness",
+            f"{job.spec.algorithm} has no importance ratio that would correct for rollouts "
+            f"{job.spec.search.staleness} iterations old",
+            remedy="set it to 0, or use an algorithm with a ratio, for example grpo",
+        )
+
+
+def _models(spec: JobSpec, dataflow: Dataflow) -> dict[str, Model]:
+    """The models with weights that the dataflow uses, in the spec's order."""
+    return {
+        role: _model(role, given, [call for call in dataflow.calls if call.model == role])
+        for role, given in spec.models.items()
+        if any(call.model == role for call in dataflow.calls)
+    }
+
+
+def _model(role: str, given: ModelSpec, calls: list[Call]) -> Model:
+    trainable = any(call.kind == "train" for call in calls)
+    if given.lora is not None and not trainable:
+        raise SpecError(
+            f"models.{role}.lora",
+            "LoRA adapters are for models that train, and this one does not",
+            remedy="remove lora",
+        )
+    scalar_head = bool(SCALAR_ROLES & set(re.split(r"[_.-]", role)))
+    if scalar_head and any(call.kind == "generate" for call in calls):
+        raise SpecError(
+            f"models.{role}",
+            "a critic, reward or cost model has one output per token and cannot generate",
+            remedy="give the generating role another name",
+        )
+    return Model(
+        role=role,
+        architecture=_architecture(given, field=f"models.{role}.architecture"),
+        scalar_head=scalar_head,
+        trainable=trainable,
+        lora_rank=given.lora.rank if given.lora is not None else None,
+    )
+
+
+def _architecture(given: ModelSpec, *, field: str) -> ModelArchitecture:
+    if isinstance(given.architecture, ModelArchitecture):
+        return given.architecture
+    assert given.architecture is not None, "the spec's validator wants it unless a function"
+    if re.search(r"^[./~]|\\|\.json$", given.architecture):
+        raise SpecError(
+            field,
+            f"{given.architecture!r} looks like a path; the planner reads no files",
+            remedy="the command line reads config.json files; over HTTP give a catalogue name or "
+            "inline sizes",
+        )
+    return catalogue.architecture(given.architecture, field=field)
+
+
+def _pools(spec: JobSpec) -> tuple[Pool, ...]:
+    """The cluster's pools one after another on the GPU axis."""
+    if not isinstance(spec.cluster, ClusterSpec):
+        raise SpecError(
+            "cluster",
+            f"{spec.cluster!r} is the name of a stored cluster, which only a service can look up",
+            remedy="give the pools themselves",
+        )
+    kept_free = spec.constraints.keep_free_gpus
+    names = [pool.name for pool in spec.cluster.pools]
+    for name in kept_free:
+        if name not in names:
+            raise SpecError(
+                f"constraints.keep_free_gpus.{name}",
+                "the cluster has no pool of this name",
+                remedy=f"use one of {', '.join(names)}",
+            )
+    pools: list[Pool] = []
+    for index, given in enumerate(spec.cluster.pools):
+        first_gpu = pools[-1].first_gpu + pools[-1].num_gpus if pools else 0
+        field = f"cluster.pools.{index}"
+        pools.append(
+            _pool(given, field=field, first_gpu=first_gpu, kept_free=kept_free.get(given.name, 0))
+        )
+    return tuple(pools)
+
+
+def _pool(given: PoolSpec, *, field: str, first_gpu: int, kept_free: int) -> Pool:
+    gpu = catalogue.gpu_type(given.gpu, field=f"{field}.gpu")
+    node = catalogue.node_type(gpu.node, field=f"{field}.gpu")
+    gpus_per_node = given.gpus_per_node or node.gpus_per_node
+    # A domain inside the node shrinks with the node; one that spans nodes (NVL72) stays.
+    inside_node = node.nvlink_domain_gpus <= node.gpus_per_node
+    default_domain = (
+        min(node.nvlink_domain_gpus, gpus_per_node) if inside_node else node.nvlink_domain_gpus
+    )
+    domain = given.nvlink_domain_gpus or default_domain
+    if domain % gpus_per_node and gpus_per_node % domain:
+        raise SpecError(
+            f"{field}.nvlink_domain_gpus",
+            f"a domain of {domain} GPUs neither divides a node of {gpus_per_node} nor is made of "
+            "whole nodes",
+            remedy=f"use a divisor or a multiple of {gpus_per_node}",
+        )
+    num_gpus = given.num_nodes * gpus_per_node
+    if kept_free >= num_gpus:
+        raise SpecError(
+            f"constraints.keep_free_gpus.{given.name}",
+            f"{kept_free} of the pool's {num_gpus} GPUs are kept free, so none is left",
+            remedy=f"keep at most {num_gpus - 1} free, or leave the pool out",
+        )
+    return Pool(
+        name=given.name,
+        gpu=gpu,
+        num_nodes=given.num_nodes,
+        gpus_per_node=gpus_per_node,
+        first_gpu=first_gpu,
+        nvlink_domain_gpus=domain,
+        intra_node_bytes_per_second=_first(
+            given.intra_node_bytes_per_second, node.intra_node_bytes_per_second
+        ),
+        inter_node_bytes_per_second=_first(
+            given.inter_node_bytes_per_second, node.inter_node_bytes_per_second
+        ),
+        host_memory_bytes=given.host_memory_bytes
+        or node.host_memory_bytes * gpus_per_node // node.gpus_per_node,
+        host_link_bytes_per_second=_first(
+            given.host_link_bytes_per_second, node.host_link_bytes_per_second
+        ),
+        price_per_gpu_hour=_first(given.price_per_gpu_hour, node.price_per_gpu_hour),
+        kept_free_gpus=kept_free,
+    )
+
+
+def _first(given: float | None, default: float) -> float:
+    """The spec's value, or the node type's; 0 is a value."""
+    return default if given is None else given
