@@ -1,6 +1,7 @@
 """Checks that the constraints of a spec fit the job and one another, before any search."""
 
 from itertools import combinations
+from math import prod
 
 from planner.cluster import Pool
 from planner.errors import SpecError
@@ -95,7 +96,7 @@ def _check_colocated_sizes(job: Job, groups: dict[str, frozenset[str]]) -> None:
             )
         if first not in parallelism or second not in parallelism:
             continue
-        counts = [_num_gpus(parallelism[role]) for role in (first, second)]
+        counts = [_fixed_num_gpus(parallelism[role]) for role in (first, second)]
         if None not in counts and counts[0] != counts[1]:
             raise SpecError(
                 f"constraints.parallelism.{second}.num_gpus",
@@ -105,17 +106,16 @@ def _check_colocated_sizes(job: Job, groups: dict[str, frozenset[str]]) -> None:
             )
 
 
-def _num_gpus(sizes: ParallelismConstraint) -> int | None:
-    """The number of GPUs that a constraint fixes, said or multiplied."""
-    if sizes.num_gpus is not None:
-        return sizes.num_gpus
-    factors = _factors(sizes)
-    if None in factors.values():
+def _fixed_num_gpus(sizes: ParallelismConstraint) -> int | None:
+    """The number of GPUs that a constraint fixes, said or multiplied; None if it leaves it open."""
+    if sizes.num_gpus is None and None in _factors(sizes).values():
         return None
-    product = 1
-    for size in factors.values():
-        product *= size or 1
-    return product
+    return _num_gpus(sizes)
+
+
+def _num_gpus(sizes: ParallelismConstraint) -> int:
+    """The fewest GPUs that a constraint allows."""
+    return sizes.num_gpus or prod(size or 1 for size in _factors(sizes).values())
 
 
 def _factors(sizes: ParallelismConstraint) -> dict[str, int | None]:
@@ -143,9 +143,7 @@ def _check_parallelism(job: Job, role: str, sizes: ParallelismConstraint) -> Non
 def _check_product(sizes: ParallelismConstraint, *, field: str) -> None:
     """What is fixed multiplies to num_gpus, or at least divides it."""
     given = {name: size for name, size in _factors(sizes).items() if size is not None}
-    product = 1
-    for size in given.values():
-        product *= size
+    product = prod(given.values())
     if sizes.num_gpus is None:
         return
     complete = len(given) == len(_factors(sizes))
@@ -241,10 +239,10 @@ def _check_pools_hold(
 ) -> None:
     """Some allowed pool has the GPUs, and an NVLink domain the tensor group."""
     most = max(pool.num_gpus - pool.kept_free_gpus for pool in pools)
-    wanted = _num_gpus(sizes) or max((size or 1) for size in _factors(sizes).values())
+    wanted = _num_gpus(sizes)
     if wanted > most:
         raise SpecError(
-            f"{field}.num_gpus",
+            field if sizes.num_gpus is None else f"{field}.num_gpus",
             f"{wanted} GPUs are wanted, but {', '.join(pool.name for pool in pools)} has at most "
             f"{most} usable ones, and a model stays in one pool",
             remedy=f"use at most {most}",

@@ -54,7 +54,7 @@ class Dataflow(BaseModel):
     """False when the program declares no importance ratio."""
 
 
-MAX_SEQUENCES = 10**12
+MAX_SEQUENCES = 10**10
 """Per call and iteration; token counts then stay within 64 bits."""
 
 

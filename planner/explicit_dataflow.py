@@ -1,11 +1,15 @@
 """An explicit `dataflow:` of a spec: validated calls and edges."""
 
+from collections.abc import Mapping
+
 from planner.dataflow import Call, Dataflow, Edge, add_weight_edges, make_call
 from planner.errors import SpecError
-from planner.spec import DataflowSpec, JobSpec
+from planner.spec import DataflowCallSpec, DataflowSpec, ModelSpec, WorkloadSpec
 
 
-def explicit_dataflow(spec: JobSpec, graph: DataflowSpec) -> Dataflow:
+def explicit_dataflow(
+    graph: DataflowSpec, *, workload: WorkloadSpec, models: Mapping[str, ModelSpec]
+) -> Dataflow:
     """The dataflow that a spec writes out, with the weight edges of training added.
 
     Every call processes the iteration's sequences `expected_rounds` times. Edges stay as given,
@@ -15,33 +19,41 @@ def explicit_dataflow(spec: JobSpec, graph: DataflowSpec) -> Dataflow:
         SpecError: ids repeat, a role has no model, an edge names no call, or calls wait for one
             another in a circle.
     """
-    calls = tuple(_call(spec, graph, index) for index in range(len(graph.calls)))
     _check_ids(graph)
+    calls = tuple(
+        _call(given, field=f"dataflow.calls.{index}", workload=workload, models=models)
+        for index, given in enumerate(graph.calls)
+    )
     edges = _checked_edges(graph)
     _check_acyclic(calls, edges)
     return Dataflow(calls=calls, edges=add_weight_edges(calls, edges))
 
 
-def _call(spec: JobSpec, graph: DataflowSpec, index: int) -> Call:
-    given = graph.calls[index]
+def _call(
+    given: DataflowCallSpec,
+    *,
+    field: str,
+    workload: WorkloadSpec,
+    models: Mapping[str, ModelSpec],
+) -> Call:
     try:
         return make_call(
             call_id=given.id,
             role=given.role,
             kind=given.kind,
-            rows=spec.workload.num_sequences,
+            rows=workload.num_sequences,
             expected_rounds=given.expected_rounds,
-            workload=spec.workload,
-            models=spec.models,
-            field=f"dataflow.calls.{index}.expected_rounds",
+            workload=workload,
+            models=models,
+            field=f"{field}.expected_rounds",
         )
     except SpecError as error:
-        if error.field != f"models.{given.role}":
+        if given.role in models or error.field != f"models.{given.role}":
             raise
         raise SpecError(
-            f"dataflow.calls.{index}.role",
+            f"{field}.role",
             f"call {given.id} names the role {given.role}, which models lacks",
-            remedy=f"add it to models, or use one of {', '.join(sorted(spec.models))}",
+            remedy=f"add it to models, or use one of {', '.join(sorted(models))}",
         ) from error
 
 

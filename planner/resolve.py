@@ -1,6 +1,8 @@
 """From a job spec to a Job: the algorithm traced, every name looked up, the whole spec checked."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 from planner import catalogue
 from planner.algorithms import PROGRAMS
@@ -12,7 +14,7 @@ from planner.dataflow import MAX_SEQUENCES, Call, Dataflow
 from planner.errors import SpecError
 from planner.explicit_dataflow import explicit_dataflow
 from planner.job import Job, Model
-from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec
+from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from planner.trace import trace
 
 SCALAR_ROLES = frozenset({"critic", "reward", "cost"})
@@ -26,11 +28,12 @@ def resolve(spec: JobSpec, *, program: Program | None = None) -> Job:
         SpecError: a name is unknown, a role is missing or superfluous, or parts contradict one
             another. The first mistake found, with its field and what would be valid.
     """
-    if spec.workload.num_sequences > MAX_SEQUENCES:
+    rows = spec.workload.num_sequences * spec.workload.epochs
+    if rows > MAX_SEQUENCES:
         raise SpecError(
-            "workload.prompts_per_iteration",
-            f"prompts_per_iteration × responses_per_prompt is {spec.workload.num_sequences}",
-            remedy=f"stay below {MAX_SEQUENCES:.0e}",
+            "workload",
+            f"prompts_per_iteration × responses_per_prompt × epochs is {rows:.3g}",
+            remedy=f"stay within {MAX_SEQUENCES:.0e}",
         )
     pools = _pools(spec)
     dataflow = _dataflow(spec, program)
@@ -54,16 +57,20 @@ def length_warnings(job: Job) -> list[str]:
 
 
 def _dataflow(spec: JobSpec, program: Program | None) -> Dataflow:
+    build: Callable[..., Dataflow]
     if spec.dataflow is not None:
-        dataflow = explicit_dataflow(spec, spec.dataflow)
-        _check_every_model_is_called(spec, dataflow)
+        who = "an explicit dataflow"
+        build = partial(explicit_dataflow, spec.dataflow, models=spec.models)
     else:
-        if program is None:
-            assert spec.algorithm is not None, "the spec's validator wants one of the two"
-            program = PROGRAMS[spec.algorithm]
+        assert spec.algorithm is not None, "the spec's validator wants one of the two"
+        program = program or PROGRAMS[spec.algorithm]
         _check_roles(spec, program)
-        dataflow = trace(program, workload=spec.workload, models=spec.models)
-    _check_knobs_are_read(spec, dataflow)
+        who = program.name
+        build = partial(trace, program, models=spec.models)
+    dataflow = build(workload=spec.workload)
+    if spec.dataflow is not None:
+        _check_every_model_is_called(spec, dataflow)
+    _check_knobs_are_read(spec.workload, who, build, dataflow)
     return dataflow
 
 
@@ -96,21 +103,21 @@ def _check_every_model_is_called(spec: JobSpec, dataflow: Dataflow) -> None:
             )
 
 
-def _check_knobs_are_read(spec: JobSpec, dataflow: Dataflow) -> None:
-    """A setting that the algorithm never reads would be a plan for another job."""
-    who = spec.algorithm or "an explicit dataflow"
-    if spec.workload.pretrain_loss and not any(c.extra_forward_sequences for c in dataflow.calls):
-        raise SpecError(
-            "workload.pretrain_loss",
-            f"{who} has no pre-train loss",
-            remedy="leave it out, or use ppo or safe_rlhf",
-        )
-    if spec.workload.expected_acceptance < 1 and spec.algorithm != "dapo":
-        raise SpecError(
-            "workload.expected_acceptance",
-            f"{who} does not draw repeatedly",
-            remedy="leave it out, use dapo, or give expected_rounds to calls of a dataflow",
-        )
+def _check_knobs_are_read(
+    workload: WorkloadSpec, who: str, build: Callable[..., Dataflow], dataflow: Dataflow
+) -> None:
+    """Refuse a setting without which the dataflow is the same: it would plan another job."""
+    neutral: dict[str, tuple[bool | float, str]] = {
+        "pretrain_loss": (False, "leave it out, or use ppo or safe_rlhf"),
+        "expected_acceptance": (1.0, "leave it out, use dapo, or give calls expected_rounds"),
+    }
+    for name, (value, remedy) in neutral.items():
+        given = getattr(workload, name)
+        without = workload.model_copy(update={name: value})
+        if given != value and build(workload=without) == dataflow:
+            raise SpecError(
+                f"workload.{name}", f"is {given}, but {who} does not read it", remedy=remedy
+            )
 
 
 def _check_staleness(job: Job) -> None:

@@ -136,13 +136,24 @@ class _RecordingHandle:
         )
 
     def log_probs(self, rollout: Data) -> Data:
+        self._check_has_weights("log-probabilities")
         return self._forward(rollout)
 
     def values(self, rollout: Data) -> Data:
+        self._check_has_weights("values")
         return self._forward(rollout)
 
     def score(self, rollout: Data, *, name: str = "") -> Data:
         return self._forward(rollout, name=name)
+
+    def _check_has_weights(self, wanted: str) -> None:
+        given = self._recorder.models.get(self._role)
+        if given is not None and given.function:
+            raise SpecError(
+                f"models.{self._role}.function",
+                f"{self._recorder.program.name} asks it for {wanted}, and a function only scores",
+                remedy="give an architecture",
+            )
 
     def _forward(self, rollout: Data, name: str = "") -> Data:
         return self._recorder.record(
