@@ -100,9 +100,13 @@ def architectures() -> Mapping[str, CatalogueModel]:
 @cache
 def catalogue_version() -> str:
     """Twelve hexadecimal digits that change whenever a data file does."""
+    return _version({path: file.read_bytes() for path, file in _data_files().items()})
+
+
+def _version(contents: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for path, file in sorted(_data_files().items()):
-        digest.update(path.encode() + b"\0" + file.read_bytes() + b"\0")
+    for path, content in sorted(contents.items()):
+        digest.update(f"{path} {len(content)} ".encode() + content)
     return digest.hexdigest()[:12]
 
 
