@@ -1,0 +1,42 @@
+"""Where the command line writes: results on stdout, progress and errors on stderr."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+MAX_WIDTH = 160
+
+
+def stdout_console() -> Console:
+    """The console for results; no colour in a pipe or under NO_COLOR, never wider than a page."""
+    console = Console(highlight=False, soft_wrap=False, emoji=False)
+    console.width = min(console.width, MAX_WIDTH)
+    return console
+
+
+def stderr_console() -> Console:
+    """The console for progress and errors."""
+    return Console(stderr=True, highlight=False, emoji=False)
+
+
+def write_json(text: str) -> None:
+    """Print exactly this text on stdout."""
+    sys.stdout.write(text.rstrip("\n") + "\n")
+
+
+def unicode_output() -> bool:
+    """False where stdout cannot show box characters, as under LC_ALL=C."""
+    return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
+
+
+@contextmanager
+def progress(message: str, *, quiet: bool) -> Iterator[None]:
+    """A spinner while something long runs; a plain pipe sees nothing of it."""
+    console = stderr_console()
+    if quiet or not console.is_terminal:
+        yield
+        return
+    with console.status(message):
+        yield

@@ -1,0 +1,131 @@
+"""Files and standard input to a JobSpec or a Placement; whatever is wrong becomes BadInputError."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from planner.result import CallPlacement, CopyPlacement, Placement
+from planner.spec import JobSpec
+from service.cli.failures import BadInputError
+from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
+from service.field_errors import FieldError, field_errors
+
+STANDARD_INPUT = "-"
+MAX_PLAN_BYTES = 16 * MAX_DOCUMENT_BYTES
+
+Parsed = TypeVar("Parsed", bound=BaseModel)
+
+
+def read_spec(source: str) -> JobSpec:
+    """The job spec in a file or on standard input, its config.json files read in."""
+    document = _read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
+    folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
+    return _validate(_with_local_architectures(document, folder), JobSpec, source)
+
+
+def read_placement(source: str) -> Placement:
+    """The placement in a file, which may also hold a whole plan as `automap plan --json` prints."""
+    document = _read_document(source, max_bytes=MAX_PLAN_BYTES)
+    if isinstance(document, dict) and "iteration_seconds" in document:
+        document = _placement_part(document)
+    return _validate(document, Placement, source)
+
+
+def _read_document(source: str, *, max_bytes: int) -> object:
+    content = _read_bytes(source, max_bytes=max_bytes)
+    is_json = source.endswith(".json") or content.lstrip()[:1] in (b"{", b"[")
+    try:
+        return load_document(content, media="json" if is_json else "yaml", max_bytes=max_bytes)
+    except DocumentError as error:
+        raise BadInputError(f"{_name(source)}: {error}") from None
+
+
+def _read_bytes(source: str, *, max_bytes: int) -> bytes:
+    # One byte more than allowed shows that there is too much; an endless pipe ends there as well.
+    try:
+        if source == STANDARD_INPUT:
+            return sys.stdin.buffer.read(max_bytes + 1)
+        with Path(source).open("rb") as file:
+            return file.read(max_bytes + 1)
+    except OSError as error:
+        raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
+
+
+def _validate(document: object, model: type[Parsed], source: str) -> Parsed:
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        mistakes = field_errors(error, document)
+        number = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+        raise BadInputError(f"{_name(source)}: {number}", error_lines(mistakes)) from None
+
+
+def error_lines(mistakes: Iterable[FieldError]) -> list[str]:
+    """A line per mistake: `field: message (got value; remedy)`."""
+    lines = []
+    for mistake in mistakes:
+        got = "" if mistake.value is None else f"got {json.dumps(mistake.value)}"
+        notes = "; ".join(note for note in (got, mistake.remedy) if note)
+        lines.append(f"{mistake.field}: {mistake.message}" + (f" ({notes})" if notes else ""))
+    return lines
+
+
+def _name(source: str) -> str:
+    return "standard input" if source == STANDARD_INPUT else source
+
+
+def _with_local_architectures(document: object, folder: Path) -> object:
+    """The document with each `architecture: ./path/config.json` replaced by the sizes in it."""
+    if not isinstance(document, dict) or not isinstance(models := document.get("models"), dict):
+        return document
+    resolved = {
+        role: _with_sizes(model, folder, role) if isinstance(model, dict) else model
+        for role, model in models.items()
+    }
+    return {**document, "models": resolved}
+
+
+def _with_sizes(model: dict[str, object], folder: Path, role: object) -> dict[str, object]:
+    """The model itself, unless its architecture looks like a path, as org/name never does."""
+    path = model.get("architecture")
+    if not isinstance(path, str):
+        return model
+    if not (path.endswith(".json") or path.startswith(("./", "../", "/", "~/"))):
+        return model
+    return {**model, "architecture": _load_config(path, folder, f"models.{role}.architecture")}
+
+
+def _load_config(path: str, folder: Path, field: str) -> object:
+    from planner.catalogue.huggingface import load_config  # few specs need it
+
+    return load_config(folder / Path(path).expanduser(), field=field).model_dump(mode="json")
+
+
+def _placement_part(plan: dict[str, object]) -> dict[str, object]:
+    """Only what a placement has of a plan's JSON; calls in the order in which they start."""
+    calls = sorted(_mappings(plan.get("calls")), key=_start)
+    kept: dict[str, object] = {
+        "copies": [_only(copy, CopyPlacement) for copy in _mappings(plan.get("copies"))],
+        "calls": [_only(call, CallPlacement) for call in calls],
+    }
+    version = plan.get("schema_version")
+    return kept if version is None else {"schema_version": version, **kept}
+
+
+def _mappings(items: object) -> list[dict[str, object]]:
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _start(call: dict[str, object]) -> tuple[float, float]:
+    stage, start = call.get("stage", 0), call.get("start_seconds", 0.0)
+    numbers = [value if isinstance(value, int | float) else 0.0 for value in (stage, start)]
+    return numbers[0], numbers[1]
+
+
+def _only(item: dict[str, object], model: type[BaseModel]) -> dict[str, object]:
+    names = {field.alias or name for name, field in model.model_fields.items()}
+    return {name: value for name, value in item.items() if name in names}

@@ -1,0 +1,117 @@
+"""What the catalogue holds, and the published schemas."""
+
+import json
+
+from rich.table import Table
+from rich.text import Text
+
+from planner import catalogue
+from planner.cluster import GpuType
+from planner.result import placement_json_schema
+from planner.spec import job_spec_json_schema
+from service.cli import console, formats
+from service.cli.failures import BadInputError
+
+SCHEMAS = {"job-spec": job_spec_json_schema, "placement": placement_json_schema}
+
+
+def print_schema(name: str) -> None:
+    """One of SCHEMAS as JSON."""
+    if name not in SCHEMAS:
+        raise BadInputError(f"no schema {name!r} (valid: {', '.join(SCHEMAS)})")
+    console.write_json(json.dumps(SCHEMAS[name](), indent=2))
+
+
+def list_models(*, as_json: bool) -> None:
+    """Every architecture with its size and shape."""
+    entries = list(catalogue.architectures().values())
+    if as_json:
+        console.write_json(
+            json.dumps(
+                [
+                    entry.model_dump(mode="json")
+                    | {"num_parameters": entry.architecture.num_parameters()}
+                    for entry in entries
+                ],
+                indent=2,
+            )
+        )
+        return
+    table = _table("model")
+    for header in ("params\n10⁹", "active\n10⁹", "layers", "hidden", "heads", "KV", "experts"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("also known as", no_wrap=True, overflow="ellipsis")
+    for entry in entries:
+        sizes = entry.architecture
+        table.add_row(
+            Text(entry.name),
+            _billions(sizes.num_parameters()),
+            _billions(sizes.active_parameters()) if sizes.num_experts else "",
+            str(sizes.num_layers),
+            str(sizes.hidden_size),
+            str(sizes.num_attention_heads),
+            str(sizes.num_key_value_heads),
+            str(sizes.num_experts or ""),
+            Text(entry.aliases[0] if entry.aliases else "", style="dim"),
+        )
+    console.stdout_console().print(table)
+
+
+def list_gpus(*, as_json: bool) -> None:
+    """Every GPU type with its memory, speeds and what its node type costs."""
+    entries = list(catalogue.gpu_types().values())
+    if as_json:
+        console.write_json(
+            json.dumps(
+                [
+                    entry.model_dump(mode="json")
+                    | {"node_type": catalogue.node_type(entry.node).model_dump(mode="json")}
+                    for entry in entries
+                ],
+                indent=2,
+            )
+        )
+        return
+    table = _table("GPU")
+    for header in ("memory\nGiB", "memory\nTB/s", "bf16\nTFLOPS", "per\nnode", "NVLink\nGPUs"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("price\nper hour", justify="right", no_wrap=True)
+    table.add_column("also known as")
+    for entry in entries:
+        table.add_row(*_gpu_cells(entry))
+    console.stdout_console().print(table)
+
+
+def _gpu_cells(gpu: GpuType) -> list[str | Text]:
+    node = catalogue.node_type(gpu.node)
+    return [
+        Text(gpu.name),
+        formats.gib(gpu.memory_bytes),
+        f"{gpu.memory_bytes_per_second / 1e12:.2f}",
+        _tera_flops(gpu.bf16_flops_per_second),
+        str(node.gpus_per_node),
+        str(node.nvlink_domain_gpus),
+        formats.price(node.price_per_gpu_hour),
+        _aliases(gpu.aliases),
+    ]
+
+
+def _table(name: str) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    table.add_column(name, no_wrap=True)
+    return table
+
+
+def _aliases(names: tuple[str, ...]) -> Text:
+    """The shortest other names; --json has them all."""
+    return Text(", ".join(sorted(names, key=len)[:2]), style="dim")
+
+
+def _billions(parameters: int) -> str:
+    value = parameters / 1e9
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def _tera_flops(flops_per_second: float) -> str:
+    value = flops_per_second / 1e12
+    return formats.count(value) if value >= 10 else f"{value:.2g}"

@@ -1,0 +1,180 @@
+"""The `automap` command: what each subcommand takes; the work is in the modules beside this one.
+
+Planner, solver and service are imported inside the commands that need them, so that `--help` and
+bad input are answered at once.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="automap",
+    help="Plan where the models of an RL post-training job run: GPUs, parallelism, order.",
+    epilog="Exit codes: 0 done, 2 bad input, 3 no feasible plan, 1 our fault.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SpecArgument = Annotated[
+    str, typer.Argument(metavar="SPEC", help="Job spec, YAML or JSON; - reads standard input.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No progress; one line of result.")
+]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; every failure ends as a message and its exit code."""
+    # A terminal or pipe that cannot show a character gets a question mark, not a crash.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    given = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in given
+    try:
+        # --debug may stand anywhere; it belongs to the whole command.
+        app(args=[argument for argument in given if argument != "--debug"], prog_name="automap")
+    except Exception as error:
+        from service.cli.failures import report
+
+        sys.exit(report(error, debug=debug))
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        typer.echo(f"automap {metadata.version('automap')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of a failure.")
+    ] = False,
+) -> None:
+    """Plan where the models of an RL post-training job run: GPUs, parallelism, order."""
+
+
+@app.command()
+def plan(
+    spec: SpecArgument,
+    json: JsonOption = False,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Plan and store on a running service."),
+    ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(envvar="AUTOMAP_API_KEY", help="Key for --server.", show_default=False),
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Find the best placement for a job and show it.
+
+    With --server, --json prints the stored record: its id, the spec and the plan.
+    """
+    from service.cli.planning import run_plan, run_plan_on_server
+
+    if server is None:
+        run_plan(spec, as_json=json, output=output, quiet=quiet)
+    else:
+        run_plan_on_server(
+            spec, server=server, api_key=api_key, as_json=json, output=output, quiet=quiet
+        )
+
+
+@app.command()
+def compare(
+    spec: SpecArgument,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option("--strategy", "-s", metavar="NAME", help="Only this one; may be repeated."),
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Plan a job, then show what well-known placement strategies would cost beside the plan."""
+    from service.cli.planning import run_compare
+
+    run_compare(spec, strategies=strategy or [], as_json=json, quiet=quiet)
+
+
+@app.command()
+def estimate(
+    spec: SpecArgument,
+    placement: Annotated[
+        str, typer.Argument(metavar="PLACEMENT", help="A placement or a whole plan, JSON or YAML.")
+    ],
+    json: JsonOption = False,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Price a placement of your own with the planner's cost model."""
+    from service.cli.planning import run_estimate
+
+    run_estimate(spec, placement, as_json=json, output=output, quiet=quiet)
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
+    database_url: Annotated[
+        str | None, typer.Option(help="sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
+    ] = None,
+) -> None:
+    """Migrate the database and run the HTTP service; AUTOMAP_… variables set what is left out."""
+    from service.cli.serving import run_server
+
+    run_server(host=host, port=port, database_url=database_url)
+
+
+@app.command()
+def models(json: JsonOption = False) -> None:
+    """List the model architectures that a spec can name."""
+    from service.cli.listings import list_models
+
+    list_models(as_json=json)
+
+
+@app.command()
+def gpus(json: JsonOption = False) -> None:
+    """List the GPU types that a pool can have."""
+    from service.cli.listings import list_gpus
+
+    list_gpus(as_json=json)
+
+
+@app.command()
+def schema(
+    what: Annotated[str, typer.Argument(metavar="job-spec|placement", help="Which document.")],
+    json: Annotated[
+        bool, typer.Option("--json", help="Accepted for symmetry: a schema is JSON anyway.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of a document, for editors and other programs."""
+    from service.cli.listings import print_schema
+
+    print_schema(what)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The commands that plan and price: plan, compare, estimate."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from rich.text import Text
+
+from planner.errors import InfeasibleError
+from planner.result import Infeasible, Plan, Strategy
+from planner.spec import JobSpec
+from service.cli import console
+from service.cli.failures import BadInputError
+from service.cli.inputs import read_placement, read_spec
+from service.cli.render import headline, print_plan, strategy_table
+
+Answer = TypeVar("Answer")
+
+
+def run_plan(source: str, *, as_json: bool, output: str | None, quiet: bool) -> None:
+    """Plan here, in this process."""
+    spec = read_spec(source)
+    _need_pools(spec)
+    with console.progress(_planning_message(spec), quiet=quiet):
+        plan = _telling_reasons(lambda: _make_plan(spec), as_json=as_json)
+    _show(plan, as_json=as_json, output=output, quiet=quiet)
+
+
+def run_plan_on_server(
+    source: str, *, server: str, api_key: str | None, as_json: bool, output: str | None, quiet: bool
+) -> None:
+    """Plan and store on a service; the record names the plan's id."""
+    from service.cli.remote import post_plan
+
+    spec = read_spec(source)
+    with console.progress(_planning_message(spec), quiet=quiet):
+        stored = _telling_reasons(
+            lambda: post_plan(spec, server=server, api_key=api_key), as_json=as_json
+        )
+    _write_file(output, stored.text)
+    if as_json:
+        console.write_json(stored.text)
+        return
+    _show(stored.plan, as_json=False, output=None, quiet=quiet)
+    console.stdout_console().print(Text(f"\nStored as {stored.url}"), soft_wrap=True)
+
+
+def run_compare(source: str, *, strategies: Sequence[str], as_json: bool, quiet: bool) -> None:
+    """Plan, then price the named strategies, or all of them."""
+    spec = read_spec(source)
+    _need_pools(spec)
+    with console.progress(_planning_message(spec), quiet=quiet):
+        plan, compared = _telling_reasons(
+            lambda: _plan_and_compare(spec, strategies), as_json=as_json
+        )
+    if as_json:
+        document = {
+            "plan": plan.model_dump(mode="json", by_alias=True),
+            "strategies": [item.model_dump(mode="json", by_alias=True) for item in compared],
+        }
+        console.write_json(json.dumps(document, indent=2))
+        return
+    out = console.stdout_console()
+    out.print(headline(plan))
+    out.print()
+    out.print(strategy_table([_as_strategy(plan), *compared]))
+    if not quiet:
+        _describe([item.name for item in compared])
+
+
+def run_estimate(
+    source: str, placement_source: str, *, as_json: bool, output: str | None, quiet: bool
+) -> None:
+    """Price the caller's own placement."""
+    spec = read_spec(source)
+    _need_pools(spec)
+    placement = read_placement(placement_source)
+
+    def estimated() -> Plan:
+        from planner.planning import estimate
+
+        return estimate(spec, placement)
+
+    with console.progress("Pricing the placement", quiet=quiet):
+        plan = _telling_reasons(estimated, as_json=as_json)
+    _show(plan, as_json=as_json, output=output, quiet=quiet)
+
+
+def _make_plan(spec: JobSpec) -> Plan:
+    from planner.planning import make_plan
+
+    return make_plan(spec)
+
+
+def _plan_and_compare(spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
+    from planner.planning import STRATEGIES, compare
+
+    unknown = [name for name in strategies if name not in STRATEGIES]
+    if unknown:
+        raise BadInputError(
+            f"--strategy: unknown {', '.join(unknown)} (valid: {', '.join(STRATEGIES)})"
+        )
+    plan = _make_plan(spec)
+    return plan, compare(spec, plan, list(strategies or STRATEGIES))
+
+
+def _planning_message(spec: JobSpec) -> str:
+    return f"Planning (at most {spec.search.time_limit_seconds:g} s of search)"
+
+
+def _need_pools(spec: JobSpec) -> None:
+    if isinstance(spec.cluster, str):
+        raise BadInputError(
+            f"cluster: {spec.cluster!r} names a cluster stored on a service",
+            ["give the pools in the spec, or use --server URL with `automap plan`"],
+        )
+
+
+def _telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
+    """The work's answer; with --json an infeasible job's reasons go to stdout as well."""
+    try:
+        return work()
+    except InfeasibleError as error:
+        if as_json:
+            console.write_json(Infeasible(reasons=error.reasons).model_dump_json(indent=2))
+        raise
+
+
+def _show(plan: Plan, *, as_json: bool, output: str | None, quiet: bool) -> None:
+    text = plan.model_dump_json(indent=2, by_alias=True)
+    _write_file(output, text)
+    if as_json:
+        console.write_json(text)
+        return
+    out = console.stdout_console()
+    if quiet:
+        out.print(headline(plan), soft_wrap=True)
+    else:
+        print_plan(plan, out, unicode=console.unicode_output())
+
+
+def _write_file(path: str | None, text: str) -> None:
+    if path is None:
+        return
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _as_strategy(plan: Plan) -> Strategy:
+    """The plan itself as the first row of a comparison."""
+    return Strategy(
+        name="automap",
+        feasible=True,
+        iteration_seconds=plan.iteration_seconds,
+        times_slower=1.0,
+        price_per_iteration=plan.price_per_iteration,
+        reason="this plan",
+    )
+
+
+def _describe(names: Sequence[str]) -> None:
+    from planner.planning import STRATEGIES
+
+    out = console.stdout_console()
+    out.print()
+    for name in names:
+        info = STRATEGIES[name]
+        reference = f" ({info.reference})" if info.reference else ""
+        out.print(Text(f"{name}: {info.description}{reference}", style="dim"))
