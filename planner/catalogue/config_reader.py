@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from planner.errors import SpecError
 
 MAX_SIZE = 10**7
+MAX_SHOWN_LENGTH = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +85,14 @@ class ConfigReader:
 
     def _unexpected(self, key: str, found: object, valid: str) -> SpecError:
         return self.error(
-            f"{self.source}: {key} is {_shown(found)}", remedy=f"{key} must be {valid}"
+            f"{self.source}: {key} is {shown(found)}", remedy=f"{key} must be {valid}"
         )
 
 
-def _shown(value: object) -> str:
-    """A value in a message; numbers of thousands of digits cannot even be printed."""
-    if isinstance(value, int) and abs(value) >= 10**30:
-        return "a number of more than 30 digits"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "…"
+def shown(value: object) -> str:
+    """A value as messages quote it: at most 60 characters of it."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python prints no number of more than 4300 digits
+        return "a number too long to print"
+    return text if len(text) <= MAX_SHOWN_LENGTH else text[:MAX_SHOWN_LENGTH] + "…"

@@ -7,11 +7,12 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from planner.architecture import ModelArchitecture
-from planner.catalogue.config_reader import ConfigReader
+from planner.catalogue.config_reader import ConfigReader, shown
 from planner.catalogue.families import FAMILIES
 from planner.errors import SpecError
 
 MAX_CONFIG_BYTES = 2**20
+MAX_SHOWN_PATH = 200
 
 
 def load_config(path: Path | str, *, field: str = "architecture") -> ModelArchitecture:
@@ -21,34 +22,45 @@ def load_config(path: Path | str, *, field: str = "architecture") -> ModelArchit
         SpecError: no such file, over 1 MiB, not a JSON object, or as architecture_from_config.
     """
     file = Path(path)
-    if file.is_dir():
-        file = file / "config.json"
-    return architecture_from_config(read_config(file, field=field), field=field, source=str(file))
+    return architecture_from_config(
+        read_config(file, field=field), field=field, source=_shortened(file)
+    )
 
 
 def read_config(file: Path, *, field: str) -> Mapping[str, object]:
-    """The JSON object in a local file of at most 1 MiB.
+    """The JSON object in a local file of at most 1 MiB, or in the config.json of a folder.
 
     Raises:
         SpecError: no such file, too large, or not a JSON object.
     """
     remedy = "give the path of a Hugging Face config.json or of the folder that holds it"
+    name = _shortened(file)
     try:
+        if file.is_dir():
+            file = file / "config.json"
         if not file.is_file():
-            raise SpecError(field, f"there is no file {file}", remedy=remedy)
+            raise SpecError(field, f"there is no file {name}", remedy=remedy)
         with file.open("rb") as stream:
             content = stream.read(MAX_CONFIG_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
-        raise SpecError(field, f"cannot read {file}: {error}", remedy=remedy) from error
+        raise SpecError(
+            field, f"cannot read {name}: {type(error).__name__}", remedy=remedy
+        ) from error
     if len(content) > MAX_CONFIG_BYTES:
         raise SpecError(field, f"{file} is larger than a config.json may be (1 MiB)", remedy=remedy)
     try:
         config = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise SpecError(field, f"{file} is not valid JSON: {error}", remedy=remedy) from error
+        raise SpecError(field, f"{name} is not valid JSON: {error}", remedy=remedy) from error
     if not isinstance(config, dict):
-        raise SpecError(field, f"{file} holds no JSON object", remedy=remedy)
+        raise SpecError(field, f"{name} holds no JSON object", remedy=remedy)
     return config
+
+
+def _shortened(file: Path) -> str:
+    """The path as messages name it: the end of a long one."""
+    text = str(file)
+    return text if len(text) <= MAX_SHOWN_PATH else "…" + text[-MAX_SHOWN_PATH:]
 
 
 def architecture_from_config(
@@ -65,7 +77,7 @@ def architecture_from_config(
     reader = ConfigReader(config, field=field, source=source)
     model_type = config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        found = "no model_type" if model_type is None else f"model_type {str(model_type)[:100]!r}"
+        found = "no model_type" if model_type is None else f"model_type {shown(model_type)}"
         raise SpecError(
             field,
             f"{source} has {found}, which is not supported",
