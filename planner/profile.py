@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from planner.cluster import GpuType
-from planner.interpolation import ANALYTICAL, Lookup, Timed
+from planner.interpolation import ANALYTICAL, INTERPOLATED, Lookup, Timed
 from planner.layout import FloatArray, IntArray
-from planner.operators import (
+from planner.operators import ConfigGrid, Tables
+from planner.roofline import (
     BYTES_PER_ELEMENT,
-    ConfigGrid,
     Peaks,
     Roofline,
-    Tables,
     decode_attention_roofline,
+    expert_share,
     gemm_roofline,
     moe_roofline,
     prefill_attention_roofline,
@@ -28,8 +28,9 @@ PROFILES = Path(__file__).parent / "profiles"
 
 MEMORY_EFFICIENCY = 0.8
 """Part of memory bandwidth that norms, elementwise kernels and optimizer steps reach."""
-COMPUTE_EFFICIENCY = 0.7
-"""Part of the roofline that large operators reach where nothing was measured."""
+ROOFLINE_EFFICIENCY = 0.7
+"""Part of the roofline that operators reach where nothing was measured: large bf16 GEMMs of the
+six measured GPUs reach 0.60 to 0.80 of their arithmetic, thin ones 0.65 to 0.80 of bandwidth."""
 KERNEL_SECONDS = 3e-6
 """Least time of one kernel: what the smallest measured GEMMs take (2–3 µs)."""
 
@@ -93,14 +94,18 @@ class Profile:
         fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape.
         """
         precision = known_precision(precision)
-        (m, n, k), shape = _columns(m, n, k)
-        roofline = gemm_roofline(self.peaks, m, n, k, precision=precision)
+        (rows, columns, inner), shape = _columns(m, n, k)
         grid = self.tables.gemm(precision) if self.tables else None
         borrowed = grid is None
-        if self.tables and borrowed:
+        if self.tables and grid is None:
             grid = self.tables.gemm("bf16")
-        found = grid.at(m, n, k) if grid else None
-        return self._timed(roofline, found, shape, borrowed=borrowed)
+        if grid:
+            # A matrix thinner than any measured one takes as long as the thinnest.
+            columns = np.maximum(columns, grid.axes[1][0])
+            inner = np.maximum(inner, grid.axes[2][0])
+        roofline = gemm_roofline(self.peaks, rows, columns, inner, precision=precision)
+        found = grid.at(rows, columns, inner) if grid else None
+        return _shaped(*self._timed(roofline, found, borrowed=borrowed), shape)
 
     def prefill_attention(
         self,
@@ -143,7 +148,7 @@ class Profile:
     ) -> Timed:
         batch_size, length, *features = columns
         found = grid.at(np.stack(features, axis=1), batch_size, length) if grid else None
-        return self._timed(roofline(self.peaks, *columns), found, shape)
+        return _shaped(*self._timed(roofline(self.peaks, *columns), found), shape)
 
     def moe(
         self,
@@ -167,26 +172,37 @@ class Profile:
         is what was measured for expert_parallel_size > 1.
         """
         precision = known_precision(precision)
-        (tokens, *features), shape = _columns(
+        columns, shape = _columns(
             num_tokens,
             hidden_size,
             moe_intermediate_size,
-            num_experts_per_token,
             num_experts,
+            num_experts_per_token,
             expert_tensor_parallel_size,
             expert_parallel_size,
         )
-        config = np.stack(features, axis=1)
-        roofline = moe_roofline(self.peaks, tokens, config, precision=precision)
+        tokens, expert = columns[0], columns[-1]
+        share = expert_share(*columns[1:])
+        if not dispatched or self.tables is None:
+            return _shaped(*self._experts(tokens, share, precision), shape)
+        whole = np.stack([*share.T[:2], share[:, 2] * expert, share[:, 3], np.ones_like(expert)], 1)
+        seconds, source = self._experts(tokens, whole, precision)
+        grid = self.tables.moe(precision) or self.tables.moe("bf16")
+        fixed = np.minimum(grid.fixed_seconds if grid else KERNEL_SECONDS, seconds)
+        seconds = fixed + (seconds - fixed) / expert
+        source = np.where(expert > 1, np.maximum(source, INTERPOLATED), source)
+        return _shaped(seconds, source, shape)
+
+    def _experts(
+        self, tokens: FloatArray, share: FloatArray, precision: str
+    ) -> tuple[FloatArray, IntArray]:
+        roofline = moe_roofline(self.peaks, tokens, share, precision=precision)
         grid = self.tables.moe(precision) if self.tables else None
         borrowed = grid is None
-        if self.tables and borrowed:
+        if self.tables and grid is None:
             grid = self.tables.moe("bf16")
-        if dispatched:
-            borrowed |= bool((config[:, 5] > 1).any())
-            config = np.concatenate([config[:, :5], np.ones((len(config), 1))], axis=1)
-        found = grid.at(config, tokens) if grid else None
-        return self._timed(roofline, found, shape, borrowed=borrowed)
+        found = grid.at(share, tokens) if grid else None
+        return self._timed(roofline, found, borrowed=borrowed)
 
     def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
         """A kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
@@ -195,20 +211,15 @@ class Profile:
         return _shaped(seconds + KERNEL_SECONDS, np.full(len(seconds), ANALYTICAL), shape)
 
     def _timed(
-        self,
-        roofline: FloatArray,
-        log_efficiency: Lookup | None,
-        shape: tuple[int, ...],
-        *,
-        borrowed: bool = False,
-    ) -> Timed:
+        self, roofline: FloatArray, log_efficiency: Lookup | None, *, borrowed: bool = False
+    ) -> tuple[FloatArray, IntArray]:
         if log_efficiency is None:
-            seconds = roofline / COMPUTE_EFFICIENCY + KERNEL_SECONDS
-            return _shaped(seconds, np.full(len(seconds), ANALYTICAL), shape)
+            seconds = roofline / ROOFLINE_EFFICIENCY + KERNEL_SECONDS
+            return seconds, np.full(len(seconds), ANALYTICAL)
         source = log_efficiency.source
         if self.derived or borrowed:
             source = np.full(len(roofline), ANALYTICAL)
-        return _shaped(roofline * np.exp(-log_efficiency.values), source, shape)
+        return roofline * np.exp(-log_efficiency.values), source
 
 
 @cache
