@@ -1,0 +1,59 @@
+"""The application: its parts put together, started and stopped."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import APIRouter, Depends, FastAPI
+
+import migrations
+from service import openapi
+from service.auth import require_key
+from service.bodies import BodyLimit
+from service.database import Database
+from service.dispatcher import Dispatcher
+from service.planner_process import PlannerPool
+from service.planning import Planning
+from service.problems import install_handlers
+from service.routers import catalogue, clusters, estimates, health, plans
+from service.settings import Settings
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service as an ASGI application; the database must have been migrated."""
+    app = FastAPI(title="Automap", version=version("automap"), lifespan=_lifespan)
+    database = Database(settings.database_url)
+    app.state.settings = settings
+    app.state.database = database
+    app.state.head_revision = migrations.head_revision()
+    app.state.planning = Planning(
+        settings=settings,
+        database=database,
+        planners=PlannerPool(
+            size=settings.request_planners, max_waiting=settings.max_waiting_requests
+        ),
+        dispatcher=Dispatcher(database, settings),
+    )
+    app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
+    install_handlers(app)
+    keys = [Depends(require_key)] if settings.api_keys else []
+    v1 = APIRouter(prefix="/v1", dependencies=keys)
+    for router in (plans.router, estimates.router, clusters.router, catalogue.router):
+        v1.include_router(router)
+    app.include_router(v1)
+    app.include_router(health.router)
+    openapi.install(app, with_keys=bool(keys))
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    planning: Planning = app.state.planning
+    planning.planners.start()
+    planning.dispatcher.start()
+    try:
+        yield
+    finally:
+        planning.planners.stop()
+        planning.dispatcher.stop()
+        planning.database.dispose()

@@ -1,0 +1,112 @@
+"""The examples of request bodies in the OpenAPI document; the tests post each of them."""
+
+from typing import Any
+
+_WORKLOAD: dict[str, Any] = {
+    "prompts_per_iteration": 256,
+    "responses_per_prompt": 1,
+    "prompt_length": {"mean": 512, "max": 512},
+    "response_length": {"mean": 512, "max": 512},
+    "updates_per_epoch": 4,
+}
+_ONE_NODE: dict[str, Any] = {"pools": [{"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 1}]}
+
+PPO_SPEC: dict[str, Any] = {
+    "name": "ppo-7b-on-one-node",
+    "algorithm": "ppo",
+    "models": {
+        role: {"architecture": "llama-2-7b"} for role in ("actor", "critic", "reference", "reward")
+    },
+    "workload": _WORKLOAD,
+    "cluster": _ONE_NODE,
+}
+GRPO_SPEC: dict[str, Any] = {
+    "name": "grpo-qwen-on-a-stored-cluster",
+    "algorithm": "grpo",
+    "models": {
+        "actor": {"architecture": "qwen2.5-7b"},
+        "reference": {"architecture": "qwen2.5-7b"},
+        "reward": {"function": True, "seconds_per_response": 0.01},
+    },
+    "workload": {
+        **_WORKLOAD,
+        "responses_per_prompt": 8,
+        "response_length": {"p50": 600, "p90": 1800, "p99": 3500, "max": 4096},
+        "kl": "loss",
+    },
+    "cluster": "team-cluster",
+}
+
+SPEC_EXAMPLES: dict[str, dict[str, Any]] = {
+    "ppo": {"summary": "PPO with four 7B models on one node", "value": PPO_SPEC},
+    "grpo": {"summary": "GRPO with a reward function, on a stored cluster", "value": GRPO_SPEC},
+}
+CLUSTER_EXAMPLES: dict[str, dict[str, Any]] = {
+    "two pools": {
+        "summary": "Two pools of different GPUs",
+        "value": {
+            "name": "team-cluster",
+            "pools": [
+                {"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 1},
+                {"name": "h100", "gpu": "h100-80gb-sxm", "num_nodes": 1, "price_per_gpu_hour": 3.0},
+            ],
+        },
+    }
+}
+COMPARE_EXAMPLES: dict[str, dict[str, Any]] = {
+    "two": {
+        "summary": "Everything on all GPUs, and every model on its own",
+        "value": {"strategies": ["colocate_all", "standalone"]},
+    }
+}
+_SHARDED: dict[str, Any] = {"data_parallel_size": 8, "sharding": "full"}
+ESTIMATE_EXAMPLES: dict[str, dict[str, Any]] = {
+    "colocated": {
+        "summary": "Fully sharded training, generation in eight replicas, on the same GPUs",
+        "value": {
+            "spec": {
+                **PPO_SPEC,
+                "name": "reinforce-1.5b",
+                "algorithm": "rloo",
+                "models": {
+                    "actor": {"architecture": "qwen2.5-1.5b"},
+                    "reward": {"function": True},
+                },
+                "workload": {**_WORKLOAD, "kl": "none", "old_log_probs": "rollout"},
+            },
+            "placement": {
+                "copies": [
+                    {
+                        "id": "actor",
+                        "role": "actor",
+                        "kind": "home",
+                        "pool": "a100",
+                        "first_gpu": 0,
+                        "num_gpus": 8,
+                        "layout": _SHARDED,
+                    }
+                ],
+                "calls": [
+                    {
+                        "id": "actor.generate",
+                        "role": "actor",
+                        "kind": "generate",
+                        "copy": "actor",
+                        "parallelism": {"data_parallel_size": 8},
+                        "kv_cache_bytes": 8_589_934_592,
+                    },
+                    {"id": "reward.forward", "role": "reward", "kind": "forward"},
+                    {
+                        "id": "actor.train",
+                        "role": "actor",
+                        "kind": "train",
+                        "copy": "actor",
+                        "parallelism": _SHARDED,
+                        "micro_batch_size": 1,
+                        "recompute": "full",
+                    },
+                ],
+            },
+        },
+    }
+}

@@ -1,0 +1,132 @@
+"""What is wrong with a document, field by field: one shape for HTTP and command line."""
+
+import difflib
+import json
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from planner.errors import SpecError
+
+MAX_ERRORS = 50
+_MAX_VALUE_CHARACTERS = 200
+
+_REMEDIES = {
+    "missing": "add this field",
+    "extra_forbidden": "remove this field, or correct its name",
+    "uuid_parsing": "use the id that the plan was given",
+    "union_tag_invalid": "use one of the valid kinds",
+}
+
+
+class FieldError(BaseModel):
+    """One thing wrong: where, what was there, why it is wrong, and what to do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    field: str = Field(description="Path in the document, for example cluster.pools.0.gpu")
+    value: JsonValue = Field(default=None, description="What was there, shortened")
+    message: str
+    remedy: str = ""
+
+
+def field_errors(error: ValidationError, data: object) -> list[FieldError]:
+    """Pydantic's errors about `data`, at most MAX_ERRORS, each with its path in the document."""
+    return [field_error(details, data) for details in error.errors(include_url=False)][:MAX_ERRORS]
+
+
+def field_error(details: ErrorDetails, data: object) -> FieldError:
+    """One of pydantic's errors in our shape."""
+    kind, context = details["type"], details.get("ctx", {})
+    path, parent = _document_path(details["loc"], data, missing=kind == "missing")
+    message = details["msg"].removeprefix("Value error, ")
+    remedy = _REMEDIES.get(kind, "")
+    if kind == "extra_forbidden" and path:
+        remedy = _corrected_name(str(path[-1]), parent, remedy)
+    elif "expected" in context:
+        remedy = f"use {context['expected']}"
+    value = None if kind == "missing" else shown(details.get("input"))
+    return FieldError(field=path_text(path), value=value, message=message, remedy=remedy)
+
+
+def spec_error_field(error: SpecError, data: object) -> FieldError:
+    """The planner's own complaint, with the value it complains about where it is in `data`."""
+    return FieldError(
+        field=error.field,
+        value=shown(value_at(error.field, data)),
+        message=error.message,
+        remedy=error.remedy,
+    )
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    """`cluster.pools.0.gpu` for ("cluster", "pools", 0, "gpu"), as the planner writes it."""
+    return ".".join(str(part) for part in path)
+
+
+def value_at(field: str, data: object) -> object:
+    """The value a path leads to; None where it leads nowhere."""
+    for part in field.split("."):
+        if isinstance(data, dict) and part in data:
+            data = data[part]
+        elif isinstance(data, list) and part.isdecimal() and int(part) < len(data):
+            data = data[int(part)]
+        else:
+            return None
+    return data
+
+
+def shown(value: object) -> JsonValue:
+    """The value itself if it is small, or the start of its JSON text."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        text = value
+    else:
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):
+            text = type(value).__name__
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
+
+
+def _document_path(
+    location: tuple[int | str, ...], data: object, *, missing: bool
+) -> tuple[list[str | int], object]:
+    """The parts of pydantic's location that are in the document, without its names of unions.
+
+    Also the value that holds the last part.
+    """
+    path: list[str | int] = []
+    parent = data
+    for position, part in enumerate(location):
+        if (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            parent = data
+            data = data[part]  # type: ignore[index]
+            path.append(part)
+        elif missing and position == len(location) - 1:
+            path.append(part)
+    return path, parent
+
+
+def _corrected_name(name: str, parent: object, remedy: str) -> str:
+    """The valid field that was probably meant, if one is near."""
+    known = _known_fields() - (set(parent) if isinstance(parent, dict) else set())
+    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+    return f"did you mean {near[0]!r}? Otherwise remove it" if near else remedy
+
+
+def _known_fields() -> set[str]:
+    """The names of all fields of specs and placements."""
+    from planner.result import placement_json_schema
+    from planner.spec import job_spec_json_schema
+
+    return {
+        name
+        for schema in (job_spec_json_schema(), placement_json_schema())
+        for definition in (schema, *schema.get("$defs", {}).values())
+        for name in definition.get("properties", {})
+    }

@@ -1,0 +1,92 @@
+"""What the service and its planner processes say to each other: one JSON line each way."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+
+from planner.errors import Reason
+from planner.result import Placement, Plan
+from planner.spec import JobSpec
+
+
+class Message(BaseModel):
+    """Frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PlanRequest(Message):
+    """Search a plan; answered with a Plan."""
+
+    kind: Literal["plan"] = "plan"
+    spec: JobSpec
+
+
+class EstimateRequest(Message):
+    """Price a placement; answered with a Plan."""
+
+    kind: Literal["estimate"] = "estimate"
+    spec: JobSpec
+    placement: Placement
+
+
+class CompareRequest(Message):
+    """Price strategies beside a plan; answered with a list of Strategy."""
+
+    kind: Literal["compare"] = "compare"
+    spec: JobSpec
+    plan: Plan
+    strategies: list[str]
+
+
+class StrategiesRequest(Message):
+    """Name the strategies; answered with a list of StrategyDescription."""
+
+    kind: Literal["strategies"] = "strategies"
+
+
+PlannerRequest = PlanRequest | EstimateRequest | CompareRequest | StrategiesRequest
+REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
+    Annotated[PlannerRequest, Field(discriminator="kind")]
+)
+
+
+class Done(Message):
+    """The result as JSON."""
+
+    outcome: Literal["done"] = "done"
+    result: JsonValue
+
+
+class SpecFailure(Message):
+    """A SpecError."""
+
+    outcome: Literal["spec_error"] = "spec_error"
+    field: str
+    message: str
+    remedy: str
+
+
+class InfeasibleFailure(Message):
+    """An InfeasibleError."""
+
+    outcome: Literal["infeasible"] = "infeasible"
+    reasons: list[Reason]
+
+
+class NoSolutionFailure(Message):
+    """A NoSolutionInTimeError."""
+
+    outcome: Literal["no_solution_in_time"] = "no_solution_in_time"
+    lower_bound_seconds: float
+
+
+class Crash(Message):
+    """Any other exception; its traceback is in the log."""
+
+    outcome: Literal["crash"] = "crash"
+    exception: str
+
+
+Answer = Done | SpecFailure | InfeasibleFailure | NoSolutionFailure | Crash
+ANSWER: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="outcome")])

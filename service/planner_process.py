@@ -1,0 +1,201 @@
+"""Planner processes as the service sees them: warm, one request at a time, ended when overdue."""
+
+import logging
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from pydantic import JsonValue
+
+from planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
+from service import problems
+from service.planner_messages import (
+    ANSWER,
+    Answer,
+    Crash,
+    Done,
+    InfeasibleFailure,
+    NoSolutionFailure,
+    PlannerRequest,
+    SpecFailure,
+)
+from service.problems import (
+    PlannerCancelledError,
+    PlannerCrashedError,
+    PlannerTimeoutError,
+)
+
+log = logging.getLogger(__name__)
+_TICK_SECONDS = 1.0
+_READ_BYTES = 2**16
+
+
+def _always() -> bool:
+    return True
+
+
+class PlannerProcess:
+    """One planner process; started anew after it was ended or died."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """Start the process if there is none, so that it is warm when a request comes."""
+        with self._lock:
+            if self._stopped:
+                raise PlannerCancelledError("the service is shutting down")
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "service.planner_child"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+
+    def stop(self) -> None:
+        """End the process for good; a request that waits gets PlannerCancelledError."""
+        with self._lock:
+            self._stopped = True
+            self._kill()
+
+    def run(
+        self,
+        request: PlannerRequest,
+        *,
+        limit_seconds: float,
+        keep_going: Callable[[], bool] = _always,
+    ) -> JsonValue:
+        """The result of a request; `keep_going` is asked every second whether it is still wanted.
+
+        Raises:
+            SpecError, InfeasibleError, NoSolutionInTimeError: as the planner did.
+            PlannerTimeoutError, PlannerCancelledError, PlannerCrashedError: it did not answer.
+        """
+        self.start()
+        answered = False
+        try:
+            line = self._exchange(
+                request.model_dump_json(by_alias=True).encode() + b"\n", limit_seconds, keep_going
+            )
+            answered = True
+        finally:
+            if not answered:
+                self._replace()
+        return _result(ANSWER.validate_json(line))
+
+    def _exchange(self, line: bytes, limit_seconds: float, keep_going: Callable[[], bool]) -> bytes:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + limit_seconds
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+        except OSError as error:
+            raise self._lost() from error
+        waiting = select.poll()
+        waiting.register(process.stdout, select.POLLIN)
+        received = bytearray()
+        next_tick = time.monotonic() + _TICK_SECONDS
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                raise PlannerTimeoutError(limit_seconds)
+            if now >= next_tick:
+                next_tick = now + _TICK_SECONDS
+                if not keep_going():
+                    raise PlannerCancelledError("the job was cancelled")
+            if waiting.poll(1000 * max(0.0, min(deadline, next_tick) - now)):
+                chunk = os.read(process.stdout.fileno(), _READ_BYTES)
+                if not chunk:
+                    raise self._lost()
+                received += chunk
+                if chunk.endswith(b"\n"):  # JSON has no line break inside
+                    return bytes(received)
+
+    def _lost(self) -> PlannerCancelledError | PlannerCrashedError:
+        if self._stopped:
+            return PlannerCancelledError("the service is shutting down")
+        status = self._process.wait() if self._process else None
+        log.error("the planner process ended with status %s", status)
+        return PlannerCrashedError(f"the planner process ended with status {status}")
+
+    def _replace(self) -> None:
+        with self._lock:
+            self._kill()
+            if self._process is not None:
+                _close_pipes(self._process)
+            stopped = self._stopped
+        if not stopped:
+            self.start()
+
+    def _kill(self) -> None:
+        # The pipes stay open: a thread may be reading, and it gets its end of file from the kill.
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what was not written cannot be written any more
+                pipe.close()
+
+
+def _result(answer: Answer) -> JsonValue:
+    match answer:
+        case Done():
+            return answer.result
+        case SpecFailure():
+            raise SpecError(answer.field, answer.message, remedy=answer.remedy)
+        case InfeasibleFailure():
+            raise InfeasibleError(answer.reasons)
+        case NoSolutionFailure():
+            raise NoSolutionInTimeError(answer.lower_bound_seconds)
+        case Crash():
+            raise PlannerCrashedError(f"the planner failed with {answer.exception}")
+
+
+class PlannerPool:
+    """The planner processes that answer waiting requests, and how many requests may wait."""
+
+    def __init__(self, *, size: int, max_waiting: int) -> None:
+        self._all = [PlannerProcess() for _ in range(size)]
+        self._idle: queue.SimpleQueue[PlannerProcess] = queue.SimpleQueue()
+        self._places = threading.BoundedSemaphore(size + max_waiting)
+        for process in self._all:
+            self._idle.put(process)
+
+    def start(self) -> None:
+        """Warm all processes."""
+        for process in self._all:
+            process.start()
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self._all:
+            process.stop()
+
+    @contextmanager
+    def process(self) -> Iterator[PlannerProcess]:
+        """An idle process, after waiting for one; a `busy` problem if too many wait already."""
+        if not self._places.acquire(blocking=False):
+            raise problems.busy()
+        try:
+            process = self._idle.get()
+            try:
+                yield process
+            finally:
+                self._idle.put(process)
+        finally:
+            self._places.release()

@@ -1,0 +1,192 @@
+"""What the plan routes do: resolve the spec, plan now or queue, price, compare."""
+
+from dataclasses import dataclass
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import Depends, Request
+from pydantic import JsonValue, TypeAdapter
+
+from planner.errors import PlanningError, SpecError
+from planner.result import Plan, Strategy
+from planner.spec import ClusterSpec, JobSpec
+from service import idempotency, jobs, problems, store
+from service.bodies import Body
+from service.database import Database
+from service.dispatcher import Dispatcher
+from service.idempotency import HeldKey
+from service.planner_messages import (
+    CompareRequest,
+    EstimateRequest,
+    PlannerRequest,
+    PlanRequest,
+    StrategiesRequest,
+)
+from service.planner_process import PlannerPool
+from service.problems import PlannerProcessError, ProblemError, problem_of
+from service.schemas import Comparison, PlanRecord, StrategyDescription
+from service.schemas import EstimateRequest as EstimateBody
+from service.settings import Settings
+
+_STRATEGIES = TypeAdapter(list[Strategy])
+_DESCRIPTIONS = TypeAdapter(list[StrategyDescription])
+_BRIEF_SECONDS = 120.0
+"""For what searches nothing: an estimate, a comparison."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planning:
+    """The parts of the running service that planning needs."""
+
+    settings: Settings
+    database: Database
+    planners: PlannerPool
+    dispatcher: Dispatcher
+
+
+def planning_of(request: Request) -> Planning:
+    """The application's planning."""
+    planning: Planning = request.app.state.planning
+    return planning
+
+
+PlanningDep = Annotated[Planning, Depends(planning_of)]
+
+
+def post_plan(
+    planning: Planning, body: Body[JobSpec], *, key: str | None, respond_async: bool
+) -> PlanRecord:
+    """Plan a job, or queue it; an earlier request with the same key answers instead."""
+    if key is None:
+        return _make(planning, body, None, respond_async)
+    taken = idempotency.take(
+        planning.database,
+        key,
+        fingerprint=idempotency.fingerprint(body.data),
+        lease_seconds=planning.settings.lease_seconds,
+    )
+    if isinstance(taken, UUID):
+        with planning.database.reading() as session:
+            return store.find_plan(session, taken)
+    stored = False
+    try:
+        record = _make(planning, body, taken, respond_async)
+        stored = True
+    finally:
+        if not stored:
+            with planning.database.transaction() as session:
+                idempotency.give_up(session, taken)
+    return record
+
+
+def _make(
+    planning: Planning, body: Body[JobSpec], held: HeldKey | None, respond_async: bool
+) -> PlanRecord:
+    spec = resolve_spec(planning, body.content, body.data)
+    named = body.content.cluster if isinstance(body.content.cluster, str) else None
+    row = store.new_plan_row(spec, cluster_name=named)
+    plan = None if respond_async else _plan_now(planning, spec, held, body.data)
+    with planning.database.transaction() as session:
+        if plan is None:
+            jobs.enqueue(session, row)
+        else:
+            jobs.store_succeeded(session, row, plan)
+        session.flush()
+        if held is not None:
+            idempotency.complete(session, held, row.id)
+        record = store.plan_record(row)
+    if plan is None:
+        planning.dispatcher.wake()
+    return record
+
+
+def _plan_now(
+    planning: Planning, spec: JobSpec, held: HeldKey | None, data: object
+) -> dict[str, JsonValue]:
+    def keep_key() -> bool:
+        if held is not None:
+            with planning.database.transaction() as session:
+                idempotency.extend(session, held, lease_seconds=planning.settings.lease_seconds)
+        return True
+
+    limit = spec.search.time_limit_seconds + planning.settings.planning_overhead_seconds
+    try:
+        with planning.planners.process() as process:
+            plan = process.run(PlanRequest(spec=spec), limit_seconds=limit, keep_going=keep_key)
+    except (PlanningError, PlannerProcessError) as error:
+        raise ProblemError(problem_of(error, data)) from error
+    assert isinstance(plan, dict)
+    return plan
+
+
+def resolve_spec(planning: Planning, spec: JobSpec, data: object, *, prefix: str = "") -> JobSpec:
+    """The spec with a stored cluster's definition in place of its name, and all names known.
+
+    Raises a problem for what is wrong; its fields begin with `prefix`.
+    """
+    from planner.resolve import resolve
+
+    try:
+        limit = planning.settings.max_time_limit_seconds
+        if spec.search.time_limit_seconds > limit:
+            raise SpecError(
+                "search.time_limit_seconds",
+                f"{spec.search.time_limit_seconds:g} s is more than this service allows",
+                remedy=f"use at most {limit:g}",
+            )
+        resolved = spec.model_copy(update={"cluster": _cluster(planning, spec.cluster)})
+        resolve(resolved)
+    except SpecError as error:
+        located = SpecError(prefix + error.field, error.message, remedy=error.remedy)
+        raise ProblemError(problem_of(located, data)) from error
+    return resolved
+
+
+def _cluster(planning: Planning, cluster: ClusterSpec | str) -> ClusterSpec:
+    if isinstance(cluster, ClusterSpec):
+        return cluster
+    with planning.database.reading() as session:
+        try:
+            return ClusterSpec(pools=store.find_cluster(session, cluster).pools)
+        except ProblemError:
+            known = ", ".join(store.cluster_names(session)) or "none yet"
+    raise SpecError(
+        "cluster",
+        f"no cluster named {cluster!r} is stored",
+        remedy=f"give its pools, or store it with POST /v1/clusters; stored are: {known}",
+    )
+
+
+def estimate(planning: Planning, body: Body[EstimateBody]) -> Plan:
+    """The placement priced as a plan; a problem says why it does not fit."""
+    spec = resolve_spec(planning, body.content.spec, body.data, prefix="spec.")
+    request = EstimateRequest(spec=spec, placement=body.content.placement)
+    return Plan.model_validate(_ask(planning, request, body.data))
+
+
+def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Comparison:
+    """Named strategies beside a plan that succeeded."""
+    if record.plan is None:
+        raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to compare")
+    request = CompareRequest(
+        spec=record.plan.spec, plan=record.plan, strategies=list(dict.fromkeys(names))
+    )
+    compared = _ask(planning, request, {"strategies": names})
+    return Comparison(
+        plan_id=record.id,
+        iteration_seconds=record.plan.iteration_seconds,
+        strategies=_STRATEGIES.validate_python(compared),
+    )
+
+
+def strategies(planning: Planning) -> list[StrategyDescription]:
+    """The strategies that compare knows."""
+    return _DESCRIPTIONS.validate_python(_ask(planning, StrategiesRequest(), None))
+
+
+def _ask(planning: Planning, request: PlannerRequest, data: object) -> JsonValue:
+    try:
+        with planning.planners.process() as process:
+            return process.run(request, limit_seconds=_BRIEF_SECONDS)
+    except (PlanningError, PlannerProcessError) as error:
+        raise ProblemError(problem_of(error, data)) from error

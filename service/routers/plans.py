@@ -1,0 +1,130 @@
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+
+from planner.spec import JobSpec
+from service import jobs, planning, problems, store
+from service.bodies import Body, body_docs, body_of
+from service.database import ReadSessionDep, SessionDep
+from service.examples import COMPARE_EXAMPLES, SPEC_EXAMPLES
+from service.openapi import problem_responses
+from service.planning import PlanningDep
+from service.schemas import (
+    CompareRequest,
+    Comparison,
+    Page,
+    PlanQuery,
+    PlanRecord,
+    PlanSummary,
+)
+
+router = APIRouter(prefix="/plans", tags=["plans"])
+
+SpecBody = Annotated[Body[JobSpec], Depends(body_of(JobSpec, what="The job spec"))]
+CompareBody = Annotated[
+    Body[CompareRequest], Depends(body_of(CompareRequest, what="The comparison"))
+]
+PreferHeader = Annotated[
+    str | None,
+    Header(description="`respond-async`: queue the job and answer 202", max_length=200),
+]
+KeyHeader = Annotated[
+    str | None,
+    Header(
+        description="Any text of your own; the same key with the same body gives the same plan",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[!-~]+$",
+    ),
+]
+_UNFINISHED = ("queued", "running")
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Plan a job",
+    responses={
+        202: {"model": PlanRecord, "description": "Queued; poll the Location"},
+        **problem_responses(400, 409, 413, 415, 422, 503, 504),
+    },
+    openapi_extra=body_docs(JobSpec, SPEC_EXAMPLES),
+)
+def create_plan(
+    body: SpecBody,
+    service: PlanningDep,
+    response: Response,
+    prefer: PreferHeader = None,
+    idempotency_key: KeyHeader = None,
+) -> PlanRecord:
+    """Find the best placement of a job, prove how good it is, and store it.
+
+    Answers 201 with the plan once it is found. With `Prefer: respond-async` it answers 202 at once;
+    poll the Location until `status` is `succeeded` or `failed`. A bad spec, and a job that fits no
+    placement, are answered 422 and nothing is stored.
+    """
+    respond_async = "respond-async" in (prefer or "").lower()
+    record = planning.post_plan(service, body, key=idempotency_key, respond_async=respond_async)
+    response.headers["Location"] = f"/v1/plans/{record.id}"
+    if record.plan is None:
+        response.status_code = 202
+    if respond_async:
+        response.headers["Preference-Applied"] = "respond-async"
+    _ask_again_later(response, record)
+    return record
+
+
+@router.get(
+    "",
+    summary="List plans",
+    responses=problem_responses(422, 503),
+)
+def list_plans(query: Annotated[PlanQuery, Query()], session: ReadSessionDep) -> Page[PlanSummary]:
+    """Stored plans and jobs, newest first, page by page, without their documents."""
+    return store.list_plans(session, query)
+
+
+@router.get("/{plan_id}", summary="Get a plan", responses=problem_responses(404, 422, 503))
+def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> PlanRecord:
+    """A plan with its spec, or the state of the job that will make it, or why there is none."""
+    record = store.find_plan(session, plan_id)
+    _ask_again_later(response, record)
+    return record
+
+
+@router.delete(
+    "/{plan_id}",
+    summary="Cancel or delete a plan",
+    responses={
+        200: {"model": PlanRecord, "description": "It was queued or running and is now cancelled"},
+        204: {"description": "It had finished and is now deleted"},
+        **problem_responses(404, 422, 503),
+    },
+    response_model=PlanRecord,
+)
+def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
+    """Cancel a plan that is queued or running (200), or delete one that has finished (204)."""
+    if jobs.cancel(session, plan_id):
+        return store.find_plan(session, plan_id)
+    if store.delete_finished_plan(session, plan_id):
+        return Response(status_code=204)
+    raise problems.not_found("plan", plan_id)
+
+
+@router.post(
+    "/{plan_id}/compare",
+    summary="Compare a plan with strategies",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(CompareRequest, COMPARE_EXAMPLES),
+)
+def compare_plan(plan_id: UUID, body: CompareBody, service: PlanningDep) -> Comparison:
+    """What named strategies would cost on the same job, or why they cannot run it."""
+    with service.database.reading() as session:
+        record = store.find_plan(session, plan_id)
+    return planning.compare(service, record, body.content.strategies)
+
+
+def _ask_again_later(response: Response, record: PlanRecord) -> None:
+    if record.status in _UNFINISHED:
+        response.headers["Retry-After"] = "1"

@@ -1,0 +1,146 @@
+"""What the API sends and takes beside specs, placements and plans."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Generic, Literal, TypeVar
+from uuid import UUID
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+
+from planner.cluster import GpuType, NodeType
+from planner.result import Placement, Plan, Strategy
+from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
+from service.problems import Problem
+
+PlanStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Item = TypeVar("Item")
+
+
+class ApiModel(BaseModel):
+    """Frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PlanSummary(ApiModel):
+    """A stored plan without its documents: what a list shows."""
+
+    id: UUID
+    status: PlanStatus
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    spec_name: str
+    algorithm: str | None = Field(description="Null: the spec brought its own dataflow")
+    cluster: str | None = Field(description="The stored cluster that the spec named")
+    models: dict[str, str] = Field(description="Role to catalogue name; inline sizes are left out")
+    objective: str
+    iteration_seconds: float | None = None
+    lower_bound_seconds: float | None = None
+    relative_gap: float | None = None
+    gpus_used: int | None = None
+    price_per_iteration: float | None = None
+
+
+class PlanRecord(PlanSummary):
+    """A stored plan: the spec as it was planned, and the plan or the problem once there is one."""
+
+    attempts: int = Field(description="How often the job was taken up")
+    spec: JobSpec
+    plan: Plan | None = None
+    problem: Problem | None = None
+
+
+class Page(ApiModel, Generic[Item]):
+    """Newest first; `next_cursor` is null on the last page."""
+
+    items: list[Item]
+    next_cursor: str | None = None
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("this moment is outside the years 1 to 9999 in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+# No control characters: a database's text cannot hold all of them.
+ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Cursor = Annotated[str, Field(min_length=1, max_length=200, description="next_cursor of a page")]
+
+
+class PageQuery(ApiModel):
+    """Which page of a list."""
+
+    cursor: Cursor | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
+
+
+class PlanQuery(PageQuery):
+    """Which plans; all given filters hold together."""
+
+    status: PlanStatus | None = None
+    algorithm: AlgorithmName | None = None
+    model: ModelName | None = Field(default=None, description="Some role uses this model")
+    cluster: Name | None = None
+    created_after: Moment | None = Field(default=None, description="With time zone, exclusive")
+    created_before: Moment | None = Field(default=None, description="With time zone, exclusive")
+
+
+class EstimateRequest(ApiModel):
+    """A job and a placement of the caller's own."""
+
+    spec: JobSpec
+    placement: Placement
+
+
+class CompareRequest(ApiModel):
+    """Strategies to put beside a plan."""
+
+    strategies: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=64)]],
+        Field(min_length=1, max_length=32),
+    ]
+
+
+class Comparison(ApiModel):
+    """What each strategy would cost beside the plan."""
+
+    plan_id: UUID
+    iteration_seconds: float
+    strategies: list[Strategy]
+
+
+class StrategyDescription(ApiModel):
+    """A named way to place a job."""
+
+    name: str
+    description: str
+    reference: str
+
+
+class NewCluster(ClusterSpec):
+    """A cluster to store under a name that specs can use."""
+
+    name: Name
+
+
+class ClusterRecord(ClusterSpec):
+    """A stored cluster."""
+
+    name: str
+    created_at: datetime
+
+
+class GpuDescription(ApiModel):
+    """A GPU type, and the node type that a pool of it defaults to."""
+
+    gpu: GpuType
+    default_node: NodeType
+
+
+class Health(ApiModel):
+    """The answer of the health checks."""
+
+    status: Literal["ok"] = "ok"
