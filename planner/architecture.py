@@ -24,7 +24,8 @@ class ModelArchitecture(BaseModel):
     Field names are those of Hugging Face configs where they agree among themselves.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # The strings under the fields are their descriptions in the published JSON Schema.
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     num_layers: Annotated[int, Field(ge=1, le=10_000)]
     hidden_size: Size
@@ -35,7 +36,9 @@ class ModelArchitecture(BaseModel):
     vocab_size: Size
     max_position_embeddings: Size = 4096
     gated_mlp: bool = True
+    """Three matrices in each MLP (SwiGLU) instead of two."""
     tied_embeddings: bool = False
+    """The output head is the embedding table."""
     learned_position_embeddings: bool = False
     attention_bias: bool = False
     """Bias on the query, key and value projections alone (Qwen2)."""
@@ -46,7 +49,9 @@ class ModelArchitecture(BaseModel):
     norm_bias: bool = False
     """LayerNorm with bias instead of RMSNorm."""
     num_experts: Count = 0
+    """Routed experts of a layer; 0 in a dense model."""
     num_experts_per_token: Count = 0
+    """Routed experts that one token is sent to."""
     moe_intermediate_size: Count = 0
     """Width of one routed expert."""
     shared_expert_intermediate_size: Count = 0
@@ -57,7 +62,7 @@ class ModelArchitecture(BaseModel):
     """Overrides the attention parameters of one layer where attention is approximated (MLA)."""
     key_value_bytes_per_token_per_layer: Count = 0
     """Overrides a token's bf16 cache bytes in one layer where attention is approximated (MLA)."""
-    approximation: str = ""
+    approximation: Annotated[str, Field(max_length=1000)] = ""
     """What is approximated, in words; empty when nothing is."""
     kind: Literal["decoder"] = "decoder"
 
