@@ -1,0 +1,76 @@
+"""The few constants of the cost model: unit, meaning, and source or how each was chosen.
+
+"Chosen" means: set by the physics named and checked against published runs (docs/cost-model.md),
+one value for all models and GPUs, never per run.
+"""
+
+# --- bytes of one number -------------------------------------------------------------------
+PRECISION_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp8": 1}
+"""Bytes per weight by precision name of the spec."""
+GRADIENT_BYTES = 4
+"""Gradients accumulate in fp32 (Megatron-LM distributed optimizer with bf16 weights)."""
+MASTER_BYTES = 4
+"""The fp32 copy that the optimizer updates; none when the weights are fp32 already."""
+MOMENT_BYTES = {"adam": 8, "sgd": 0}
+"""fp32 moments per parameter: two for Adam, none for SGD without momentum."""
+
+# --- memory --------------------------------------------------------------------------------
+CONTEXT_BYTES = 1_610_612_736
+"""1.5 GiB per GPU: CUDA context, cuBLAS workspaces. BLOOM tuning notes measure 1.3-1.6 GiB."""
+FRAGMENTATION_SHARE = 0.05
+"""Share of device memory that allocator fragmentation wastes; chosen: reserved over allocated
+memory of PyTorch runs with expandable segments is 1.03-1.08."""
+VOCABULARY_MULTIPLE = 128
+"""Megatron pads the vocabulary to a multiple of 128 x tensor parallel size."""
+TRAIN_LOGITS_BYTES = 8
+"""Per logit in training: bf16 output 2, fp32 copy 4 (softmax in place), bf16 gradient 2."""
+FORWARD_LOGITS_BYTES = 6
+"""Per logit in scoring: bf16 output 2, fp32 copy 4."""
+COMMUNICATION_BUFFER_BYTES = 536_870_912
+"""0.5 GiB per GPU of NCCL channel buffers once any group spans GPUs; chosen: about 4 MiB per
+channel and peer, 16-32 channels, a handful of communicators."""
+PEAK_TOKENS_SIGMAS = 3.0
+"""Memory is sized for the token sum of the micro-batches held at once at mean + 3 sigma (or one
+longest sequence plus means, if that is more): an out-of-memory about once in a thousand draws."""
+
+# --- training and scoring ------------------------------------------------------------------
+ATTENTION_BACKWARD_RATIO = 2.25
+"""Backward over forward seconds of flash attention: 2.5x the FLOPs (five products for two),
+measured 2-2.5 (operator tables' notes)."""
+LAYER_FORWARD_LAUNCHES = 20
+"""Kernels that one layer's forward launches when training eagerly; backward launches twice as
+many. Counted from a Llama layer: norms, projections, rotary, attention, activation, residuals."""
+LAUNCH_SECONDS = 5e-6
+"""Host time to launch one eager kernel; PyTorch launches about 200,000 kernels a second."""
+DATA_OVERLAP_SHARE = 0.9
+"""Share of a backward (or forward) pass behind which data-parallel collectives hide; chosen: the
+first and last bucket never hide."""
+OPTIMIZER_TRAFFIC_BYTES = {"adam": 42, "sgd": 18}
+"""Traffic of one step per updated parameter: norm and clip read the gradient twice and write it
+once (12); Adam reads gradient, master and two moments (16), writes master, moments (12) and the
+bf16 weight (2); SGD without momentum reads gradient and master, writes master and weight (14)."""
+STEP_OVERHEAD_SECONDS = 0.02
+"""Host work of one optimizer step: data hand-over, norm synchronisation, scheduler, logging."""
+
+# --- generation ----------------------------------------------------------------------------
+ENGINE_STEP_SECONDS = 1.5e-3
+"""Engine overhead of one decode step: scheduling, input preparation, sampling, detokenising."""
+ENGINE_SEQUENCE_SECONDS = 5e-6
+"""Part of that overhead which grows with each running sequence."""
+ENGINE_LAYER_KERNELS = 3
+"""Memory-bound kernels of one layer in a decode step: two fused add-and-norms, rotary with cache
+write; the activation adds a fourth. Launched from a CUDA graph."""
+PREFILL_CHUNK_TOKENS = 8192
+"""Tokens an engine processes in one prefill step (max_num_batched_tokens)."""
+ENGINE_GRAPH_BYTES = 2_147_483_648
+"""2 GiB: captured CUDA graphs, the engine's own NCCL buffers and attention workspace."""
+
+# --- transitions ---------------------------------------------------------------------------
+SYNC_BUCKET_BYTES = 2_147_483_648
+"""Weights travel in buckets of 2 GiB (verl: update_weights_bucket_megabytes 2048)."""
+BUCKET_LATENCY_SECONDS = 5e-3
+"""Host work per bucket: collect tensors, launch, rendezvous."""
+HOST_LINK_EFFICIENCY = 0.8
+"""Pinned copies reach about 80 % of the link rate (25 of 32 GB/s on PCIe 4 x16)."""
+CACHE_BLOCK_TOKENS = 16
+"""Tokens per block of a paged cache (vLLM's default); half a block per sequence stays empty."""

@@ -1,0 +1,345 @@
+"""Seconds of one micro-batch in a transformer layer, the embedding and the head.
+
+Operators come from the profile; the backward pass is the same operators at other shapes: a
+product (m, k) × (k, n) has the data gradient (m, n) × (n, k) and the weight gradient
+(k, m) × (m, n). Communication is Megatron's with sequence parallelism.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import constants
+from planner.batches import SequenceLengths
+from planner.cluster import Pool
+from planner.communication import Collective, collective_seconds
+from planner.job import Model
+from planner.layout import FloatArray, IntArray
+from planner.profile import Profile, Timed
+from planner.rows import ceil_div
+from planner.shards import (
+    Linear,
+    attention_linears,
+    expert_shards,
+    local_key_value_heads,
+    mlp_linears,
+    padded_vocabulary,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One pass over a micro-batch, one row each."""
+
+    tensor_parallel_size: IntArray
+    context_parallel_size: IntArray
+    expert_parallel_size: IntArray
+    num_sequences: IntArray
+    tokens: IntArray
+    """Of the whole tensor group: this context rank's share of the micro-batch."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What every operator of a call shares."""
+
+    model: Model
+    pool: Pool
+    profile: Profile
+    precision: str
+    lengths: SequenceLengths
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one activation."""
+        return constants.PRECISION_BYTES[self.precision]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSeconds:
+    """Seconds of a layer (or embedding, or head) for one micro-batch, one row each."""
+
+    forward: FloatArray
+    backward: FloatArray
+    selective: FloatArray
+    """What selective recomputation repeats in the backward pass."""
+    forward_communication: FloatArray
+    backward_communication: FloatArray
+    source: IntArray
+
+    def take(self, rows: IntArray) -> "UnitSeconds":
+        """The given rows, in that order."""
+        return UnitSeconds(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+def add(*parts: Timed) -> Timed:
+    """Seconds summed, the weakest provenance kept."""
+    seconds, source = parts[0]
+    for part in parts[1:]:
+        seconds = seconds + part.seconds
+        source = np.maximum(source, part.source)
+    return Timed(seconds, source)
+
+
+def scaled(timed: Timed, factor: FloatArray | IntArray | float) -> Timed:
+    """Seconds times a factor, provenance as it is."""
+    return Timed(timed.seconds * factor, timed.source)
+
+
+def _zero(batch: MicroBatch) -> Timed:
+    return Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
+
+
+def _linear(setting: Setting, tokens: IntArray, linear: Linear) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
+    gemm, precision = setting.profile.gemm, setting.precision
+    forward = gemm(tokens, linear.outputs, linear.inputs, precision=precision)
+    data_gradient = gemm(tokens, linear.inputs, linear.outputs, precision=precision)
+    rank = setting.model.lora_rank
+    if not setting.model.trainable:
+        return forward, data_gradient
+    if rank is None:
+        weight = gemm(linear.inputs, linear.outputs, tokens, precision=precision)
+        return forward, add(data_gradient, weight)
+    adapter = add(
+        gemm(tokens, rank, linear.inputs, precision=precision),
+        gemm(tokens, linear.outputs, rank, precision=precision),
+    )
+    return add(forward, adapter), add(data_gradient, scaled(adapter, 2.0))
+
+
+def linears_seconds(
+    setting: Setting, tokens: IntArray, linears: tuple[Linear, ...]
+) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of several products over the same tokens."""
+    pairs = [_linear(setting, tokens, one) for one in linears]
+    return add(*(pair[0] for pair in pairs)), add(*(pair[1] for pair in pairs))
+
+
+def attention_seconds(setting: Setting, batch: MicroBatch) -> Timed:
+    """Causal attention forward of one layer, averaged over the length distribution.
+
+    Context parallelism gives each rank 1/c of the scores (zigzag order balances the mask).
+    """
+    arch = setting.model.architecture
+    heads = ceil_div(arch.num_attention_heads, batch.tensor_parallel_size)
+    seconds, source = setting.profile.prefill_attention(
+        batch_size=batch.num_sequences[:, None],
+        sequence_length=setting.lengths.points[None, :],
+        num_attention_heads=heads[:, None],
+        num_key_value_heads=local_key_value_heads(arch, batch.tensor_parallel_size)[:, None],
+        head_dim=arch.head_dim,
+    )
+    mean = seconds @ setting.lengths.weights
+    return Timed(mean / batch.context_parallel_size, source.max(axis=1))
+
+
+def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
+    """Norms, residuals, rotary and activation forward of one layer: bytes moved.
+
+    Two norms read and write h, two residual sums read 2h and write h, over 1/t of the tokens;
+    rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
+    """
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    rotary = 2 * (arch.query_size + arch.key_value_size) / tensor
+    activation = width * (3 if arch.gated_mlp else 2)
+    per_token = 10 * arch.hidden_size / tensor + rotary + activation
+    kernels = 6.0
+    num_bytes = setting.element_bytes * per_token * batch.tokens
+    return scaled(setting.profile.memory_bound(num_bytes / kernels), kernels)
+
+
+def _collective(
+    setting: Setting,
+    name: Collective,
+    num_bytes: FloatArray | IntArray,
+    *,
+    group_size: IntArray,
+    stride: IntArray | int,
+) -> Timed:
+    return collective_seconds(
+        setting.pool, setting.profile, name, num_bytes, group_size=group_size, stride=stride
+    )
+
+
+def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
+    """The all-gather before and the reduce-scatter after a block, in the tensor group."""
+    size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
+    group = batch.tensor_parallel_size
+    return add(
+        _collective(setting, "all_gather", size, group_size=group, stride=1),
+        _collective(setting, "reduce_scatter", size, group_size=group, stride=1),
+    )
+
+
+def _context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed:
+    """What of the ring's c − 1 key-value exchanges attention does not hide, forward."""
+    arch, context = setting.model.architecture, batch.context_parallel_size
+    heads = local_key_value_heads(arch, batch.tensor_parallel_size)
+    size = 2 * heads * arch.head_dim * setting.element_bytes * batch.tokens
+    step = _collective(
+        setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
+    )
+    exposed = np.maximum(step.seconds - attention.seconds / context, 0.0) * (context - 1)
+    return Timed(exposed, np.where(context > 1, step.source, 0))
+
+
+def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """One layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
+    forward, backward = linears_seconds(setting, batch.tokens, linears)
+    attention = attention_seconds(setting, batch)
+    elementwise = _elementwise(setting, batch, ceil_div(arch.intermediate_size, tensor))
+    return _layer(
+        batch,
+        forward=forward,
+        backward=backward,
+        attention=attention,
+        elementwise=elementwise,
+        communication=scaled(tensor_pair(setting, batch), 2.0),
+        ring=_context_ring(setting, batch, attention),
+    )
+
+
+def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """One layer with routed experts: attention as ever, dispatch, experts, combine."""
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    experts = experts_seconds(setting, batch, dispatched=True)
+    linears = attention_linears(arch, tensor)
+    width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
+    communication = add(tensor_pair(setting, batch), expert_exchange(setting, batch))
+    if arch.shared_expert_intermediate_size:
+        linears += mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
+        width = width + ceil_div(arch.shared_expert_intermediate_size, tensor)
+        communication = add(communication, tensor_pair(setting, batch))
+    forward, backward = linears_seconds(setting, batch.tokens, linears)
+    # Backward of the experts: data and weight gradients are products of the forward's sizes.
+    attention = attention_seconds(setting, batch)
+    return _layer(
+        batch,
+        forward=add(forward, experts),
+        backward=add(backward, scaled(experts, 1.0 if setting.model.lora_rank else 2.0)),
+        attention=attention,
+        elementwise=_elementwise(setting, batch, width),
+        communication=communication,
+        ring=_context_ring(setting, batch, attention),
+    )
+
+
+def experts_seconds(setting: Setting, batch: MicroBatch, *, dispatched: bool) -> Timed:
+    """Routed experts of one layer on one GPU, with the tokens of its whole expert group."""
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    shards, inside = expert_shards(
+        tensor_parallel_size=tensor, expert_parallel_size=batch.expert_parallel_size
+    )
+    tokens = np.maximum(batch.tokens * shards // tensor, 1)
+    return setting.profile.moe(
+        num_tokens=tokens,
+        hidden_size=arch.hidden_size,
+        moe_intermediate_size=arch.moe_intermediate_size,
+        num_experts=arch.num_experts,
+        num_experts_per_token=arch.num_experts_per_token,
+        expert_tensor_parallel_size=inside,
+        expert_parallel_size=batch.expert_parallel_size,
+        precision=setting.precision,
+        dispatched=dispatched,
+    )
+
+
+def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
+    """Tokens to their experts and back: two all-to-alls, gather and scatter inside an expert."""
+    arch, expert = setting.model.architecture, batch.expert_parallel_size
+    shards, inside = expert_shards(
+        tensor_parallel_size=batch.tensor_parallel_size, expert_parallel_size=expert
+    )
+    token = arch.hidden_size * setting.element_bytes
+    own = ceil_div(batch.tokens, batch.tensor_parallel_size) * token
+    copies = np.where(expert > 1, arch.num_experts_per_token, 1)
+    exchange = _collective(
+        setting, "all_to_all", own * copies, group_size=expert, stride=shards // expert
+    )
+    gathered = own * copies * inside
+    return add(
+        scaled(exchange, 2.0),
+        _collective(setting, "all_gather", gathered, group_size=inside, stride=1),
+        _collective(setting, "reduce_scatter", gathered, group_size=inside, stride=1),
+    )
+
+
+def _layer(
+    batch: MicroBatch,
+    *,
+    forward: Timed,
+    backward: Timed,
+    attention: Timed,
+    elementwise: Timed,
+    communication: Timed,
+    ring: Timed,
+) -> UnitSeconds:
+    """Assemble a layer; elementwise kernels move twice the bytes backward."""
+    back_attention = scaled(attention, constants.ATTENTION_BACKWARD_RATIO)
+    there = add(forward, attention, elementwise)
+    back = add(backward, back_attention, scaled(elementwise, 2.0))
+    launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
+    moved = add(communication, ring)
+    moved_back = add(communication, scaled(ring, 2.0))
+    return UnitSeconds(
+        forward=np.maximum(there.seconds, launch),
+        backward=np.maximum(back.seconds, 2.0 * launch),
+        selective=attention.seconds + elementwise.seconds,
+        forward_communication=moved.seconds,
+        backward_communication=moved_back.seconds,
+        source=add(there, back, moved).source,
+    )
+
+
+def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """Look-up (read and write h per token) and the reduce-scatter of a split vocabulary."""
+    size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
+    lookup = setting.profile.memory_bound(2.0 * size)
+    group = batch.tensor_parallel_size
+    scatter = _collective(setting, "reduce_scatter", size, group_size=group, stride=1)
+    gather = _collective(setting, "all_gather", size, group_size=group, stride=1)
+    return UnitSeconds(
+        forward=lookup.seconds,
+        backward=2.0 * lookup.seconds,
+        selective=np.zeros(len(batch)),
+        forward_communication=scatter.seconds,
+        backward_communication=gather.seconds,
+        source=add(lookup, scatter, gather).source,
+    )
+
+
+def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """Output head with log-probabilities or values, and their gradient.
+
+    The fp32 softmax reads and writes the logits: bf16 in, fp32 out, two passes over fp32
+    (maximum, exponent) forward; fp32 in, bf16 out backward.
+    """
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    size = batch.tokens * arch.hidden_size * setting.element_bytes
+    if setting.model.scalar_head:
+        there = setting.profile.memory_bound(size / tensor)
+        back = scaled(there, 2.0)
+        moved = _zero(batch)
+    else:
+        vocabulary = padded_vocabulary(arch, tensor)
+        hidden = np.full_like(tensor, arch.hidden_size)
+        product = _linear(setting, batch.tokens, Linear(hidden, vocabulary))
+        logits = batch.tokens * vocabulary
+        there = add(product[0], setting.profile.memory_bound(logits * 14.0))
+        back = add(product[1], setting.profile.memory_bound(logits * 6.0))
+        moved = tensor_pair(setting, batch)
+        moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
+    return UnitSeconds(
+        forward=there.seconds,
+        backward=back.seconds,
+        selective=np.zeros(len(batch)),
+        forward_communication=moved.seconds,
+        backward_communication=moved.seconds,
+        source=add(there, back, moved).source,
+    )

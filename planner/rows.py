@@ -1,0 +1,32 @@
+"""Columns of candidates: find the distinct combinations, price those, spread the answer back."""
+
+import numpy as np
+
+from planner.layout import IntArray
+
+
+def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
+    """Distinct combinations of equally long non-negative columns.
+
+    Returns (first, inverse): `column[first]` are the combinations, `first[inverse]` a row equal
+    to each row. Operator look-ups cost far more than this sort, and few combinations differ.
+    """
+    if len(columns[0]) == 0:
+        empty = np.zeros(0, dtype=np.int64)
+        return empty, empty
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    span = 1
+    for column in columns:
+        width = int(column.max()) + 1
+        if span > 2**62 // width:  # keep the mixed-radix key inside int64
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+            span = int(key.max()) + 1
+        key = key * width + column
+        span *= width
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first.astype(np.int64), inverse.reshape(-1).astype(np.int64)
+
+
+def ceil_div(numerator: IntArray | int, denominator: IntArray | int) -> IntArray:
+    """⌈a / b⌉ for positive integers."""
+    return np.asarray(-(-np.asarray(numerator) // np.asarray(denominator)), dtype=np.int64)
