@@ -22,7 +22,7 @@ help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME_STAMP)  ## plan the 70B PPO example through a running service
-	@examples/demo.sh $(BIN)/automap
+	@PORT=$(PORT) examples/demo.sh $(BIN)
 
 serve: $(RUNTIME_STAMP)  ## run the HTTP service (HOST, PORT; AUTOMAP_DATABASE_URL for PostgreSQL)
 	@$(BIN)/automap serve --host $(HOST) --port $(PORT)

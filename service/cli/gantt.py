@@ -38,7 +38,7 @@ UNICODE_MARKS = Marks(fill="─", separator="│", idle="·", axis="─", tick="
 ASCII_MARKS = Marks(fill="=", separator="|", idle=".", axis="-", tick="+")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Cells:
     """The columns that a block takes: left up to, but without, right."""
 
@@ -57,7 +57,9 @@ def gantt(plan: Plan, *, width: int, unicode: bool = True) -> Text:
     styles = _role_styles(events)
     labels = [_row_label(row.gpus) for row in rows]
     margin = max(len(label) for label in labels) + 1
-    columns = max(MIN_CHART_WIDTH, width - margin - len(" 100% busy"))
+    # A wrapped block has two pieces, and every piece needs a column.
+    least = max(MIN_CHART_WIDTH, *(2 * len(row.events) for row in rows))
+    columns = max(least, width - margin - len(" 100% busy"))
     chart = Text(no_wrap=True)
     for label, row in zip(labels, rows, strict=True):
         chart.append(label.ljust(margin))
@@ -112,17 +114,16 @@ def _place(events: tuple[Event, ...], period_seconds: float, columns: int) -> li
         (piece for event in events for piece in _pieces(event, period_seconds)),
         key=lambda piece: piece[0],
     )
-    placed: list[_Cells] = []
-    for start, end, event, continues in pieces:
-        left = min(round(start / period_seconds * columns), columns - 1)
-        right = min(max(left + 1, round(end / period_seconds * columns)), columns)
-        if placed and placed[-1].right > left:
-            previous = placed[-1]
-            if left > previous.left:
-                previous.right = left
-            else:
-                left = min(previous.right, columns - 1)
-                right = max(right, left + 1)
+    lefts: list[int] = []
+    for index, (start, _end, _event, _continues) in enumerate(pieces):
+        last = columns - (len(pieces) - index)  # leaves a column for each of those that follow
+        after_previous = lefts[-1] + 1 if lefts else 0
+        lefts.append(max(after_previous, min(round(start / period_seconds * columns), last)))
+    placed = []
+    for (_start, end, event, continues), left, limit in zip(
+        pieces, lefts, [*lefts[1:], columns], strict=True
+    ):
+        right = min(max(left + 1, round(end / period_seconds * columns)), limit)
         placed.append(_Cells(left, right, event, continues))
     return placed
 

@@ -15,6 +15,8 @@ from service.cli.inputs import error_lines
 ANSWER_SECONDS = 120.0
 """What a request may take beyond the search's own limit: queueing, start-up, transfer."""
 
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
@@ -35,11 +37,14 @@ def post_plan(spec: JobSpec, *, server: str, api_key: str | None) -> StoredPlan:
     url = server.rstrip("/") + "/v1/plans"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
+        # A proxy from the environment would not reach a service on this machine.
+        proxied = httpx.URL(url).host not in LOOPBACK
         response = httpx.post(
             url,
             json=spec.model_dump(mode="json", exclude_unset=True),
             headers=headers,
             timeout=httpx.Timeout(10.0, read=spec.search.time_limit_seconds + ANSWER_SECONDS),
+            trust_env=proxied,
         )
     except httpx.InvalidURL as error:
         raise BadInputError(f"--server: {server!r} is no URL: {error}") from None

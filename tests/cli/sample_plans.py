@@ -188,22 +188,22 @@ def ppo_plan() -> Plan:
 
 
 def asynchronous_plan() -> Plan:
-    """A shadow actor generates beside the training; its call and the sync cross the period."""
+    """A shadow actor generates beside the training and on into the next period."""
     layout = Parallelism(tensor_parallel_size=8, data_parallel_size=8)
     home = copy("actor", first_gpu=0, layout=layout, trains=True)
     shadow = copy("actor", first_gpu=64, layout=layout, kind="shadow")
     calls = [
         call(shadow, "actor.generate", start=30, end=120),
         call(None, "reward.forward", start=20, end=24, stage=1),
-        call(home, "actor.train", start=24, end=94, stage=1),
+        call(home, "actor.train", start=30, end=96, stage=1),
     ]
     sync = WeightSync(
         role="actor",
         source_copy=home.id,
         target_copy=shadow.id,
-        stage=1,
-        start_seconds=97,
-        end_seconds=103,
+        stage=2,
+        start_seconds=22,
+        end_seconds=28,
         bytes_per_receiver=9 * GIB,
     )
     return plan([home, shadow], calls, [sync], iteration_seconds=100.0, staleness=1)

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# What `make demo` runs: a service on a free local port, one job posted to it, its plan shown.
+# At a terminal the service then keeps running until Ctrl-C; in a script it stops.
+# KEEP=1 or KEEP=0 chooses otherwise. Usage: demo.sh FOLDER_OF_THE_AUTOMAP_COMMAND
+set -euo pipefail
+bin=$1
+example=examples/hybridflow-ppo-70b-128xa100.yaml
+log=.automap/demo.log
+export AUTOMAP_DATABASE_URL=${AUTOMAP_DATABASE_URL:-sqlite:///.automap/automap.db}
+export AUTOMAP_API_KEYS=
+
+port=$("$bin/python" - "${PORT:-8000}" <<'PYTHON'
+import socket, sys
+with socket.socket() as wanted:
+    wanted.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        wanted.bind(("127.0.0.1", int(sys.argv[1])))
+        print(sys.argv[1])
+    except OSError:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            print(free.getsockname()[1])
+PYTHON
+)
+url=http://127.0.0.1:$port
+
+mkdir -p .automap
+echo "Starting the service at $url (log: $log)"
+"$bin/automap" serve --host 127.0.0.1 --port "$port" >"$log" 2>&1 &
+service=$!
+stop() { kill "$service" 2>/dev/null || true; wait "$service" 2>/dev/null || true; }
+trap stop EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+if ! "$bin/python" - "$url/readyz" "$service" <<'PYTHON'
+import os, sys, time, urllib.request
+url, process = sys.argv[1], int(sys.argv[2])
+no_proxy = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+for _ in range(300):
+    try:
+        sys.exit(no_proxy.open(url, timeout=5).status != 200)
+    except OSError:
+        time.sleep(0.1)
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        break
+sys.exit(1)
+PYTHON
+then
+    echo "The service did not start; the end of $log:" >&2
+    tail -n 20 "$log" >&2
+    exit 1
+fi
+
+echo "Posting $example"
+echo
+"$bin/automap" plan "$example" --server "$url"
+echo
+echo "The service answers at $url/v1/plans; its API is described at $url/docs"
+
+if [ "${KEEP:-}" = 1 ] || { [ "${KEEP:-}" != 0 ] && [ -t 0 ]; }; then
+    echo "Press Ctrl-C to stop it."
+    wait "$service"
+else
+    echo "Stopping it now. Start it again with \`make serve\`: the plan is stored."
+fi

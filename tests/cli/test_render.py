@@ -1,0 +1,93 @@
+"""The whole view at fixed widths, compared with text files that a reader can judge.
+
+To accept a deliberate change: UPDATE_SNAPSHOTS=1 pytest tests/cli/test_render.py; read the diff.
+"""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from planner.errors import Reason
+from service.cli import formats
+from service.cli.failures import reasons_table
+from service.cli.render import print_plan
+from tests.cli.sample_plans import asynchronous_plan, ppo_plan
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+GIB = 2**30
+
+
+def rendered(make_plan, width: int) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False, emoji=False)
+    print_plan(make_plan(), console, unicode=True)
+    return "\n".join(line.rstrip() for line in console.file.getvalue().split("\n"))
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+@pytest.mark.parametrize("make_plan", [ppo_plan, asynchronous_plan])
+def test_view_is_the_reviewed_one(make_plan, width):
+    text = rendered(make_plan, width)
+    file = SNAPSHOTS / f"{make_plan.__name__}_{width}.txt"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        SNAPSHOTS.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+    assert max(map(len, text.split("\n"))) <= width
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_every_call_and_copy_shows_its_figures(width):
+    text = rendered(ppo_plan, width)
+    for shown in ("a100[0-127]", "tp4 dp32", "66.0/76.0", "37.00", "28%", "130.0 s", "16,132"):
+        assert shown in text
+    assert text.index("split ") < text.index("standalone")
+
+
+def test_brackets_in_names_are_not_taken_for_markup():
+    plan = ppo_plan().model_copy(update={"name": "job [red]x[/red]"})
+    assert "job [red]x[/red]" in rendered(lambda: plan, 100)
+
+
+def test_reasons_show_phase_bytes_and_remedy():
+    console = Console(file=io.StringIO(), width=100)
+    reason = Reason(
+        summary="the actor's training state does not fit",
+        phase="actor.train",
+        required_bytes=90 * GIB,
+        capacity_bytes=76 * GIB,
+        over_bytes=14 * GIB,
+        remedy="offload the optimizer",
+    )
+    console.print(reasons_table([reason]))
+    text = console.file.getvalue()
+    for shown in ("actor.train", "90.0", "76.0", "14.0", "→ offload the optimizer"):
+        assert shown in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.01234, "0.0123"), (4.5, "4.50"), (131.23, "131.2"), (2310.4, "2,310"), (0, "0")],
+)
+def test_seconds(value, text):
+    assert formats.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12, "12.00 s"),
+        (125, "2 min 5 s"),
+        (52_500, "14 h 35 min"),
+        (3599.7, "1 h 0 min"),
+        (200_000, "2 days 8 h"),
+    ],
+)
+def test_duration(value, text):
+    assert formats.duration(value) == text
+
+
+def test_percent_never_hides_what_is_there():
+    assert [formats.percent(share) for share in (0, 0.001, 0.5, 1)] == ["0%", "<1%", "50%", "100%"]
