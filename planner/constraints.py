@@ -202,8 +202,17 @@ def _check_kind(job: Job, model: Model, sizes: ParallelismConstraint, *, field: 
             f"{model.role} does not generate",
             remedy="leave it out",
         )
-    if sizes.recompute not in (None, "none") and not model.trainable:
-        raise SpecError(f"{field}.recompute", f"{model.role} does not train", remedy="leave it out")
+    training = {
+        "recompute": sizes.recompute not in (None, "none"),
+        "sharding": sizes.sharding in ("optimizer", "gradient"),
+    }
+    for name, is_set in training.items():
+        if is_set and not model.trainable:
+            raise SpecError(
+                f"{field}.{name}",
+                f"{getattr(sizes, name)} is for training, and {model.role} does not train",
+                remedy="leave it out",
+            )
     if sizes.recompute not in (None, "none") and not job.spec.constraints.allow_recompute:
         raise SpecError(
             f"{field}.recompute",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from planner.dataflow import Call, Dataflow, Edge, add_weight_edges, make_call
+from planner.dataflow import Call, Dataflow, Edge, add_weight_edges, make_call, model_serving
 from planner.errors import SpecError
 from planner.spec import DataflowCallSpec, DataflowSpec, ModelSpec, WorkloadSpec
 
@@ -37,24 +37,23 @@ def _call(
     models: Mapping[str, ModelSpec],
 ) -> Call:
     try:
-        return make_call(
-            call_id=given.id,
-            role=given.role,
-            kind=given.kind,
-            rows=workload.num_sequences,
-            expected_rounds=given.expected_rounds,
-            workload=workload,
-            models=models,
-            field=f"{field}.expected_rounds",
-        )
+        model_serving(given.role, models=models)
     except SpecError as error:
-        if given.role in models or error.field != f"models.{given.role}":
-            raise
         raise SpecError(
             f"{field}.role",
             f"call {given.id} names the role {given.role}, which models lacks",
             remedy=f"add it to models, or use one of {', '.join(sorted(models))}",
         ) from error
+    return make_call(
+        call_id=given.id,
+        role=given.role,
+        kind=given.kind,
+        rows=workload.num_sequences,
+        expected_rounds=given.expected_rounds,
+        workload=workload,
+        models=models,
+        field=f"{field}.expected_rounds",
+    )
 
 
 def _check_ids(graph: DataflowSpec) -> None:

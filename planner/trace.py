@@ -72,7 +72,7 @@ class _Recorder:
             expected_rounds=self.expected_rounds,
             workload=self.workload,
             models=self.models,
-            field="algorithm",
+            field="workload.expected_acceptance",
             extra_forward_sequences=extra_forward_sequences,
         )
         self.edges += [Edge(source=source, target=call.id) for source in sorted(inputs.sources)]
