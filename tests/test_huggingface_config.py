@@ -156,8 +156,8 @@ def test_missing_keys_are_named_with_file_and_remedy(name: str, key: str) -> Non
     ],
 )
 def test_values_that_are_no_size_are_refused(value: object) -> None:
-    error = refusal(LLAMA_3_1_8B | {"hidden_size": value})
-    assert "hidden_size" in error.message
+    error = refusal(LLAMA_3_1_8B | {"vocab_size": value})
+    assert "config.json: vocab_size is" in error.message
     assert len(str(error)) < 500
 
 
