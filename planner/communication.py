@@ -81,10 +81,10 @@ def custom_all_reduce_seconds(
     nccl = collective_seconds(
         pool, profile, "all_reduce", size_bytes, group_size=group_size, stride=1
     )
-    if profile.tables is None:
+    grid = profile.tables.custom_all_reduce if profile.tables else None
+    if grid is None:
         return nccl
     (size, group), shape = _columns(size_bytes, group_size)
-    grid = profile.tables.custom_all_reduce
     seconds, source = _from_grid(pool, profile, grid, "all_reduce", size, group)
     seconds, source = seconds.reshape(shape), source.reshape(shape)
     largest = min(float(grid.axes[0][-1]), pool.nvlink_domain_gpus)
@@ -124,7 +124,9 @@ def _across(
 def _inside(
     pool: Pool, profile: Profile, collective: Collective, size: FloatArray, local: FloatArray
 ) -> tuple[FloatArray, IntArray]:
-    if profile.tables is None:
+    measured = "all_gather" if collective == "broadcast" else collective
+    grid = profile.tables.collective(measured) if profile.tables else None
+    if grid is None:
         link = POINT_TO_POINT_FRACTION * pool.intra_node_bytes_per_second
         seconds = (
             LOCAL_STEP_SECONDS
@@ -133,7 +135,6 @@ def _inside(
         )
         seconds = seconds + size * sent_part(collective, local) / link
         return seconds, np.full(len(size), ANALYTICAL)
-    grid = profile.tables.collective("all_gather" if collective == "broadcast" else collective)
     seconds, source = _from_grid(pool, profile, grid, collective, size, local)
     if collective == "broadcast":
         source = np.maximum(source, ANALYTICAL)
@@ -159,7 +160,7 @@ def _from_grid(
     floor, _ = grid.at(several, np.full(len(size), ends[0]))
     latency = ends[0] * sent_part(collective, several) / np.exp(floor)
     own_link = pool.intra_node_bytes_per_second
-    table_link = profile.table_intra_node_bytes_per_second or own_link
+    table_link = profile.table_link_bytes_per_second
     largest = float(grid.axes[0][-1])
     deeper = np.maximum(np.log(several) / np.log(largest), 1.0)
     seconds = latency * deeper + (seconds - latency) * (table_link / own_link)

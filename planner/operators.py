@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow.parquet as parquet
 
 from planner.interpolation import INTERPOLATED, BoolArray, Grid, Lookup, median_of_known
 from planner.layout import FloatArray, IntArray
@@ -25,6 +23,7 @@ from planner.roofline import (
     prefill_attention_roofline,
     tokens_per_expert_row,
 )
+from planner.table_reader import TableReader
 
 ENGINE_COLLECTOR = "vllm"
 """Whose fp8 kernels count: the engine that plans run on. The engines' fp8 kernels quantise
@@ -38,11 +37,6 @@ DECODE_EMPHASIS = (1.0, 2.0, 4.0)
 These, and the number of neighbours, gave the least error when each measured configuration in
 turn was predicted from the others (H100, B200): 5 % at the median for prefill, 3 % for decode."""
 
-TEXT_COLUMNS = {
-    "gemm": ["precision", "collector"],
-    "moe": ["precision", "routing"],
-    "collectives": ["collective"],
-}
 ATTENTION_FEATURES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 MOE_FEATURES = (
     "hidden_size",
@@ -122,142 +116,113 @@ class MoeGrid:
 
 
 class Tables:
-    """The measured operator times of one GPU, read on first use."""
+    """The measured operator times of one GPU as grids; None where nothing was measured."""
 
     def __init__(self, folder: Path, peaks: Peaks) -> None:
-        self._folder = folder
+        self._reader = TableReader(folder)
         self._peaks = peaks
-        self._files: dict[str, parquet.lib.Table] = {}
         self._gemm: dict[str, Grid | None] = {}
         self._moe: dict[str, MoeGrid | None] = {}
-        self._collectives: dict[str, Grid] = {}
+        self._collectives: dict[str, Grid | None] = {}
 
     def gemm(self, precision: str) -> Grid | None:
-        """Axes m, n, k; None where the precision was not measured."""
+        """Axes m, n, k."""
         if precision not in self._gemm:
             self._gemm[precision] = self._gemm_grid(precision)
         return self._gemm[precision]
 
     def _gemm_grid(self, precision: str) -> Grid | None:
-        rows = self._is_text("gemm", "precision", precision)
+        rows = self._reader.rows("gemm", precision=precision)
         if not rows.any():
             return None
-        m, n, k, seconds = self._columns("gemm", ("m", "n", "k", "seconds"), rows)
+        m, n, k, seconds = self._reader.columns("gemm", ("m", "n", "k", "seconds"), rows)
         efficiency = np.log(gemm_roofline(self._peaks, m, n, k, precision=precision) / seconds)
-        collectors = self._texts("gemm", "collector")
+        collectors = self._reader.texts("gemm", "collector")
         if precision == "fp8" and ENGINE_COLLECTOR in collectors:
             collectors = [ENGINE_COLLECTOR]
         axes = (np.unique(m), np.unique(n), np.unique(k))
         cells = _cells(axes, (m, n, k))
         layers = np.full((len(collectors), *map(len, axes)), np.nan)
         for number, collector in enumerate(collectors):
-            own = self._is_text("gemm", "collector", collector)[rows]
+            own = self._reader.rows("gemm", collector=collector)[rows]
             layers[number][tuple(cell[own] for cell in cells)] = efficiency[own]
         return Grid.of(axes, median_of_known(layers))
 
     @cached_property
-    def prefill_attention(self) -> ConfigGrid:
+    def prefill_attention(self) -> ConfigGrid | None:
         """Axes batch_size, sequence_length; features heads, key-value heads, head_dim."""
-        names = ("batch_size", "sequence_length")
+        axes = ("batch_size", "sequence_length")
         return self._attention(
-            "prefill_attention", names, prefill_attention_roofline, PREFILL_EMPHASIS
+            "prefill_attention", axes, prefill_attention_roofline, PREFILL_EMPHASIS
         )
 
     @cached_property
-    def decode_attention(self) -> ConfigGrid:
+    def decode_attention(self) -> ConfigGrid | None:
         """Axes batch_size, kv_length; features heads, key-value heads, head_dim."""
-        names = ("batch_size", "kv_length")
-        return self._attention(
-            "decode_attention", names, decode_attention_roofline, DECODE_EMPHASIS
-        )
+        axes = ("batch_size", "kv_length")
+        return self._attention("decode_attention", axes, decode_attention_roofline, DECODE_EMPHASIS)
 
     def _attention(
         self,
         table: str,
-        names: tuple[str, str],
+        axes: tuple[str, str],
         roofline: Roofline,
         emphasis: tuple[float, ...],
-    ) -> ConfigGrid:
-        batch, length, seconds = self._columns(table, (*names, "seconds"))
-        features = self._columns(table, ATTENTION_FEATURES)
+    ) -> ConfigGrid | None:
+        rows = self._reader.rows(table)
+        if not rows.any():
+            return None
+        batch, length, seconds = self._reader.columns(table, (*axes, "seconds"), rows)
+        features = self._reader.columns(table, ATTENTION_FEATURES, rows)
         efficiency = np.log(roofline(self._peaks, batch, length, *features) / seconds)
         return _config_grid(np.stack(features, axis=1), emphasis, (batch, length), efficiency)
 
     def moe(self, precision: str) -> MoeGrid | None:
-        """The routed experts of one GPU; None where the precision was not measured."""
+        """The routed experts of one GPU."""
         if precision not in self._moe:
             self._moe[precision] = self._moe_grid(precision)
         return self._moe[precision]
 
     def _moe_grid(self, precision: str) -> MoeGrid | None:
-        rows = self._is_text("moe", "precision", precision)
-        balanced = self._is_text("moe", "routing", "balanced")
-        if balanced.any():
-            rows &= balanced
-        else:
+        rows = self._reader.rows("moe", precision=precision, routing="balanced")
+        if not rows.any():
             # Uneven routing over several GPUs times the busiest one; on one GPU it costs 6 %.
-            rows &= self._is_text("moe", "routing", "power_law_1.01")
-            rows &= self._columns("moe", ("expert_parallel_size",))[0] == 1
+            rows = self._reader.rows("moe", precision=precision, routing="power_law_1.01")
+            alone = self._reader.columns("moe", ("expert_parallel_size",), rows)[0] == 1
+            rows[rows] = alone
         if not rows.any():
             return None
-        share = expert_share(*self._columns("moe", MOE_FEATURES, rows))
-        tokens, seconds = self._columns("moe", ("num_tokens", "seconds"), rows)
+        share = expert_share(*self._reader.columns("moe", MOE_FEATURES, rows))
+        tokens, seconds = self._reader.columns("moe", ("num_tokens", "seconds"), rows)
         roofline = moe_roofline(self._peaks, tokens, share, precision=precision)
         emphasis = (1.0,) * share.shape[1]
         grid = _config_grid(share, emphasis, (tokens,), np.log(roofline / seconds))
         return MoeGrid(grid, float(seconds.min()))
 
-    def collective(self, collective: str) -> Grid:
+    def collective(self, collective: str) -> Grid | None:
         """Log bus bandwidth of an NCCL collective; axes group size, buffer bytes."""
         if collective not in self._collectives:
-            rows = self._is_text("collectives", "collective", collective)
+            rows = self._reader.rows("collectives", collective=collective)
             parts = 2.0 if collective == "all_reduce" else 1.0
             self._collectives[collective] = self._bandwidth("collectives", parts, rows)
         return self._collectives[collective]
 
     @cached_property
-    def custom_all_reduce(self) -> Grid:
+    def custom_all_reduce(self) -> Grid | None:
         """Log bus bandwidth of the inference engine's all-reduce; axes as for `collective`."""
-        return self._bandwidth("custom_all_reduce", 2.0)
+        rows = self._reader.rows("custom_all_reduce")
+        return self._bandwidth("custom_all_reduce", 2.0, rows)
 
-    def _bandwidth(self, table: str, parts: float, rows: BoolArray | None = None) -> Grid:
+    def _bandwidth(self, table: str, parts: float, rows: BoolArray) -> Grid | None:
+        if not rows.any():
+            return None
         names = ("num_gpus", "size_bytes", "seconds")
-        group, size, seconds = self._columns(table, names, rows)
+        group, size, seconds = self._reader.columns(table, names, rows)
         axes = (np.unique(group), np.unique(size))
         values = np.full((len(axes[0]), len(axes[1])), np.nan)
-        values[_cells(axes, (group, size))] = np.log(size * parts * (group - 1.0) / group / seconds)
+        sent = size * parts * (group - 1.0) / group
+        values[_cells(axes, (group, size))] = np.log(sent / seconds)
         return Grid.of(axes, values)
-
-    def _columns(
-        self, table: str, names: tuple[str, ...], rows: BoolArray | None = None
-    ) -> list[FloatArray]:
-        columns = [_plain(self._read(table)[n].combine_chunks()).astype(np.float64) for n in names]
-        return columns if rows is None else [column[rows] for column in columns]
-
-    def _is_text(self, table: str, name: str, text: str) -> BoolArray:
-        column = self._read(table)[name].combine_chunks()
-        texts = column.dictionary.to_pylist()
-        codes = _plain(column.indices)
-        if text not in texts:
-            return np.zeros(len(codes), dtype=np.bool_)
-        return np.asarray(codes == texts.index(text))
-
-    def _texts(self, table: str, name: str) -> list[str]:
-        return sorted(self._read(table)[name].combine_chunks().dictionary.to_pylist())
-
-    def _read(self, table: str) -> "parquet.lib.Table":
-        if table not in self._files:
-            # Not parquet.read_table: that imports pyarrow's data set machinery, most of a second.
-            file = parquet.ParquetFile(
-                self._folder / f"{table}.parquet", read_dictionary=TEXT_COLUMNS.get(table, [])
-            )
-            self._files[table] = file.read(use_threads=False)
-        return self._files[table]
-
-
-def _plain(column: "parquet.lib.Array") -> npt.NDArray[np.generic]:
-    # Not to_numpy(): where pandas is installed, pyarrow imports it for that, most of a second.
-    return np.from_dlpack(column)
 
 
 def _cells(

@@ -1,12 +1,12 @@
 """Measured operator times of one GPU type, interpolated; every answer says where it is from."""
 
 import hashlib
-import tomllib
 from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
 
+from planner.catalogue import gpu_type, node_type
 from planner.cluster import GpuType
 from planner.interpolation import ANALYTICAL, INTERPOLATED, Lookup, Timed
 from planner.layout import FloatArray, IntArray
@@ -38,48 +38,35 @@ KERNEL_SECONDS = 3e-6
 class Profile:
     """Operator seconds on one GPU. Arguments broadcast; answers have the broadcast shape."""
 
-    def __init__(self, gpu: GpuType) -> None:
+    def __init__(self, gpu: GpuType, *, folder: Path | None = None) -> None:
+        """Tables are those shipped for `gpu.profile`, or those in `folder`, measured on this GPU.
+
+        `table_gpu`: the GPU whose measured tables apply; None: there are none, and everything is
+        a roofline. `derived`: the tables are another GPU's (or there are none), so its efficiency
+        is carried over to this GPU's peaks and nothing counts as measured.
+        """
         self.gpu = gpu
-        figures = table_figures().get(gpu.profile)
-        self.table_gpu: str | None = gpu.profile if figures is not None else None
-        """The GPU whose measured tables apply; None: there are none, everything is a roofline."""
+        self.peaks = Peaks.of(gpu)
+        shipped = PROFILES / gpu.profile
+        self.table_gpu = gpu.name if folder else gpu.profile if shipped.is_dir() else None
         self.derived = self.table_gpu != gpu.name
-        """The tables are of another GPU (or of none), so that nothing counts as measured."""
-        self.peaks = Peaks(
-            gpu.memory_bytes_per_second,
-            gpu.bf16_flops_per_second,
-            gpu.fp32_flops_per_second,
-            gpu.fp8_flops_per_second,
-        )
-        self.tables: Tables | None = None
-        if figures is not None:
-            self.tables = Tables(
-                PROFILES / gpu.profile,
-                Peaks(
-                    figures["memory_bytes_per_second"],
-                    figures["bf16_flops_per_second"],
-                    figures["fp32_flops_per_second"],
-                    figures.get("fp8_flops_per_second"),
-                )
-                if self.derived
-                else self.peaks,
-            )
+        relative = gpu_type(gpu.profile) if self.table_gpu and self.derived else gpu
+        self._table_node = relative.node
+        self._folder = folder or shipped
+        self.tables = Tables(self._folder, Peaks.of(relative)) if self.table_gpu else None
+
+    @cached_property
+    def table_link_bytes_per_second(self) -> float:
+        """One direction of the link inside the node on which the collectives were measured."""
+        return node_type(self._table_node).intra_node_bytes_per_second
 
     @cached_property
     def version(self) -> str:
-        """Hash of the tables in use and of the figures they refer to."""
-        digest = hashlib.sha256((PROFILES / "tables.toml").read_bytes())
-        if self.table_gpu is not None:
-            for path in sorted((PROFILES / self.table_gpu).glob("*.parquet")):
-                digest.update(path.name.encode() + path.read_bytes())
-        return digest.hexdigest()[:16]
-
-    @property
-    def table_intra_node_bytes_per_second(self) -> float | None:
-        """The link inside the node on which the collectives were measured."""
-        if self.table_gpu is None:
-            return None
-        return table_figures()[self.table_gpu]["intra_node_bytes_per_second"]
+        """Hash of the tables in use, twelve hexadecimal digits; the GPU's figures not included."""
+        digest = hashlib.sha256()
+        for path in sorted(self._folder.glob("*.parquet")):
+            digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()[:12]
 
     def gemm(
         self,
@@ -226,13 +213,6 @@ class Profile:
 def load_profile(gpu: GpuType) -> Profile:
     """The operator times that apply to a GPU type, read lazily and once per process."""
     return Profile(gpu)
-
-
-@cache
-def table_figures() -> dict[str, dict[str, float]]:
-    """Per GPU with shipped tables: the peaks that its efficiencies refer to."""
-    with (PROFILES / "tables.toml").open("rb") as file:
-        return tomllib.load(file)
 
 
 def known_precision(precision: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from planner.cluster import GpuType
 from planner.layout import FloatArray
 
 BF16_BYTES = 2
@@ -22,6 +23,16 @@ class Peaks:
     bf16_flops_per_second: float
     fp32_flops_per_second: float
     fp8_flops_per_second: float | None = None
+
+    @classmethod
+    def of(cls, gpu: GpuType) -> "Peaks":
+        """The peaks of a GPU type."""
+        return cls(
+            gpu.memory_bytes_per_second,
+            gpu.bf16_flops_per_second,
+            gpu.fp32_flops_per_second,
+            gpu.fp8_flops_per_second,
+        )
 
     def flops_per_second(self, precision: str) -> float:
         """Dense peak; fp8 weights on a device without fp8 arithmetic are multiplied in bf16."""
