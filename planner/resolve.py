@@ -14,6 +14,7 @@ from planner.dataflow import MAX_SEQUENCES, Call, Dataflow
 from planner.errors import SpecError
 from planner.explicit_dataflow import explicit_dataflow
 from planner.job import Job, Model
+from planner.lengths import ASSUMED_SPREAD
 from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from planner.trace import trace
 
@@ -44,13 +45,23 @@ def resolve(spec: JobSpec, *, program: Program | None = None) -> Job:
 
 
 def length_warnings(job: Job) -> list[str]:
-    """One line per model whose position limit is below the longest sequence of the workload."""
-    longest = job.spec.workload.prompt_length.max_tokens
-    longest += job.spec.workload.response_length.max_tokens
+    """What a plan assumes about lengths, in words, for `Plan.assumptions`.
+
+    One line per length whose spread the spec leaves open, and one per model whose position limit is
+    below the longest sequence.
+    """
+    workload = job.spec.workload
+    lengths = {"prompt_length": workload.prompt_length, "response_length": workload.response_length}
+    longest = sum(length.max_tokens for length in lengths.values())
     return [
+        f"workload.{name}: the spread is not given; a log-normal with a standard deviation of "
+        f"{ASSUMED_SPREAD} in ln(length), cut at {length.max_tokens} tokens, is assumed"
+        for name, length in lengths.items()
+        if length.assumes_spread
+    ] + [
         f"models.{role}: sequences of up to {longest} tokens (prompt and response) exceed its "
-        f"max_position_embeddings {model.architecture.max_position_embeddings}; the plan assumes "
-        "that the position encoding is scaled"
+        f"max_position_embeddings {model.architecture.max_position_embeddings}; the position "
+        "encoding is assumed to be scaled"
         for role, model in job.models.items()
         if longest > model.architecture.max_position_embeddings
     ]

@@ -82,12 +82,18 @@ def test_nvlink_domain_over_several_nodes_stays() -> None:
 
 def test_length_warnings_name_the_models_that_are_too_short() -> None:
     assert length_warnings(resolve(job_spec())) == []
-    long = job_spec(workload__response_length={"mean": 2000, "max": 8192})
+    long = job_spec(workload__response_length={"p50": 2000, "p90": 4000, "max": 8192})
     warnings = length_warnings(resolve(long))
     assert len(warnings) == 4
     assert "models.actor" in warnings[0]
     assert "9216" in warnings[0]
     assert "4096" in warnings[0]
+
+
+def test_length_warnings_name_an_assumed_spread() -> None:
+    spec = job_spec(workload__response_length={"mean": 500, "max": 2048})
+    (warning,) = length_warnings(resolve(spec))
+    assert warning.startswith("workload.response_length: the spread is not given")
 
 
 @pytest.mark.parametrize("algorithm", ROLES)
