@@ -27,7 +27,7 @@ class BadInputError(Exception):
 
 
 class ServerError(Exception):
-    """The service that --server names failed or could not be reached."""
+    """A service or its database failed or could not be reached."""
 
 
 def report(error: Exception, *, debug: bool) -> int:

@@ -41,6 +41,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def number_of(value: int, noun: str) -> str:
+    """A count with its noun: 1 iteration, 400 iterations."""
+    return f"{value:,} {noun}" + ("" if value == 1 else "s")
+
+
 def price(value: float) -> str:
     """Price units: two decimals, none above ten thousand, more digits below one hundredth."""
     if value >= 10_000:

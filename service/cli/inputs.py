@@ -28,8 +28,10 @@ def read_spec(source: str) -> JobSpec:
 
 
 def read_placement(source: str) -> Placement:
-    """The placement in a file, which may also hold a whole plan as `automap plan --json` prints."""
+    """The placement in a file, which may also hold a plan or a service's record of a plan."""
     document = _read_document(source, max_bytes=MAX_PLAN_BYTES)
+    if isinstance(document, dict) and isinstance(document.get("plan"), dict):
+        document = document["plan"]
     if isinstance(document, dict) and "iteration_seconds" in document:
         document = _placement_part(document)
     return _validate(document, Placement, source)

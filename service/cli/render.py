@@ -26,7 +26,7 @@ def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:
     sections: list[tuple[str, RenderableType]] = [
         ("Calls", call_table(plan, width=width)),
         ("Copies", copy_table(plan.copies, wide=width >= MEDIUM_COLUMNS)),
-        ("One iteration", gantt(plan, width=width, unicode=unicode)),
+        (_chart_title(plan), gantt(plan, width=width, unicode=unicode)),
         ("Totals", totals(plan)),
     ]
     if plan.alternatives:
@@ -37,6 +37,13 @@ def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:
     if plan.assumptions:
         parts += [Text(), Text("Rests on: " + "; ".join(plan.assumptions), style="dim")]
     return Group(*parts)
+
+
+def _chart_title(plan: Plan) -> str:
+    if plan.staleness == 0 and plan.iteration_barrier:
+        return "One iteration"
+    old = f", rollouts {formats.number_of(plan.staleness, 'iteration')} old" if plan.staleness else ""
+    return f"One period of the repeating schedule (iterations overlap{old})"
 
 
 def print_plan(plan: Plan, console: Console, *, unicode: bool) -> None:
@@ -93,8 +100,13 @@ def call_table(plan: Plan, *, width: int) -> Table:
     for header, options in _call_headers(columns):
         table.add_column(header, **options)
     kinds: dict[str, str] = {copy.id: copy.kind for copy in plan.copies}
+    notes = []
     if not columns.copy and "shadow" in kinds.values():
-        table.caption = Text("* on the shadow copy", style="dim")
+        notes.append("* on the shadow copy")
+    if columns.stage:
+        notes.append("stage +1: for the iteration that began a period before")
+    if notes:
+        table.caption = Text("; ".join(notes), style="dim")
         table.caption_justify = "left"
     for event in events:
         table.add_row(*_call_cells(event, plan, kinds, columns))
@@ -263,7 +275,7 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield (
         "whole run",
         f"{formats.duration(plan.run_seconds)} for {formats.price(plan.run_price)} "
-        f"({formats.count(iterations)} iteration{'s' if iterations > 1 else ''})",
+        f"({formats.number_of(iterations, 'iteration')})",
     )
     yield "GPU time", _gpu_time(plan)
     yield "proof", _proof_line(plan)

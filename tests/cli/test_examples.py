@@ -1,0 +1,37 @@
+"""Every shipped example is a valid job, down to the catalogue names and the traced dataflow."""
+
+from pathlib import Path
+
+import pytest
+
+from planner.resolve import resolve
+from service.cli.inputs import read_spec
+
+FOLDER = Path(__file__).parents[2] / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.yaml"))
+
+
+def test_the_examples_named_in_the_readme_exist():
+    names = {file.stem for file in EXAMPLES}
+    assert {"hybridflow-ppo-70b-128xa100", "tiny-ppo-cpu", "grpo-two-pools-h100-l40s"} <= names
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_example_resolves(file):
+    job = resolve(read_spec(str(file)))
+    assert job.dataflow.calls
+    assert job.num_gpus >= 2
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_gpus_in_a_file_name_are_those_of_its_cluster(file):
+    count = file.stem.rpartition("-")[2].partition("x")[0]
+    if count.isdecimal():
+        assert resolve(read_spec(str(file))).num_gpus == int(count)
+
+
+def test_hybridflow_examples_scale_the_prompts_with_the_gpus():
+    for num_gpus in (128, 1024, 4096):
+        spec = read_spec(str(FOLDER / f"hybridflow-ppo-70b-{num_gpus}xa100.yaml"))
+        assert spec.workload.prompts_per_iteration == 8 * num_gpus
+        assert spec.workload.old_log_probs == "rollout"

@@ -1,0 +1,117 @@
+"""Files to specs and placements, and what a user is told when they are wrong."""
+
+import json
+
+import pytest
+
+from planner.errors import SpecError
+from service.cli.failures import BadInputError
+from service.cli.inputs import read_placement, read_spec
+from tests.cli.sample_plans import asynchronous_plan, ppo_plan
+
+SPEC = """
+name: tiny
+algorithm: grpo
+models:
+  actor: {architecture: tiny-llama}
+  reward: {function: true}
+workload:
+  prompts_per_iteration: 8
+  prompt_length: {mean: 16, max: 16}
+  response_length: {mean: 16, max: 16}
+  kl: none
+cluster: {pools: [{name: cpu, gpu: cpu, num_nodes: 1}]}
+"""
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 256,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+
+
+def write(folder, text, name="spec.yaml"):
+    file = folder / name
+    file.write_text(text)
+    return str(file)
+
+
+def complaint(source) -> str:
+    with pytest.raises(BadInputError) as caught:
+        read_spec(source)
+    return "\n".join([caught.value.headline, *caught.value.lines])
+
+
+def test_yaml_and_json_give_the_same_spec(tmp_path):
+    from_yaml = read_spec(write(tmp_path, SPEC))
+    as_json = from_yaml.model_dump_json(exclude_unset=True)
+    assert read_spec(write(tmp_path, as_json, "spec.json")) == from_yaml
+
+
+def test_a_config_json_is_found_beside_the_spec(tmp_path):
+    (tmp_path / "model").mkdir()
+    write(tmp_path / "model", json.dumps(CONFIG), "config.json")
+    for path in ("./model/config.json", "./model"):
+        spec = read_spec(write(tmp_path, SPEC.replace("tiny-llama", path)))
+        assert spec.models["actor"].architecture.num_layers == 2
+
+
+def test_a_missing_config_json_names_field_and_file(tmp_path):
+    with pytest.raises(SpecError) as caught:
+        read_spec(write(tmp_path, SPEC.replace("tiny-llama", "./nowhere/config.json")))
+    assert caught.value.field == "models.actor.architecture"
+    assert "nowhere/config.json" in str(caught.value)
+
+
+def test_a_name_with_a_slash_is_a_name_and_no_path(tmp_path):
+    spec = read_spec(write(tmp_path, SPEC.replace("tiny-llama", "Qwen/Qwen2.5-0.5B")))
+    assert spec.models["actor"].architecture == "Qwen/Qwen2.5-0.5B"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("prompts_per_iteration: 8", "prompts_per_iteratoin: 8", "prompts_per_iteration'"),
+        ("num_nodes: 1", "num_nodes: 0", "num_nodes"),
+        ("num_nodes: 1", "num_nodes: 0", "got 0"),
+        ("algorithm: grpo", "algorithm: pppo", "'ppo'"),
+        ("algorithm: grpo", "", "either algorithm or dataflow"),
+        ("name: tiny\n", "name: tiny\nname: twice\n", "line 3"),
+        ("name: tiny\n", "name: [tiny\n", "not YAML"),
+        ("name: tiny\n", "name: &x tiny\n", "anchors"),
+    ],
+)
+def test_a_mistake_is_named_with_its_remedy(tmp_path, old, new, told):
+    assert SPEC.count(old) == 1
+    assert told in complaint(write(tmp_path, SPEC.replace(old, new)))
+
+
+def test_unreadable_files_are_bad_input(tmp_path):
+    assert "No such file" in complaint(str(tmp_path / "none.yaml"))
+    assert "directory" in complaint(str(tmp_path))
+    assert "empty" in complaint(write(tmp_path, "", "empty.yaml"))
+    assert "bytes" in complaint(write(tmp_path, "name: " + "x" * 2**21, "large.yaml"))
+    assert "mapping" in complaint(write(tmp_path, "- 1", "list.yaml")) or "dictionary" in complaint(
+        write(tmp_path, "- 1", "list.yaml")
+    )
+
+
+@pytest.mark.parametrize("make_plan", [ppo_plan, asynchronous_plan])
+def test_a_plan_and_a_record_of_it_read_as_its_placement(tmp_path, make_plan):
+    plan = make_plan()
+    text = plan.model_dump_json(by_alias=True)
+    assert read_placement(write(tmp_path, text, "plan.json")) == plan.placement()
+    record = f'{{"id": "1", "status": "succeeded", "plan": {text}}}'
+    assert read_placement(write(tmp_path, record, "record.json")) == plan.placement()
+    alone = plan.placement().model_dump_json(by_alias=True)
+    assert read_placement(write(tmp_path, alone, "placement.json")) == plan.placement()
+
+
+def test_a_placement_with_unknown_fields_is_refused(tmp_path):
+    with pytest.raises(BadInputError):
+        read_placement(write(tmp_path, '{"copies": [], "calls": [], "speed": 1}', "p.json"))
