@@ -5,7 +5,7 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -29,6 +29,8 @@ def length_specs(draw: st.DrawFn) -> LengthSpec:
 
 
 @given(length_specs(), st.integers(2, 64), st.sampled_from([None, 1, 2, 7, 1000, 10**6]))
+@example(LengthSpec(mean=1, max=10**7), 8, None)  # the maximum must not eat the whole mean
+@example(LengthSpec(p50=114, p90=31688, p99=44935, max=93713), 64, 20)  # maximum below its bin
 def test_discretised_is_a_distribution_with_the_right_mean(
     spec: LengthSpec, num_points: int, num_draws: int | None
 ) -> None:
