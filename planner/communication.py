@@ -2,14 +2,16 @@
 
 Inside a fast domain (a node, or an NVLink rack) measured tables apply. Across domains a collective
 is hierarchical: every GPU works on its own share over its own network port, and the two levels
-are pipelined. docs/cost-model/operators.md has the formulas; the constants below are all there are.
+are pipelined. docs/cost-model/operators.md has the formulas.
 `size_bytes` is the whole buffer as in nccl-tests: for all_gather and reduce_scatter the gathered
 one, for all_to_all what each rank holds.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.cluster import Pool
 from planner.interpolation import ANALYTICAL, MEASURED, Grid, Timed
@@ -19,22 +21,34 @@ from planner.profile import Profile
 Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
 ]
-
-NETWORK_FRACTION = 0.84
-"""Part of a port's bandwidth that collectives across domains reach with large messages."""
-POINT_TO_POINT_FRACTION = 0.75
-"""Part of a link's bandwidth (NVLink or network) that one sender and one receiver reach."""
-NETWORK_STEP_SECONDS = 21e-6
-"""One dependent step between two nodes: kernel, proxy thread, port and switches."""
-LOCAL_STEP_SECONDS = 6e-6
-"""The same inside a domain, where no table says: kernel start and one NVLink or PCIe exchange."""
-PIPELINE_BYTES = 80e6
-"""A buffer up to this size is not split finely enough for the two levels to overlap."""
-
-_STEPS_ARE_LINEAR = ("all_gather", "reduce_scatter")
-"""NCCL runs these as rings, one step per domain; the others as trees."""
-
 Numbers = FloatArray | IntArray | float | int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """What no table says of links; the only constants of this module.
+
+    `benchmarks/fit_communication.py` recomputes the three network figures from published
+    nccl-tests runs on 2 and 8 nodes, and prints what remains of the error.
+    """
+
+    network_fraction: float = 0.87
+    """Part of a port's bandwidth that collectives across domains reach with large messages."""
+    network_start_seconds: float = 24e-6
+    """First crossing of the network in one direction: kernel, proxy thread, port, switches."""
+    pipeline_bytes: float = 120e6
+    """Buffer in flight before the two levels of a hierarchical collective overlap."""
+    network_hop_seconds: float = 8e-6
+    """Each further node in a chain of crossings. No published run tells hop from start; between
+    the 5 µs and 14 µs that NCCL's own algorithm choice assumes for small and for large messages."""
+    point_to_point_fraction: float = 0.75
+    """Part of a link that one sender and one receiver reach: 0.72 to 0.78 in three measured pairs
+    (A100 and H100 NVLink, H100 network), messages of 8 MB and more."""
+    local_start_seconds: float = 8e-6
+    """One exchange inside a domain: messages up to 64 kB took 5 to 15 µs between two GPUs."""
+
+
+FITTED = LinkModel()
 
 
 def collective_seconds(
@@ -45,27 +59,30 @@ def collective_seconds(
     *,
     group_size: Numbers,
     stride: Numbers,
+    links: LinkModel = FITTED,
 ) -> Timed:
     """Seconds of one collective in groups of `group_size` GPUs, `stride` apart, all at once.
 
-    Arguments broadcast. A group of one costs nothing.
+    Arguments broadcast. A group of one costs nothing. Groups start at a domain's first GPU or
+    tile it; `send_recv` is between two GPUs `stride` apart, whatever the group.
     """
     (size, group, gap), shape = _columns(size_bytes, group_size, stride)
     if collective == "send_recv":
-        return point_to_point_seconds(
-            pool, profile, size_bytes, crosses_node=np.asarray(stride) >= pool.nvlink_domain_gpus
+        sent = point_to_point_seconds(
+            pool, profile, size, crosses_node=gap >= pool.nvlink_domain_gpus, links=links
         )
-    local = np.clip(pool.nvlink_domain_gpus // gap, 1.0, group)
-    domains = np.ceil(group / local)
-    local = group / domains
-    inside, source = _inside(pool, profile, collective, size, local)
-    across = _across(pool, collective, size, local, domains)
-    overlap = np.minimum(inside, across) * np.minimum(1.0, PIPELINE_BYTES / np.maximum(size, 1.0))
-    steps = domains - 1.0 if collective in _STEPS_ARE_LINEAR else np.ceil(np.log2(domains))
-    if collective == "all_reduce":
-        steps = 2.0 * steps
-    seconds = np.maximum(inside, across) + overlap + steps * NETWORK_STEP_SECONDS
-    source = np.where(domains > 1, ANALYTICAL, source)
+        seconds, source = sent
+    else:
+        local = np.clip(pool.nvlink_domain_gpus // gap, 1.0, group)
+        domains = np.ceil(group / local)
+        local = group / domains
+        part = size / domains if collective == "all_to_all" else size
+        inside, source = _inside(pool, profile, collective, part, local, links)
+        across = _across(pool, collective, size, local, domains, links)
+        overlapping = np.minimum(1.0, links.pipeline_bytes / np.maximum(size, 1.0))
+        seconds = np.maximum(inside, across) + np.minimum(inside, across) * overlapping
+        seconds = seconds + _crossing(collective, domains, links)
+        source = np.where(domains > 1, ANALYTICAL, source)
     seconds = np.where(group > 1, seconds, 0.0)
     source = np.where(group > 1, source, MEASURED)
     return Timed(seconds.reshape(shape), source.reshape(shape))
@@ -76,7 +93,8 @@ def custom_all_reduce_seconds(
 ) -> Timed:
     """The inference engine's own all-reduce of small messages among neighbouring GPUs.
 
-    A group that leaves the fast domain, or a GPU without such a table, has NCCL's all-reduce.
+    A group that leaves the fast domain or the measured sizes of group, or a GPU without such a
+    table, has NCCL's all-reduce.
     """
     nccl = collective_seconds(
         pool, profile, "all_reduce", size_bytes, group_size=group_size, stride=1
@@ -86,21 +104,31 @@ def custom_all_reduce_seconds(
         return nccl
     (size, group), shape = _columns(size_bytes, group_size)
     seconds, source = _from_grid(pool, profile, grid, "all_reduce", size, group)
-    seconds, source = seconds.reshape(shape), source.reshape(shape)
     largest = min(float(grid.axes[0][-1]), pool.nvlink_domain_gpus)
-    own = (np.asarray(group) > 1).reshape(shape) & (np.asarray(group) <= largest).reshape(shape)
-    return Timed(np.where(own, seconds, nccl.seconds), np.where(own, source, nccl.source))
+    own = ((group > 1) & (group <= largest)).reshape(shape)
+    return Timed(
+        np.where(own, seconds.reshape(shape), nccl.seconds),
+        np.where(own, source.reshape(shape), nccl.source),
+    )
 
 
 def point_to_point_seconds(
-    pool: Pool, profile: Profile, size_bytes: Numbers, *, crosses_node: object
+    pool: Pool,
+    profile: Profile,
+    size_bytes: Numbers,
+    *,
+    crosses_node: bool | npt.NDArray[np.bool_],
+    links: LinkModel = FITTED,
 ) -> Timed:
-    """One GPU sends `size_bytes` to another, over the network where `crosses_node`."""
+    """One GPU sends `size_bytes` to another; over the network where `crosses_node`.
+
+    No table has this, so the profile is not looked at; it is asked for because one may.
+    """
     (size, crosses), shape = _columns(size_bytes, np.asarray(crosses_node, dtype=np.float64))
     network = crosses > 0
     link = np.where(network, pool.inter_node_bytes_per_second, pool.intra_node_bytes_per_second)
-    step = np.where(network, NETWORK_STEP_SECONDS, LOCAL_STEP_SECONDS)
-    seconds = step + size / (POINT_TO_POINT_FRACTION * link)
+    start = np.where(network, links.network_start_seconds, links.local_start_seconds)
+    seconds = start + size / (links.point_to_point_fraction * link)
     return Timed(seconds.reshape(shape), np.full(shape, ANALYTICAL))
 
 
@@ -113,31 +141,54 @@ def sent_part(collective: Collective, group: FloatArray) -> FloatArray:
 
 
 def _across(
-    pool: Pool, collective: Collective, size: FloatArray, local: FloatArray, domains: FloatArray
+    pool: Pool,
+    collective: Collective,
+    size: FloatArray,
+    local: FloatArray,
+    domains: FloatArray,
+    links: LinkModel,
 ) -> FloatArray:
-    port = NETWORK_FRACTION * pool.inter_node_bytes_per_second
+    """Seconds in which each GPU's port carries its share; not less than a ring's chain of hops."""
+    port = links.network_fraction * pool.inter_node_bytes_per_second
     if collective == "all_to_all":
-        return size * (domains - 1.0) / domains / port
-    return size / local * sent_part(collective, domains) / port
+        return size * sent_part(collective, domains) / port
+    seconds = size / local * sent_part(collective, domains) / port
+    if collective in ("all_gather", "reduce_scatter"):
+        return np.maximum(seconds, (domains - 1.0) * links.network_hop_seconds)
+    return seconds
+
+
+def _crossing(collective: Collective, domains: FloatArray, links: LinkModel) -> FloatArray:
+    """Latency over the network: gathers are rings, whose hops `_across` has; others are trees."""
+    levels = np.ceil(np.log2(domains))
+    if collective in ("all_gather", "reduce_scatter"):
+        levels = np.minimum(levels, 1.0)
+    once = links.network_start_seconds + (levels - 1.0) * links.network_hop_seconds
+    passes = 2.0 if collective == "all_reduce" else 1.0
+    return np.where(domains > 1, passes * once, 0.0)
 
 
 def _inside(
-    pool: Pool, profile: Profile, collective: Collective, size: FloatArray, local: FloatArray
+    pool: Pool,
+    profile: Profile,
+    collective: Collective,
+    size: FloatArray,
+    local: FloatArray,
+    links: LinkModel,
 ) -> tuple[FloatArray, IntArray]:
+    """Seconds among the members inside one domain, and their provenance."""
     measured = "all_gather" if collective == "broadcast" else collective
     grid = profile.tables.collective(measured) if profile.tables else None
-    if grid is None:
-        link = POINT_TO_POINT_FRACTION * pool.intra_node_bytes_per_second
-        seconds = (
-            LOCAL_STEP_SECONDS
-            * np.ceil(np.log2(local))
-            * (2.0 if collective == "all_reduce" else 1.0)
-        )
+    if grid is not None:
+        seconds, source = _from_grid(pool, profile, grid, collective, size, local)
+    else:
+        link = links.point_to_point_fraction * pool.intra_node_bytes_per_second
+        passes = 2.0 if collective == "all_reduce" else 1.0
+        seconds = passes * links.local_start_seconds * np.ceil(np.log2(local))
         seconds = seconds + size * sent_part(collective, local) / link
-        return seconds, np.full(len(size), ANALYTICAL)
-    seconds, source = _from_grid(pool, profile, grid, collective, size, local)
+        source = np.full(len(size), ANALYTICAL)
     if collective == "broadcast":
-        source = np.maximum(source, ANALYTICAL)
+        source = np.full(len(size), ANALYTICAL)
     return np.where(local > 1, seconds, 0.0), source
 
 
@@ -151,20 +202,21 @@ def _from_grid(
 ) -> tuple[FloatArray, IntArray]:
     """Seconds from a grid of log bus bandwidth over (group size, buffer size).
 
-    Bandwidth is the table's, scaled by the pool's link against the table's; latency is not scaled.
+    What exceeds the smallest buffer's seconds scales with the table's link over the pool's; the
+    smallest buffer's seconds, the latency, grow with log2 of the group beyond the measured ones.
     """
     several = np.maximum(group, 2.0)
-    ends = grid.axes[1][0], grid.axes[1][-1]
-    bandwidth, source = grid.at(several, np.maximum(size, ends[0]))
-    seconds = np.maximum(size, ends[0]) * sent_part(collective, several) / np.exp(bandwidth)
-    floor, _ = grid.at(several, np.full(len(size), ends[0]))
-    latency = ends[0] * sent_part(collective, several) / np.exp(floor)
-    own_link = pool.intra_node_bytes_per_second
+    smallest = np.full(len(size), grid.axes[1][0])
+    at_least = np.maximum(size, smallest)
+    bandwidth, source = grid.at(several, at_least)
+    at_smallest, _ = grid.at(several, smallest)
+    sent = sent_part(collective, several)
+    latency = smallest * sent / np.exp(at_smallest)
+    transfer = np.maximum(at_least * sent / np.exp(bandwidth) - latency, 0.0)
+    depth = np.maximum(np.log(several) / np.log(grid.axes[0][-1]), 1.0)
     table_link = profile.table_link_bytes_per_second
-    largest = float(grid.axes[0][-1])
-    deeper = np.maximum(np.log(several) / np.log(largest), 1.0)
-    seconds = latency * deeper + (seconds - latency) * (table_link / own_link)
-    if profile.derived or table_link != own_link:
+    seconds = latency * depth + transfer * (table_link / pool.intra_node_bytes_per_second)
+    if profile.derived or table_link != pool.intra_node_bytes_per_second:
         source = np.full(len(size), ANALYTICAL)
     return seconds, source
 
