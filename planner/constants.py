@@ -34,9 +34,15 @@ PEAK_TOKENS_SIGMAS = 3.0
 longest sequence plus means, if that is more): an out-of-memory about once in a thousand draws."""
 
 # --- training and scoring ------------------------------------------------------------------
-ATTENTION_BACKWARD_RATIO = 2.25
-"""Backward over forward seconds of flash attention: 2.5x the FLOPs (five products for two),
-measured 2-2.5 (operator tables' notes)."""
+SUSTAINED_SHARE = 0.85
+"""Rate of matrix products under hours of load over that of a short benchmark: power and heat pull
+the clock down. Chosen: A100 runs suggest about 0.9, H100 runs about 0.8."""
+ATTENTION_BACKWARD_RATIO = 2.5
+"""Backward over forward seconds of flash attention: five products for two (Dao 2023,
+arXiv:2307.08691); measured 2-2.5 on the shapes of the operator tables."""
+GRADIENT_TRAFFIC_BYTES = 6
+"""Extra traffic per weight and micro-batch: the weight gradient is added to an fp32 buffer (read
+4, write 4) where the measured product writes 2."""
 LAYER_FORWARD_LAUNCHES = 20
 """Kernels that one layer's forward launches when training eagerly; backward launches twice as
 many. Counted from a Llama layer: norms, projections, rotary, attention, activation, residuals."""
@@ -45,6 +51,9 @@ LAUNCH_SECONDS = 5e-6
 DATA_OVERLAP_SHARE = 0.9
 """Share of a backward (or forward) pass behind which data-parallel collectives hide; chosen: the
 first and last bucket never hide."""
+OVERLAP_SLOWDOWN = 0.2
+"""Compute lost per second of collective that runs beside it: NCCL occupies 16-24 of 108-132
+multiprocessors and a share of memory bandwidth."""
 OPTIMIZER_TRAFFIC_BYTES = {"adam": 42, "sgd": 18}
 """Traffic of one step per updated parameter: norm and clip read the gradient twice and write it
 once (12); Adam reads gradient, master and two moments (16), writes master, moments (12) and the
@@ -53,13 +62,15 @@ STEP_OVERHEAD_SECONDS = 0.02
 """Host work of one optimizer step: data hand-over, norm synchronisation, scheduler, logging."""
 
 # --- generation ----------------------------------------------------------------------------
-ENGINE_STEP_SECONDS = 1.5e-3
-"""Engine overhead of one decode step: scheduling, input preparation, sampling, detokenising."""
+ENGINE_STEP_SECONDS = 0.7e-3
+"""Engine overhead of one step: scheduling, input preparation, sampling. Chosen: serving runs of
+vLLM on H100 and H200 leave 0.5-1.5 ms beyond their kernels, of TensorRT-LLM 0-0.5 ms."""
 ENGINE_SEQUENCE_SECONDS = 5e-6
-"""Part of that overhead which grows with each running sequence."""
-ENGINE_LAYER_KERNELS = 3
-"""Memory-bound kernels of one layer in a decode step: two fused add-and-norms, rotary with cache
-write; the activation adds a fourth. Launched from a CUDA graph."""
+"""Part of that overhead which grows with each running sequence (detokenising, bookkeeping)."""
+ENGINE_LAYER_KERNELS = 2
+"""Start-ups of memory-bound kernels per layer of a decode step. There are four (two fused
+add-and-norms, rotary with cache write, activation), which a CUDA graph starts twice as fast as the
+single kernel that the profile's memory-bound floor of 3 us describes."""
 PREFILL_CHUNK_TOKENS = 8192
 """Tokens an engine processes in one prefill step (max_num_batched_tokens)."""
 ENGINE_GRAPH_BYTES = 2_147_483_648

@@ -93,20 +93,26 @@ def _zero(batch: MicroBatch) -> Timed:
     return Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
 
 
+def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int) -> Timed:
+    """C[m, n] = A[m, k]·B[k, n] at the rate that lasts."""
+    short = setting.profile.gemm(m, n, k, precision=setting.precision)
+    return scaled(short, 1.0 / constants.SUSTAINED_SHARE)
+
+
 def _linear(setting: Setting, tokens: IntArray, linear: Linear) -> tuple[Timed, Timed]:
     """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
-    gemm, precision = setting.profile.gemm, setting.precision
-    forward = gemm(tokens, linear.outputs, linear.inputs, precision=precision)
-    data_gradient = gemm(tokens, linear.inputs, linear.outputs, precision=precision)
+    forward = _product(setting, tokens, linear.outputs, linear.inputs)
+    data_gradient = _product(setting, tokens, linear.inputs, linear.outputs)
     rank = setting.model.lora_rank
     if not setting.model.trainable:
         return forward, data_gradient
     if rank is None:
-        weight = gemm(linear.inputs, linear.outputs, tokens, precision=precision)
-        return forward, add(data_gradient, weight)
+        weight = _product(setting, linear.inputs, linear.outputs, tokens)
+        traffic = constants.GRADIENT_TRAFFIC_BYTES * linear.inputs * linear.outputs
+        return forward, add(data_gradient, weight, setting.profile.memory_bound(traffic))
     adapter = add(
-        gemm(tokens, rank, linear.inputs, precision=precision),
-        gemm(tokens, linear.outputs, rank, precision=precision),
+        _product(setting, tokens, rank, linear.inputs),
+        _product(setting, tokens, linear.outputs, rank),
     )
     return add(forward, adapter), add(data_gradient, scaled(adapter, 2.0))
 
@@ -134,7 +140,8 @@ def attention_seconds(setting: Setting, batch: MicroBatch) -> Timed:
         head_dim=arch.head_dim,
     )
     mean = seconds @ setting.lengths.weights
-    return Timed(mean / batch.context_parallel_size, source.max(axis=1))
+    share = constants.SUSTAINED_SHARE * batch.context_parallel_size
+    return Timed(mean / share, source.max(axis=1))
 
 
 def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
@@ -237,7 +244,7 @@ def experts_seconds(setting: Setting, batch: MicroBatch, *, dispatched: bool) ->
         tensor_parallel_size=tensor, expert_parallel_size=batch.expert_parallel_size
     )
     tokens = np.maximum(batch.tokens * shards // tensor, 1)
-    return setting.profile.moe(
+    short = setting.profile.moe(
         num_tokens=tokens,
         hidden_size=arch.hidden_size,
         moe_intermediate_size=arch.moe_intermediate_size,
@@ -248,6 +255,7 @@ def experts_seconds(setting: Setting, batch: MicroBatch, *, dispatched: bool) ->
         precision=setting.precision,
         dispatched=dispatched,
     )
+    return scaled(short, 1.0 / constants.SUSTAINED_SHARE) if dispatched else short
 
 
 def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
@@ -317,8 +325,8 @@ def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
 def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     """Output head with log-probabilities or values, and their gradient.
 
-    The fp32 softmax reads and writes the logits: bf16 in, fp32 out, two passes over fp32
-    (maximum, exponent) forward; fp32 in, bf16 out backward.
+    Forward casts the logits to fp32 (2 + 4 bytes) and takes the log-softmax (4 + 4); backward
+    reads both, writes the gradient (12) and casts it to bf16 (4 + 2).
     """
     arch, tensor = setting.model.architecture, batch.tensor_parallel_size
     size = batch.tokens * arch.hidden_size * setting.element_bytes
@@ -332,7 +340,7 @@ def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         product = _linear(setting, batch.tokens, Linear(hidden, vocabulary))
         logits = batch.tokens * vocabulary
         there = add(product[0], setting.profile.memory_bound(logits * 14.0))
-        back = add(product[1], setting.profile.memory_bound(logits * 6.0))
+        back = add(product[1], setting.profile.memory_bound(logits * 18.0))
         moved = tensor_pair(setting, batch)
         moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
     return UnitSeconds(

@@ -150,9 +150,13 @@ def _passes(setting: Setting, layouts: Layouts, blocks: Units, recompute: IntArr
 
 
 def exposed(seconds: FloatArray, behind: FloatArray) -> FloatArray:
-    """What remains of a collective that hides behind compute, all but its first or last part."""
+    """What a collective adds to the compute behind which it hides.
+
+    Its first or last part never hides, and while both run, compute is slower.
+    """
     share = constants.DATA_OVERLAP_SHARE
-    return np.maximum(seconds - share * behind, (1.0 - share) * seconds)
+    open_part = np.maximum(seconds - share * behind, (1.0 - share) * seconds)
+    return open_part + constants.OVERLAP_SLOWDOWN * np.minimum(seconds, behind)
 
 
 def gathered_weights(
