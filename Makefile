@@ -40,7 +40,8 @@ lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/lint-imports
 
 bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
-	@for script in benchmarks/[a-z]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@for script in $(wildcard benchmarks/[a-z]*.py); do \
+		echo "== $$script"; $(BIN)/python "$$script"; done
 
 schema: $(RUNTIME_STAMP)  ## print the JSON Schema of a job spec
 	@$(BIN)/automap schema job-spec

@@ -74,9 +74,9 @@ def reasons_table(reasons: Sequence[Reason]) -> Table:
         if reason.remedy:
             why.append(f"\n→ {reason.remedy}", style="bold")
         table.add_row(
-            Text(reason.phase or "–"),
+            Text(reason.phase or "-"),
             *(
-                "–" if value is None else formats.gib(value)
+                "-" if value is None else formats.gib(value)
                 for value in (reason.required_bytes, reason.capacity_bytes, reason.over_bytes)
             ),
             why,

@@ -10,8 +10,11 @@ from planner.cluster import GpuType
 from planner.result import placement_json_schema
 from planner.spec import job_spec_json_schema
 from service.cli import console, formats
+from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError
 
+ALIAS_COLUMNS = 120
+"""From this width on the other name of a model fits beside its sizes."""
 SCHEMAS = {"job-spec": job_spec_json_schema, "placement": placement_json_schema}
 
 
@@ -40,7 +43,9 @@ def list_models(*, as_json: bool) -> None:
     table = _table("model")
     for header in ("params\n10⁹", "active\n10⁹", "layers", "hidden", "heads", "KV", "experts"):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("also known as", no_wrap=True, overflow="ellipsis")
+    out = console.stdout_console()
+    if out.width >= ALIAS_COLUMNS:
+        table.add_column("also known as", no_wrap=True)
     for entry in entries:
         sizes = entry.architecture
         table.add_row(
@@ -52,9 +57,9 @@ def list_models(*, as_json: bool) -> None:
             str(sizes.num_attention_heads),
             str(sizes.num_key_value_heads),
             str(sizes.num_experts or ""),
-            Text(entry.aliases[0] if entry.aliases else "", style="dim"),
+            *([_first_alias(entry.aliases)] if out.width >= ALIAS_COLUMNS else []),
         )
-    console.stdout_console().print(table)
+    out.print(table)
 
 
 def list_gpus(*, as_json: bool) -> None:
@@ -97,7 +102,7 @@ def _gpu_cells(gpu: GpuType) -> list[str | Text]:
 
 
 def _table(name: str) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+    table = plain_table()
     table.add_column(name, no_wrap=True)
     return table
 
@@ -105,6 +110,10 @@ def _table(name: str) -> Table:
 def _aliases(names: tuple[str, ...]) -> Text:
     """The shortest other names; --json has them all."""
     return Text(", ".join(sorted(names, key=len)[:2]), style="dim")
+
+
+def _first_alias(names: tuple[str, ...]) -> Text:
+    return Text(names[0] if names else "", style="dim")
 
 
 def _billions(parameters: int) -> str:

@@ -22,6 +22,7 @@ def run_plan(source: str, *, as_json: bool, output: str | None, quiet: bool) -> 
     """Plan here, in this process."""
     spec = read_spec(source)
     _need_pools(spec)
+    _need_folder(output)
     with console.progress(_planning_message(spec), quiet=quiet):
         plan = _telling_reasons(lambda: _make_plan(spec), as_json=as_json)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
@@ -34,6 +35,7 @@ def run_plan_on_server(
     from service.cli.remote import post_plan
 
     spec = read_spec(source)
+    _need_folder(output)
     with console.progress(_planning_message(spec), quiet=quiet):
         stored = _telling_reasons(
             lambda: post_plan(spec, server=server, api_key=api_key), as_json=as_json
@@ -76,6 +78,7 @@ def run_estimate(
     spec = read_spec(source)
     _need_pools(spec)
     placement = read_placement(placement_source)
+    _need_folder(output)
 
     def estimated() -> Plan:
         from planner.planning import estimate
@@ -115,6 +118,12 @@ def _need_pools(spec: JobSpec) -> None:
             f"cluster: {spec.cluster!r} names a cluster stored on a service",
             ["give the pools in the spec, or use --server URL with `automap plan`"],
         )
+
+
+def _need_folder(output: str | None) -> None:
+    """Say so before the search, not after it, when its result could not be written."""
+    if output is not None and not Path(output).parent.is_dir():
+        raise BadInputError(f"cannot write {output}: there is no folder {Path(output).parent}")
 
 
 def _telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:

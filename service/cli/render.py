@@ -1,24 +1,16 @@
 """A plan for people: calls, copies, timeline, totals, and what other strategies would cost."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypedDict
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.result import CallPlan, CopyPlan, Plan, SecondsByPart, Strategy
+from planner.result import CopyPlan, Plan, SecondsByPart, Strategy
 from service.cli import formats
+from service.cli.call_table import MEDIUM_COLUMNS, NOTHING, call_table, plain_table, shares
 from service.cli.gantt import gantt
-from service.cli.timeline import Event, events_of
-
-MEDIUM_COLUMNS = 100
-WIDE_COLUMNS = 140
-BAR_COLUMNS = 10
-NOTHING = "–"
-RECOMPUTE = {None: NOTHING, "none": NOTHING, "selective": "part", "full": "full"}
-PART_NAMES = {"communication": "comm."}
+from service.cli.timeline import events_of
 
 
 def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:
@@ -42,8 +34,10 @@ def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:
 def _chart_title(plan: Plan) -> str:
     if plan.staleness == 0 and plan.iteration_barrier:
         return "One iteration"
-    old = f", rollouts {formats.number_of(plan.staleness, 'iteration')} old" if plan.staleness else ""
-    return f"One period of the repeating schedule (iterations overlap{old})"
+    title = "One period of the repeating schedule (iterations overlap"
+    if plan.staleness:
+        title += f", rollouts {formats.number_of(plan.staleness, 'iteration')} old"
+    return title + ")"
 
 
 def print_plan(plan: Plan, console: Console, *, unicode: bool) -> None:
@@ -71,139 +65,6 @@ def _proof(plan: Plan) -> str:
             return "as given"
 
 
-def _table() -> Table:
-    return Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _CallColumns:
-    """Which of the call table's optional columns there is a use and room for."""
-
-    copy: bool
-    stage: bool
-    share: bool
-    bar: bool
-    details: bool
-
-
-def call_table(plan: Plan, *, width: int) -> Table:
-    """A row per call and weight sync, in time order; the first column is the key of the chart."""
-    events = events_of(plan)
-    columns = _CallColumns(
-        copy=width >= MEDIUM_COLUMNS,
-        stage=(staged := any(event.stage for event in events)),
-        share=width >= MEDIUM_COLUMNS or not staged,
-        bar=width >= MEDIUM_COLUMNS,
-        details=width >= WIDE_COLUMNS,
-    )
-    table = _table()
-    for header, options in _call_headers(columns):
-        table.add_column(header, **options)
-    kinds: dict[str, str] = {copy.id: copy.kind for copy in plan.copies}
-    notes = []
-    if not columns.copy and "shadow" in kinds.values():
-        notes.append("* on the shadow copy")
-    if columns.stage:
-        notes.append("stage +1: for the iteration that began a period before")
-    if notes:
-        table.caption = Text("; ".join(notes), style="dim")
-        table.caption_justify = "left"
-    for event in events:
-        table.add_row(*_call_cells(event, plan, kinds, columns))
-    return table
-
-
-class _ColumnOptions(TypedDict, total=False):
-    justify: Literal["left", "right"]
-    no_wrap: bool
-
-
-def _call_headers(columns: _CallColumns) -> Iterator[tuple[str, _ColumnOptions]]:
-    number: _ColumnOptions = {"justify": "right", "no_wrap": True}
-    word: _ColumnOptions = {"no_wrap": True}
-    for header in ("", "call", "GPUs"):
-        yield header, word
-    if columns.copy:
-        yield "copy", word
-    yield "parallelism", {}
-    yield "micro", number
-    yield "recom-\npute", word
-    if columns.stage:
-        yield "stage", number
-    yield "time\ns", number
-    if columns.share:
-        yield "share", number
-    yield "memory\nGiB", number
-    if columns.bar:
-        yield "", word
-    if columns.details:
-        yield "time is", {}
-        yield "estimate", word
-
-
-def _call_cells(
-    event: Event, plan: Plan, kinds: dict[str, str], columns: _CallColumns
-) -> Iterator[RenderableType]:
-    call = event.call
-    on_gpu = call if call is not None and call.copy_id else None
-    kind = kinds[on_gpu.copy_id or ""] if on_gpu else "both" if event.sync else NOTHING
-    star = "*" if kind == "shadow" and not columns.copy else ""
-    yield from (Text(event.key, style="bold"), Text(event.name + star), Text(_ranges(event)))
-    if columns.copy:
-        yield kind
-    layout = on_gpu.parallelism if on_gpu else None
-    yield formats.parallelism(layout) if layout else NOTHING
-    yield str((call and call.micro_batch_size) or NOTHING)
-    yield RECOMPUTE[call.recompute if call else None]
-    if columns.stage:
-        yield f"+{event.stage}" if event.stage else ""
-    yield formats.seconds(event.duration_seconds)
-    if columns.share:
-        yield formats.percent(event.duration_seconds / plan.iteration_seconds)
-    yield _peak(on_gpu) if on_gpu else NOTHING
-    if columns.bar:
-        yield _bar(on_gpu.peak_bytes / on_gpu.capacity_bytes) if on_gpu else ""
-    if columns.details:
-        yield _made_of(call.seconds_by_part) if call else "weight transfer"
-        yield call.source if call else ""
-
-
-def _ranges(event: Event) -> str:
-    texts = [
-        formats.gpu_range(gpus.pool, first_gpu=gpus.first_gpu, num_gpus=gpus.num_gpus)
-        for gpus in event.ranges
-    ]
-    return "\n".join(texts) or "host"
-
-
-def _peak(call: CallPlan) -> str:
-    return f"{formats.gib(call.peak_bytes)}/{formats.gib(call.capacity_bytes)}"
-
-
-def _bar(share: float) -> Text:
-    """Memory in use as a bar; red when less than a twentieth is left."""
-    filled = min(BAR_COLUMNS, round(share * BAR_COLUMNS))
-    style = "red" if share > 0.95 else "yellow" if share > 0.8 else "green"
-    return Text("█" * filled + "░" * (BAR_COLUMNS - filled), style=style)
-
-
-def _made_of(parts: SecondsByPart) -> str:
-    """The parts of a call's seconds that matter, the largest first."""
-    return _shares({name: getattr(parts, name) for name in SecondsByPart.model_fields})
-
-
-def _shares(amounts: dict[str, float]) -> str:
-    total = sum(amounts.values())
-    if total <= 0:
-        return NOTHING
-    ranked = sorted(((amount / total, name) for name, amount in amounts.items()), reverse=True)
-    return ", ".join(
-        f"{formats.percent(share)} {PART_NAMES.get(name, name)}"
-        for share, name in ranked
-        if share >= 0.01
-    )
-
-
 def _gpu_time(plan: Plan) -> str:
     """Where the GPU-seconds of one iteration go, idle ones on the nodes in use included."""
     available = plan.gpus_used * plan.iteration_seconds
@@ -215,12 +76,12 @@ def _gpu_time(plan: Plan) -> str:
             continue
         for name in SecondsByPart.model_fields:
             amounts[name] += num_gpus * getattr(event.call.seconds_by_part, name)
-    return _shares({**amounts, "idle": max(0.0, available - sum(amounts.values()))})
+    return shares({**amounts, "idle": max(0.0, available - sum(amounts.values()))})
 
 
 def copy_table(copies: Sequence[CopyPlan], *, wide: bool) -> Table:
     """A row per set of weights with what it holds through the whole iteration."""
-    table = _table()
+    table = plain_table()
     table.add_column("copy", no_wrap=True)
     table.add_column("kind")
     table.add_column("GPUs", overflow="fold")
@@ -309,7 +170,7 @@ def _proof_line(plan: Plan) -> str:
 
 def strategy_table(strategies: Sequence[Strategy]) -> Table:
     """What named strategies cost beside the plan: the fastest first, those that fail last."""
-    table = _table()
+    table = plain_table()
     table.add_column("strategy", no_wrap=True)
     table.add_column("iteration\nseconds", justify="right", no_wrap=True)
     table.add_column("times\nslower", justify="right", no_wrap=True)
