@@ -15,7 +15,7 @@ with socket.socket() as wanted:
     wanted.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         wanted.bind(("127.0.0.1", int(sys.argv[1])))
-        print(sys.argv[1])
+        print(wanted.getsockname()[1])
     except OSError:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -33,7 +33,24 @@ class FieldError(BaseModel):
 
 def field_errors(error: ValidationError, data: object) -> list[FieldError]:
     """Pydantic's errors about `data`, at most MAX_ERRORS, each with its path in the document."""
-    return [field_error(details, data) for details in error.errors(include_url=False)][:MAX_ERRORS]
+    found = error.errors(include_url=False)
+    told = [details for details in found if not _is_other_reading(details, found)]
+    return [field_error(details, data) for details in told][:MAX_ERRORS]
+
+
+def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+    """True for "should be a string" where a mapping stands, and the other way round.
+
+    A field such as `cluster: ClusterSpec | Name` fails once per reading; the one that was not meant
+    only confuses. It goes when another error about the same field remains.
+    """
+    kind, given, field = details["type"], details["input"], details["loc"][:-1]
+    not_meant = (kind == "string_type" and isinstance(given, (dict, list))) or (
+        kind in ("model_type", "model_attributes_type", "dict_type") and isinstance(given, str)
+    )
+    return not_meant and any(
+        other is not details and other["loc"][: len(field)] == field for other in found
+    )
 
 
 def field_error(details: ErrorDetails, data: object) -> FieldError:

@@ -71,7 +71,9 @@ def error_lines(mistakes: Iterable[FieldError]) -> list[str]:
     lines = []
     for mistake in mistakes:
         got = "" if mistake.value is None else f"got {json.dumps(mistake.value)}"
-        notes = "; ".join(note for note in (got, mistake.remedy) if note)
+        # "Input should be 'a' or 'b'" needs no "use 'a' or 'b'" beside it.
+        remedy = "" if mistake.remedy.removeprefix("use ") in mistake.message else mistake.remedy
+        notes = "; ".join(note for note in (got, remedy) if note)
         lines.append(f"{mistake.field}: {mistake.message}" + (f" ({notes})" if notes else ""))
     return lines
 

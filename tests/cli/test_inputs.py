@@ -91,6 +91,12 @@ def test_a_mistake_is_named_with_its_remedy(tmp_path, old, new, told):
     assert told in complaint(write(tmp_path, SPEC.replace(old, new)))
 
 
+def test_a_union_is_complained_about_once(tmp_path):
+    told = complaint(write(tmp_path, SPEC.replace("num_nodes: 1", "nodes: 1")))
+    assert "cluster.pools.0.nodes" in told or "cluster.pools[0].nodes" in told
+    assert "valid string" not in told
+
+
 def test_unreadable_files_are_bad_input(tmp_path):
     assert "No such file" in complaint(str(tmp_path / "none.yaml"))
     assert "directory" in complaint(str(tmp_path))

@@ -1,0 +1,119 @@
+"""The command line against a real service: its own `serve`, and the demo script."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from planner.result import Plan
+from service.cli.main import main
+from tests.cli.test_command import TINY, TOO_LARGE
+
+ROOT = Path(__file__).parents[2]
+START_SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """`automap serve` on a free port with a database of its own."""
+    folder = tmp_path_factory.mktemp("server")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service.cli.main", "serve", "--port", str(port)],
+            env={**os.environ, "AUTOMAP_DATABASE_URL": f"sqlite:///{folder}/automap.db"},
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_until_ready(url, process, folder / "log")
+        yield url
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    for _ in range(START_SECONDS * 10):
+        assert process.poll() is None, log.read_text()
+        try:
+            if httpx.get(f"{url}/readyz", trust_env=False).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    pytest.fail(log.read_text())
+
+
+def call(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    captured = capsys.readouterr()
+    return ended.value.code or 0, captured.out, captured.err
+
+
+def test_a_posted_plan_is_stored_and_shown(server, capsys, tmp_path):
+    code, out, err = call(capsys, "plan", TINY, "--server", server)
+    assert code == 0, err
+    assert "critic.train" in out
+    stored_at = out.split()[-1]
+    record = httpx.get(stored_at, trust_env=False).json()
+    assert record["status"] == "succeeded"
+    assert Plan.model_validate(record["plan"]).name == "tiny-ppo-cpu"
+
+
+def test_the_record_is_printed_as_json_and_can_be_estimated(server, capsys, tmp_path):
+    file = tmp_path / "record.json"
+    code, out, _ = call(capsys, "plan", TINY, "--server", server, "--json", "--output", str(file))
+    assert code == 0
+    record = json.loads(out)
+    assert record == json.loads(file.read_text(encoding="utf-8"))
+    code, out, _ = call(capsys, "estimate", TINY, str(file), "--json")
+    assert code == 0
+    assert json.loads(out)["iteration_seconds"] == pytest.approx(
+        record["plan"]["iteration_seconds"]
+    )
+
+
+def test_what_the_service_refuses_has_the_same_exit_codes(server, capsys, tmp_path):
+    file = tmp_path / "spec.yaml"
+    file.write_text(TOO_LARGE, encoding="utf-8")
+    code, _, err = call(capsys, "plan", str(file), "--server", server)
+    assert code == 3
+    assert "no placement is feasible" in err
+    file.write_text(Path(TINY).read_text(encoding="utf-8").replace("tiny-llama", "tinny-llama"))
+    code, _, err = call(capsys, "plan", str(file), "--server", server)
+    assert code == 2
+    assert "models.actor.architecture" in err
+
+
+def test_the_demo_shows_a_plan_and_ends(tmp_path):
+    done = subprocess.run(
+        [ROOT / "examples" / "demo.sh", Path(sys.executable).parent],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "AUTOMAP_DATABASE_URL": f"sqlite:///{tmp_path}/demo.db",
+            "COLUMNS": "100",
+            "PORT": "0",
+        },
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for shown in ("The service answers at http://127.0.0.1:", "actor.generate", "proven optimal"):
+        assert shown in done.stdout
+    assert (tmp_path / "demo.db").exists()
