@@ -57,7 +57,8 @@ def sequence_lengths(workload: WorkloadSpec) -> SequenceLengths:
 
 def micro_batch_tokens(lengths: SequenceLengths, micro_batch_size: IntArray) -> IntArray:
     """Mean tokens of a micro-batch, rounded up (context parallelism still to divide)."""
-    return np.ceil(micro_batch_size * lengths.mean_tokens - 1e-6).astype(np.int64)
+    tokens = np.asarray(micro_batch_size * lengths.mean_tokens)
+    return np.ceil(tokens - 1e-6).astype(np.int64)
 
 
 def peak_tokens(lengths: SequenceLengths, num_sequences: IntArray) -> IntArray:

@@ -232,4 +232,5 @@ def _head(setting: Setting, rows: EnginePass) -> Timed:
     arch, tensor = setting.model.architecture, rows.tensor_parallel_size
     vocabulary = padded_vocabulary(arch, tensor)
     product = setting.profile.gemm(rows.tokens, vocabulary, arch.hidden_size, precision="bf16")
-    return add(product, setting.profile.memory_bound(rows.tokens * arch.vocab_size * 14.0))
+    sampled = np.asarray(rows.tokens * arch.vocab_size * 14.0, dtype=np.float64)
+    return add(product, setting.profile.memory_bound(sampled))

@@ -192,7 +192,7 @@ def full_kv_cache_bytes(
         expert_parallel_size=expert_parallel_size,
         data_parallel_size=data_parallel_size,
     )
-    return np.maximum(np.ceil(tokens).astype(np.int64) * per_token, least)
+    return np.asarray(np.maximum(np.ceil(tokens).astype(np.int64) * per_token, least))
 
 
 def _tokens_held_once(process: Rollout, workload: WorkloadSpec) -> float:

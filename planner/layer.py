@@ -155,7 +155,7 @@ def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
     activation = width * (3 if arch.gated_mlp else 2)
     per_token = 10 * arch.hidden_size / tensor + rotary + activation
     kernels = 6.0
-    num_bytes = setting.element_bytes * per_token * batch.tokens
+    num_bytes = np.asarray(setting.element_bytes * per_token * batch.tokens, dtype=np.float64)
     return scaled(setting.profile.memory_bound(num_bytes / kernels), kernels)
 
 
@@ -190,7 +190,8 @@ def _context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Time
     step = _collective(
         setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
     )
-    exposed = np.maximum(step.seconds - attention.seconds / context, 0.0) * (context - 1)
+    rest = np.maximum(step.seconds - attention.seconds / context, 0.0)
+    exposed = np.asarray(rest * (context - 1), dtype=np.float64)
     return Timed(exposed, np.where(context > 1, step.source, 0))
 
 
@@ -216,7 +217,7 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     """One layer with routed experts: attention as ever, dispatch, experts, combine."""
     arch, tensor = setting.model.architecture, batch.tensor_parallel_size
     experts = experts_seconds(setting, batch, dispatched=True)
-    linears = attention_linears(arch, tensor)
+    linears: tuple[Linear, ...] = attention_linears(arch, tensor)
     width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
     communication = add(tensor_pair(setting, batch), expert_exchange(setting, batch))
     if arch.shared_expert_intermediate_size:
@@ -308,7 +309,7 @@ def _layer(
 def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     """Look-up (read and write h per token) and the reduce-scatter of a split vocabulary."""
     size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
-    lookup = setting.profile.memory_bound(2.0 * size)
+    lookup = setting.profile.memory_bound(2 * size)
     group = batch.tensor_parallel_size
     scatter = _collective(setting, "reduce_scatter", size, group_size=group, stride=1)
     gather = _collective(setting, "all_gather", size, group_size=group, stride=1)
@@ -339,8 +340,8 @@ def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         hidden = np.full_like(tensor, arch.hidden_size)
         product = _linear(setting, batch.tokens, Linear(hidden, vocabulary))
         logits = batch.tokens * vocabulary
-        there = add(product[0], setting.profile.memory_bound(logits * 14.0))
-        back = add(product[1], setting.profile.memory_bound(logits * 18.0))
+        there = add(product[0], setting.profile.memory_bound(14 * logits))
+        back = add(product[1], setting.profile.memory_bound(18 * logits))
         moved = tensor_pair(setting, batch)
         moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
     return UnitSeconds(

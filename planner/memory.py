@@ -55,7 +55,8 @@ def expert_data_shards(layouts: Layouts) -> IntArray:
         tensor_parallel_size=layouts.tensor_parallel_size,
         expert_parallel_size=layouts.expert_parallel_size,
     )
-    return np.maximum(layouts.tensor_parallel_size * data_shards(layouts) // shards, 1)
+    stage_gpus = layouts.tensor_parallel_size * data_shards(layouts)
+    return np.asarray(np.maximum(stage_gpus // shards, 1), dtype=np.int64)
 
 
 def sharded_parameters(
@@ -236,15 +237,19 @@ def activation_bytes(
     )
     # Backward re-creates one layer in full; without recomputation it is already counted.
     working = one * np.where(recompute == 0, 0.0, whole)
-    first = many * per_token(recompute, 0) + working
+    # A middle stage may have a layer more than the first, and holds one micro-batch less.
+    fullest = np.maximum(
+        per_token(recompute, 0),
+        np.where(layouts.pipeline_parallel_size > 2, per_token(recompute, 1), 0.0),
+    )
+    first = many * fullest + working
     last = one * per_token(recompute, 2) + working
     logits = one * logits_bytes_per_token(model, tensor, constants.TRAIN_LOGITS_BYTES)
     single = layouts.pipeline_parallel_size == 1
     on_last = single | (last + logits > first)
     activations = np.where(single | ~on_last, first, last)
-    return np.ceil(activations).astype(np.int64), np.ceil(np.where(on_last, logits, 0)).astype(
-        np.int64
-    )
+    kept = np.where(on_last, logits, 0.0)
+    return np.ceil(activations).astype(np.int64), np.ceil(kept).astype(np.int64)
 
 
 def logits_bytes_per_token(
@@ -253,7 +258,8 @@ def logits_bytes_per_token(
     """Bytes of one token's outputs on one GPU: its part of the vocabulary, or one value."""
     if model.scalar_head:
         return np.full(len(tensor_parallel_size), float(bytes_per_logit))
-    return padded_vocabulary(model.architecture, tensor_parallel_size) * float(bytes_per_logit)
+    rows = padded_vocabulary(model.architecture, tensor_parallel_size)
+    return np.asarray(rows * bytes_per_logit, dtype=np.float64)
 
 
 def forward_activation_bytes(

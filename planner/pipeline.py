@@ -18,6 +18,9 @@ from planner.layout import FloatArray, IntArray, Layouts
 from planner.rows import ceil_div, distinct_rows
 from planner.shards import stage_layers
 
+Blocks = tuple[FloatArray, FloatArray | None, FloatArray, FloatArray]
+"""Seconds of a dense layer, an expert layer (None in a dense model), the embedding, the head."""
+
 
 @dataclass(frozen=True, slots=True)
 class Units:
@@ -31,8 +34,26 @@ class Units:
     @property
     def source(self) -> IntArray:
         """Weakest provenance of the blocks."""
-        blocks = [self.dense, self.embedding, self.head] + ([self.moe] if self.moe else [])
-        return np.maximum.reduce([block.source for block in blocks])
+        weakest = np.maximum(self.dense.source, self.embedding.source)
+        weakest = np.maximum(weakest, self.head.source)
+        return weakest if self.moe is None else np.maximum(weakest, self.moe.source)
+
+    def forward(self) -> tuple[Blocks, Blocks]:
+        """(compute, communication) of the forward pass."""
+        moe = self.moe
+        compute = (
+            self.dense.forward,
+            None if moe is None else moe.forward,
+            self.embedding.forward,
+            self.head.forward,
+        )
+        communication = (
+            self.dense.forward_communication,
+            None if moe is None else moe.forward_communication,
+            self.embedding.forward_communication,
+            self.head.forward_communication,
+        )
+        return compute, communication
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +90,8 @@ def units(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) -> Uni
 def worst_stage(
     setting: Setting,
     layouts: Layouts,
-    blocks: tuple[FloatArray, FloatArray | None, FloatArray, FloatArray],
-    communication: tuple[FloatArray, FloatArray | None, FloatArray, FloatArray],
+    blocks: Blocks,
+    communication: Blocks,
 ) -> StageSeconds:
     """Combine (dense layer, expert layer, embedding, head) seconds into stages."""
     compute, compute_total = _by_stage(setting, layouts, blocks)
@@ -88,11 +109,7 @@ def worst_stage(
     )
 
 
-def _by_stage(
-    setting: Setting,
-    layouts: Layouts,
-    blocks: tuple[FloatArray, FloatArray | None, FloatArray, FloatArray],
-) -> tuple[FloatArray, FloatArray]:
+def _by_stage(setting: Setting, layouts: Layouts, blocks: Blocks) -> tuple[FloatArray, FloatArray]:
     """([first, middle, last] × rows, sum over all stages)."""
     arch = setting.model.architecture
     dense, moe, embedding, head = blocks

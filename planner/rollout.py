@@ -43,7 +43,7 @@ class Rollout:
     @property
     def age_tokens(self) -> FloatArray:
         """Generated tokens of a response in each cell of its life."""
-        return (np.arange(CELLS) + 0.5) * self.cell_tokens
+        return np.asarray((np.arange(CELLS) + 0.5) * self.cell_tokens, dtype=np.float64)
 
     def peak_tokens(self, prompt_tokens: float) -> float:
         """Tokens per sequence held at the worst moment when all start at once."""

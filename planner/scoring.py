@@ -44,13 +44,7 @@ def price_forward(
         micro_batch_size=micro_batch_size,
     )
     blocks = units(setting, layouts, micro_batch_size)
-    parts = (blocks.dense, blocks.moe, blocks.embedding, blocks.head)
-    stage = worst_stage(
-        setting,
-        layouts,
-        tuple(None if part is None else part.forward for part in parts),
-        tuple(None if part is None else part.forward_communication for part in parts),
-    )
+    stage = worst_stage(setting, layouts, *blocks.forward())
     slowest = rank_imbalance(
         lengths, sequences_per_rank=per_rank, data_parallel_size=layouts.data_parallel_size
     )
@@ -61,7 +55,7 @@ def price_forward(
     sharded = layouts.sharding == memory.FULLY_SHARDED
     streamed = np.where(sharded, exposed(gather.seconds, stage.compute), 0.0)
     work = num_micro_batches * slowest
-    waiting = stage.pipeline_total - stage.compute - stage.communication
+    waiting = np.maximum(stage.pipeline_total - stage.compute - stage.communication, 0.0)
     hops = layouts.pipeline_parallel_size - 1
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     weights = memory.weight_bytes(model, layouts, precision=workload.precision)

@@ -12,9 +12,9 @@ from planner.batches import (
     sequence_lengths,
 )
 from planner.cluster import Pool
-from planner.communication import collective_seconds, point_to_point_seconds
+from planner.communication import Collective, collective_seconds, point_to_point_seconds
 from planner.dataflow import Call
-from planner.estimates import CallEstimates, SecondsColumns
+from planner.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.job import Model
 from planner.layer import Setting, UnitSeconds, add
 from planner.layout import FloatArray, IntArray, Layouts
@@ -76,7 +76,9 @@ def price_train(
     parameters = stage_parameters(model, layouts)
     reduction = _data_parallel_seconds(setting, layouts, parameters, passes, num_micro_batches)
     optimizer = _optimizer_seconds(setting, workload, layouts, parameters)
-    waiting = whole - compute - moved + 2.0 * hop.seconds * (layouts.pipeline_parallel_size - 1)
+    # Rounding can leave a single stage a hair below zero.
+    idle = np.maximum(whole - compute - moved, 0.0)
+    waiting = idle + 2.0 * hop.seconds * (layouts.pipeline_parallel_size - 1)
     seconds = SecondsColumns(
         compute=work * compute,
         communication=work * (moved + 2.0 * chunks * hop.seconds) + updates * reduction.seconds,
@@ -124,22 +126,7 @@ def _passes(setting: Setting, layouts: Layouts, blocks: Units, recompute: IntArr
 
     dense, moe = back(blocks.dense), back(blocks.moe) if blocks.moe else (None, None)
     embedding, head = blocks.embedding, blocks.head
-    forward = worst_stage(
-        setting,
-        layouts,
-        (
-            blocks.dense.forward,
-            blocks.moe.forward if blocks.moe else None,
-            embedding.forward,
-            head.forward,
-        ),
-        (
-            blocks.dense.forward_communication,
-            blocks.moe.forward_communication if blocks.moe else None,
-            embedding.forward_communication,
-            head.forward_communication,
-        ),
-    )
+    forward = worst_stage(setting, layouts, *blocks.forward())
     backward = worst_stage(
         setting,
         layouts,
@@ -176,7 +163,7 @@ def gathered_weights(
     adapters = model.trainable and model.lora_rank is not None
     trained = parameters.adapter if adapters else parameters.dense
 
-    def over(name: str, dense: IntArray, size: int, *, experts: bool) -> Timed:
+    def over(name: Collective, dense: IntArray, size: int, *, experts: bool) -> Timed:
         found = collective_seconds(
             pool, profile, name, dense * size, group_size=group, stride=tensor
         )
@@ -254,7 +241,7 @@ def _transient_bytes(
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
     recompute: IntArray,
-) -> memory.BytesColumns:
+) -> BytesColumns:
     """Activations, logits, buffers, layers gathered under `full`, and the reloaded state."""
     model, lengths = setting.model, setting.lengths
     activations, logits = memory.activation_bytes(
