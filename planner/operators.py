@@ -5,7 +5,7 @@ is interpolated; seconds are the roofline of the asked shape ÷ that efficiency.
 GPU's Parquet files, each when first needed. docs/cost-model/operators.md has every formula.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -106,8 +106,6 @@ class MoeGrid:
     """Efficiency of one GPU's experts by its share of the layer and the group's tokens."""
 
     shares: ConfigGrid
-    fixed_seconds: float
-    """The least that was measured: sorting tokens by expert and starting the kernels."""
 
     def at(self, share: FloatArray, tokens: FloatArray) -> Lookup:
         """Log efficiency; a share not measured is like its neighbours at equal rows per expert."""
@@ -120,10 +118,22 @@ class Tables:
 
     def __init__(self, folder: Path, peaks: Peaks) -> None:
         self._reader = TableReader(folder)
-        self._peaks = peaks
+        self.peaks = peaks
         self._gemm: dict[str, Grid | None] = {}
         self._moe: dict[str, MoeGrid | None] = {}
         self._collectives: dict[str, Grid | None] = {}
+        self._fixed_seconds: dict[str, float] = {}
+
+    def fixed_seconds(self, table: str) -> float:
+        """The least that was measured of an operator: what starting its kernels takes.
+
+        Raises:
+            ValueError: the table has no rows.
+        """
+        if table not in self._fixed_seconds:
+            (seconds,) = self._reader.columns(table, ("seconds",), self._reader.rows(table))
+            self._fixed_seconds[table] = float(seconds.min())
+        return self._fixed_seconds[table]
 
     def gemm(self, precision: str) -> Grid | None:
         """Axes m, n, k."""
@@ -136,7 +146,7 @@ class Tables:
         if not rows.any():
             return None
         m, n, k, seconds = self._reader.columns("gemm", ("m", "n", "k", "seconds"), rows)
-        efficiency = np.log(gemm_roofline(self._peaks, m, n, k, precision=precision) / seconds)
+        efficiency = np.log(gemm_roofline(self.peaks, m, n, k, precision=precision) / seconds)
         collectors = self._reader.texts("gemm", "collector")
         if precision == "fp8" and ENGINE_COLLECTOR in collectors:
             collectors = [ENGINE_COLLECTOR]
@@ -174,7 +184,7 @@ class Tables:
             return None
         batch, length, seconds = self._reader.columns(table, (*axes, "seconds"), rows)
         features = self._reader.columns(table, ATTENTION_FEATURES, rows)
-        efficiency = np.log(roofline(self._peaks, batch, length, *features) / seconds)
+        efficiency = np.log(roofline(self.peaks, batch, length, *features) / seconds)
         return _config_grid(np.stack(features, axis=1), emphasis, (batch, length), efficiency)
 
     def moe(self, precision: str) -> MoeGrid | None:
@@ -194,10 +204,10 @@ class Tables:
             return None
         share = expert_share(*self._reader.columns("moe", MOE_FEATURES, rows))
         tokens, seconds = self._reader.columns("moe", ("num_tokens", "seconds"), rows)
-        roofline = moe_roofline(self._peaks, tokens, share, precision=precision)
+        roofline = moe_roofline(self.peaks, tokens, share, precision=precision)
         emphasis = (1.0,) * share.shape[1]
         grid = _config_grid(share, emphasis, (tokens,), np.log(roofline / seconds))
-        return MoeGrid(grid, float(seconds.min()))
+        return MoeGrid(grid)
 
     def collective(self, collective: str) -> Grid | None:
         """Log bus bandwidth of an NCCL collective; axes group size, buffer bytes."""
@@ -219,10 +229,14 @@ class Tables:
         names = ("num_gpus", "size_bytes", "seconds")
         group, size, seconds = self._reader.columns(table, names, rows)
         axes = (np.unique(group), np.unique(size))
-        values = np.full((len(axes[0]), len(axes[1])), np.nan)
-        sent = size * parts * (group - 1.0) / group
-        values[_cells(axes, (group, size))] = np.log(sent / seconds)
-        return Grid.of(axes, values)
+        measured = np.full((len(axes[0]), len(axes[1])), np.nan)
+        measured[_cells(axes, (group, size))] = seconds
+        # A buffer takes no longer than a larger one, of which it could be a part: single
+        # latencies scatter by a factor of two, so the least from each size upwards counts.
+        least = np.fmin.accumulate(measured[:, ::-1], axis=1)[:, ::-1]
+        sent = parts * axes[1] * ((axes[0] - 1.0) / axes[0])[:, None]
+        grid = Grid.of(axes, np.log(sent / least))
+        return replace(grid, measured=least == measured)
 
 
 def _cells(

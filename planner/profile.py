@@ -1,16 +1,18 @@
 """Measured operator times of one GPU type, interpolated; every answer says where it is from."""
 
 import hashlib
+from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import GpuType
-from planner.interpolation import ANALYTICAL, INTERPOLATED, Lookup, Timed
+from planner.interpolation import ANALYTICAL, INTERPOLATED, Grid, Lookup, Timed
 from planner.layout import FloatArray, IntArray
-from planner.operators import ConfigGrid, Tables
+from planner.operators import ConfigGrid, MoeGrid, Tables
 from planner.roofline import (
     BYTES_PER_ELEMENT,
     Peaks,
@@ -33,6 +35,8 @@ ROOFLINE_EFFICIENCY = 0.7
 six measured GPUs reach 0.60 to 0.80 of their arithmetic, thin ones 0.65 to 0.80 of bandwidth."""
 KERNEL_SECONDS = 3e-6
 """Least time of one kernel: what the smallest measured GEMMs take (2–3 µs)."""
+
+_Grid = TypeVar("_Grid", Grid, MoeGrid)
 
 
 class Profile:
@@ -82,17 +86,17 @@ class Profile:
         """
         precision = known_precision(precision)
         (rows, columns, inner), shape = _columns(m, n, k)
-        grid = self.tables.gemm(precision) if self.tables else None
-        borrowed = grid is None
-        if self.tables and grid is None:
-            grid = self.tables.gemm("bf16")
+        grid, stored = self._measured(precision, Tables.gemm)
         if grid:
             # A matrix thinner than any measured one takes as long as the thinnest.
             columns = np.maximum(columns, grid.axes[1][0])
             inner = np.maximum(inner, grid.axes[2][0])
-        roofline = gemm_roofline(self.peaks, rows, columns, inner, precision=precision)
         found = grid.at(rows, columns, inner) if grid else None
-        return _shaped(*self._timed(roofline, found, borrowed=borrowed), shape)
+
+        def roofline(peaks: Peaks, precision: str) -> FloatArray:
+            return gemm_roofline(peaks, rows, columns, inner, precision=precision)
+
+        return _shaped(*self._timed("gemm", roofline, found, precision, stored), shape)
 
     def prefill_attention(
         self,
@@ -108,7 +112,8 @@ class Profile:
             batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
         )
         grid = self.tables.prefill_attention if self.tables else None
-        return self._attention(prefill_attention_roofline, grid, columns, shape)
+        roofline = prefill_attention_roofline
+        return self._attention("prefill_attention", roofline, grid, columns, shape)
 
     def decode_attention(
         self,
@@ -124,10 +129,12 @@ class Profile:
             batch_size, kv_length, num_attention_heads, num_key_value_heads, head_dim
         )
         grid = self.tables.decode_attention if self.tables else None
-        return self._attention(decode_attention_roofline, grid, columns, shape)
+        roofline = decode_attention_roofline
+        return self._attention("decode_attention", roofline, grid, columns, shape)
 
     def _attention(
         self,
+        table: str,
         roofline: Roofline,
         grid: ConfigGrid | None,
         columns: list[FloatArray],
@@ -135,7 +142,11 @@ class Profile:
     ) -> Timed:
         batch_size, length, *features = columns
         found = grid.at(np.stack(features, axis=1), batch_size, length) if grid else None
-        return _shaped(*self._timed(roofline(self.peaks, *columns), found), shape)
+
+        def by_peaks(peaks: Peaks, _precision: str) -> FloatArray:
+            return roofline(peaks, *columns)
+
+        return _shaped(*self._timed(table, by_peaks, found, "bf16", "bf16"), shape)
 
     def moe(
         self,
@@ -170,12 +181,15 @@ class Profile:
         )
         tokens, expert = columns[0], columns[-1]
         share = expert_share(*columns[1:])
-        if not dispatched or self.tables is None:
+        if (
+            not dispatched
+            or self.tables is None
+            or self._measured(precision, Tables.moe)[0] is None
+        ):
             return _shaped(*self._experts(tokens, share, precision), shape)
         whole = np.stack([*share.T[:2], share[:, 2] * expert, share[:, 3], np.ones_like(expert)], 1)
         seconds, source = self._experts(tokens, whole, precision)
-        grid = self.tables.moe(precision) or self.tables.moe("bf16")
-        fixed = np.minimum(grid.fixed_seconds if grid else KERNEL_SECONDS, seconds)
+        fixed = np.minimum(self.tables.fixed_seconds("moe"), seconds)
         seconds = fixed + (seconds - fixed) / expert
         source = np.where(expert > 1, np.maximum(source, INTERPOLATED), source)
         return _shaped(seconds, source, shape)
@@ -183,13 +197,13 @@ class Profile:
     def _experts(
         self, tokens: FloatArray, share: FloatArray, precision: str
     ) -> tuple[FloatArray, IntArray]:
-        roofline = moe_roofline(self.peaks, tokens, share, precision=precision)
-        grid = self.tables.moe(precision) if self.tables else None
-        borrowed = grid is None
-        if self.tables and grid is None:
-            grid = self.tables.moe("bf16")
+        grid, stored = self._measured(precision, Tables.moe)
         found = grid.at(share, tokens) if grid else None
-        return self._timed(roofline, found, borrowed=borrowed)
+
+        def roofline(peaks: Peaks, precision: str) -> FloatArray:
+            return moe_roofline(peaks, tokens, share, precision=precision)
+
+        return self._timed("moe", roofline, found, precision, stored)
 
     def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
         """A kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
@@ -197,16 +211,38 @@ class Profile:
         seconds = num_bytes / (MEMORY_EFFICIENCY * self.peaks.memory_bytes_per_second)
         return _shaped(seconds + KERNEL_SECONDS, np.full(len(seconds), ANALYTICAL), shape)
 
+    def _measured(
+        self, precision: str, table: Callable[[Tables, str], _Grid | None]
+    ) -> tuple[_Grid | None, str]:
+        """The grid for a precision, or else that of bf16; and which of the two it is."""
+        if self.tables is None:
+            return None, precision
+        grid = table(self.tables, precision)
+        return (grid, precision) if grid else (table(self.tables, "bf16"), "bf16")
+
     def _timed(
-        self, roofline: FloatArray, log_efficiency: Lookup | None, *, borrowed: bool = False
+        self,
+        table: str,
+        roofline: Callable[[Peaks, str], FloatArray],
+        log_efficiency: Lookup | None,
+        precision: str,
+        stored: str,
     ) -> tuple[FloatArray, IntArray]:
-        if log_efficiency is None:
-            seconds = roofline / ROOFLINE_EFFICIENCY + KERNEL_SECONDS
-            return seconds, np.full(len(seconds), ANALYTICAL)
-        source = log_efficiency.source
-        if self.derived or borrowed:
-            source = np.full(len(roofline), ANALYTICAL)
-        return roofline * np.exp(-log_efficiency.values), source
+        """Seconds from the roofline and the efficiency found for the precision `stored`.
+
+        Where the efficiency is another GPU's or another precision's, only what exceeds that
+        table's shortest kernel scales with the rooflines: starting a kernel does not.
+        """
+        own = roofline(self.peaks, precision)
+        if log_efficiency is None or self.tables is None:
+            seconds = own / ROOFLINE_EFFICIENCY + KERNEL_SECONDS
+            return seconds, np.full(len(own), ANALYTICAL)
+        if not self.derived and stored == precision:
+            return own * np.exp(-log_efficiency.values), log_efficiency.source
+        there = roofline(self.tables.peaks, stored)
+        seconds = there * np.exp(-log_efficiency.values)
+        fixed = np.minimum(self.tables.fixed_seconds(table), seconds)
+        return fixed + (seconds - fixed) * (own / there), np.full(len(own), ANALYTICAL)
 
 
 @cache
