@@ -1,0 +1,143 @@
+"""Lower bounds on the period from the least seconds and the least weights of each call.
+
+The same arguments as planner.strengthening, but with numbers instead of variables, so that whole
+options can be thrown away before the solver sees them: whatever an option leads to, its period is
+at least the bound computed with the option's own values and the least values of all other calls.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from planner.problem import CallOption, Problem
+from planner.strengthening import FUNCTIONS, dual_feasible_weight
+
+Weights = tuple[float, ...]
+"""Seconds × f(n), one per (pool, function) and one for n over all GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallMinimum:
+    """The least a call can take, over some of its options."""
+
+    seconds: float
+    weights: Weights
+
+
+class Bounds:
+    """Bounds for one problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.calls = range(len(problem.calls))
+
+    @cached_property
+    def following(self) -> list[set[int]]:
+        """For every call the calls that start after its end within the iteration."""
+        following: list[set[int]] = [set() for _ in self.calls]
+        for edge in self.problem.precedences:
+            if edge.distance == 0:
+                following[edge.source].add(edge.target)
+        for _ in self.calls:
+            for call in self.calls:
+                for after in list(following[call]):
+                    following[call] |= following[after]
+        return following
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The calls in topological order."""
+        return sorted(self.calls, key=lambda call: -len(self.following[call]))
+
+    @cached_property
+    def stretches(self) -> dict[tuple[int, int], list[int]]:
+        """(u, v) → calls between u and v, for every u before v."""
+        before = [{u for u in self.calls if v in self.following[u]} for v in self.calls]
+        return {
+            (u, v): sorted(self.following[u] & before[v])
+            for u in self.calls
+            for v in self.following[u]
+        }
+
+    @cached_property
+    def _gpus(self) -> int:
+        return sum(pool.num_gpus for pool in self.problem.pools)
+
+    def weights(self, option: CallOption) -> Weights:
+        """The weights of one option; 0 in the pools that it does not use."""
+        copy = self.problem.copies[option.copy].options[option.copy_option]
+        shares = self._shares(copy.pool, copy.num_gpus)
+        return tuple(share * option.seconds for share in shares)
+
+    def _shares(self, pool: int, count: int) -> tuple[float, ...]:
+        key = (pool, count)
+        if key not in self._share_cache:
+            shares = [count / self._gpus]
+            for index, slice_ in enumerate(self.problem.pools):
+                for q in FUNCTIONS:
+                    whole = dual_feasible_weight(q, count, slice_.num_gpus)
+                    scale = slice_.num_gpus * max(q, 1)
+                    shares.append(whole / scale if index == pool else 0.0)
+            self._share_cache[key] = tuple(shares)
+        return self._share_cache[key]
+
+    @cached_property
+    def _share_cache(self) -> dict[tuple[int, int], tuple[float, ...]]:
+        return {}
+
+    def minimum(self, call: int, options: list[CallOption]) -> CallMinimum:
+        """Componentwise least over options; a call without options takes its fixed time."""
+        if not self.problem.calls[call].options:
+            zeros = (0.0,) * (1 + len(self.problem.pools) * len(FUNCTIONS))
+            return CallMinimum(self.problem.calls[call].fixed_seconds, zeros)
+        weights = [self.weights(option) for option in options]
+        return CallMinimum(
+            min(option.seconds for option in options), tuple(map(min, zip(*weights, strict=True)))
+        )
+
+    def period(self, minima: list[CallMinimum]) -> float:
+        """A lower bound on the period when every call takes at least its minimum."""
+        if not self.problem.barrier:
+            return self._cyclic(minima)
+        starts = [0.0] * len(minima)
+        for v in self.order:
+            starts[v] = self._stretch([u for u in self.calls if v in self.following[u]], minima)
+            for u in self.calls:
+                if v in self.following[u]:
+                    between = self._stretch(self.stretches[u, v], minima)
+                    starts[v] = max(starts[v], starts[u] + minima[u].seconds + between)
+        ends = [
+            starts[u] + minima[u].seconds + self._stretch(sorted(self.following[u]), minima)
+            for u in self.calls
+        ]
+        return max(*ends, self._stretch(list(self.calls), minima))
+
+    def _cyclic(self, minima: list[CallMinimum]) -> float:
+        """Area, the longest call, and the cycles through one edge to a later iteration."""
+        bound = max(
+            self._stretch(list(self.calls), minima), max(minimum.seconds for minimum in minima)
+        )
+        longest = self._longest(minima)
+        for edge in self.problem.precedences:
+            path = longest.get((edge.target, edge.source))
+            if edge.distance > 0 and path is not None:
+                bound = max(bound, path / edge.distance)
+        return bound
+
+    def _longest(self, minima: list[CallMinimum]) -> dict[tuple[int, int], float]:
+        """Longest path u → v at distance 0, both ends included."""
+        longest = {(u, u): minima[u].seconds for u in self.calls}
+        for u in self.calls:
+            for v in self.order:
+                for edge in self.problem.precedences:
+                    known = longest.get((u, edge.source))
+                    if edge.distance == 0 and edge.target == v and known is not None:
+                        length = known + minima[v].seconds
+                        longest[u, v] = max(longest.get((u, v), 0.0), length)
+        return longest
+
+    @staticmethod
+    def _stretch(calls: list[int], minima: list[CallMinimum]) -> float:
+        """Least time in which calls that must all run inside can run."""
+        if not calls:
+            return 0.0
+        return max(map(sum, zip(*(minima[call].weights for call in calls), strict=True)))

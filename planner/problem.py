@@ -1,0 +1,196 @@
+"""The placement problem as plain numbers: what search, baselines and tests share.
+
+It knows neither models nor GPUs types nor a solver. Copies choose an option and an aligned range of
+GPUs; calls choose an option that belongs to one of their copies' options.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Objective = Literal["throughput", "price", "fewest_gpus"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSlice:
+    """A pool on the GPU axis: GPUs first_gpu … first_gpu + num_gpus − 1, kept-free ones excluded."""
+
+    name: str
+    first_gpu: int
+    num_gpus: int
+    gpus_per_node: int
+    capacity_bytes: int
+    """Usable bytes of one GPU."""
+    host_bytes: int
+    """Usable host bytes per GPU."""
+    price_per_gpu_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOption:
+    """One way to lay a copy over `num_gpus` GPUs of a pool."""
+
+    pool: int
+    num_gpus: int
+    resident_bytes: int
+    """Per GPU, through the whole iteration."""
+    host_bytes: int
+    """Per GPU, on its node's host."""
+    sync_seconds: float
+    """A home's time to send, a shadow's to receive, its part of a weight sync; 0 without one."""
+    row: int
+    """Row of the layout in the caller's table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyChoice:
+    """One set of a model's weights: a home (always there) or a shadow (there if a call uses it)."""
+
+    id: str
+    role: str
+    shadow_of: int | None
+    """Index of the home for a shadow; None for a home."""
+    options: tuple[CopyOption, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CallOption:
+    """One way to run a call on an option of one of its copies."""
+
+    copy: int
+    copy_option: int
+    seconds: float
+    transient_bytes: int
+    """Per GPU, beyond what copies hold, while the call runs."""
+    row: int
+    """Row of the setting in the caller's table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallChoice:
+    """A call; without options it takes `fixed_seconds` and no GPU."""
+
+    id: str
+    options: tuple[CallOption, ...]
+    fixed_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """Call `target` starts after call `source` of `distance` iterations earlier has ended."""
+
+    source: int
+    target: int
+    distance: int
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSyncChoice:
+    """Home → shadow once per iteration: after `train` of `distance` iterations earlier."""
+
+    home: int
+    shadow: int
+    train: int
+    distance: int
+    bucket_bytes: int
+    """Transient bytes per GPU on both sides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Everything that a placement and its schedule depend on."""
+
+    pools: tuple[PoolSlice, ...]
+    copies: tuple[CopyChoice, ...]
+    calls: tuple[CallChoice, ...]
+    precedences: tuple[Precedence, ...]
+    syncs: tuple[WeightSyncChoice, ...] = ()
+    barrier: bool = True
+    """True: every call of an iteration ends before the next iteration begins."""
+    colocate: tuple[tuple[int, int], ...] = ()
+    """Pairs of copies on the same range."""
+    separate: tuple[tuple[int, int], ...] = ()
+    """Pairs of copies on disjoint ranges."""
+
+    @property
+    def num_gpus(self) -> int:
+        """Length of the GPU axis up to the last usable GPU."""
+        return max(pool.first_gpu + pool.num_gpus for pool in self.pools)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """GPUs first … first + count − 1 on the axis."""
+
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        """One past the last GPU."""
+        return self.first + self.count
+
+    def overlaps(self, other: "Range") -> bool:
+        """True when the two share a GPU."""
+        return self.first < other.end and other.first < self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A placement: what every copy and call chose, and where the copies lie."""
+
+    copy_options: tuple[int | None, ...]
+    """Per copy its option; None for an absent shadow."""
+    first_gpus: tuple[int | None, ...]
+    call_options: tuple[int | None, ...]
+    """Per call its option; None for a call without GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Start seconds (phase when cyclic) and stage of every call and sync; `None`: no such sync."""
+
+    period: float
+    call_starts: tuple[float, ...]
+    call_stages: tuple[int, ...]
+    sync_starts: tuple[float | None, ...]
+    sync_stages: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """An assignment with its schedule."""
+
+    assignment: Assignment
+    timing: Timing
+
+
+def copy_range(problem: Problem, assignment: Assignment, copy: int) -> Range | None:
+    """The GPUs that a copy lies on; None for an absent shadow."""
+    option = assignment.copy_options[copy]
+    first = assignment.first_gpus[copy]
+    if option is None or first is None:
+        return None
+    return Range(first, problem.copies[copy].options[option].num_gpus)
+
+
+def chosen(problem: Problem, assignment: Assignment, call: int) -> CallOption | None:
+    """The option that a call runs with; None for a call without GPUs."""
+    option = assignment.call_options[call]
+    return None if option is None else problem.calls[call].options[option]
+
+
+def sync_seconds(problem: Problem, assignment: Assignment, sync: WeightSyncChoice) -> float | None:
+    """Duration of a weight sync: the slower of its two sides; None where there is no shadow."""
+    home, shadow = assignment.copy_options[sync.home], assignment.copy_options[sync.shadow]
+    if home is None or shadow is None:
+        return None
+    return max(
+        problem.copies[sync.home].options[home].sync_seconds,
+        problem.copies[sync.shadow].options[shadow].sync_seconds,
+    )
+
+
+def call_seconds(problem: Problem, assignment: Assignment, call: int) -> float:
+    """Duration of a call under an assignment."""
+    option = chosen(problem, assignment, call)
+    return problem.calls[call].fixed_seconds if option is None else option.seconds

@@ -1,0 +1,310 @@
+"""Sound pruning: drop options that are dominated, or that cannot beat a known solution.
+
+What stays contains an optimal solution: an option goes only if (a) its bound exceeds the period of
+a known solution, or (b) another option of the same copy, pool and size is at least as good in
+everything that any constraint reads.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from planner.bounds import Bounds, CallMinimum
+from planner.problem import Assignment, CallOption, CopyOption, Problem, Solution
+
+SLACK = 1e-9
+"""Relative slack of comparisons with the incumbent, so that equal plans survive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """A smaller problem and where its options come from."""
+
+    problem: Problem
+    copy_rows: tuple[tuple[int, ...], ...]
+    """Per copy: index of each remaining option in the original problem."""
+    call_rows: tuple[tuple[int, ...], ...]
+
+    def original(self, assignment: Assignment) -> Assignment:
+        """An assignment of the pruned problem in the terms of the original."""
+        return Assignment(
+            tuple(_mapped(self.copy_rows, assignment.copy_options)),
+            assignment.first_gpus,
+            tuple(_mapped(self.call_rows, assignment.call_options)),
+        )
+
+    def pruned(self, solution: Solution) -> Solution | None:
+        """A solution of the original in the pruned problem's terms; None if an option is gone."""
+        assignment = solution.assignment
+        copies = _located(self.copy_rows, assignment.copy_options)
+        calls = _located(self.call_rows, assignment.call_options)
+        if copies is None or calls is None:
+            return None
+        return replace(solution, assignment=Assignment(copies, assignment.first_gpus, calls))
+
+
+def _mapped(rows: tuple[tuple[int, ...], ...], options: tuple[int | None, ...]) -> list[int | None]:
+    return [
+        None if option is None else of[option] for of, option in zip(rows, options, strict=True)
+    ]
+
+
+def _located(
+    rows: tuple[tuple[int, ...], ...], options: tuple[int | None, ...]
+) -> tuple[int | None, ...] | None:
+    located: list[int | None] = []
+    for of, option in zip(rows, options, strict=True):
+        if option is not None and option not in of:
+            return None
+        located.append(None if option is None else of.index(option))
+    return tuple(located)
+
+
+def prune(problem: Problem, *, upper_bound_seconds: float | None) -> Pruned:
+    """Drop what cannot be in any solution with a period of at most the upper bound."""
+    work = _Work(problem)
+    if upper_bound_seconds is not None:
+        work.drop_slow(upper_bound_seconds * (1 + SLACK))
+    work.forget_loose_memory()
+    work.drop_dominated()
+    return work.result()
+
+
+class _Work:
+    """The options that remain, as sets of indices, while pruning goes on."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.bounds = Bounds(problem)
+        self.copies = [dict(enumerate(copy.options)) for copy in problem.copies]
+        self.calls = [dict(enumerate(call.options)) for call in problem.calls]
+        self.on: list[dict[int, list[int]]] = []
+        """Per copy: its calls with options on it and nowhere else are `bound` to it."""
+        self._drop_orphans()
+
+    def _users(self, copy: int) -> list[int]:
+        """Calls that can only run on this copy."""
+        return [
+            call
+            for call, options in enumerate(self.calls)
+            if options and all(option.copy == copy for option in options.values())
+        ]
+
+    def _settings(self) -> dict[tuple[int, int], dict[int, list[int]]]:
+        """(copy, copy option) → call → its options there."""
+        settings: dict[tuple[int, int], dict[int, list[int]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        for call, options in enumerate(self.calls):
+            for index, option in options.items():
+                settings[option.copy, option.copy_option][call].append(index)
+        return settings
+
+    def _drop_orphans(self) -> None:
+        """A copy option must serve every call that has no other copy; call options need a copy."""
+        while True:
+            settings = self._settings()
+            before = sum(map(len, self.copies))
+            for copy, options in enumerate(self.copies):
+                users = self._users(copy)
+                shadow = self.problem.copies[copy].shadow_of is not None
+                for index in list(options):
+                    served = settings[copy, index]
+                    if any(user not in served for user in users) or (shadow and not served):
+                        del options[index]
+            for call_options in self.calls:
+                for index, option in list(call_options.items()):
+                    if option.copy_option not in self.copies[option.copy]:
+                        del call_options[index]
+            if sum(map(len, self.copies)) == before:
+                return
+
+    def _minima(self) -> list[CallMinimum]:
+        return [
+            self.bounds.minimum(call, list(options.values()))
+            for call, options in enumerate(self.calls)
+        ]
+
+    def drop_slow(self, limit: float) -> None:
+        """Drop call options and copy options whose bound exceeds the limit, until none does."""
+        while all(self.calls[c] or not call.options for c, call in enumerate(self.problem.calls)):
+            before = sum(map(len, self.calls)) + sum(map(len, self.copies))
+            minima = self._minima()
+            self._drop_slow_calls(minima, limit)
+            self._drop_slow_copies(minima, limit)
+            self._drop_orphans()
+            if sum(map(len, self.calls)) + sum(map(len, self.copies)) == before:
+                return
+
+    def _drop_slow_calls(self, minima: list[CallMinimum], limit: float) -> None:
+        """Options of one size in one pool fall together from the slowest: binary search."""
+        for call, options in enumerate(self.calls):
+            groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+            for index, option in options.items():
+                copy = self.problem.copies[option.copy].options[option.copy_option]
+                groups[copy.pool, copy.num_gpus].append(index)
+            for group in groups.values():
+                group.sort(key=lambda index: options[index].seconds)
+                keep = self._first_too_slow(call, group, minima, limit)
+                for index in group[keep:]:
+                    del options[index]
+
+    def _first_too_slow(
+        self, call: int, group: list[int], minima: list[CallMinimum], limit: float
+    ) -> int:
+        low, high = 0, len(group)
+        while low < high:
+            middle = (low + high) // 2
+            option = self.calls[call][group[middle]]
+            trial = [*minima]
+            trial[call] = CallMinimum(option.seconds, self.bounds.weights(option))
+            if self.bounds.period(trial) > limit:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _drop_slow_copies(self, minima: list[CallMinimum], limit: float) -> None:
+        settings = self._settings()
+        for copy, options in enumerate(self.copies):
+            users = self._users(copy)
+            for index in list(options):
+                served, trial = settings[copy, index], [*minima]
+                if any(not served[user] for user in users):
+                    continue
+                for user in users:
+                    mine = [self.calls[user][j] for j in served[user]]
+                    trial[user] = self.bounds.minimum(user, mine)
+                load = sum(trial[user].seconds for user in users)
+                if max(load, self.bounds.period(trial)) > limit:
+                    del options[index]
+
+    def forget_loose_memory(self) -> None:
+        """Bytes that no other choice could ever make matter count as 0: more options are equal."""
+        capacity = min(pool.capacity_bytes for pool in self.problem.pools)
+        residents = [
+            max((option.resident_bytes for option in options.values()), default=0)
+            for options in self.copies
+        ]
+        largest = sum(residents) + len(residents) * 2**20
+        for options in self.calls:
+            for index, option in options.items():
+                if largest + option.transient_bytes + 2**20 <= capacity:
+                    options[index] = replace(option, transient_bytes=0)
+        transients = [
+            option.transient_bytes for options in self.calls for option in options.values()
+        ]
+        buckets = [2 * sync.bucket_bytes for sync in self.problem.syncs]
+        loose = capacity - max([*transients, *buckets], default=0)
+        host = sum(
+            max((option.host_bytes for option in options.values()), default=0) + 2**20
+            for options in self.copies
+        )
+        loose_host = host <= min(pool.host_bytes for pool in self.problem.pools)
+        for copy, options in enumerate(self.copies):
+            others = largest - residents[copy]
+            for index, option in options.items():
+                if others + option.resident_bytes <= loose:
+                    option = replace(option, resident_bytes=0)
+                if loose_host:
+                    option = replace(option, host_bytes=0)
+                options[index] = option
+
+    def drop_dominated(self) -> None:
+        """Pareto: first the settings of every copy option, then the copy options of one size."""
+        settings = self._settings()
+        for served in settings.values():
+            for call, indices in served.items():
+                for index in set(indices) - set(self._front(call, indices)):
+                    del self.calls[call][index]
+        settings = self._settings()
+        for copy, options in enumerate(self.copies):
+            groups: dict[tuple[int, int], list[int]] = defaultdict(list)
+            for index, option in options.items():
+                groups[option.pool, option.num_gpus].append(index)
+            for group in groups.values():
+                self._drop_dominated_copies(copy, group, settings)
+        self._drop_orphans()
+
+    def _front(self, call: int, indices: list[int]) -> list[int]:
+        """Settings that no other one beats in seconds and bytes; of equal ones the first."""
+        options, front = self.calls[call], []
+        least: int | None = None
+        for index in sorted(
+            indices, key=lambda i: (options[i].seconds, options[i].transient_bytes, i)
+        ):
+            if least is None or options[index].transient_bytes < least:
+                front.append(index)
+                least = options[index].transient_bytes
+        return front
+
+    def _drop_dominated_copies(
+        self,
+        copy: int,
+        group: list[int],
+        settings: dict[tuple[int, int], dict[int, list[int]]],
+    ) -> None:
+        options = self.copies[copy]
+        calls = sorted({call for index in group for call in settings[copy, index]})
+        fronts = {
+            index: [
+                [
+                    (self.calls[call][j].seconds, self.calls[call][j].transient_bytes)
+                    for j in settings[copy, index].get(call, [])
+                    if j in self.calls[call]
+                ]
+                for call in calls
+            ]
+            for index in group
+        }
+        kept: list[int] = []
+        for index in sorted(group, key=lambda i: _rank(options[i], fronts[i])):
+            if not any(
+                _dominates(options[other], fronts[other], options[index], fronts[index])
+                for other in kept
+            ):
+                kept.append(index)
+        for index in set(group) - set(kept):
+            del options[index]
+
+    def result(self) -> Pruned:
+        """The remaining options as a problem of their own."""
+        copy_rows = tuple(tuple(sorted(options)) for options in self.copies)
+        call_rows = tuple(tuple(sorted(options)) for options in self.calls)
+        position = [{row: new for new, row in enumerate(rows)} for rows in copy_rows]
+        copies = tuple(
+            replace(copy, options=tuple(options[row] for row in rows))
+            for copy, options, rows in zip(self.problem.copies, self.copies, copy_rows, strict=True)
+        )
+        calls = tuple(
+            replace(call, options=tuple(_moved(options[row], position) for row in rows))
+            for call, options, rows in zip(self.problem.calls, self.calls, call_rows, strict=True)
+        )
+        return Pruned(replace(self.problem, copies=copies, calls=calls), copy_rows, call_rows)
+
+
+def _moved(option: CallOption, position: list[dict[int, int]]) -> CallOption:
+    return replace(option, copy_option=position[option.copy][option.copy_option])
+
+
+Front = list[list[tuple[float, int]]]
+"""Per call: (seconds, transient bytes) of the settings left."""
+
+
+def _rank(option: CopyOption, front: Front) -> tuple[float, int, int]:
+    fastest = sum(min((seconds for seconds, _ in call), default=0.0) for call in front)
+    return (fastest, option.resident_bytes, option.host_bytes)
+
+
+def _dominates(one: CopyOption, front: Front, other: CopyOption, other_front: Front) -> bool:
+    """Every setting of `other` has a setting of `one` that is as fast and as small."""
+    if (
+        one.resident_bytes > other.resident_bytes
+        or one.host_bytes > other.host_bytes
+        or one.sync_seconds > other.sync_seconds
+    ):
+        return False
+    return all(
+        any(s <= seconds and m <= transient for s, m in mine)
+        for mine, theirs in zip(front, other_front, strict=True)
+        for seconds, transient in theirs
+    )

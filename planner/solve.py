@@ -1,0 +1,162 @@
+"""Search: CP-SAT on the formulation, exact seconds, and a bound that holds despite rounding."""
+
+import math
+from dataclasses import dataclass, replace
+
+from ortools.sat.python import cp_model
+
+from planner.formulation import Formulation, formulate
+from planner.problem import (
+    Assignment,
+    CallChoice,
+    CopyChoice,
+    Problem,
+    Solution,
+    chosen,
+)
+from planner.strengthening import strengthen
+from planner.timing import exact_timing
+
+TICK_SECONDS = 1e-6
+"""Prices are whole microseconds, so ticks lose nothing: the proven gap is 0, not 1e-4."""
+MOST_TICKS = 10**11
+"""Longer periods get coarser ticks, so that GPUs × ticks stay far inside 64 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long to search, and with what."""
+
+    time_limit_seconds: float = 30.0
+    seed: int = 0
+    num_workers: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The best solution found (None: there is none, or none in time) and what is proven."""
+
+    solution: Solution | None
+    lower_bound_seconds: float
+    """No solution of the problem has a shorter period; the rounding is subtracted."""
+    proven: bool
+    """True when search was exhaustive: the solution is optimal, or none exists."""
+
+
+def minimise_period(
+    problem: Problem,
+    *,
+    limits: Limits,
+    horizon_seconds: float,
+    hint: Solution | None = None,
+) -> Outcome:
+    """Least period of at most `horizon_seconds`, proven unless the limit ends the search."""
+    tick = max(TICK_SECONDS, horizon_seconds / MOST_TICKS)
+    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=horizon_seconds)
+    strengthen(formulation)
+    formulation.model.minimize(formulation.period)
+    if hint is not None:
+        add_hint(formulation, hint)
+    solver = run(formulation, limits)
+    status = solver.status
+    proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    if status == cp_model.INFEASIBLE:
+        return Outcome(None, horizon_seconds, True)
+    bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Outcome(None, bound, False)
+    return Outcome(decode(formulation, solver), bound, proven)
+
+
+def rounding_seconds(formulation: Formulation) -> float:
+    """What rounding up to ticks can add to a period: the most of every call and sync, summed."""
+    problem, tick = formulation.problem, formulation.tick_seconds
+
+    def most(values: list[float]) -> float:
+        return max((formulation.ticks(value) * tick - value for value in values), default=0.0)
+
+    calls = [
+        most([option.seconds for option in call.options] or [call.fixed_seconds])
+        for call in problem.calls
+    ]
+    syncs = [
+        most([o.sync_seconds for c in (s.home, s.shadow) for o in problem.copies[c].options])
+        for s in problem.syncs
+    ]
+    return max(sum(calls) + sum(syncs), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished solver."""
+
+    status: cp_model.CpSolverStatus
+    solver: cp_model.CpSolver
+
+    @property
+    def best_objective_bound(self) -> float:
+        """Proven bound in ticks."""
+        return self.solver.best_objective_bound
+
+
+def run(formulation: Formulation, limits: Limits) -> Run:
+    """Run CP-SAT: deterministic for the same model, seed, workers and limit."""
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.num_workers = limits.num_workers
+    parameters.random_seed = limits.seed
+    parameters.max_deterministic_time = limits.time_limit_seconds
+    parameters.max_time_in_seconds = limits.time_limit_seconds
+    parameters.relative_gap_limit = 0.0
+    status = solver.solve(formulation.model)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"invalid model: {formulation.model.validate()}")
+    return Run(status, solver)
+
+
+def decode(formulation: Formulation, run: Run) -> Solution:
+    """The solver's choices with exact seconds."""
+    problem, solver = formulation.problem, run.solver
+
+    def taken(literals: list[cp_model.IntVar]) -> int | None:
+        return next((i for i, literal in enumerate(literals) if solver.value(literal)), None)
+
+    options = tuple(taken(copy.takes) for copy in formulation.copies)
+    firsts = tuple(
+        None if option is None else solver.value(copy.first) * formulation.unit
+        for option, copy in zip(options, formulation.copies, strict=True)
+    )
+    calls = tuple(taken(call.takes) for call in formulation.calls)
+    assignment = Assignment(options, firsts, calls)
+    timed = [*formulation.calls, *formulation.syncs]
+    starts = [float(solver.value(node.start)) for node in timed]
+    stages = [0 if node.stage is None else solver.value(node.stage) for node in timed]
+    return Solution(assignment, exact_timing(problem, assignment, starts, stages))
+
+
+def add_hint(formulation: Formulation, solution: Solution) -> None:
+    """Start the search from a known solution."""
+    model, tick = formulation.model, formulation.tick_seconds
+    assignment = solution.assignment
+    for index, copy in enumerate(formulation.copies):
+        for option, literal in enumerate(copy.takes):
+            model.add_hint(literal, option == assignment.copy_options[index])
+        first = assignment.first_gpus[index]
+        model.add_hint(copy.first, 0 if first is None else first // formulation.unit)
+    for index, call in enumerate(formulation.calls):
+        for option, literal in enumerate(call.takes):
+            model.add_hint(literal, option == assignment.call_options[index])
+        model.add_hint(call.start, math.floor(solution.timing.call_starts[index] / tick))
+
+
+def pinned(problem: Problem, assignment: Assignment) -> Problem:
+    """The problem with everything but the times fixed: one option for every copy and call."""
+    copies, calls = [], []
+    for copy, option in zip(problem.copies, assignment.copy_options, strict=True):
+        options = () if option is None else (copy.options[option],)
+        copies.append(CopyChoice(copy.id, copy.role, copy.shadow_of, options))
+    for index, call in enumerate(problem.calls):
+        choice = chosen(problem, assignment, index)
+        options_of_call = () if choice is None else (replace(choice, copy_option=0),)
+        calls.append(CallChoice(call.id, options_of_call, call.fixed_seconds))
+    return replace(problem, copies=tuple(copies), calls=tuple(calls))

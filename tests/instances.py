@@ -1,0 +1,115 @@
+"""Random small placement problems with whole seconds and MiB, for the oracle."""
+
+import random
+
+from planner.problem import (
+    CallChoice,
+    CallOption,
+    CopyChoice,
+    CopyOption,
+    PoolSlice,
+    Precedence,
+    Problem,
+    WeightSyncChoice,
+)
+
+MIB = 2**20
+
+
+def random_problem(seed: int, *, barrier: bool) -> Problem:
+    """One or two pools of 2–4 GPUs, two or three homes, perhaps a shadow, three or four calls."""
+    draw = random.Random(seed)
+    pools = _pools(draw)
+    homes = draw.choice([1, 2, 2, 3] if barrier else [1, 2, 2])
+    longest = 9 if barrier else 3
+    copies = [_copy(draw, pools, f"m{i}", None, 3 if barrier else 2) for i in range(homes)]
+    shadow = draw.random() < 0.4
+    if shadow:
+        copies.append(_copy(draw, pools, "m0.shadow", 0, 3 if barrier else 2))
+    calls, precedences = [], []
+    kinds = [(0, "generate"), *((i, "forward") for i in range(1, homes)), (0, "train")]
+    for model, kind in kinds:
+        bound = [model, homes] if shadow and kind == "generate" else [model]
+        calls.append(_call(draw, copies, bound, f"m{model}.{kind}", longest))
+    if draw.random() < 0.2:
+        calls[1] = CallChoice(calls[1].id, (), float(draw.randint(1, longest)))
+    last = len(calls) - 1
+    for call in range(1, len(calls)):
+        if draw.random() < 0.8:
+            precedences.append(Precedence(0, call, 0))
+        if 0 < call < last and draw.random() < 0.7:
+            precedences.append(Precedence(call, last, 0))
+    staleness = draw.randint(0, 2)
+    precedences.append(Precedence(last, 0, 1 + staleness))
+    syncs = (
+        (WeightSyncChoice(0, homes, last, 1 + staleness, draw.randint(0, 2) * MIB),)
+        if shadow
+        else ()
+    )
+    pairs = [(i, j) for i in range(homes) for j in range(i)]
+    forced = draw.sample(pairs, 1) if pairs and draw.random() < 0.25 else []
+    return Problem(
+        tuple(pools),
+        tuple(copies),
+        tuple(calls),
+        tuple(precedences),
+        syncs,
+        barrier,
+        colocate=tuple(forced) if seed % 2 else (),
+        separate=() if seed % 2 else tuple(forced),
+    )
+
+
+def _pools(draw: random.Random) -> list[PoolSlice]:
+    pools, first = [], 0
+    for index in range(draw.choice([1, 1, 2])):
+        per_node = draw.choice([2, 4])
+        nodes = draw.choice([1, 2]) if per_node == 2 else 1
+        pools.append(
+            PoolSlice(
+                f"p{index}",
+                first,
+                per_node * nodes,
+                per_node,
+                draw.randint(8, 14) * MIB,
+                draw.randint(3, 12) * MIB,
+                1.0,
+            )
+        )
+        first += per_node * nodes
+    return pools
+
+
+def _copy(
+    draw: random.Random, pools: list[PoolSlice], name: str, home: int | None, most: int
+) -> CopyChoice:
+    options = []
+    for row in range(draw.randint(1, most)):
+        pool = draw.randrange(len(pools))
+        sizes = [n for n in (1, 2, 4) if n <= pools[pool].num_gpus]
+        options.append(
+            CopyOption(
+                pool,
+                draw.choice(sizes),
+                draw.randint(1, 6) * MIB,
+                draw.randint(0, 3) * MIB,
+                float(draw.randint(0, 2)),
+                row,
+            )
+        )
+    return CopyChoice(name, name.split(".", maxsplit=1)[0], home, tuple(options))
+
+
+def _call(
+    draw: random.Random, copies: list[CopyChoice], bound: list[int], name: str, longest: int
+) -> CallChoice:
+    options = []
+    for copy in bound:
+        for index in range(len(copies[copy].options)):
+            for _ in range(draw.choice([1, 1, 2])):
+                options.append(
+                    CallOption(
+                        copy, index, float(draw.randint(1, longest)), draw.randint(0, 7) * MIB, 0
+                    )
+                )
+    return CallChoice(name, tuple(options))

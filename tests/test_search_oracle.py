@@ -1,0 +1,63 @@
+"""CP-SAT against brute force on random small problems: the same optimum, the same infeasibility."""
+
+import pytest
+
+from planner.problem import Problem
+from planner.pruning import prune
+from planner.solve import Limits, minimise_period
+from tests import oracle
+from tests.instances import random_problem
+
+LIMITS = Limits(time_limit_seconds=60, seed=1, num_workers=1)
+HORIZON = {True: 60.0, False: 12.0}
+
+
+def solved(problem: Problem) -> float | None:
+    outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier])
+    assert outcome.proven
+    if outcome.solution is None:
+        return None
+    assert oracle.fits(problem, outcome.solution.assignment)
+    period = outcome.solution.timing.period
+    assert outcome.lower_bound_seconds == pytest.approx(period, abs=2e-5)
+    return period
+
+
+def pruned_and_solved(problem: Problem, upper: float | None) -> float | None:
+    pruned = prune(problem, upper_bound_seconds=upper)
+    outcome = minimise_period(
+        pruned.problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier]
+    )
+    assert outcome.proven
+    if outcome.solution is None:
+        return None
+    assert oracle.fits(problem, pruned.original(outcome.solution.assignment))
+    return outcome.solution.timing.period
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_barrier_optimum_equals_brute_force(seed: int) -> None:
+    problem = random_problem(seed, barrier=True)
+    expected = oracle.best_period(problem, longest=60)
+    assert solved(problem) == (None if expected is None else pytest.approx(expected))
+    assert pruned_and_solved(problem, None) == pytest.approx(expected)
+    if expected is not None:
+        assert pruned_and_solved(problem, expected) == pytest.approx(expected)
+        shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=expected - 0.5)
+        assert shorter.proven
+        assert shorter.solution is None
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_cyclic_optimum_is_not_beaten_by_brute_force(seed: int) -> None:
+    """Whole periods are the oracle's; the search may find a shorter one between two of them."""
+    problem = random_problem(1000 + seed, barrier=False)
+    expected = oracle.best_period(problem, longest=12)
+    found = solved(problem)
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    assert expected - 1 < found <= expected + 1e-5
+    assert pruned_and_solved(problem, None) == pytest.approx(found, abs=2e-5)
+    assert pruned_and_solved(problem, found + 1e-5) == pytest.approx(found, abs=2e-5)
