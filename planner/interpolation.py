@@ -146,3 +146,18 @@ def median_of_known(values: FloatArray) -> FloatArray:
     picked = [np.take_along_axis(ordered, index[None], axis=0)[0] for index in (low, high)]
     median: FloatArray = (picked[0] + picked[1]) / 2
     return median
+
+
+def distinct_rows(table: FloatArray) -> tuple[FloatArray, IntArray]:
+    """The distinct rows of [row, column], and for each row which of them it is.
+
+    As numpy.unique(axis=0), but several times as fast where most columns are constant.
+    """
+    codes = np.zeros(len(table), dtype=np.int64)
+    for column in table.T:
+        if len(column) and column.min() < column.max():
+            values, code = np.unique(column, return_inverse=True)
+            # Compressed at every step: the product of the counts could exceed 64 bits.
+            _, codes = np.unique(codes * len(values) + code, return_inverse=True)
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    return table[first], inverse

@@ -11,7 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.interpolation import INTERPOLATED, BoolArray, Grid, Lookup, median_of_known
+from planner.interpolation import (
+    INTERPOLATED,
+    BoolArray,
+    Grid,
+    Lookup,
+    distinct_rows,
+    median_of_known,
+)
 from planner.layout import FloatArray, IntArray
 from planner.roofline import (
     Peaks,
@@ -72,8 +79,7 @@ class ConfigGrid:
         `density`: of the measured configurations and of the rows asked; the last coordinate is
         looked up in a neighbour where it has the same ratio to the density.
         """
-        unique, inverse = np.unique(asked, axis=0, return_inverse=True)
-        inverse = inverse.reshape(-1)
+        unique, inverse = distinct_rows(asked)
         near, weights = self._neighbours(unique)
         values = np.zeros(len(asked))
         source = np.zeros(len(asked), dtype=np.int64)
@@ -196,7 +202,8 @@ class Tables:
     def _moe_grid(self, precision: str) -> MoeGrid | None:
         rows = self._reader.rows("moe", precision=precision, routing="balanced")
         if not rows.any():
-            # Uneven routing over several GPUs times the busiest one; on one GPU it costs 6 %.
+            # Uneven routing over several GPUs times the busiest one; on one GPU it costs
+            # 7 % with many tokens (H100).
             rows = self._reader.rows("moe", precision=precision, routing="power_law_1.01")
             alone = self._reader.columns("moe", ("expert_parallel_size",), rows)[0] == 1
             rows[rows] = alone

@@ -9,7 +9,14 @@ import pyarrow.parquet as parquet
 import pytest
 
 from planner.catalogue import gpu_type
-from planner.interpolation import ANALYTICAL, INTERPOLATED, MEASURED, Grid, fill_gaps
+from planner.interpolation import (
+    ANALYTICAL,
+    INTERPOLATED,
+    MEASURED,
+    Grid,
+    distinct_rows,
+    fill_gaps,
+)
 from planner.profile import (
     KERNEL_SECONDS,
     MEMORY_EFFICIENCY,
@@ -395,3 +402,20 @@ def test_gaps_are_filled_between_and_beyond_measurements() -> None:
     np.testing.assert_allclose(filled[:, 1], [1.0, 1.25, 1.5, 2.0, 2.0])
     grid = Grid.of((np.array([1.0, 2.0, 4.0]),), np.array([0.0, nan, 2.0]))
     assert grid.at(np.array([2.0])).source == INTERPOLATED
+
+
+def test_distinct_rows_are_those_of_numpy() -> None:
+    table = np.random.default_rng(7).integers(1, 4, (500, 4)).astype(float)
+    table[:, 2] = 128.0
+    rows_, inverse = distinct_rows(table)
+    np.testing.assert_array_equal(rows_[inverse], table)
+    assert len(rows_) == len(np.unique(table, axis=0)) == 27
+    assert len(distinct_rows(np.zeros((0, 3)))[0]) == 0
+
+
+def test_no_rows_give_no_seconds() -> None:
+    none = np.zeros(0)
+    h100 = profile("h100-80gb-sxm")
+    assert h100.gemm(none, none, none, precision="bf16").seconds.shape == (0,)
+    step = h100.decode_attention(batch_size=none, kv_length=none, **LLAMA_8B_HEADS)
+    assert step.seconds.shape == step.source.shape == (0,)
