@@ -62,11 +62,12 @@ STEP_OVERHEAD_SECONDS = 0.02
 """Host work of one optimizer step: data hand-over, norm synchronisation, scheduler, logging."""
 
 # --- generation ----------------------------------------------------------------------------
-ENGINE_STEP_SECONDS = 0.7e-3
-"""Engine overhead of one step: scheduling, input preparation, sampling. Chosen: serving runs of
-vLLM on H100 and H200 leave 0.5-1.5 ms beyond their kernels, of TensorRT-LLM 0-0.5 ms."""
-ENGINE_SEQUENCE_SECONDS = 5e-6
-"""Part of that overhead which grows with each running sequence (detokenising, bookkeeping)."""
+ENGINE_STEP_SECONDS = 0.5e-3
+"""Engine overhead of one step: scheduling, input preparation, launch. Chosen on published vLLM
+serving runs (Qwen3-32B, Llama-3.1-70B on H100 and H200) at 4-16 concurrent requests."""
+ENGINE_SEQUENCE_SECONDS = 25e-6
+"""Part of that overhead which grows with each running sequence (block tables, sampling,
+detokenising). Chosen on the same runs at 64-128 concurrent requests, which leave 15-35 us."""
 ENGINE_LAYER_KERNELS = 2
 """Start-ups of memory-bound kernels per layer of a decode step. There are four (two fused
 add-and-norms, rotary with cache write, activation), which a CUDA graph starts twice as fast as the

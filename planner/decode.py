@@ -10,13 +10,14 @@ from planner.communication import (
     custom_all_reduce_seconds,
     point_to_point_seconds,
 )
-from planner.layer import MicroBatch, Setting, add, experts_seconds, scaled
+from planner.layer import Setting, add, scaled
 from planner.layout import FloatArray, IntArray
 from planner.profile import Timed
 from planner.rows import ceil_div
 from planner.shards import (
     Linear,
     attention_linears,
+    expert_shards,
     local_key_value_heads,
     mlp_linears,
     padded_vocabulary,
@@ -128,13 +129,6 @@ class EnginePass:
     expert_parallel_size: IntArray
     tokens: IntArray
 
-    def micro_batch(self) -> MicroBatch:
-        """The same rows as a micro-batch of a layer."""
-        ones = np.ones_like(self.tokens)
-        return MicroBatch(
-            self.tensor_parallel_size, ones, self.expert_parallel_size, ones, self.tokens
-        )
-
 
 def _grid(shapes: EngineShapes, batches: FloatArray) -> EnginePass:
     count = len(batches)
@@ -193,12 +187,24 @@ def _products(setting: Setting, tokens: IntArray, linears: tuple[Linear, ...]) -
 def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Timed]:
     """(experts, exchange) of one layer; every GPU of the group sees all the group's tokens."""
     arch, tensor = setting.model.architecture, rows.tensor_parallel_size
-    experts = experts_seconds(setting, rows.micro_batch(), dispatched=False)
+    expert = rows.expert_parallel_size
+    shards, inside = expert_shards(tensor_parallel_size=tensor, expert_parallel_size=expert)
+    experts = setting.profile.moe(
+        num_tokens=ceil_div(rows.tokens * shards, tensor),
+        hidden_size=arch.hidden_size,
+        moe_intermediate_size=arch.moe_intermediate_size,
+        num_experts=arch.num_experts,
+        num_experts_per_token=arch.num_experts_per_token,
+        expert_tensor_parallel_size=inside,
+        expert_parallel_size=expert,
+        precision=setting.precision,
+        dispatched=False,
+    )
     if arch.shared_expert_intermediate_size:
         shared = mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
         experts = add(experts, _products(setting, rows.tokens, shared))
-    spread = rows.expert_parallel_size > tensor
-    group = np.where(spread, rows.expert_parallel_size, 1)
+    spread = expert > tensor
+    group = np.where(spread, expert, 1)
     size = rows.tokens * np.maximum(group // tensor, 1) * arch.hidden_size * 2
     gathered = add(
         collective_seconds(

@@ -21,7 +21,7 @@ from planner.job import Model
 from planner.layer import Setting, add, scaled
 from planner.layout import FloatArray, IntArray
 from planner.profile import Profile, Timed
-from planner.rollout import Phases, Rollout, phases, rollout
+from planner.rollout import Rollout, phases, rollout
 from planner.rows import ceil_div, distinct_rows
 from planner.shards import local_key_value_heads, padded_vocabulary
 from planner.spec import WorkloadSpec
@@ -35,7 +35,6 @@ class Running:
 
     sequences: IntArray
     slots: IntArray
-    phases: Phases
 
 
 def price_generate(
@@ -224,7 +223,7 @@ def _running(
     refilled = np.floor(capacity / process.peak_tokens_refilled(prompt)).astype(np.int64)
     fits = capacity >= np.ceil(sequences * held)
     slots = np.where(fits, sequences, np.clip(refilled, 1, sequences))
-    return Running(sequences, slots, phases(process, sequences=sequences, slots=slots))
+    return Running(sequences, slots)
 
 
 def _decode(
@@ -236,29 +235,30 @@ def _decode(
     prompt_tokens: float,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(compute, communication, engine overhead) of all decode steps of a replica."""
-    stages = pipeline_parallel_size
-    busy = running.phases
+    # Many budgets and replica counts lead to the same slots and sequences.
+    first, inverse = distinct_rows(shape, running.sequences, running.slots)
+    slots, stages, which = running.slots[first], pipeline_parallel_size[first], shape[first]
+    busy = phases(process, sequences=running.sequences[first], slots=slots)
     compute, moved = tables.at(
-        shape, np.maximum(running.slots / stages, 1.0), prompt_tokens + busy.busy_age_tokens
+        which, np.maximum(slots / stages, 1.0), prompt_tokens + busy.busy_age_tokens
     )
-    compute, moved = compute * busy.busy_steps, moved * busy.busy_steps
-    batch = np.maximum(busy.shrinking * running.slots[:, None], 1.0)
+    batch = np.maximum(busy.shrinking * slots[:, None], 1.0)
     late_compute, late_moved = tables.at(
-        shape[:, None],
+        which[:, None],
         np.maximum(batch / stages[:, None], 1.0),
         prompt_tokens + busy.shrinking_age_tokens,
     )
     steps = process.cell_tokens
     all_steps = busy.busy_steps + steps * batch.shape[1]
-    sequence_steps = busy.busy_steps * running.slots + steps * batch.sum(axis=1)
+    sequence_steps = busy.busy_steps * slots + steps * batch.sum(axis=1)
     overhead = (
         constants.ENGINE_STEP_SECONDS * all_steps
         + constants.ENGINE_SEQUENCE_SECONDS * sequence_steps
     )
     return (
-        compute + steps * late_compute.sum(axis=1),
-        moved + steps * late_moved.sum(axis=1),
-        overhead,
+        (compute * busy.busy_steps + steps * late_compute.sum(axis=1))[inverse],
+        (moved * busy.busy_steps + steps * late_moved.sum(axis=1))[inverse],
+        overhead[inverse],
     )
 
 

@@ -216,7 +216,6 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
 def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     """One layer with routed experts: attention as ever, dispatch, experts, combine."""
     arch, tensor = setting.model.architecture, batch.tensor_parallel_size
-    experts = experts_seconds(setting, batch, dispatched=True)
     linears: tuple[Linear, ...] = attention_linears(arch, tensor)
     width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
     communication = add(tensor_pair(setting, batch), expert_exchange(setting, batch))
@@ -225,12 +224,12 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         width = width + ceil_div(arch.shared_expert_intermediate_size, tensor)
         communication = add(communication, tensor_pair(setting, batch))
     forward, backward = linears_seconds(setting, batch.tokens, linears)
-    # Backward of the experts: data and weight gradients are products of the forward's sizes.
+    experts, experts_backward = experts_seconds(setting, batch)
     attention = attention_seconds(setting, batch)
     return _layer(
         batch,
         forward=add(forward, experts),
-        backward=add(backward, scaled(experts, 1.0 if setting.model.lora_rank else 2.0)),
+        backward=add(backward, experts_backward),
         attention=attention,
         elementwise=_elementwise(setting, batch, width),
         communication=communication,
@@ -238,25 +237,22 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     )
 
 
-def experts_seconds(setting: Setting, batch: MicroBatch, *, dispatched: bool) -> Timed:
-    """Routed experts of one layer on one GPU, with the tokens of its whole expert group."""
+def experts_seconds(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) of a GPU's routed experts: one product after the other, balanced.
+
+    Training frameworks run a grouped product, about as fast as its parts; the profile's fused
+    expert kernels belong to inference engines.
+    """
     arch, tensor = setting.model.architecture, batch.tensor_parallel_size
     shards, inside = expert_shards(
         tensor_parallel_size=tensor, expert_parallel_size=batch.expert_parallel_size
     )
-    tokens = np.maximum(batch.tokens * shards // tensor, 1)
-    short = setting.profile.moe(
-        num_tokens=tokens,
-        hidden_size=arch.hidden_size,
-        moe_intermediate_size=arch.moe_intermediate_size,
-        num_experts=arch.num_experts,
-        num_experts_per_token=arch.num_experts_per_token,
-        expert_tensor_parallel_size=inside,
-        expert_parallel_size=batch.expert_parallel_size,
-        precision=setting.precision,
-        dispatched=dispatched,
-    )
-    return scaled(short, 1.0 / constants.SUSTAINED_SHARE) if dispatched else short
+    group_tokens = ceil_div(batch.tokens * shards, tensor)
+    rows = ceil_div(group_tokens * arch.num_experts_per_token, arch.num_experts)
+    linears = mlp_linears(arch, inside, arch.moe_intermediate_size)
+    forward, backward = linears_seconds(setting, rows, linears)
+    local = ceil_div(arch.num_experts, batch.expert_parallel_size)
+    return scaled(forward, local), scaled(backward, local)
 
 
 def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:

@@ -78,7 +78,7 @@ def rollout(lengths: tuple[float, ...], weights: tuple[float, ...]) -> Rollout:
     alive = np.clip((points[None, :] - edges[:, None]) / cell_tokens, 0.0, 1.0)
     survival = alive @ mass
     # A response of l tokens frees its slot after l/cell cells, split between the two around it.
-    position = np.clip(points / cell_tokens, 1.0, CELLS)
+    position = np.clip(points / cell_tokens, 0.0, CELLS)
     low = np.minimum(np.floor(position + 1e-9), CELLS).astype(np.int64)
     upper = np.clip(position - low, 0.0, 1.0)
     ends = np.bincount(low, mass * (1 - upper), CELLS + 2)
@@ -87,10 +87,12 @@ def rollout(lengths: tuple[float, ...], weights: tuple[float, ...]) -> Rollout:
 
     horizon = WAVES * CELLS
     admissions = np.zeros(horizon + 1)
-    admissions[0] = 1.0
+    # What ends within its first cell is replaced at once, and so on: the factor 1/(1 − f₀).
+    again = 1.0 / (1.0 - ends[0])
+    admissions[0] = again
     for k in range(1, horizon + 1):
         reach = min(k, CELLS)
-        admissions[k] = ends[1 : reach + 1] @ admissions[k - reach : k][::-1]
+        admissions[k] = again * (ends[1 : reach + 1] @ admissions[k - reach : k][::-1])
     # Alive after x whole cells; the cell average above is used for the cell itself.
     running = np.zeros((horizon + 1, CELLS))
     held = np.zeros((horizon + 1, CELLS))

@@ -55,7 +55,10 @@ def price_forward(
     sharded = layouts.sharding == memory.FULLY_SHARDED
     streamed = np.where(sharded, exposed(gather.seconds, stage.compute), 0.0)
     work = num_micro_batches * slowest
-    waiting = np.maximum(stage.pipeline_total - stage.compute - stage.communication, 0.0)
+    # Rounding leaves a single stage a hair off zero.
+    piped = layouts.pipeline_parallel_size > 1
+    idle = stage.pipeline_total - stage.compute - stage.communication
+    waiting = np.where(piped, np.maximum(idle, 0.0), 0.0)
     hops = layouts.pipeline_parallel_size - 1
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     weights = memory.weight_bytes(model, layouts, precision=workload.precision)

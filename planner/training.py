@@ -76,8 +76,9 @@ def price_train(
     parameters = stage_parameters(model, layouts)
     reduction = _data_parallel_seconds(setting, layouts, parameters, passes, num_micro_batches)
     optimizer = _optimizer_seconds(setting, workload, layouts, parameters)
-    # Rounding can leave a single stage a hair below zero.
-    idle = np.maximum(whole - compute - moved, 0.0)
+    # Rounding leaves a single stage a hair off zero.
+    piped = layouts.pipeline_parallel_size > 1
+    idle = np.where(piped, np.maximum(whole - compute - moved, 0.0), 0.0)
     waiting = idle + 2.0 * hop.seconds * (layouts.pipeline_parallel_size - 1)
     seconds = SecondsColumns(
         compute=work * compute,

@@ -1,0 +1,275 @@
+"""Generation: batches that shrink, caches that limit, and published decode times."""
+
+import numpy as np
+import pytest
+
+from planner import constants, memory
+from planner.cluster import Pool
+from planner.estimates import CallEstimates
+from planner.generation import (
+    full_kv_cache_bytes,
+    kv_bytes_per_token,
+    minimum_kv_cache_bytes,
+    price_generate,
+    response_process,
+)
+from planner.layout import IntArray
+from planner.profile import load_profile
+from planner.rollout import CELLS, phases, rollout
+from planner.spec import WorkloadSpec
+from tests.cost_model import GIB, assert_same_rows, call, ints, layouts, model, pool, workload
+
+LONG_TAIL = {"p50": 600, "p90": 2500, "p99": 6000, "max": 8192}
+
+
+def sizes(
+    tensor: IntArray, data: IntArray, pipeline: IntArray | None = None
+) -> dict[str, IntArray]:
+    ones = np.ones_like(tensor)
+    return {
+        "tensor_parallel_size": tensor,
+        "pipeline_parallel_size": ones if pipeline is None else pipeline,
+        "expert_parallel_size": ones,
+        "data_parallel_size": data,
+    }
+
+
+def price(
+    columns: dict[str, IntArray],
+    *,
+    share: float | np.ndarray = 1.0,
+    name: str = "llama-2-7b",
+    spec: WorkloadSpec | None = None,
+    num_sequences: int = 1024,
+    hardware: Pool | None = None,
+) -> CallEstimates:
+    actor, spec, hardware = model(name), spec or workload(), hardware or pool()
+    generate = call("generate", num_sequences=num_sequences)
+    least = minimum_kv_cache_bytes(actor, generate, spec, **columns)
+    full = full_kv_cache_bytes(actor, generate, spec, **columns)
+    budget = np.maximum((full * share).astype(np.int64), least)
+    return price_generate(
+        actor,
+        generate,
+        spec,
+        hardware,
+        load_profile(hardware.gpu),
+        **columns,
+        kv_cache_bytes=budget,
+    )
+
+
+def test_cache_bytes_of_a_token_are_those_of_the_architecture() -> None:
+    """Llama-2-70B: 80 layers × 8 heads × 128 × 2 (key, value) × 2 bytes = 320 KiB."""
+    per_token = kv_bytes_per_token(
+        model("llama-2-70b"),
+        tensor_parallel_size=ints(1, 8, 16, 1),
+        pipeline_parallel_size=ints(1, 1, 1, 4),
+    )
+    assert list(per_token) == [327_680, 40_960, 40_960, 81_920]
+
+
+def test_constant_lengths_hold_prompt_and_response_at_the_end() -> None:
+    columns = sizes(ints(1), ints(128))
+    tokens = full_kv_cache_bytes(model(), call("generate"), workload(), **columns) / (512 * 1024)
+    assert tokens[0] == pytest.approx(8 * (2048 + 8), rel=1e-3)
+
+
+def test_a_long_tail_holds_far_less_than_batch_times_maximum() -> None:
+    spec = workload(response_length=LONG_TAIL)
+    columns = sizes(ints(1), ints(16))
+    tokens = full_kv_cache_bytes(model(), call("generate"), spec, **columns) / (512 * 1024)
+    assert tokens[0] < 0.35 * 64 * (1024 + 8192)
+    assert tokens[0] > 64 * (1024 + 500) * 0.5
+
+
+def test_full_budget_never_falls_below_one_longest_sequence() -> None:
+    spec = workload(response_length=LONG_TAIL)
+    columns = sizes(ints(1), ints(1024))
+    generate = call("generate")
+    full = full_kv_cache_bytes(model(), generate, spec, **columns)
+    assert full[0] == minimum_kv_cache_bytes(model(), generate, spec, **columns)[0]
+
+
+def test_whole_waves_of_constant_lengths() -> None:
+    """n sequences on B slots take ⌈n/B⌉ responses; the last wave runs what is left."""
+    process = rollout((1000.0,), (1.0,))
+    found = phases(process, sequences=ints(60, 100, 150, 250), slots=ints(100, 100, 100, 100))
+    steps = found.busy_steps + CELLS * process.cell_tokens
+    np.testing.assert_allclose(steps, [1000, 1000, 2000, 3000])
+    np.testing.assert_allclose(found.shrinking[:, 5], [0.6, 1.0, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("ratio", [1, 2, 3, 7, 20, 100])
+def test_every_token_is_generated(ratio: int) -> None:
+    """Slot steps of both phases are n·mean tokens, whatever the waves."""
+    process = response_process(call("generate"), workload(response_length=LONG_TAIL))
+    slots = ints(50)
+    found = phases(process, sequences=slots * ratio, slots=slots)
+    drained = found.shrinking.sum(axis=1) * process.cell_tokens
+    tokens = (found.busy_steps + drained) * slots
+    assert tokens[0] == pytest.approx(50 * ratio * process.mean_tokens, rel=0.02)
+
+
+def test_rollout_agrees_with_a_simulation_of_continuous_batching() -> None:
+    """Oracle: slots that take the next sequence when one ends, step by step, random lengths."""
+    spec = workload(response_length={"p50": 200, "p90": 600, "max": 1000})
+    process = response_process(call("generate", num_sequences=400), spec)
+    points, weights = spec.response_length.discretised(64, num_draws=400)
+    rng = np.random.default_rng(0)
+    slots, ends = 100, []
+    for _ in range(20):
+        lengths = rng.choice(points, size=400, p=weights)
+        free_at = np.zeros(slots)
+        for length in lengths:
+            slot = int(np.argmin(free_at))
+            free_at[slot] += length
+        ends.append(free_at.max())
+    found = phases(process, sequences=ints(400), slots=ints(slots))
+    steps = found.busy_steps[0] + process.cell_tokens * np.count_nonzero(
+        found.shrinking[0] * slots > 0.5
+    )
+    assert steps == pytest.approx(np.mean(ends), rel=0.15)
+
+
+def test_a_bigger_cache_is_never_slower() -> None:
+    """Up to 2 %: measured kernels are not perfectly monotonic in the batch."""
+    for lengths in ({"mean": 1024, "max": 1024}, LONG_TAIL):
+        spec = workload(response_length=lengths)
+        shares = np.linspace(0.05, 1.2, 24)
+        columns = sizes(np.full(24, 2), np.full(24, 16))
+        total = price(columns, share=shares, spec=spec).seconds.total
+        assert np.all(total[1:] <= 1.02 * total[:-1]), lengths
+        assert total[0] > 1.5 * total[-1]
+
+
+def test_longer_responses_and_prompts_are_never_faster() -> None:
+    columns = sizes(ints(2), ints(16))
+    by_response = [
+        price(columns, spec=workload(response_length={"mean": size, "max": size})).seconds.total[0]
+        for size in (256, 512, 1024, 2048)
+    ]
+    assert np.all(np.diff(by_response) > 0)
+    by_prompt = [
+        price(columns, spec=workload(prompt_length={"mean": size, "max": size})).seconds.total[0]
+        for size in (256, 512, 1024, 2048)
+    ]
+    assert np.all(np.diff(by_prompt) > 0)
+
+
+def test_more_replicas_are_never_slower() -> None:
+    total = price(sizes(np.full(5, 4), ints(2, 4, 8, 16, 32))).seconds.total
+    assert np.all(np.diff(total) < 0)
+
+
+def test_the_tail_decides_not_the_mean() -> None:
+    even = workload(response_length={"mean": 1000, "max": 1000})
+    tail = workload(response_length={"histogram": [[500, 0.9], [5500, 0.1]]})
+    columns = sizes(ints(2), ints(64))
+    assert (
+        price(columns, spec=tail).seconds.total[0] > 2 * price(columns, spec=even).seconds.total[0]
+    )
+
+
+def test_shared_prompts_are_prefilled_once() -> None:
+    """Same responses, 16 per prompt: the difference is prefill alone, to a sixteenth."""
+    columns = sizes(ints(2), ints(8))
+    alone = workload(prompts_per_iteration=1024, prompt_length={"mean": 4096, "max": 4096})
+    shared = workload(
+        prompts_per_iteration=64,
+        responses_per_prompt=16,
+        prompt_length={"mean": 4096, "max": 4096},
+    )
+    one, other = price(columns, spec=alone).seconds, price(columns, spec=shared).seconds
+    assert one.compute[0] > other.compute[0]
+    assert one.overhead[0] == other.overhead[0]
+
+
+def test_environment_time_is_on_the_path() -> None:
+    columns = sizes(ints(2), ints(8))
+    plain = price(columns).seconds.total[0]
+    turns = workload(turns=4, environment_seconds_per_turn=2.5)
+    assert price(columns, spec=turns).seconds.total[0] == pytest.approx(plain + 10.0)
+
+
+def test_fp8_weights_decode_faster_on_hopper() -> None:
+    hardware = pool("h100-80gb-sxm", num_nodes=2)
+    columns = sizes(ints(2), ints(8))
+    small = {"num_sequences": 64, "name": "llama-3.1-70b", "hardware": hardware}
+    plain = price(columns, **small).seconds.compute[0]
+    fp8 = workload(rollout_precision="fp8")
+    assert price(columns, spec=fp8, **small).seconds.compute[0] < 0.85 * plain
+
+
+def test_the_training_tensor_size_generates_slowest_in_hybridflows_setting() -> None:
+    """arXiv:2409.19256, figure 15: 7B on 16 A100, 1024 + 1024 tokens, best-effort cache beside the
+    other colocated models: of t_g = 2, 4, 8 the training size 8 is the slowest."""
+    tensor = ints(2, 4, 8)
+    columns = sizes(tensor, 16 // tensor)
+    actor, spec, hardware = model(), workload(), pool(num_nodes=2)
+    free = memory.usable_bytes(hardware) - 24 * GIB
+    shards = memory.weight_bytes(actor, layouts(tensor=tensor, data=16 // tensor), precision="bf16")
+    full = full_kv_cache_bytes(actor, call("generate"), spec, **columns)
+    estimates = price_generate(
+        actor,
+        call("generate"),
+        spec,
+        hardware,
+        load_profile(hardware.gpu),
+        **columns,
+        kv_cache_bytes=np.minimum(full, free - shards),
+    )
+    total = estimates.seconds.total
+    assert total[2] > 1.1 * max(total[0], total[1])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "concurrency", "milliseconds"), [(8, 16, 8.93), (2, 8, 15.90), (4, 64, 17.31)]
+)
+def test_decode_step_of_a_served_model(tensor: int, concurrency: int, milliseconds: float) -> None:
+    """vLLM, Qwen3-32B bf16 on H100, 1024 + 1024 tokens: mean time per output token as published in
+    aiconfigurator's silicon samples (NVIDIA, Apache 2.0). It includes prefills that interrupt."""
+    hardware = pool("h100-80gb-sxm", num_nodes=1)
+    estimate = price(
+        sizes(ints(tensor), ints(1)),
+        name="qwen3-32b",
+        num_sequences=concurrency,
+        spec=workload(prompts_per_iteration=concurrency, updates_per_epoch=1),
+        hardware=hardware,
+    )
+    assert 1000 * estimate.seconds.total[0] / 1024 == pytest.approx(milliseconds, rel=0.15)
+
+
+def test_rows_priced_together_equal_rows_priced_alone() -> None:
+    tensor = ints(1, 2, 4, 8, 2, 8)
+    columns = sizes(tensor, ints(16, 8, 4, 2, 5, 1), pipeline=ints(1, 1, 2, 2, 1, 4))
+    spec = workload(response_length=LONG_TAIL)
+    budget = ints(3, 5, 9, 20, 7, 11) * GIB
+    actor, hardware = model(), pool()
+    profile = load_profile(hardware.gpu)
+
+    def priced(rows: slice) -> CallEstimates:
+        return price_generate(
+            actor,
+            call("generate"),
+            spec,
+            hardware,
+            profile,
+            **{name: column[rows] for name, column in columns.items()},
+            kv_cache_bytes=budget[rows],
+        )
+
+    whole = priced(slice(None))
+    for row in range(len(tensor)):
+        assert_same_rows(whole, priced(slice(row, row + 1)), row)
+
+
+def test_seconds_sum_and_bytes_contain_the_budget() -> None:
+    estimate = price(sizes(ints(2, 4), ints(8, 4), pipeline=ints(1, 2)))
+    parts = estimate.seconds
+    np.testing.assert_allclose(
+        parts.total, parts.compute + parts.communication + parts.bubble + parts.overhead
+    )
+    assert np.all(parts.bubble >= 0)
+    assert np.all(estimate.transient.kv_cache > 0)
+    assert np.all(estimate.transient.workspace == constants.ENGINE_GRAPH_BYTES)
