@@ -108,8 +108,8 @@ def step_tables(
         head_dim=arch.head_dim,
     )
     size = (len(shapes), count)
-    sources = [part.source.reshape(len(shapes), -1).max(axis=1) for part in (compute, moved)]
-    sources.append(attention.source.reshape(len(shapes), -1).max(axis=1))
+    sources = [part.source.reshape(size).max(axis=1) for part in (compute, moved)]
+    sources.append(attention.source.max(axis=(1, 2)))
     return StepTables(
         batches=batches,
         cache_lengths=cache_lengths,

@@ -18,15 +18,23 @@ from planner.decode import (
 )
 from planner.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.job import Model
+from planner.kv_cache import (
+    full_kv_cache_bytes,
+    kv_bytes_per_token,
+    minimum_kv_cache_bytes,
+    prompt_tokens,
+    response_process,
+    tokens_held_once,
+)
 from planner.layer import Setting, add, scaled
 from planner.layout import FloatArray, IntArray
 from planner.profile import Profile, Timed
-from planner.rollout import Rollout, phases, rollout
+from planner.rollout import Rollout, phases
 from planner.rows import ceil_div, distinct_rows
 from planner.shards import local_key_value_heads, padded_vocabulary
 from planner.spec import WorkloadSpec
 
-RESPONSE_POINTS = 32
+__all__ = ["full_kv_cache_bytes", "minimum_kv_cache_bytes", "price_generate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,96 +115,11 @@ def price_generate(
     return CallEstimates(seconds, transient, source)
 
 
-def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
-    """The slot process of the call's responses; its longest is the expected maximum of them."""
-    points, weights = workload.response_length.discretised(
-        RESPONSE_POINTS, num_draws=call.num_sequences
-    )
-    return rollout(tuple(map(float, points)), tuple(map(float, weights)))
-
-
 def _prompt_lengths(workload: WorkloadSpec) -> SequenceLengths:
     points, weights = workload.prompt_length.discretised(4)
     return SequenceLengths(
         np.asarray(points, dtype=np.float64), weights, workload.prompt_length.max_tokens
     )
-
-
-def kv_bytes_per_token(
-    model: Model, *, tensor_parallel_size: IntArray, pipeline_parallel_size: IntArray
-) -> IntArray:
-    """Cache bytes of one token on one GPU of the fullest stage, bf16.
-
-    Key-value heads split over the tensor group, at least one each; an approximated attention's
-    compressed cache (MLA) is held whole by every GPU.
-    """
-    arch = model.architecture
-    layers = ceil_div(arch.num_layers, pipeline_parallel_size)
-    if arch.key_value_bytes_per_token_per_layer:
-        return layers * arch.key_value_bytes_per_token_per_layer
-    heads = local_key_value_heads(arch, tensor_parallel_size)
-    return layers * heads * (2 * arch.head_dim * constants.PRECISION_BYTES["bf16"])
-
-
-def minimum_kv_cache_bytes(
-    model: Model,
-    call: Call,
-    workload: WorkloadSpec,
-    *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
-    expert_parallel_size: IntArray,
-    data_parallel_size: IntArray,
-) -> IntArray:
-    """Cache bytes per GPU that one longest sequence needs; below it nothing can run."""
-    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
-    tokens = longest + constants.CACHE_BLOCK_TOKENS
-    per_token = kv_bytes_per_token(
-        model,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-    )
-    return per_token * np.int64(tokens)
-
-
-def full_kv_cache_bytes(
-    model: Model,
-    call: Call,
-    workload: WorkloadSpec,
-    *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
-    expert_parallel_size: IntArray,
-    data_parallel_size: IntArray,
-) -> IntArray:
-    """Cache bytes per GPU with which no sequence ever waits; never below the minimum.
-
-    All sequences of a replica start at once; the need peaks while long ones still run and short
-    ones have left.
-    """
-    process = response_process(call, workload)
-    sequences = ceil_div(call.num_sequences, data_parallel_size)
-    tokens = sequences * _tokens_held_once(process, workload)
-    per_token = kv_bytes_per_token(
-        model,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-    )
-    least = minimum_kv_cache_bytes(
-        model,
-        call,
-        workload,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        expert_parallel_size=expert_parallel_size,
-        data_parallel_size=data_parallel_size,
-    )
-    return np.asarray(np.maximum(np.ceil(tokens).astype(np.int64) * per_token, least))
-
-
-def _tokens_held_once(process: Rollout, workload: WorkloadSpec) -> float:
-    prompt = workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
-    return process.peak_tokens(prompt)
 
 
 def _running(
@@ -218,9 +141,10 @@ def _running(
     )
     sequences = ceil_div(call.num_sequences, data_parallel_size)
     capacity = kv_cache_bytes // per_token
-    held = _tokens_held_once(process, workload)
-    prompt = workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
-    refilled = np.floor(capacity / process.peak_tokens_refilled(prompt)).astype(np.int64)
+    held = tokens_held_once(process, workload)
+    refilled = np.floor(capacity / process.peak_tokens_refilled(prompt_tokens(workload))).astype(
+        np.int64
+    )
     fits = capacity >= np.ceil(sequences * held)
     slots = np.where(fits, sequences, np.clip(refilled, 1, sequences))
     return Running(sequences, slots)

@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from planner import constants, memory
+from planner.activations import forward_activation_bytes
 from planner.batches import micro_batches, rank_imbalance, sequence_lengths
 from planner.cluster import Pool
 from planner.dataflow import Call
-from planner.estimates import CallEstimates, SecondsColumns
+from planner.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.job import Model
 from planner.layer import Setting
 from planner.layout import IntArray, Layouts
@@ -73,11 +74,22 @@ def price_forward(
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)
+    transient = _transient_bytes(setting, workload, layouts, micro_batch_size=micro_batch_size)
+    return CallEstimates(seconds, transient, source)
+
+
+def _transient_bytes(
+    setting: Setting, workload: WorkloadSpec, layouts: Layouts, *, micro_batch_size: IntArray
+) -> BytesColumns:
+    """One layer's activations, logits, buffers, gathered layers, and reloaded weights."""
+    model, lengths = setting.model, setting.lengths
+    weights = memory.weight_bytes(model, layouts, precision=workload.precision)
+    away = layouts.offload == memory.OFFLOAD_WEIGHTS
     gathered, _ = memory.gathered_layer_bytes(model, workload, layouts)
-    activations, logits = memory.forward_activation_bytes(
+    activations, logits = forward_activation_bytes(
         model, workload, lengths, layouts, micro_batch_size=micro_batch_size
     )
-    transient = memory.bytes_columns(
+    return memory.bytes_columns(
         len(layouts),
         weights=np.where(away, weights, 0) + gathered,
         activations=activations,
@@ -86,4 +98,3 @@ def price_forward(
             model, workload, lengths, layouts, micro_batch_size=micro_batch_size
         ),
     )
-    return CallEstimates(seconds, transient, source)

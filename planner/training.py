@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner import constants, memory
+from planner.activations import FULL, SELECTIVE, activation_bytes
 from planner.batches import (
     micro_batch_tokens,
     micro_batches,
@@ -117,8 +118,8 @@ def stage_hop(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) ->
 
 def _passes(setting: Setting, layouts: Layouts, blocks: Units, recompute: IntArray) -> Passes:
     """Forward and backward of one micro-batch per stage; recomputation repeats forward work."""
-    selective = recompute == memory.SELECTIVE
-    full = recompute == memory.FULL
+    selective = recompute == SELECTIVE
+    full = recompute == FULL
 
     def back(unit: UnitSeconds) -> tuple[FloatArray, FloatArray]:
         again = np.where(full, unit.forward, np.where(selective, unit.selective, 0.0))
@@ -245,7 +246,7 @@ def _transient_bytes(
 ) -> BytesColumns:
     """Activations, logits, buffers, layers gathered under `full`, and the reloaded state."""
     model, lengths = setting.model, setting.lengths
-    activations, logits = memory.activation_bytes(
+    activations, logits = activation_bytes(
         model,
         workload,
         lengths,

@@ -6,13 +6,8 @@ import pytest
 from planner import constants, memory
 from planner.cluster import Pool
 from planner.estimates import CallEstimates
-from planner.generation import (
-    full_kv_cache_bytes,
-    kv_bytes_per_token,
-    minimum_kv_cache_bytes,
-    price_generate,
-    response_process,
-)
+from planner.generation import full_kv_cache_bytes, minimum_kv_cache_bytes, price_generate
+from planner.kv_cache import kv_bytes_per_token, response_process
 from planner.layout import IntArray
 from planner.profile import load_profile
 from planner.rollout import CELLS, phases, rollout
@@ -273,3 +268,8 @@ def test_seconds_sum_and_bytes_contain_the_budget() -> None:
     assert np.all(parts.bubble >= 0)
     assert np.all(estimate.transient.kv_cache > 0)
     assert np.all(estimate.transient.workspace == constants.ENGINE_GRAPH_BYTES)
+
+
+def test_no_candidates_give_no_rows() -> None:
+    none = ints()
+    assert len(price(sizes(none, none)).seconds.total) == 0

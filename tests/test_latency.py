@@ -30,7 +30,7 @@ def train(
     epochs: int = 1,
     lora_rank: int | None = None,
 ) -> CallEstimates:
-    hardware = pool(gpu, num_nodes=max(int(rows.num_gpus.max()) // 8, 1))
+    hardware = pool(gpu, num_nodes=max(int(rows.num_gpus.max(initial=1)) // 8, 1))
     return price_train(
         model(name, lora_rank=lora_rank),
         call("train", num_sequences=sequences, num_updates=updates, epochs=epochs),
@@ -51,7 +51,7 @@ def forward(
     micro_batch: IntArray | int = 1,
     scalar_head: bool = False,
 ) -> CallEstimates:
-    hardware = pool(num_nodes=max(int(rows.num_gpus.max()) // 8, 1))
+    hardware = pool(num_nodes=max(int(rows.num_gpus.max(initial=1)) // 8, 1))
     return price_forward(
         model(name, scalar_head=scalar_head, trainable=False),
         call("forward", num_updates=0),
@@ -353,3 +353,9 @@ def test_rows_priced_together_equal_rows_priced_alone(name: str) -> None:
         alone = both(ints(row))
         for whole, single in zip(together, alone, strict=True):
             assert_same_rows(whole, single, row)
+
+
+def test_no_candidates_give_no_rows() -> None:
+    none = layouts().take(ints())
+    assert len(train(none.take(ints()), micro_batch=ints()).seconds.total) == 0
+    assert len(forward(none, micro_batch=ints()).seconds.total) == 0

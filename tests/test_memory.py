@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from planner import constants, memory
+from planner.activations import activation_bytes, layer_activation_bytes
 from planner.architecture import ModelArchitecture
 from planner.batches import peak_tokens, sequence_lengths
 from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS
@@ -128,11 +129,11 @@ def test_activations_are_korthikanti_less_dropout() -> None:
     """Korthikanti et al. (arXiv:2205.05198): 34·s·b·h/t with selective recomputation of attention;
     flash attention needs no s² term either, and no dropout saves the two masks: 32·s·b·h/t."""
     gpt3 = model("gpt-3-175b").architecture
-    per_token = memory.layer_activation_bytes(
+    per_token = layer_activation_bytes(
         gpt3, tensor_parallel_size=ints(8), recompute=ints(0), moe=False
     )
     assert per_token[0] == pytest.approx(32 * gpt3.hidden_size / 8, rel=1e-9)
-    full = memory.layer_activation_bytes(
+    full = layer_activation_bytes(
         gpt3, tensor_parallel_size=ints(8), recompute=ints(RECOMPUTES.index("full")), moe=False
     )
     assert full[0] == pytest.approx(2 * gpt3.hidden_size / 8, rel=1e-9)
@@ -143,7 +144,7 @@ def test_recomputation_and_pipeline_depth_order_activations() -> None:
     lengths = sequence_lengths(spec)
 
     def held(num_micro_batches: int, recompute: int, pipeline: int, virtual: int = 1) -> int:
-        activations, _ = memory.activation_bytes(
+        activations, _ = activation_bytes(
             actor,
             spec,
             lengths,
