@@ -18,8 +18,7 @@ MOMENT_BYTES = {"adam": 8, "sgd": 0}
 CONTEXT_BYTES = 1_610_612_736
 """1.5 GiB per GPU: CUDA context, cuBLAS workspaces. BLOOM tuning notes measure 1.3-1.6 GiB."""
 FRAGMENTATION_SHARE = 0.05
-"""Share of device memory that allocator fragmentation wastes; chosen: reserved over allocated
-memory of PyTorch runs with expandable segments is 1.03-1.08."""
+"""Share of device memory left to allocator fragmentation. Chosen: a margin, not a measurement."""
 VOCABULARY_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of 128 x tensor parallel size."""
 TRAIN_LOGITS_BYTES = 8
@@ -27,8 +26,8 @@ TRAIN_LOGITS_BYTES = 8
 FORWARD_LOGITS_BYTES = 6
 """Per logit in scoring: bf16 output 2, fp32 copy 4."""
 COMMUNICATION_BUFFER_BYTES = 536_870_912
-"""0.5 GiB per GPU of NCCL channel buffers once any group spans GPUs; chosen: about 4 MiB per
-channel and peer, 16-32 channels, a handful of communicators."""
+"""0.5 GiB per GPU of NCCL channel buffers once any group spans GPUs. Chosen: 4 MiB per channel and
+peer, 16-32 channels, a handful of communicators."""
 PEAK_TOKENS_SIGMAS = 3.0
 """Memory is sized for the token sum of the micro-batches held at once at mean + 3 sigma (or one
 longest sequence plus means, if that is more): an out-of-memory about once in a thousand draws."""
@@ -52,14 +51,15 @@ DATA_OVERLAP_SHARE = 0.9
 """Share of a backward (or forward) pass behind which data-parallel collectives hide; chosen: the
 first and last bucket never hide."""
 OVERLAP_SLOWDOWN = 0.2
-"""Compute lost per second of collective that runs beside it: NCCL occupies 16-24 of 108-132
+"""Compute lost per second of collective that runs beside it. Chosen: NCCL occupies 16-24 of 108-132
 multiprocessors and a share of memory bandwidth."""
-OPTIMIZER_TRAFFIC_BYTES = {"adam": 42, "sgd": 18}
+OPTIMIZER_TRAFFIC_BYTES = {"adam": 42, "sgd": 26}
 """Traffic of one step per updated parameter: norm and clip read the gradient twice and write it
 once (12); Adam reads gradient, master and two moments (16), writes master, moments (12) and the
 bf16 weight (2); SGD without momentum reads gradient and master, writes master and weight (14)."""
 STEP_OVERHEAD_SECONDS = 0.02
-"""Host work of one optimizer step: data hand-over, norm synchronisation, scheduler, logging."""
+"""Host work of one optimizer step or one scoring call: data hand-over, norm synchronisation,
+scheduler, logging. Chosen: an order of magnitude; it only shows in very short calls."""
 
 # --- generation ----------------------------------------------------------------------------
 ENGINE_STEP_SECONDS = 0.5e-3
@@ -74,15 +74,15 @@ add-and-norms, rotary with cache write, activation), which a CUDA graph starts t
 single kernel that the profile's memory-bound floor of 3 us describes."""
 PREFILL_CHUNK_TOKENS = 8192
 """Tokens an engine processes in one prefill step (max_num_batched_tokens)."""
+CACHE_BLOCK_TOKENS = 16
+"""Tokens per block of a paged cache (vLLM's default); half a block per sequence stays empty."""
 ENGINE_GRAPH_BYTES = 2_147_483_648
-"""2 GiB: captured CUDA graphs, the engine's own NCCL buffers and attention workspace."""
+"""2 GiB: captured CUDA graphs, the engine's own NCCL buffers and attention workspace. Chosen."""
 
 # --- transitions ---------------------------------------------------------------------------
 SYNC_BUCKET_BYTES = 2_147_483_648
 """Weights travel in buckets of 2 GiB (verl: update_weights_bucket_megabytes 2048)."""
 BUCKET_LATENCY_SECONDS = 5e-3
-"""Host work per bucket: collect tensors, launch, rendezvous."""
+"""Host work per bucket: collect tensors, launch, rendezvous. Chosen: an order of magnitude."""
 HOST_LINK_EFFICIENCY = 0.8
-"""Pinned copies reach about 80 % of the link rate (25 of 32 GB/s on PCIe 4 x16)."""
-CACHE_BLOCK_TOKENS = 16
-"""Tokens per block of a paged cache (vLLM's default); half a block per sequence stays empty."""
+"""Pinned copies reach about 80 % of the link rate (25 of 32 GB/s on PCIe 4 x16). Chosen."""
