@@ -3,11 +3,14 @@
 import difflib
 import json
 from collections.abc import Sequence
+from functools import cache
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from planner.errors import SpecError
+from planner.result import placement_json_schema
+from planner.spec import job_spec_json_schema
 
 MAX_ERRORS = 50
 _MAX_VALUE_CHARACTERS = 200
@@ -33,9 +36,10 @@ class FieldError(BaseModel):
 
 def field_errors(error: ValidationError, data: object) -> list[FieldError]:
     """Pydantic's errors about `data`, at most MAX_ERRORS, each with its path in the document."""
-    found = error.errors(include_url=False)
+    # Cut before each is compared with all: a megabyte can be wrong in eighty thousand places.
+    found = error.errors(include_url=False)[: 2 * MAX_ERRORS]
     told = [details for details in found if not _is_other_reading(details, found)]
-    return [field_error(details, data) for details in told][:MAX_ERRORS]
+    return [field_error(details, data) for details in told[:MAX_ERRORS]]
 
 
 def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
@@ -136,14 +140,12 @@ def _corrected_name(name: str, parent: object, remedy: str) -> str:
     return f"did you mean {near[0]!r}? Otherwise remove it" if near else remedy
 
 
-def _known_fields() -> set[str]:
+@cache
+def _known_fields() -> frozenset[str]:
     """The names of all fields of specs and placements."""
-    from planner.result import placement_json_schema
-    from planner.spec import job_spec_json_schema
-
-    return {
+    return frozenset(
         name
         for schema in (job_spec_json_schema(), placement_json_schema())
         for definition in (schema, *schema.get("$defs", {}).values())
         for name in definition.get("properties", {})
-    }
+    )
