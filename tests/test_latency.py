@@ -6,11 +6,13 @@ import pytest
 from planner import constants, memory
 from planner.batches import micro_batches, rank_imbalance, sequence_lengths
 from planner.estimates import CallEstimates
+from planner.layer import Setting
 from planner.layout import IntArray, Layouts
+from planner.pipeline import units
 from planner.profile import load_profile
 from planner.scoring import price_forward
 from planner.spec import WorkloadSpec
-from planner.training import exposed, price_train
+from planner.training import exposed, price_train, stage_hop
 from tests.cost_model import assert_same_rows, call, ints, layouts, model, pool, workload
 
 OPTIMIZER, FULLY = 1, 3
@@ -145,6 +147,59 @@ def test_bubble_is_p_minus_1_over_m_of_the_ideal_time() -> None:
     assert seconds.bubble[0] == 0.0
     np.testing.assert_allclose(seconds.bubble[1:3] / ideal[1:3], [3 / 64, 7 / 64], rtol=0.15)
     assert seconds.bubble[3] == pytest.approx(seconds.bubble[2] / 5, rel=1e-6)
+
+
+def one_forward_one_backward(forward: list[float], backward: list[float], count: int) -> float:
+    """Oracle: run the 1F1B order of every stage, each task as early as its inputs allow."""
+    stages = len(forward)
+    orders = []
+    for stage in range(stages):
+        warm = min(stages - stage - 1, count)
+        order = [("F", i) for i in range(warm)]
+        for i in range(count - warm):
+            order += [("F", warm + i), ("B", i)]
+        orders.append(order + [("B", i) for i in range(count - warm, count)])
+    ends: dict[tuple[int, str, int], float] = {}
+    free, position = [0.0] * stages, [0] * stages
+    while any(position[stage] < len(orders[stage]) for stage in range(stages)):
+        for stage in range(stages):
+            if position[stage] == len(orders[stage]):
+                continue
+            kind, i = orders[stage][position[stage]]
+            before = (stage - 1, "F", i) if kind == "F" else (stage + 1, "B", i)
+            if 0 <= before[0] < stages and before not in ends:
+                continue
+            ready = max(free[stage], ends.get(before, 0.0))
+            free[stage] = ready + (forward[stage] if kind == "F" else backward[stage])
+            ends[stage, kind, i] = free[stage]
+            position[stage] += 1
+    return max(free)
+
+
+@pytest.mark.parametrize(("pipeline", "sequences"), [(2, 4), (4, 4), (4, 16), (5, 12), (8, 32)])
+def test_pipeline_agrees_with_a_simulation_of_1f1b(pipeline: int, sequences: int) -> None:
+    """Stages of a real model: ⌈L/p⌉ layers in the middle, embedding and head at the ends."""
+    rows, spec, hardware = layouts(pipeline=pipeline), of_length(2048, sequences), pool()
+    actor, profile = model(), load_profile(hardware.gpu)
+    setting = Setting(actor, hardware, profile, "bf16", sequence_lengths(spec))
+    found = units(setting, rows, ints(1))
+    extra = pipeline * (32 // pipeline + 1) - 32  # stages with a layer less, if any has
+    counts = [32 // pipeline] * pipeline
+    if 32 % pipeline:
+        counts = [32 // pipeline + 1] * pipeline
+        for stage in [pipeline - 1, 0][:extra] + list(range(1, pipeline - 1))[: extra - 2]:
+            counts[stage] -= 1
+    assert sum(counts) == 32
+    forward_seconds = [count * found.dense.forward[0] for count in counts]
+    backward_seconds = [count * found.dense.backward[0] for count in counts]
+    for end, block in ((0, found.embedding), (pipeline - 1, found.head)):
+        forward_seconds[end] += block.forward[0]
+        backward_seconds[end] += block.backward[0]
+    simulated = one_forward_one_backward(forward_seconds, backward_seconds, sequences)
+    seconds = train(rows, spec=spec, sequences=sequences, updates=1).seconds
+    hops = stage_hop(setting, rows, ints(1)).seconds[0]
+    priced = seconds.compute[0] + seconds.bubble[0] - 2 * (pipeline - 1) * hops
+    assert priced == pytest.approx(simulated, rel=0.03)
 
 
 def test_uneven_stages_wait_for_the_fullest() -> None:
