@@ -36,6 +36,10 @@ longest sequence plus means, if that is more): an out-of-memory about once in a 
 SUSTAINED_SHARE = 0.85
 """Rate of matrix products under hours of load over that of a short benchmark: power and heat pull
 the clock down. Chosen: A100 runs suggest about 0.9, H100 runs about 0.8."""
+TRAINING_ATTENTION_SHARE = 0.7
+"""Rate of training's attention over the inference engine's context kernel of the tables (beside
+SUSTAINED_SHARE). Chosen: on H100 FlashAttention-2 reaches up to 335 TFLOP/s forward and backward
+(Dao 2023, arXiv:2307.08691) where the tables' forward reaches 500-600; on A100 they are level."""
 ATTENTION_BACKWARD_RATIO = 2.5
 """Backward over forward seconds of flash attention: five products for two (Dao 2023,
 arXiv:2307.08691); measured 2-2.5 on the shapes of the operator tables."""

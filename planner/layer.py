@@ -140,8 +140,8 @@ def attention_seconds(setting: Setting, batch: MicroBatch) -> Timed:
         head_dim=arch.head_dim,
     )
     mean = seconds @ setting.lengths.weights
-    share = constants.SUSTAINED_SHARE * batch.context_parallel_size
-    return Timed(mean / share, source.max(axis=1))
+    share = constants.SUSTAINED_SHARE * constants.TRAINING_ATTENTION_SHARE
+    return Timed(mean / (share * batch.context_parallel_size), source.max(axis=1))
 
 
 def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
