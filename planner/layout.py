@@ -11,8 +11,8 @@ FloatArray = npt.NDArray[np.float64]
 SHARDINGS = ("none", "optimizer", "gradient", "full")
 RECOMPUTES = ("none", "selective", "full")
 OFFLOADS = ("none", "optimizer", "weights")
-"""What a home keeps on the host between calls: nothing; gradients, masters and optimizer state;
-all of it, weights too. An inference copy knows none and weights."""
+"""What a home keeps on the host between calls: nothing; masters and optimizer state (gradients are
+freed, being zero then); weights too. An inference copy knows none and weights."""
 SOURCES = ("measured", "interpolated", "analytical")
 """Provenance of an estimate, strongest first: the weakest wins when summed (the maximum code)."""
 
