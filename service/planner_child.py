@@ -41,10 +41,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer
     logging.basicConfig(level=logging.INFO)
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
     import planner.planning  # noqa: F401 - warms this process before its first request
 
+    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
     while True:
         answer = answer_to(REQUEST.validate_json(lines.get()))
         answers.write(answer.model_dump_json(by_alias=True).encode() + b"\n")

@@ -32,7 +32,6 @@ from service.problems import (
 )
 
 log = logging.getLogger(__name__)
-_TICK_SECONDS = 1.0
 _READ_BYTES = 2**16
 
 
@@ -43,10 +42,16 @@ def _always() -> bool:
 class PlannerProcess:
     """One planner process; started anew after it was ended or died."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tick_seconds: float = 1.0) -> None:
+        self._tick_seconds = tick_seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
+
+    @property
+    def pid(self) -> int | None:
+        """The operating system's number of the process; None: it was never started."""
+        return None if self._process is None else self._process.pid
 
     def start(self) -> None:
         """Start the process if there is none, so that it is warm when a request comes."""
@@ -73,7 +78,7 @@ class PlannerProcess:
         limit_seconds: float,
         keep_going: Callable[[], bool] = _always,
     ) -> JsonValue:
-        """The result of a request; `keep_going` is asked every second whether it is still wanted.
+        """The result of a request; `keep_going` is asked every tick whether it is still wanted.
 
         Raises:
             SpecError, InfeasibleError, NoSolutionInTimeError: as the planner did.
@@ -105,13 +110,13 @@ class PlannerProcess:
         waiting = select.poll()
         waiting.register(process.stdout, select.POLLIN)
         received = bytearray()
-        next_tick = time.monotonic() + _TICK_SECONDS
+        next_tick = time.monotonic() + self._tick_seconds
         while True:
             now = time.monotonic()
             if now >= deadline:
                 raise PlannerTimeoutError(limit_seconds)
             if now >= next_tick:
-                next_tick = now + _TICK_SECONDS
+                next_tick = now + self._tick_seconds
                 if not keep_going():
                     raise PlannerCancelledError("the job was cancelled")
             if waiting.poll(1000 * max(0.0, min(deadline, next_tick) - now)):

@@ -1,4 +1,4 @@
-"""Both databases for every test that asks for one; PostgreSQL is started by the tests themselves."""
+"""Both databases for every test that asks for one; the tests bring PostgreSQL themselves."""
 
 import warnings
 from collections.abc import Iterator

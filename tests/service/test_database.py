@@ -32,10 +32,15 @@ def test_times_without_a_zone_are_refused(database: Database) -> None:
         add(database, datetime(2026, 3, 29))  # noqa: DTZ001 - the mistake under test
 
 
-def test_an_exception_rolls_back(database: Database) -> None:
-    with pytest.raises(RuntimeError), database.transaction() as session:
+def add_and_fail(database: Database) -> None:
+    with database.transaction() as session:
         store.add_cluster(session, NewCluster.model_validate({"name": "one", "pools": POOLS}))
         raise RuntimeError
+
+
+def test_an_exception_rolls_back(database: Database) -> None:
+    with pytest.raises(RuntimeError):
+        add_and_fail(database)
     with database.reading() as session:
         assert store.list_clusters(session, PageQuery()).items == []
 

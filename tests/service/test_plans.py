@@ -1,0 +1,226 @@
+"""Planning through the whole application: real planner processes, real search."""
+
+import time
+from typing import Any
+
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+
+from planner import catalogue
+from planner.result import Plan
+from service.examples import COMPARE_EXAMPLES, ESTIMATE_EXAMPLES, PPO_SPEC
+from service.schemas import PlanRecord
+from tests.service.samples import Json, changed, infeasible_spec, large_spec, small_spec
+from tests.service.servers import ASYNC
+from tests.service.test_bad_input import YAML, problem
+
+
+def created(response: Any, status: int = 201) -> PlanRecord:
+    assert response.status_code == status, response.text
+    record = PlanRecord.model_validate_json(response.content)
+    assert response.headers["location"] == f"/v1/plans/{record.id}"
+    return record
+
+
+def finished(client: TestClient, url: str, *, seconds: float = 60) -> PlanRecord:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        record = PlanRecord.model_validate_json(client.get(url).content)
+        if record.status not in ("queued", "running"):
+            return record
+        time.sleep(0.05)
+    raise AssertionError(f"{url} is still {record.status} after {seconds} s")
+
+
+def stored_plans(client: TestClient) -> list[Json]:
+    items: list[Json] = client.get("/v1/plans").json()["items"]
+    return items
+
+
+def test_a_plan_is_made_stored_and_read_back(live: TestClient) -> None:
+    response = live.post("/v1/plans", json=small_spec())
+    record = created(response)
+    assert record.status == "succeeded"
+    assert record.plan is not None
+    assert record.plan.lower_bound_seconds <= record.plan.iteration_seconds
+    assert record.created_at <= record.finished_at  # type: ignore[operator]
+    assert live.get(response.headers["location"]).json() == response.json()
+
+
+def test_a_stored_plan_can_be_repeated(live: TestClient) -> None:
+    record = created(live.post("/v1/plans", json=small_spec()))
+    assert record.plan is not None
+    provenance = record.plan.provenance
+    assert provenance.catalogue_version == catalogue.catalogue_version()
+    assert provenance.code_version
+    assert set(provenance.profile_versions) == {"a100-80gb-sxm"}
+    # The stored spec, sent again, gives the same plan but for the time it took.
+    again = created(live.post("/v1/plans", json=record.spec.model_dump(mode="json")))
+    assert again.id != record.id
+    assert again.plan is not None
+    assert again.plan.placement() == record.plan.placement()
+    assert again.plan.iteration_seconds == record.plan.iteration_seconds
+
+
+def test_columns_say_what_the_plan_says(live: TestClient) -> None:
+    record = created(live.post("/v1/plans", json=small_spec()))
+    assert record.plan is not None
+    (item,) = stored_plans(live)
+    for name in ("iteration_seconds", "lower_bound_seconds", "relative_gap", "gpus_used"):
+        assert item[name] == getattr(record.plan, name)
+    assert item["price_per_iteration"] == record.plan.price_per_iteration
+    assert item["spec_name"] == record.plan.name == PPO_SPEC["name"]
+
+
+def test_yaml_gives_the_same_plan(live: TestClient) -> None:
+    from_json = created(live.post("/v1/plans", json=small_spec()))
+    from_yaml = created(live.post("/v1/plans", content=yaml.dump(small_spec()), headers=YAML))
+    assert from_json.plan is not None
+    assert from_yaml.plan is not None
+    assert from_json.plan.placement() == from_yaml.plan.placement()
+    assert from_json.spec == from_yaml.spec
+
+
+def test_a_stored_cluster_is_resolved_into_the_spec(live: TestClient) -> None:
+    pools = small_spec()["cluster"]["pools"]
+    assert live.post("/v1/clusters", json={"name": "team", "pools": pools}).status_code == 201
+    record = created(live.post("/v1/plans", json=small_spec(cluster="team")))
+    assert record.cluster == "team"
+    assert live.delete("/v1/clusters/team").status_code == 204
+    read = live.get(f"/v1/plans/{record.id}").json()
+    assert read["spec"]["cluster"]["pools"][0]["gpu"] == pools[0]["gpu"]
+    assert [item["id"] for item in live.get("/v1/plans?cluster=team").json()["items"]] == [
+        str(record.id)
+    ]
+
+
+def test_an_infeasible_job_is_answered_with_reasons_and_not_stored(live: TestClient) -> None:
+    body = problem(live.post("/v1/plans", json=infeasible_spec()), 422, "infeasible")
+    assert body["reasons"]
+    assert all(reason["summary"] for reason in body["reasons"])
+    assert any(reason.get("over_bytes", 0) > 0 for reason in body["reasons"])
+    assert any(reason.get("remedy") for reason in body["reasons"])
+    assert stored_plans(live) == []
+
+
+def test_a_queued_plan_is_made(live: TestClient) -> None:
+    response = live.post("/v1/plans", json=small_spec(), headers=ASYNC)
+    queued = created(response, 202)
+    assert queued.status == "queued"
+    assert response.headers["retry-after"] == "1"
+    assert response.headers["preference-applied"] == "respond-async"
+    record = finished(live, response.headers["location"])
+    assert (record.status, record.attempts) == ("succeeded", 1)
+    assert record.plan is not None
+    assert record.problem is None
+    assert queued.created_at <= record.started_at <= record.finished_at  # type: ignore[operator]
+    waited = created(live.post("/v1/plans", json=small_spec()))
+    assert waited.plan is not None
+    assert waited.plan.placement() == record.plan.placement()
+
+
+def test_a_queued_infeasible_job_keeps_its_problem(live: TestClient) -> None:
+    response = live.post("/v1/plans", json=infeasible_spec(), headers=ASYNC)
+    record = finished(live, response.headers["location"])
+    assert record.status == "failed"
+    assert record.plan is None
+    assert record.problem is not None
+    assert record.problem.type == "/problems/infeasible"
+    assert record.problem.reasons
+    assert live.get(response.headers["location"]).status_code == 200
+
+
+def test_a_running_plan_is_cancelled(live: TestClient) -> None:
+    url = live.post("/v1/plans", json=large_spec(), headers=ASYNC).headers["location"]
+    while live.get(url).json()["status"] == "queued":
+        time.sleep(0.01)
+    cancelled = live.delete(url)
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+    # Its planner process is free again at once, and the cancelled job stays cancelled.
+    after = live.post("/v1/plans", json=small_spec(), headers=ASYNC).headers["location"]
+    assert finished(live, after, seconds=30).status == "succeeded"
+    record = live.get(url).json()
+    assert (record["status"], record["plan"]) == ("cancelled", None)
+
+
+def test_a_plan_is_compared_with_strategies(live: TestClient) -> None:
+    record = created(live.post("/v1/plans", json=small_spec()))
+    assert record.plan is not None
+    for example in COMPARE_EXAMPLES.values():
+        response = live.post(f"/v1/plans/{record.id}/compare", json=example["value"])
+        assert response.status_code == 200, response.text
+        compared = response.json()
+        assert [s["name"] for s in compared["strategies"]] == example["value"]["strategies"]
+        for strategy in compared["strategies"]:
+            assert strategy["feasible"] or strategy["reason"]
+            if strategy["feasible"]:
+                assert strategy["iteration_seconds"] >= record.plan.iteration_seconds * (1 - 1e-9)
+
+
+def test_every_listed_strategy_can_be_compared(live: TestClient) -> None:
+    names = [strategy["name"] for strategy in live.get("/v1/strategies").json()]
+    assert {"colocate_all", "standalone", "split"} <= set(names)
+    record = created(live.post("/v1/plans", json=small_spec()))
+    response = live.post(f"/v1/plans/{record.id}/compare", json={"strategies": names})
+    assert [s["name"] for s in response.json()["strategies"]] == names
+
+
+@pytest.mark.parametrize("strategies", [["no-such"], [], ["split", 3], "split", None])
+def test_unknown_strategies_are_refused(live: TestClient, strategies: object) -> None:
+    record = created(live.post("/v1/plans", json=small_spec()))
+    url = f"/v1/plans/{record.id}/compare"
+    body = problem(live.post(url, json={"strategies": strategies}), 422, "invalid-spec")
+    assert body["errors"][0]["field"].startswith("strategies")
+
+
+def test_comparing_a_missing_plan_is_404(live: TestClient) -> None:
+    url = "/v1/plans/00000000-0000-0000-0000-000000000000/compare"
+    problem(live.post(url, json={"strategies": ["split"]}), 404, "not-found")
+
+
+def test_the_plans_own_placement_is_estimated_at_its_seconds(live: TestClient) -> None:
+    record = created(live.post("/v1/plans", json=small_spec()))
+    assert record.plan is not None
+    placement = record.plan.placement().model_dump(mode="json", by_alias=True)
+    response = live.post("/v1/estimates", json={"spec": small_spec(), "placement": placement})
+    assert response.status_code == 200, response.text
+    estimate = Plan.model_validate_json(response.content)
+    assert estimate.search.status == "given"
+    assert estimate.iteration_seconds == pytest.approx(record.plan.iteration_seconds, rel=1e-3)
+    assert len(stored_plans(live)) == 1  # an estimate is not stored
+
+
+def test_the_example_of_an_estimate(live: TestClient) -> None:
+    for example in ESTIMATE_EXAMPLES.values():
+        response = live.post("/v1/estimates", json=example["value"])
+        assert response.status_code == 200, response.text
+
+
+def test_a_placement_that_does_not_fit_says_where(live: TestClient) -> None:
+    (example,) = ESTIMATE_EXAMPLES.values()
+    request = changed(example["value"], "spec.cluster.pools.0.gpu", "a10g")
+    request["spec"]["models"]["actor"]["architecture"] = "qwen2.5-72b"
+    body = problem(live.post("/v1/estimates", json=request), 422, "infeasible")
+    assert any(reason.get("over_bytes", 0) > 0 for reason in body["reasons"])
+
+
+def test_a_wrong_placement_names_its_field(live: TestClient) -> None:
+    (example,) = ESTIMATE_EXAMPLES.values()
+    for path, value, field in [
+        ("placement.copies.0.num_gpus", 4, "placement.copies.0"),
+        ("placement.copies.0.kind", "house", "placement.copies.0.kind"),
+        ("placement.calls.0.kind", "dream", "placement.calls.0.kind"),
+        ("placement.calls", [], "placement"),
+        ("placement.copies.0.pool", "nowhere", "placement"),
+        ("placement.copies.0.first_gpu", 4, "placement"),
+        ("placement.calls.0.copy", "nobody", "placement"),
+        ("spec.models.actor.architecture", "no-such", "spec.models.actor.architecture"),
+        ("spec", None, "spec"),
+    ]:
+        body = problem(
+            live.post("/v1/estimates", json=changed(example["value"], path, value)),
+            422,
+            "invalid-spec",
+        )
+        assert any(error["field"].startswith(field) for error in body["errors"]), body
