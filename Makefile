@@ -6,8 +6,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 UV ?= uv
-HOST ?= 127.0.0.1
-PORT ?= 8000
+HOST ?=
+PORT ?=
 BIN := $(VENV)/bin
 RUNTIME_STAMP := $(VENV)/.runtime-installed
 TEST_STAMP := $(VENV)/.test-installed
@@ -24,8 +24,8 @@ help:  ## list the targets
 demo: $(RUNTIME_STAMP)  ## plan the 70B PPO example through a running service
 	@PORT=$(PORT) examples/demo.sh $(BIN)
 
-serve: $(RUNTIME_STAMP)  ## run the HTTP service (HOST, PORT; AUTOMAP_DATABASE_URL for PostgreSQL)
-	@$(BIN)/automap serve --host $(HOST) --port $(PORT)
+serve: $(RUNTIME_STAMP)  ## run the HTTP service (HOST=, PORT=; AUTOMAP_DATABASE_URL for PostgreSQL)
+	@$(BIN)/automap serve $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
 test: $(TEST_STAMP)  ## run the tests, except those marked slow
 	$(BIN)/python -m pytest -m "not slow"
