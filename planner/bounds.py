@@ -65,10 +65,11 @@ class Bounds:
     def weights(self, option: CallOption) -> Weights:
         """The weights of one option; 0 in the pools that it does not use."""
         copy = self.problem.copies[option.copy].options[option.copy_option]
-        shares = self._shares(copy.pool, copy.num_gpus)
+        shares = self.shares(copy.pool, copy.num_gpus)
         return tuple(share * option.seconds for share in shares)
 
-    def _shares(self, pool: int, count: int) -> tuple[float, ...]:
+    def shares(self, pool: int, count: int) -> Weights:
+        """Weights of one second on `count` GPUs of a pool."""
         key = (pool, count)
         if key not in self._share_cache:
             shares = [count / self._gpus]
@@ -93,6 +94,27 @@ class Bounds:
         return CallMinimum(
             min(option.seconds for option in options), tuple(map(min, zip(*weights, strict=True)))
         )
+
+    def offsets(self, minima: list[CallMinimum], call: int) -> CallMinimum:
+        """What every choice for `call` has in common.
+
+        The bound is at least seconds + offsets.seconds and, for every weight, weight +
+        offsets.weight: it is a maximum of sums in which a call occurs at most once, so a huge
+        value in one place isolates the rest of its sum.
+        """
+        huge = 16.0 * (1.0 + sum(minimum.seconds for minimum in minima))
+        zeros = (0.0,) * len(minima[call].weights)
+
+        def rest(seconds: float, weights: Weights) -> float:
+            trial = [*minima]
+            trial[call] = CallMinimum(seconds, weights)
+            return self.period(trial) - huge
+
+        isolated = [
+            rest(0.0, tuple(huge if i == j else 0.0 for i in range(len(zeros))))
+            for j in range(len(zeros))
+        ]
+        return CallMinimum(rest(huge, zeros), tuple(isolated))
 
     def period(self, minima: list[CallMinimum]) -> float:
         """A lower bound on the period when every call takes at least its minimum."""

@@ -9,6 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from planner.bounds import Bounds, CallMinimum
+from planner.formulation import bytes_to_mib
 from planner.problem import Assignment, CallOption, CopyOption, Problem, Solution
 
 SLACK = 1e-9
@@ -136,32 +137,14 @@ class _Work:
                 return
 
     def _drop_slow_calls(self, minima: list[CallMinimum], limit: float) -> None:
-        """Options of one size in one pool fall together from the slowest: binary search."""
         for call, options in enumerate(self.calls):
-            groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-            for index, option in options.items():
-                copy = self.problem.copies[option.copy].options[option.copy_option]
-                groups[copy.pool, copy.num_gpus].append(index)
-            for group in groups.values():
-                group.sort(key=lambda index: options[index].seconds)
-                keep = self._first_too_slow(call, group, minima, limit)
-                for index in group[keep:]:
+            offsets = self.bounds.offsets(minima, call) if options else None
+            for index, option in list(options.items()):
+                assert offsets is not None
+                weights = self.bounds.weights(option)
+                bounds = (w + rest for w, rest in zip(weights, offsets.weights, strict=True))
+                if max(option.seconds + offsets.seconds, *bounds) > limit:
                     del options[index]
-
-    def _first_too_slow(
-        self, call: int, group: list[int], minima: list[CallMinimum], limit: float
-    ) -> int:
-        low, high = 0, len(group)
-        while low < high:
-            middle = (low + high) // 2
-            option = self.calls[call][group[middle]]
-            trial = [*minima]
-            trial[call] = CallMinimum(option.seconds, self.bounds.weights(option))
-            if self.bounds.period(trial) > limit:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
     def _drop_slow_copies(self, minima: list[CallMinimum], limit: float) -> None:
         settings = self._settings()
@@ -186,10 +169,10 @@ class _Work:
             for options in self.copies
         ]
         largest = sum(residents) + len(residents) * 2**20
-        for options in self.calls:
-            for index, option in options.items():
-                if largest + option.transient_bytes + 2**20 <= capacity:
-                    options[index] = replace(option, transient_bytes=0)
+        for settings in self.calls:
+            for index, setting in settings.items():
+                if largest + setting.transient_bytes + 2**20 <= capacity:
+                    settings[index] = replace(setting, transient_bytes=0)
         transients = [
             option.transient_bytes for options in self.calls for option in options.values()
         ]
@@ -248,7 +231,7 @@ class _Work:
         fronts = {
             index: [
                 [
-                    (self.calls[call][j].seconds, self.calls[call][j].transient_bytes)
+                    (self.calls[call][j].seconds, _peak(options[index], self.calls[call][j]))
                     for j in settings[copy, index].get(call, [])
                     if j in self.calls[call]
                 ]
@@ -287,7 +270,12 @@ def _moved(option: CallOption, position: list[dict[int, int]]) -> CallOption:
 
 
 Front = list[list[tuple[float, int]]]
-"""Per call: (seconds, transient bytes) of the settings left."""
+"""Per call: (seconds, resident + transient MiB) of the settings left."""
+
+
+def _peak(copy: CopyOption, call: CallOption) -> int:
+    """MiB of a copy while its call runs: what the call's Cumulative sees of the two."""
+    return bytes_to_mib(copy.resident_bytes) + bytes_to_mib(call.transient_bytes)
 
 
 def _rank(option: CopyOption, front: Front) -> tuple[float, int, int]:
@@ -296,7 +284,10 @@ def _rank(option: CopyOption, front: Front) -> tuple[float, int, int]:
 
 
 def _dominates(one: CopyOption, front: Front, other: CopyOption, other_front: Front) -> bool:
-    """Every setting of `other` has a setting of `one` that is as fast and as small."""
+    """Every setting of `other` has one of `one` that is as fast and peaks no higher.
+
+    While a call of the copy runs, only resident + transient counts; while others run, resident.
+    """
     if (
         one.resident_bytes > other.resident_bytes
         or one.host_bytes > other.host_bytes
@@ -304,7 +295,7 @@ def _dominates(one: CopyOption, front: Front, other: CopyOption, other_front: Fr
     ):
         return False
     return all(
-        any(s <= seconds and m <= transient for s, m in mine)
+        any(s <= seconds and m <= peak for s, m in mine)
         for mine, theirs in zip(front, other_front, strict=True)
-        for seconds, transient in theirs
+        for seconds, peak in theirs
     )

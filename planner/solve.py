@@ -108,6 +108,11 @@ def run(formulation: Formulation, limits: Limits) -> Run:
     parameters.max_deterministic_time = limits.time_limit_seconds
     parameters.max_time_in_seconds = limits.time_limit_seconds
     parameters.relative_gap_limit = 0.0
+    # Probing and repeated presolve cost more than they save on models that are already pruned.
+    parameters.cp_model_probing_level = 0
+    parameters.max_presolve_iterations = 1
+    parameters.symmetry_level = 0
+    parameters.find_big_linear_overlap = False
     status = solver.solve(formulation.model)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"invalid model: {formulation.model.validate()}")

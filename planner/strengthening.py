@@ -13,7 +13,10 @@ durations sum to at most δ P. Stretches under the barrier: from the end of u to
 from 0 to v for its ancestors, from u to P for its descendants, and P for all.
 """
 
-from collections.abc import Callable, Iterable
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
@@ -33,10 +36,12 @@ def dual_feasible_weight(function: int, count: int, total: int) -> int:
 
 def strengthen(formulation: Formulation) -> None:
     """Add the redundant constraints to a model."""
-    _weighted_lengths(formulation, range(len(formulation.calls)), None, None)
+    calls = range(len(formulation.calls))
+    parts = [_parts(formulation, call) for call in calls]
+    _weighted_lengths(formulation, parts, calls, None, None)
     _gpus_over_time(formulation)
     if formulation.problem.barrier:
-        _stretches(formulation)
+        _stretches(formulation, parts)
     else:
         _loads(formulation)
         _cycles(formulation)
@@ -55,55 +60,74 @@ def reachable(formulation: Formulation) -> list[set[int]]:
     return following
 
 
-def _stretches(formulation: Formulation) -> None:
+def _stretches(formulation: Formulation, parts: "list[list[_Part]]") -> None:
     after = reachable(formulation)
     calls = range(len(formulation.calls))
     before = [{u for u in calls if v in after[u]} for v in calls]
     for u in calls:
-        _weighted_lengths(formulation, after[u], u, None)
-        _weighted_lengths(formulation, before[u], None, u)
+        _weighted_lengths(formulation, parts, after[u], u, None)
+        _weighted_lengths(formulation, parts, before[u], None, u)
         for v in after[u]:
-            _weighted_lengths(formulation, after[u] & before[v], u, v)
+            _weighted_lengths(formulation, parts, after[u] & before[v], u, v)
 
 
 def _weighted_lengths(
-    formulation: Formulation, calls: Iterable[int], source: int | None, target: int | None
+    formulation: Formulation,
+    parts: "list[list[_Part]]",
+    calls: Iterable[int],
+    source: int | None,
+    target: int | None,
 ) -> None:
     """Σ f(n_k) d_k over `calls` ≤ the stretch from the end of source to the start of target."""
-    calls = list(calls)
-    if not calls:
-        return
+    of_calls = [part for call in calls for part in parts[call]]
     stretch: cp_model.LinearExprT
     stretch = formulation.period if target is None else formulation.calls[target].start
     if source is not None:
         stretch = stretch - formulation.calls[source].end
     for index, pool in enumerate(formulation.problem.pools):
-        for function in FUNCTIONS:
-            weight = _weight_of(function, pool.num_gpus)
-            literals, coefficients = _terms(formulation, calls, index, weight)
-            if literals:
-                total = pool.num_gpus * max(function, 1)
-                length = cp_model.LinearExpr.weighted_sum(literals, coefficients)
-                formulation.model.add(length <= total * stretch)
+        here = [part for part in of_calls if part.pool == index]
+        seen: set[tuple[float, ...]] = set()
+        for function in FUNCTIONS if here else ():
+            weights = [dual_feasible_weight(function, part.count, pool.num_gpus) for part in here]
+            total = pool.num_gpus * max(function, 1)
+            shares = tuple(weight / total for weight in weights)
+            if shares in seen or not any(weights):
+                continue
+            seen.add(shares)
+            divisor = math.gcd(total, *weights)
+            length = cp_model.LinearExpr.weighted_sum(
+                [part.ticks for part in here], [weight // divisor for weight in weights]
+            )
+            formulation.model.add(length <= total // divisor * stretch)
 
 
-def _weight_of(function: int, total: int) -> Callable[[int], int]:
-    return lambda count: dual_feasible_weight(function, count, total)
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The ticks of a call if it runs on ranges of one size in one pool, otherwise 0."""
+
+    pool: int
+    count: int
+    ticks: cp_model.IntVar
 
 
-def _terms(
-    formulation: Formulation, calls: list[int], pool: int, weight: Callable[[int], int]
-) -> tuple[list[cp_model.IntVar], list[int]]:
-    literals, coefficients = [], []
-    for call in calls:
-        options = formulation.problem.calls[call].options
-        for option, take in zip(options, formulation.calls[call].takes, strict=True):
-            copy = formulation.problem.copies[option.copy].options[option.copy_option]
-            coefficient = weight(copy.num_gpus) * formulation.ticks(option.seconds)
-            if copy.pool == pool and coefficient:
-                literals.append(take)
-                coefficients.append(coefficient)
-    return literals, coefficients
+def _parts(formulation: Formulation, call: int) -> list[_Part]:
+    """One variable per size keeps the cuts short: they have a term per size, not per option."""
+    groups: dict[tuple[int, int], list[tuple[cp_model.IntVar, int]]] = defaultdict(list)
+    options = formulation.problem.calls[call].options
+    variables = formulation.calls[call]
+    for option, take in zip(options, variables.takes, strict=True):
+        copy = formulation.problem.copies[option.copy].options[option.copy_option]
+        groups[copy.pool, copy.num_gpus].append((take, formulation.ticks(option.seconds)))
+    if len(groups) == 1:
+        (pool, count), _ = groups.popitem()
+        return [_Part(pool, count, variables.duration)]
+    parts = []
+    for (pool, count), terms in groups.items():
+        ticks = formulation.model.new_int_var(0, max(t for _, t in terms), "")
+        literals, values = zip(*terms, strict=True)
+        formulation.model.add(ticks >= cp_model.LinearExpr.weighted_sum(literals, values))
+        parts.append(_Part(pool, count, ticks))
+    return parts
 
 
 def _gpus_over_time(formulation: Formulation) -> None:

@@ -1,0 +1,291 @@
+"""Price every candidate of a job: all layouts of all copies, all settings of all calls."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner import enumeration
+from planner.cluster import Pool
+from planner.dataflow import Call
+from planner.estimates import CallEstimates
+from planner.job import Job
+from planner.layout import FloatArray, IntArray, Layouts
+from planner.memory import usable_bytes
+from planner.pricing import Engine, Pricing, whole_microseconds
+from planner.tables import CallTable, CopyTable, Tables, front, joined_calls, joined_layouts
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """The rows of one copy in one pool; `rows` are their numbers in the copy's table."""
+
+    pool_index: int
+    pool: Pool
+    rows: IntArray
+    layouts: Layouts
+    resident_bytes: IntArray
+    host_bytes: IntArray
+    sync_seconds: FloatArray
+
+
+def price(job: Job, *, fits_only: bool = True) -> Tables:
+    """All candidates with their prices.
+
+    With `fits_only`, rows that exceed a GPU's memory by themselves are left out; without, they stay
+    so that an impossible job can say by how many bytes.
+    """
+    return _Pricer(job, fits_only).tables()
+
+
+def shadowed_roles(job: Job) -> list[str]:
+    """Roles that may have a shadow: they train and generate."""
+    if not job.spec.constraints.allow_shadow_copies:
+        return []
+    kinds = [(call.model, call.kind) for call in job.dataflow.calls]
+    return [
+        role for role in job.models if (role, "train") in kinds and (role, "generate") in kinds
+    ]
+
+
+class _Pricer:
+    """Walks copies, then calls; counts what it prices."""
+
+    def __init__(self, job: Job, fits_only: bool) -> None:
+        self.job = job
+        self.pricing = Pricing(job)
+        self.fits_only = fits_only
+        self.blocks: list[list[_Block]] = []
+        self.num_priced = 0
+
+    def tables(self) -> Tables:
+        roles = list(self.job.models)
+        copies = [self._copy(role, role, None) for role in roles]
+        for role in shadowed_roles(self.job):
+            copies.append(self._copy(f"{role}.shadow", role, roles.index(role)))
+        calls = [
+            table
+            for index, call in enumerate(self.job.dataflow.calls)
+            for table in self._call_tables(index, call, copies)
+        ]
+        return Tables(copies, calls, self.job.dataflow.calls, self.num_priced)
+
+    def _copy(self, name: str, role: str, home: int | None) -> CopyTable:
+        blocks: list[_Block] = []
+        for block in self._copy_blocks(role, home, first_row=0):
+            first = sum(len(earlier.rows) for earlier in blocks)
+            rows = np.arange(first, first + len(block.rows), dtype=np.int64)
+            blocks.append(
+                _Block(
+                    block.pool_index,
+                    block.pool,
+                    rows,
+                    block.layouts,
+                    block.resident_bytes,
+                    block.host_bytes,
+                    block.sync_seconds,
+                )
+            )
+        self.blocks.append(blocks)
+        pools = [np.full(len(block.rows), block.pool_index, dtype=np.int64) for block in blocks]
+        return CopyTable(
+            id=name,
+            role=role,
+            shadow_of=home,
+            pool=np.concatenate(pools),
+            layouts=joined_layouts([block.layouts for block in blocks]),
+            resident_bytes=np.concatenate([block.resident_bytes for block in blocks]),
+            host_bytes=np.concatenate([block.host_bytes for block in blocks]),
+            sync_seconds=np.concatenate([block.sync_seconds for block in blocks]),
+        )
+
+    def _copy_blocks(self, role: str, home: int | None, *, first_row: int) -> Iterator[_Block]:
+        pinned = self.job.spec.constraints.pools.get(role)
+        synced = role in shadowed_roles(self.job)
+        for index, pool in enumerate(self.job.pools):
+            if pinned not in (None, pool.name):
+                continue
+            if home is None:
+                layouts = enumeration.home_layouts(self.job, role, pool)
+                held = self.pricing.home_bytes(role, layouts)
+                sync = self.pricing.send_seconds(role, pool, layouts)
+            else:
+                layouts = enumeration.shadow_layouts(self.job, role, pool)
+                held = self.pricing.shadow_bytes(role, layouts)
+                sync = self.pricing.receive_seconds(role, pool, layouts)
+            keep = np.arange(len(layouts), dtype=np.int64)
+            if self.fits_only:
+                keep = np.flatnonzero(held.resident.total <= usable_bytes(pool))
+            yield _Block(
+                index,
+                pool,
+                keep + first_row,
+                layouts.take(keep),
+                held.resident.total[keep],
+                held.host[keep],
+                sync[keep] if synced else np.zeros(len(keep)),
+            )
+
+    def _call_tables(
+        self, index: int, call: Call, copies: list[CopyTable]
+    ) -> Iterator[CallTable]:
+        """One table per copy that can serve the call; none for a function."""
+        for copy_index, copy in enumerate(copies):
+            if copy.role != call.model or (copy.shadow_of is not None and call.kind != "generate"):
+                continue
+            parts = []
+            for block in self.blocks[copy_index]:
+                for table in self._block_tables(index, call, copy_index, copy, block):
+                    self.num_priced += len(table)
+                    parts.append(front(self._fitting(table, block)))
+            if parts:
+                yield joined_calls(parts)
+
+    def _fitting(self, table: CallTable, block: _Block) -> CallTable:
+        if not self.fits_only or len(table) == 0:
+            return table
+        resident = block.resident_bytes[table.copy_row - block.rows[0]]
+        return table.take(resident + table.transient_bytes <= usable_bytes(block.pool))
+
+    def _block_tables(
+        self, index: int, call: Call, copy_index: int, copy: CopyTable, block: _Block
+    ) -> Iterator[CallTable]:
+        if len(block.rows) == 0:
+            return
+        if call.kind == "generate" and copy.shadow_of is None:
+            yield from self._generate_from_home(index, call, copy_index, block)
+        elif call.kind == "generate":
+            yield self._generate_on_shadow(index, call, copy_index, block)
+        else:
+            yield self._batched(index, call, copy_index, block)
+
+    def _batched(self, index: int, call: Call, copy_index: int, block: _Block) -> CallTable:
+        """Train and forward calls: every layout with every micro-batch and recomputation."""
+        wanted = enumeration.constraint_of(self.job, call.role)
+        sizes = np.array(enumeration.micro_batch_sizes(wanted), dtype=np.int64)
+        train = call.kind == "train"
+        codes = np.array(enumeration.recomputes(self.job, wanted) if train else [0], np.int64)
+        rows, micro, recompute = enumeration.settings_grid(len(block.rows), sizes, codes)
+        keep = self._even(call, block.layouts.data_parallel_size[rows], micro)
+        rows, micro, recompute = rows[keep], micro[keep], recompute[keep]
+        layouts = block.layouts.take(rows)
+        if train:
+            estimates = self.pricing.train(
+                call, block.pool, layouts, micro_batch_size=micro, recompute=recompute
+            )
+        else:
+            estimates = self.pricing.forward(call, block.pool, layouts, micro_batch_size=micro)
+        return _table(
+            index,
+            copy_index,
+            block.rows[rows],
+            estimates,
+            micro_batch_size=micro,
+            recompute=recompute,
+            kv_cache_bytes=np.zeros_like(micro),
+            engine=Engine.of(layouts),
+        )
+
+    def _even(self, call: Call, data: IntArray, micro: IntArray) -> IntArray:
+        """Micro-batches no larger than a rank's share; evenly divided where the spec insists."""
+        batch = call.num_sequences
+        if call.kind == "train":
+            batch = -(-call.epochs * call.num_sequences // max(call.num_updates, 1))
+        largest = np.maximum(2 ** np.ceil(np.log2(-(-batch // data))), micro.min(initial=1))
+        keep = micro <= largest
+        if self.job.spec.constraints.require_even_batch:
+            keep &= batch % (data * micro) == 0
+        return np.flatnonzero(keep)
+
+    def _generate_on_shadow(
+        self, index: int, call: Call, copy_index: int, block: _Block
+    ) -> CallTable:
+        engine, rows, budgets = self._budgets(call, Engine.of(block.layouts))
+        estimates = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
+        zero = np.zeros_like(budgets)
+        return _table(
+            index,
+            copy_index,
+            block.rows[rows],
+            estimates,
+            micro_batch_size=zero,
+            recompute=zero,
+            kv_cache_bytes=budgets,
+            engine=engine,
+        )
+
+    def _generate_from_home(
+        self, index: int, call: Call, copy_index: int, block: _Block
+    ) -> Iterator[CallTable]:
+        """Every home layout with every engine layout on the same GPUs and every cache budget.
+
+        Engines are priced once per size of the range, reshards once per pair of layouts.
+        """
+        for count in np.unique(block.layouts.num_gpus):
+            homes = np.flatnonzero(block.layouts.num_gpus == count)
+            layouts = enumeration.engines(self.job, call.role, block.pool, int(count))
+            if len(layouts.tensor_parallel_size) == 0:
+                continue
+            engine, layout_of, budgets = self._budgets(call, layouts)
+            run = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
+            pair_home, pair_engine = enumeration.settings_grid(
+                len(homes), np.arange(len(layouts.tensor_parallel_size))
+            )
+            moves, weights = self.pricing.reshard(
+                call,
+                block.pool,
+                block.layouts.take(homes[pair_home]),
+                layouts.take(pair_engine),
+            )
+            home, setting = enumeration.settings_grid(len(homes), np.arange(len(budgets)))
+            pair = home * len(layouts.tensor_parallel_size) + layout_of[setting]
+            zero = np.zeros_like(setting)
+            yield CallTable(
+                call=index,
+                copy=copy_index,
+                copy_row=block.rows[homes[home]],
+                seconds=whole_microseconds(run.seconds.total[setting] + moves[pair]),
+                transient_bytes=run.transient.total[setting] + weights[pair],
+                micro_batch_size=zero,
+                recompute=zero,
+                kv_cache_bytes=budgets[setting],
+                engine=engine.take(setting),
+            )
+
+    def _budgets(self, call: Call, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
+        """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
+        least, full = self.pricing.kv_cache_limits(call, engine)
+        columns = [
+            np.maximum(least, np.ceil(share * full).astype(np.int64))
+            for share in enumeration.cache_shares()
+        ]
+        rows, share = enumeration.settings_grid(len(least), np.arange(len(columns)))
+        budgets = np.stack(columns)[share, rows]
+        # Budgets fall with the share; what the minimum lifted to one value is tried once.
+        first = (share == 0) | (budgets != np.stack(columns)[np.maximum(share - 1, 0), rows])
+        rows, budgets = rows[first], budgets[first]
+        return engine.take(rows), rows, budgets
+
+
+def _table(
+    call: int,
+    copy: int,
+    copy_row: IntArray,
+    estimates: CallEstimates,
+    *,
+    micro_batch_size: IntArray,
+    recompute: IntArray,
+    kv_cache_bytes: IntArray,
+    engine: Engine,
+) -> CallTable:
+    return CallTable(
+        call=call,
+        copy=copy,
+        copy_row=copy_row,
+        seconds=whole_microseconds(estimates.seconds.total),
+        transient_bytes=estimates.transient.total,
+        micro_batch_size=micro_batch_size,
+        recompute=recompute,
+        kv_cache_bytes=kv_cache_bytes,
+        engine=engine,
+    )
