@@ -66,13 +66,18 @@ ESTIMATE_EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {
             "spec": {
                 **PPO_SPEC,
-                "name": "reinforce-1.5b",
+                "name": "rloo-1.5b",
                 "algorithm": "rloo",
                 "models": {
                     "actor": {"architecture": "qwen2.5-1.5b"},
                     "reward": {"function": True},
                 },
-                "workload": {**_WORKLOAD, "kl": "none", "old_log_probs": "rollout"},
+                "workload": {
+                    **_WORKLOAD,
+                    "responses_per_prompt": 4,
+                    "kl": "none",
+                    "old_log_probs": "rollout",
+                },
             },
             "placement": {
                 "copies": [

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from service.schemas import PlanRecord
 from tests.service.conftest import Databases
@@ -11,14 +12,14 @@ from tests.service.servers import Server, serving
 
 
 def children(process_id: int) -> set[int]:
-    with open(f"/proc/{process_id}/task/{process_id}/children") as file:
-        return {int(child) for child in file.read().split()}
+    """The processes that any of its threads has started."""
+    lists = Path(f"/proc/{process_id}/task").glob("*/children")
+    return {int(child) for file in lists for child in file.read_text().split()}
 
 
 def running(process_id: int) -> bool:
     try:
-        with open(f"/proc/{process_id}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
 
