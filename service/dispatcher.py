@@ -63,9 +63,10 @@ class Dispatcher:
                     continue
             except PlannerCancelledError:
                 return
-            except SQLAlchemyError:
-                # The job we may have held is claimed again when its lease has run out.
-                log.exception("the queue cannot be read or written; trying again")
+            except (SQLAlchemyError, OSError):
+                # The database is away, or no process can be started. A job that we may have held
+                # is claimed again when its lease has run out.
+                log.exception("the queue cannot be worked on; trying again")
             self._wake.wait(self._settings.poll_seconds)
             self._wake.clear()
 

@@ -25,10 +25,21 @@ it.
 
 Errors are problem objects (RFC 9457). Bodies are JSON or YAML."""
 
+_HEADERS = {
+    "Location": "Where the new resource is",
+    "Retry-After": "Seconds after which to ask again",
+    "Preference-Applied": "The preference that was followed",
+}
+
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The problem responses of a route, 500 among them, for its `responses`."""
     return {status: _response(HTTPStatus(status)) for status in (*statuses, 500)}
+
+
+def response_headers(*names: str) -> dict[str, Any]:
+    """Headers of a response, for its entry in `responses`."""
+    return {name: {"description": _HEADERS[name], "schema": {"type": "string"}} for name in names}
 
 
 def _response(status: HTTPStatus) -> dict[str, Any]:

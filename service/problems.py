@@ -258,6 +258,8 @@ def problem_of(error: PlanningError | PlannerProcessError, data: object) -> Prob
             "Planning took too long",
             f"{error}; ask for less: a smaller cluster, fewer models, a lower time limit",
         )
+    if isinstance(error, PlannerCancelledError):
+        return not_ready("The service is shutting down").problem
     return internal_error()
 
 

@@ -8,7 +8,7 @@ from service import problems, store
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
 from service.examples import CLUSTER_EXAMPLES
-from service.openapi import problem_responses
+from service.openapi import problem_responses, response_headers
 from service.problems import ProblemError
 from service.schemas import ClusterRecord, NewCluster, Page, PageQuery
 
@@ -21,7 +21,10 @@ ClusterBody = Annotated[Body[NewCluster], Depends(body_of(NewCluster, what="The 
     "",
     status_code=201,
     summary="Store a cluster",
-    responses=problem_responses(400, 409, 413, 415, 422, 503),
+    responses={
+        201: {"description": "Stored", "headers": response_headers("Location")},
+        **problem_responses(400, 409, 413, 415, 422, 503),
+    },
     openapi_extra=body_docs(NewCluster, CLUSTER_EXAMPLES),
 )
 def create_cluster(body: ClusterBody, session: SessionDep, response: Response) -> ClusterRecord:

@@ -8,7 +8,7 @@ from service import jobs, planning, problems, store
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
 from service.examples import COMPARE_EXAMPLES, SPEC_EXAMPLES
-from service.openapi import problem_responses
+from service.openapi import problem_responses, response_headers
 from service.planning import PlanningDep
 from service.schemas import (
     CompareRequest,
@@ -46,7 +46,12 @@ _UNFINISHED = ("queued", "running")
     status_code=201,
     summary="Plan a job",
     responses={
-        202: {"model": PlanRecord, "description": "Queued; poll the Location"},
+        201: {"description": "Planned and stored", "headers": response_headers("Location")},
+        202: {
+            "model": PlanRecord,
+            "description": "Queued; poll the Location",
+            "headers": response_headers("Location", "Retry-After", "Preference-Applied"),
+        },
         **problem_responses(400, 409, 413, 415, 422, 503, 504),
     },
     openapi_extra=body_docs(JobSpec, SPEC_EXAMPLES),
