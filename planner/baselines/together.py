@@ -2,21 +2,22 @@
 
 Copies that share all their GPUs run one after another, so the seconds to minimise are a sum, and
 memory couples the copies: every call must fit beside the residents of all. For a fixed budget of
-resident bytes the copies are a knapsack, solved exactly by merging Pareto fronts copy by copy; the
+transient bytes the copies are a knapsack, solved by merging Pareto fronts copy by copy; the
 budgets tried are those at which some call can use another setting (at most BUDGETS of them).
 """
 
-from collections import defaultdict
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from planner.problem import CallOption, Problem
+from planner.baselines.index import FloatArray, Group, Index, IntArray
+from planner.problem import Problem
 
 BUDGETS = 48
-MIB = 2**20
-FloatArray = npt.NDArray[np.float64]
+MOST_STATES = 2048
+"""Combinations kept per copy when host memory binds too; two kinds of bytes have large fronts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,106 +29,139 @@ class Shared:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Member:
-    """One copy's options of one pool and size, with the settings of its calls."""
-
-    copy: int
-    options: list[int]
-    resident: FloatArray
-    host: FloatArray
-    settings: list[dict[int, list[tuple[float, int, int]]]]
-    """Per option: call → (seconds, transient bytes, option of the call), fastest first."""
-
-
 def fastest_together(problem: Problem, copies: list[int], pool: int, count: int) -> Shared | None:
     """Least sum of seconds for `copies` on one range of `count` GPUs; None when they do not fit."""
-    members = [_member(problem, copy, pool, count) for copy in copies]
-    if not all(member.options for member in members):
+    index = Index(problem)
+    slot = index.number_of.get((pool, count))
+    return None if slot is None else together(index, copies, slot)
+
+
+def together(index: Index, copies: Sequence[int], slot: int) -> Shared | None:
+    """As `fastest_together`, on an index that is there already."""
+    groups = [index.group(copy, slot) for copy in copies]
+    if not all(len(group) for group in groups):
         return None
-    capacity = problem.pools[pool].capacity_bytes // MIB * MIB
+    capacity, host = int(index.capacity[slot]), int(index.host_capacity[slot])
+    alone = _each_its_own(index, groups, slot)
+    if alone is not None:
+        return alone
+    budgets = _transient_budgets(groups, capacity)
+    if len(budgets) == 0:
+        return None
+    costs = [_costs(group, budgets) for group in groups]
+    least = np.sum([cost.min(axis=0) for cost in costs], axis=0)
     best: tuple[float, list[int]] | None = None
-    for transient in _transient_budgets(members, capacity):
-        found = _knapsack(members, transient, capacity - transient, problem.pools[pool].host_bytes)
+    for at in np.argsort(least, kind="stable"):
+        if not np.isfinite(least[at]) or (best is not None and least[at] >= best[0]):
+            break
+        columns = [cost[:, at] for cost in costs]
+        found = _knapsack(groups, columns, capacity - int(budgets[at]), host)
         if found is not None and (best is None or found[0] < best[0]):
             best = found
-    if best is None:
+    return None if best is None else _shared(groups, best[1], capacity)
+
+
+def least_bytes_together(index: Index, copies: Sequence[int], slot: int) -> tuple[int, int]:
+    """Least GPU bytes and least host bytes with which `copies` can share a range of the slot.
+
+    The two need not be reachable by the same layouts. Every copy has an option of the slot.
+    """
+    groups = [index.group(copy, slot) for copy in copies]
+    transients = _all_transients(groups)
+    needs = [
+        _needs(group)[:, None] <= transients[None, :] for group in groups
+    ]  # [options, budgets]
+    far = np.iinfo(np.int64).max // (len(groups) + 2)
+    resident = sum(
+        np.where(enough, group.resident[:, None], far).min(axis=0)
+        for group, enough in zip(groups, needs, strict=True)
+    )
+    return int((resident + transients).min()), sum(int(group.host.min()) for group in groups)
+
+
+def _each_its_own(index: Index, groups: list[Group], slot: int) -> Shared | None:
+    """Every copy as if it were alone, where memory allows: nothing is faster then."""
+    capacity = int(index.capacity[slot])
+    picks = []
+    for group in groups:
+        alone = index.alone[group.copy]
+        if not np.isfinite(alone.seconds[slot]).all():
+            return None
+        first = int(np.searchsorted(index.home(group.copy).slot, slot))
+        picks.append(int(alone.option[slot]) - first)
+    held = sum(int(g.resident[pick]) for g, pick in zip(groups, picks, strict=True))
+    if sum(int(g.host[pick]) for g, pick in zip(groups, picks, strict=True)) > int(
+        index.host_capacity[slot]
+    ):
         return None
-    return _shared(members, best[1], capacity)
+    wanted = sum(float(index.alone[group.copy].seconds[slot].sum()) for group in groups)
+    shared = _shared(groups, picks, capacity) if _all_run(groups, picks, capacity - held) else None
+    return shared if shared is not None and shared.seconds <= wanted * (1 + 1e-12) else None
 
 
-def _member(problem: Problem, copy: int, pool: int, count: int) -> _Member:
-    options = [
-        index
-        for index, option in enumerate(problem.copies[copy].options)
-        if option.pool == pool and option.num_gpus == count
-    ]
-    position = {option: i for i, option in enumerate(options)}
-    settings: list[dict[int, list[tuple[float, int, int]]]] = [
-        defaultdict(list) for _ in options
-    ]
-    needed: set[int] = set()
-    for call, choice in enumerate(problem.calls):
-        for index, setting in enumerate(choice.options):
-            if setting.copy == copy:
-                needed.add(call)
-                if setting.copy_option in position:
-                    settings[position[setting.copy_option]][call].append(_entry(setting, index))
-    kept = [i for i in range(len(options)) if needed <= set(settings[i])]
-    for i in kept:
-        for entries in settings[i].values():
-            entries.sort()
-    chosen = [problem.copies[copy].options[options[i]] for i in kept]
-    return _Member(
-        copy,
-        [options[i] for i in kept],
-        np.array([-(-o.resident_bytes // MIB) * MIB for o in chosen], dtype=np.float64),
-        np.array([-(-o.host_bytes // MIB) * MIB for o in chosen], dtype=np.float64),
-        [settings[i] for i in kept],
+def _all_run(groups: list[Group], picks: list[int], free: int) -> bool:
+    return all(
+        int(_needs(group.between(pick, pick + 1))[0]) <= free
+        for group, pick in zip(groups, picks, strict=True)
     )
 
 
-def _entry(setting: CallOption, index: int) -> tuple[float, int, int]:
-    return setting.seconds, -(-setting.transient_bytes // MIB) * MIB, index
+def _needs(group: Group) -> IntArray:
+    """[options] least transient bytes with which every call of an option can run."""
+    needs = np.zeros(len(group), dtype=np.int64)
+    for settings in group.settings:
+        np.maximum(needs, np.minimum.reduceat(settings.transient, settings.start[:-1]), out=needs)
+    return needs
 
 
-def _transient_budgets(members: list[_Member], capacity: int) -> list[int]:
+def _all_transients(groups: list[Group]) -> IntArray:
+    columns = [settings.transient for group in groups for settings in group.settings]
+    return np.unique(np.concatenate(columns)) if columns else np.zeros(1, dtype=np.int64)
+
+
+def _transient_budgets(groups: list[Group], capacity: int) -> IntArray:
     """Transient bytes at which some call gains a setting, thinned out to BUDGETS."""
-    values = {
-        transient
-        for member in members
-        for settings in member.settings
-        for entries in settings.values()
-        for _, transient, _ in entries
-        if transient <= capacity
-    }
-    ordered = sorted(values)
-    if len(ordered) <= BUDGETS:
-        return ordered
-    picks = np.linspace(0, len(ordered) - 1, BUDGETS).round().astype(int)
-    return [ordered[pick] for pick in picks]
+    values = _all_transients(groups)
+    held = sum(int(group.resident.min()) for group in groups)
+    least = max(int(_needs(group).min()) for group in groups)
+    values = values[(values <= capacity - held) & (values >= least)]
+    if len(values) <= BUDGETS:
+        return values
+    return values[np.linspace(0, len(values) - 1, BUDGETS).round().astype(np.int64)]
+
+
+def _costs(group: Group, budgets: IntArray) -> FloatArray:
+    """[options, budgets] sum of the calls' seconds, each with its fastest setting in budget."""
+    total = np.zeros((len(group), len(budgets)))
+    for settings in group.settings:
+        fits = settings.transient[:, None] <= budgets[None, :]
+        seconds = np.where(fits, settings.seconds[:, None], np.inf)
+        total += np.minimum.reduceat(seconds, settings.start[:-1], axis=0)
+    return total
 
 
 def _knapsack(
-    members: list[_Member], transient: int, resident: int, host: int
+    groups: list[Group], costs: list[FloatArray], resident: int, host: int
 ) -> tuple[float, list[int]] | None:
     """(seconds, option position per member) with all residents inside their budget."""
-    bytes_, hosts, seconds = np.zeros(1), np.zeros(1), np.zeros(1)
-    trail: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
-    for member in members:
-        costs = np.array([_cost(settings, transient) for settings in member.settings])
-        new_bytes = (bytes_[:, None] + member.resident[None, :]).reshape(-1)
-        new_hosts = (hosts[:, None] + member.host[None, :]).reshape(-1)
-        new_seconds = (seconds[:, None] + costs[None, :]).reshape(-1)
-        usable = (new_bytes <= resident) & (new_hosts <= host) & np.isfinite(new_seconds)
-        keep = np.flatnonzero(usable)
+    host_binds = sum(int(group.host.max()) for group in groups) > host
+    bytes_, hosts = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    seconds = np.zeros(1)
+    trail: list[tuple[IntArray, IntArray]] = []
+    for group, cost in zip(groups, costs, strict=True):
+        own = _front(cost, group.resident, group.host, host_binds=host_binds)
+        own = own[np.isfinite(cost[own])]
+        new_bytes = (bytes_[:, None] + group.resident[own][None, :]).reshape(-1)
+        new_hosts = (hosts[:, None] + group.host[own][None, :]).reshape(-1)
+        new_seconds = (seconds[:, None] + cost[own][None, :]).reshape(-1)
+        keep = np.flatnonzero((new_bytes <= resident) & (new_hosts <= host))
         if len(keep) == 0:
             return None
-        order = keep[np.lexsort((new_bytes[keep], new_seconds[keep]))]
-        least = np.minimum.accumulate(new_bytes[order])
-        order = order[np.concatenate([[True], new_bytes[order][1:] < least[:-1]])]
-        trail.append((order // len(costs), order % len(costs)))
-        bytes_, hosts, seconds = new_bytes[order], new_hosts[order], new_seconds[order]
+        keep = keep[
+            _front(new_seconds[keep], new_bytes[keep], new_hosts[keep], host_binds=host_binds)
+        ]
+        trail.append((keep // len(own), own[keep % len(own)]))
+        bytes_, hosts, seconds = new_bytes[keep], new_hosts[keep], new_seconds[keep]
     picks, at = [], 0
     for previous, option in reversed(trail):
         picks.append(int(option[at]))
@@ -135,21 +169,44 @@ def _knapsack(
     return float(seconds[0]), picks[::-1]
 
 
-def _cost(settings: dict[int, list[tuple[float, int, int]]], transient: int) -> float:
-    total = 0.0
-    for entries in settings.values():
-        total += next((s for s, needed, _ in entries if needed <= transient), np.inf)
-    return total
+def _front(seconds: FloatArray, bytes_: IntArray, hosts: IntArray, *, host_binds: bool) -> IntArray:
+    """Entries that no other beats in seconds and bytes (and host bytes), fastest first."""
+    order = np.lexsort((hosts, bytes_, seconds))
+    if not host_binds:
+        least = np.minimum.accumulate(bytes_[order])
+        front: IntArray = order[np.concatenate([[True], bytes_[order][1:] < least[:-1]])]
+        return front
+    # Fastest first, so an entry stays unless a kept one has no more of both kinds of bytes. Of the
+    # kept ones only the stairs matter: more bytes, fewer host bytes.
+    kept: list[int] = []
+    stair_bytes: list[int] = []
+    stair_hosts: list[int] = []
+    for entry, held, host in zip(
+        order.tolist(), bytes_[order].tolist(), hosts[order].tolist(), strict=True
+    ):
+        at = bisect_right(stair_bytes, held)
+        if at and stair_hosts[at - 1] <= host:
+            continue
+        kept.append(entry)
+        first = bisect_left(stair_bytes, held)
+        last = first
+        while last < len(stair_hosts) and stair_hosts[last] >= host:
+            last += 1
+        stair_bytes[first:last] = [held]
+        stair_hosts[first:last] = [host]
+        if len(kept) == MOST_STATES:
+            break
+    return np.array(kept, dtype=np.int64)
 
 
-def _shared(members: list[_Member], picks: list[int], capacity: int) -> Shared:
+def _shared(groups: list[Group], picks: list[int], capacity: int) -> Shared:
     """With the layouts fixed, every call takes its fastest setting that fits beside them."""
-    held = sum(float(m.resident[pick]) for m, pick in zip(members, picks, strict=True))
+    held = sum(int(g.resident[pick]) for g, pick in zip(groups, picks, strict=True))
     copies, calls, total = {}, {}, 0.0
-    for member, pick in zip(members, picks, strict=True):
-        copies[member.copy] = member.options[pick]
-        for call, entries in member.settings[pick].items():
-            seconds, _, index = next(e for e in entries if held + e[1] <= capacity)
-            calls[call] = index
-            total += seconds
+    for group, pick in zip(groups, picks, strict=True):
+        copies[group.copy] = int(group.number[pick])
+        for settings in group.between(pick, pick + 1).settings:
+            at = int(np.argmax(settings.transient <= capacity - held))
+            calls[settings.call] = int(settings.number[at])
+            total += float(settings.seconds[at])
     return Shared(copies, calls, total)

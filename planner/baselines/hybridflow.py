@@ -1,0 +1,213 @@
+"""HybridFlow's Algorithms 1 and 2 (arXiv 2409.19256, section 6), and its standalone placement.
+
+Algorithm 1: for every partition of the models into colocated sets and every allocation of GPUs over
+the sets, the cost is Σ over stages of the maximum over sets of the sum inside a set (d_cost), each
+model with the best strategy it has on so many GPUs (Algorithm 2, kept per model and size).
+
+Mended: sizes and strategies are those that have a layout, so no data-parallel size is a fraction
+and sets may be smaller than a machine; and since strategies chosen one by one may not fit beside
+one another, the sets of the cheapest allocation are chosen again to fit together (`together`) until
+the cheapest allocation has only such sets.
+"""
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from planner.baselines.allocation import Allocation, best_allocation
+from planner.baselines.index import FloatArray, Index
+from planner.baselines.placing import (
+    DoesNotFit,
+    Placed,
+    PlacedSet,
+    assignment_of,
+    check_pairs,
+    check_served,
+    contradiction,
+    shortage,
+    stage_seconds,
+    stage_sums,
+)
+from planner.baselines.stages import TRAINING
+from planner.baselines.together import Shared, together
+
+Members = tuple[int, ...]
+Partition = tuple[Members, ...]
+MOST_SETS_SOLVED = 256
+"""Sets that are chosen again to fit together; after so many, only those count that were."""
+MOST_UNITS = 6
+"""Models that are partitioned freely (203 partitions); inference-only ones beyond join one unit."""
+
+
+def hybridflow(index: Index) -> Placed:
+    """The partition and allocation of least d_cost whose sets fit together."""
+    check_served(index)
+    partitions = [
+        partition
+        for partition in _partitions(_units(index))
+        if contradiction(index, partition) is None
+    ]
+    if not partitions:
+        raise DoesNotFit(
+            f"hybridflow: none of the partitions of the {len(index.homes)} models keeps all "
+            f"{len(index.problem.colocate) + len(index.problem.separate)} constrained pairs"
+        )
+    placed = _Search(index).cheapest(partitions)
+    if placed is None:
+        raise DoesNotFit(f"hybridflow: {_why_none(index, partitions)}")
+    return placed
+
+
+def standalone(index: Index) -> Placed:
+    """Every model on GPUs of its own; the sizes are those of least d_cost."""
+    check_served(index)
+    partition = tuple((home,) for home in index.homes)
+    check_pairs(index, partition, strategy="standalone")
+    placed = _Search(index).cheapest([partition])
+    if placed is None:
+        raise DoesNotFit(f"standalone: {_why_none(index, [partition])}")
+    return placed
+
+
+class _Search:
+    """Sets' seconds per slot: at first each model's best alone, then what fits together."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.seconds: dict[Members, FloatArray] = {}
+        self.solved: dict[tuple[Members, int], Shared | None] = {}
+        self.limited = False
+
+    def cheapest(self, partitions: Sequence[Partition]) -> Placed | None:
+        """Best first: the estimates of d_cost order the partitions, exact sets decide."""
+        heap: list[tuple[float, int, Allocation]] = []
+        for number, partition in enumerate(partitions):
+            self._push(heap, number, partition)
+        while heap:
+            _, number, allocation = heapq.heappop(heap)
+            partition = partitions[number]
+            if self._settle(partition, allocation):
+                return self._placed(partition, allocation)
+            self._push(heap, number, partition)
+        return None
+
+    def _push(
+        self, heap: list[tuple[float, int, Allocation]], number: int, partition: Partition
+    ) -> None:
+        tables = [self._table(members) for members in partition]
+        allocation = best_allocation(self.index, tables, bound=np.inf)
+        if allocation is not None:
+            heapq.heappush(heap, (allocation.seconds, number, allocation))
+
+    def _table(self, members: Members) -> FloatArray:
+        """[slots, stages] seconds of a set; infinite below A_min, where memory is short."""
+        if members not in self.seconds:
+            index = self.index
+            alone = [index.alone[member] for member in members]
+            resident = np.sum([a.resident for a in alone], axis=0)
+            transient = np.max([a.transient for a in alone], axis=0)
+            host = np.sum([a.host for a in alone], axis=0)
+            seconds = np.sum([a.seconds for a in alone], axis=0)
+            fits = (resident + transient <= index.capacity) & (host <= index.host_capacity)
+            self.seconds[members] = np.where(fits[:, None], seconds, np.inf)
+        return self.seconds[members]
+
+    def _settle(self, partition: Partition, allocation: Allocation) -> bool:
+        """True when all sets of the allocation were chosen to fit together already."""
+        settled = True
+        for members, slot in zip(partition, allocation.slots, strict=True):
+            if (members, slot) in self.solved:
+                continue
+            shared = together(self.index, members, slot)
+            self.solved[members, slot] = shared
+            before = self.seconds[members][slot].copy()
+            after = np.inf if shared is None else np.array(stage_sums(self.index, shared))
+            self.seconds[members][slot] = after
+            settled &= bool((np.abs(self.seconds[members][slot] - before) <= 1e-9 * before).all())
+        if not settled and len(self.solved) > MOST_SETS_SOLVED and not self.limited:
+            self._only_solved()
+        return settled
+
+    def _only_solved(self) -> None:
+        self.limited = True
+        for members, table in self.seconds.items():
+            for slot in range(len(table)):
+                if (members, slot) not in self.solved and len(members) > 1:
+                    table[slot] = np.inf
+
+    def _placed(self, partition: Partition, allocation: Allocation) -> Placed:
+        sets = []
+        for members, slot in zip(partition, allocation.slots, strict=True):
+            shared = self.solved[members, slot]
+            assert shared is not None, "a settled set has finite seconds"
+            sets.append(PlacedSet(slot, shared))
+        return Placed(
+            assignment_of(self.index, sets, allocation.firsts), stage_seconds(self.index, sets)
+        )
+
+
+def _units(index: Index) -> list[Members]:
+    """What is partitioned: models, those forced together as one."""
+    units: list[Members] = [(home,) for home in index.homes]
+    for one, other in index.problem.colocate:
+        joined = [unit for unit in units if one in unit or other in unit]
+        units = [unit for unit in units if unit not in joined]
+        units.append(tuple(sorted({copy for unit in joined for copy in unit})))
+    units.sort(key=lambda unit: (not _trains(index, unit), unit))
+    if len(units) > MOST_UNITS:
+        rest = tuple(sorted(copy for unit in units[MOST_UNITS - 1 :] for copy in unit))
+        units = [*units[: MOST_UNITS - 1], rest]
+    return units
+
+
+def _trains(index: Index, unit: Members) -> bool:
+    return any(index.stages[call] == TRAINING for copy in unit for call in index.calls_of[copy])
+
+
+def _partitions(units: Sequence[Members]) -> Iterator[Partition]:
+    """All set partitions: each unit joins a set of those before it, or opens one."""
+    if not units:
+        yield ()
+        return
+    *before, last = units
+    for partition in _partitions(before):
+        for number, members in enumerate(partition):
+            joined = tuple(sorted(members + last))
+            yield (*partition[:number], joined, *partition[number + 1 :])
+        yield (*partition, last)
+
+
+def _why_none(index: Index, partitions: Sequence[Partition]) -> str:
+    """Reasons for the coarsest and the finest partition, with their numbers."""
+    coarse, fine = min(partitions, key=len), max(partitions, key=len)
+    reasons = [_why_not(index, coarse)]
+    if fine != coarse:
+        reasons.append(_why_not(index, fine))
+    return "; ".join(reasons)
+
+
+def _why_not(index: Index, partition: Partition) -> str:
+    """The first set that fits nowhere, or the sum of the sets' least sizes."""
+    least = []
+    for members in partition:
+        fitting = [
+            slot for slot in range(len(index.slots)) if together(index, members, slot) is not None
+        ]
+        if not fitting:
+            return shortage(index, members, _most_likely(index, members))
+        least.append(min(fitting, key=lambda slot: int(index.count_of[slot])))
+    parts = ", ".join(
+        f"{index.count_of[slot]} for {index.name(members)}"
+        for members, slot in zip(partition, least, strict=True)
+    )
+    total = sum(int(index.count_of[slot]) for slot in least)
+    gpus = sum(pool.num_gpus for pool in index.problem.pools)
+    return f"ranges of their own take at least {total} GPUs ({parts}), of {gpus} in all pools"
+
+
+def _most_likely(index: Index, members: Members) -> int:
+    """The largest slot on which all members have layouts; the largest of all without one."""
+    slots = sorted(range(len(index.slots)), key=lambda slot: int(index.count_of[slot]))
+    common = [s for s in slots if all(len(index.group(member, s)) for member in members)]
+    return common[-1] if common else slots[-1]
