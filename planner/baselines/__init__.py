@@ -7,8 +7,8 @@ allow nor uses shadows. `strategies.md` in docs describes each.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from planner.baselines.auto_mapping import hybridflow, standalone
 from planner.baselines.fixed import colocate_all, split
-from planner.baselines.hybridflow import hybridflow, standalone
 from planner.baselines.index import Index
 from planner.baselines.placing import DoesNotFit, Placed
 from planner.baselines.together import Shared, fastest_together
