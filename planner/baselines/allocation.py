@@ -58,12 +58,12 @@ def best_allocation(
 
 def _useful(index: Index, table: FloatArray) -> IntArray:
     """Slots on which the set fits and no smaller one of the pool is as fast in every stage."""
-    kept: list[int] = []
-    for slot in np.flatnonzero(np.isfinite(table).all(axis=1)):
-        smaller = [k for k in kept if index.pool_of[k] == index.pool_of[slot]]
-        if not (table[smaller] <= table[slot]).all(axis=1).any():
-            kept.append(int(slot))
-    return np.array(kept, dtype=np.int64)
+    slots: IntArray = np.flatnonzero(np.isfinite(table).all(axis=1))
+    same_pool = index.pool_of[slots][:, None] == index.pool_of[slots][None, :]
+    smaller = index.count_of[slots][:, None] < index.count_of[slots][None, :]
+    no_slower = (table[slots][:, None, :] <= table[slots][None, :, :]).all(axis=2)
+    useful: IntArray = slots[~(same_pool & smaller & no_slower).any(axis=0)]
+    return useful
 
 
 def _thinned(slots: IntArray, most: int) -> IntArray:

@@ -80,25 +80,38 @@ class _Search:
         self.limited = False
 
     def cheapest(self, partitions: Sequence[Partition]) -> Placed | None:
-        """Best first: the estimates of d_cost order the partitions, exact sets decide."""
-        heap: list[tuple[float, int, Allocation]] = []
-        for number, partition in enumerate(partitions):
-            self._push(heap, number, partition)
-        while heap:
-            _, number, allocation = heapq.heappop(heap)
-            partition = partitions[number]
-            if self._settle(partition, allocation):
-                return self._placed(partition, allocation)
-            self._push(heap, number, partition)
-        return None
+        """Best first: the estimates of d_cost order the partitions, exact sets decide.
 
-    def _push(
-        self, heap: list[tuple[float, int, Allocation]], number: int, partition: Partition
-    ) -> None:
+        The coarsest partition has the fewest allocations; its cost bounds those of the others.
+        """
+        best: tuple[Partition, Allocation] | None = None
+        heap: list[tuple[float, int, Partition, Allocation]] = []
+        bound = float("inf")
+        for number, partition in enumerate(sorted(partitions, key=len)):
+            allocation = self._allocation(partition, bound)
+            while (
+                number == 0 and allocation is not None and not self._settle(partition, allocation)
+            ):
+                allocation = self._allocation(partition, bound)
+            if allocation is None:
+                continue
+            if number == 0:
+                best, bound = (partition, allocation), allocation.seconds
+            else:
+                heapq.heappush(heap, (allocation.seconds, number, partition, allocation))
+        while heap:
+            _, number, partition, allocation = heapq.heappop(heap)
+            if self._settle(partition, allocation):
+                best = (partition, allocation)
+                break
+            again = self._allocation(partition, bound)
+            if again is not None:
+                heapq.heappush(heap, (again.seconds, number, partition, again))
+        return None if best is None else self._placed(*best)
+
+    def _allocation(self, partition: Partition, bound: float) -> Allocation | None:
         tables = [self._table(members) for members in partition]
-        allocation = best_allocation(self.index, tables, bound=np.inf)
-        if allocation is not None:
-            heapq.heappush(heap, (allocation.seconds, number, allocation))
+        return best_allocation(self.index, tables, bound=bound)
 
     def _table(self, members: Members) -> FloatArray:
         """[slots, stages] seconds of a set; infinite below A_min, where memory is short."""
@@ -114,20 +127,18 @@ class _Search:
         return self.seconds[members]
 
     def _settle(self, partition: Partition, allocation: Allocation) -> bool:
-        """True when all sets of the allocation were chosen to fit together already."""
-        settled = True
+        """True when the sets fit together at the cost that the allocation was found with."""
+        slowest = self.index.function_seconds
         for members, slot in zip(partition, allocation.slots, strict=True):
-            if (members, slot) in self.solved:
-                continue
-            shared = together(self.index, members, slot)
-            self.solved[members, slot] = shared
-            before = self.seconds[members][slot].copy()
-            after = np.inf if shared is None else np.array(stage_sums(self.index, shared))
-            self.seconds[members][slot] = after
-            settled &= bool((np.abs(self.seconds[members][slot] - before) <= 1e-9 * before).all())
-        if not settled and len(self.solved) > MOST_SETS_SOLVED and not self.limited:
+            if (members, slot) not in self.solved:
+                shared = together(self.index, members, slot)
+                self.solved[members, slot] = shared
+                sums = np.inf if shared is None else np.array(stage_sums(self.index, shared))
+                self.seconds[members][slot] = sums
+            slowest = np.maximum(slowest, self.seconds[members][slot])
+        if len(self.solved) > MOST_SETS_SOLVED and not self.limited:
             self._only_solved()
-        return settled
+        return bool(abs(slowest.sum() - allocation.seconds) <= 1e-9 * allocation.seconds)
 
     def _only_solved(self) -> None:
         self.limited = True
