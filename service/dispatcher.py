@@ -13,9 +13,10 @@ from planner.spec import JobSpec
 from service import jobs
 from service.database import Database
 from service.jobs import Claim
+from service.planner_errors import PlannerCancelledError, PlannerProcessError
 from service.planner_messages import PlanRequest
 from service.planner_process import PlannerProcess
-from service.problems import PlannerCancelledError, PlannerProcessError, internal_error, problem_of
+from service.problems import internal_error, problem_of
 from service.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from service import problems
+from service.planner_errors import PlannerCancelledError, PlannerCrashedError, PlannerTimeoutError
 from service.planner_messages import (
     ANSWER,
     Answer,
@@ -24,11 +25,6 @@ from service.planner_messages import (
     NoSolutionFailure,
     PlannerRequest,
     SpecFailure,
-)
-from service.problems import (
-    PlannerCancelledError,
-    PlannerCrashedError,
-    PlannerTimeoutError,
 )
 
 log = logging.getLogger(__name__)

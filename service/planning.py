@@ -15,6 +15,7 @@ from service.bodies import Body
 from service.database import Database
 from service.dispatcher import Dispatcher
 from service.idempotency import HeldKey
+from service.planner_errors import PlannerProcessError
 from service.planner_messages import (
     CompareRequest,
     EstimateRequest,
@@ -23,7 +24,7 @@ from service.planner_messages import (
     StrategiesRequest,
 )
 from service.planner_process import PlannerPool
-from service.problems import PlannerProcessError, ProblemError, problem_of
+from service.problems import ProblemError, problem_of
 from service.schemas import Comparison, PlanRecord, StrategyDescription
 from service.schemas import EstimateRequest as EstimateBody
 from service.settings import Settings

@@ -20,6 +20,11 @@ from planner.errors import (
     SpecError,
 )
 from service.field_errors import FieldError, field_error, field_errors, spec_error_field
+from service.planner_errors import (
+    PlannerCancelledError,
+    PlannerProcessError,
+    PlannerTimeoutError,
+)
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
@@ -52,26 +57,6 @@ class ProblemError(Exception):
         super().__init__(problem.detail)
         self.problem = problem
         self.headers = dict(headers or {})
-
-
-class PlannerProcessError(Exception):
-    """The planner process did not answer; the server is sound, the job is lost."""
-
-
-class PlannerCrashedError(PlannerProcessError):
-    """The planner process failed or died over a job: our fault."""
-
-
-class PlannerTimeoutError(PlannerProcessError):
-    """The planner process was ended because it took far longer than the spec allows."""
-
-    def __init__(self, limit_seconds: float) -> None:
-        super().__init__(f"planning took more than {limit_seconds:g} s and was ended")
-        self.limit_seconds = limit_seconds
-
-
-class PlannerCancelledError(PlannerProcessError):
-    """The job was taken away from the planner process."""
 
 
 def _problem(name: str, status: HTTPStatus, title: str, detail: str, **extra: Any) -> Problem:

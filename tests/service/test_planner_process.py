@@ -10,14 +10,10 @@ import pytest
 
 from planner.errors import InfeasibleError
 from planner.spec import JobSpec
+from service.planner_errors import PlannerCancelledError, PlannerCrashedError, PlannerTimeoutError
 from service.planner_messages import PlanRequest, StrategiesRequest
 from service.planner_process import PlannerPool, PlannerProcess
-from service.problems import (
-    PlannerCancelledError,
-    PlannerCrashedError,
-    PlannerTimeoutError,
-    ProblemError,
-)
+from service.problems import ProblemError
 from tests.service.samples import infeasible_spec, large_spec
 
 LARGE = PlanRequest(spec=JobSpec.model_validate(large_spec()))
