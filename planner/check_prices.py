@@ -1,7 +1,9 @@
 """Rules on seconds and bytes: each is what the cost model says of that one candidate."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from fractions import Fraction
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from planner.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, IntArray, Layouts
 from planner.pricing import CopyBytes, Engine, Pricing, whole_microseconds
 from planner.result import BytesByKind, CallPlan, CopyPlan, Parallelism, SecondsByPart, WeightSync
+from planner.transition import sync_bytes
 
 PRICE_TOLERANCE_SECONDS = 2e-6
 """Prices are rounded up to a microsecond; the noise of a sum may round once more."""
@@ -137,7 +140,23 @@ def wrong_prices(subject: Subject, prices: Prices) -> Iterator[str]:
         yield from _duration_is_the_price(
             sync_name(sync), seconds, prices.sync_seconds[sync.target_copy]
         )
+        yield from _receiver_gets_its_shard(subject, sync)
     yield from _caches_hold_a_sequence(subject)
+
+
+def _receiver_gets_its_shard(subject: Subject, sync: WeightSync) -> Iterator[str]:
+    """Dense weights split over tensor ranks, experts over the larger group, both over stages."""
+    _, shadow = subject.sync_sides(sync)
+    model, layout = subject.job.models[shadow.role], shadow.layout
+    dense, experts = sync_bytes(model, subject.job.spec.workload)
+    expert_ranks = max(layout.tensor_parallel_size, layout.expert_parallel_size)
+    shard = Fraction(dense, layout.tensor_parallel_size) + Fraction(experts, expert_ranks)
+    expected = math.ceil(shard / layout.pipeline_parallel_size)
+    if sync.bytes_per_receiver != expected:
+        yield (
+            f"{sync_name(sync)} brings {sync.bytes_per_receiver} bytes to a receiver, but its "
+            f"shard has {expected}"
+        )
 
 
 def _near(found: float, expected: float) -> bool:
