@@ -119,7 +119,9 @@ class PoolSpec(SpecModel):
     inter_node_bytes_per_second: PositiveFloat | None = Field(
         default=None, description="Per GPU and direction, across nodes"
     )
-    host_memory_bytes: PositiveInt | None = Field(default=None, description="Per node")
+    host_memory_bytes: Annotated[int, Field(ge=1, le=10**15)] | None = Field(
+        default=None, description="Per node"
+    )
     host_link_bytes_per_second: PositiveFloat | None = Field(
         default=None, description="Host to GPU copies, per GPU and direction"
     )
