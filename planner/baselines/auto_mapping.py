@@ -53,7 +53,7 @@ def hybridflow(index: Index) -> Placed:
             f"hybridflow: none of the partitions of the {len(index.homes)} models keeps all "
             f"{len(index.problem.colocate) + len(index.problem.separate)} constrained pairs"
         )
-    placed = _Search(index).cheapest(partitions)
+    placed = _cheapest(index, partitions)
     if placed is None:
         raise DoesNotFit(f"hybridflow: {_why_none(index, partitions)}")
     return placed
@@ -64,17 +64,26 @@ def standalone(index: Index) -> Placed:
     check_served(index)
     partition = tuple((home,) for home in index.homes)
     check_pairs(index, partition, strategy="standalone")
-    placed = _Search(index).cheapest([partition])
+    placed = _cheapest(index, [partition])
     if placed is None:
         raise DoesNotFit(f"standalone: {_why_none(index, [partition])}")
+    return placed
+
+
+def _cheapest(index: Index, partitions: Sequence[Partition]) -> Placed | None:
+    search = _Search(index, most_sets_solved=MOST_SETS_SOLVED)
+    placed = search.cheapest(partitions)
+    if placed is None and search.limited:  # what was left out may fit
+        return _Search(index, most_sets_solved=None).cheapest(partitions)
     return placed
 
 
 class _Search:
     """Sets' seconds per slot: at first each model's best alone, then what fits together."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, *, most_sets_solved: int | None) -> None:
         self.index = index
+        self.most_sets_solved = most_sets_solved
         self.seconds: dict[Members, FloatArray] = {}
         self.solved: dict[tuple[Members, int], Shared | None] = {}
         self.limited = False
@@ -136,7 +145,8 @@ class _Search:
                 sums = np.inf if shared is None else np.array(stage_sums(self.index, shared))
                 self.seconds[members][slot] = sums
             slowest = np.maximum(slowest, self.seconds[members][slot])
-        if len(self.solved) > MOST_SETS_SOLVED and not self.limited:
+        most = self.most_sets_solved
+        if most is not None and len(self.solved) > most and not self.limited:
             self._only_solved()
         return bool(abs(slowest.sum() - allocation.seconds) <= 1e-9 * allocation.seconds)
 
@@ -213,8 +223,8 @@ def _why_not(index: Index, partition: Partition) -> str:
         for members, slot in zip(partition, least, strict=True)
     )
     total = sum(int(index.count_of[slot]) for slot in least)
-    gpus = sum(pool.num_gpus for pool in index.problem.pools)
-    return f"ranges of their own take at least {total} GPUs ({parts}), of {gpus} in all pools"
+    pools = " and ".join(f"{pool.num_gpus} of pool {pool.name}" for pool in index.problem.pools)
+    return f"disjoint aligned ranges take at least {total} GPUs ({parts}), of {pools}"
 
 
 def _most_likely(index: Index, members: Members) -> int:

@@ -15,7 +15,9 @@ import numpy as np
 from planner.baselines.index import FloatArray, Group, Index, IntArray
 from planner.problem import Problem
 
-BUDGETS = 48
+BUDGETS = 1024
+COARSE = 12
+"""Every COARSE-th budget is tried first; what it finds bounds the work at the others."""
 MOST_STATES = 2048
 """Combinations kept per copy when host memory binds too; two kinds of bytes have large fronts."""
 
@@ -49,15 +51,15 @@ def together(index: Index, copies: Sequence[int], slot: int) -> Shared | None:
     if len(budgets) == 0:
         return None
     costs = [_costs(group, budgets) for group in groups]
-    least = np.sum([cost.min(axis=0) for cost in costs], axis=0)
+    least = _least_seconds(groups, costs, capacity - budgets)
+    order = np.argsort(least, kind="stable")
     best: tuple[float, list[int]] | None = None
-    for at in np.argsort(least, kind="stable"):
-        if not np.isfinite(least[at]) or (best is not None and least[at] >= best[0]):
-            break
-        columns = [cost[:, at] for cost in costs]
-        found = _knapsack(groups, columns, capacity - int(budgets[at]), host)
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found
+    for at in [*order[::COARSE], *order]:
+        limit = np.inf if best is None else best[0]
+        if least[at] < limit:
+            columns = [cost[:, at] for cost in costs]
+            found = _knapsack(groups, columns, capacity - int(budgets[at]), host, limit)
+            best = found if found is not None else best
     return None if best is None else _shared(groups, best[1], capacity)
 
 
@@ -140,21 +142,40 @@ def _costs(group: Group, budgets: IntArray) -> FloatArray:
     return total
 
 
+def _least_seconds(groups: list[Group], costs: list[FloatArray], free: IntArray) -> FloatArray:
+    """[budgets] lower bound: each copy's fastest option that leaves room for the others."""
+    far = np.iinfo(np.int64).max // (len(groups) + 2)
+    held = [
+        np.where(np.isfinite(cost), group.resident[:, None], far).min(axis=0)
+        for group, cost in zip(groups, costs, strict=True)
+    ]
+    total = np.zeros(len(free))
+    for group, cost, own in zip(groups, costs, held, strict=True):
+        room = free - np.sum(held, axis=0) + own
+        total += np.where(group.resident[:, None] <= room, cost, np.inf).min(axis=0)
+    return total
+
+
 def _knapsack(
-    groups: list[Group], costs: list[FloatArray], resident: int, host: int
+    groups: list[Group], costs: list[FloatArray], resident: int, host: int, limit: float
 ) -> tuple[float, list[int]] | None:
-    """(seconds, option position per member) with all residents inside their budget."""
+    """(seconds, option position per member) below `limit`, residents inside their budget."""
     host_binds = sum(int(group.host.max()) for group in groups) > host
     bytes_, hosts = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     seconds = np.zeros(1)
     trail: list[tuple[IntArray, IntArray]] = []
+    later = sum(float(cost.min()) for cost in costs)
+    later_bytes = sum(int(group.resident.min()) for group in groups)
     for group, cost in zip(groups, costs, strict=True):
-        own = _front(cost, group.resident, group.host, host_binds=host_binds)
-        own = own[np.isfinite(cost[own])]
+        later -= float(cost.min())
+        later_bytes -= int(group.resident.min())
+        own = np.flatnonzero(np.isfinite(cost))
+        own = own[_front(cost[own], group.resident[own], group.host[own], host_binds=host_binds)]
         new_bytes = (bytes_[:, None] + group.resident[own][None, :]).reshape(-1)
         new_hosts = (hosts[:, None] + group.host[own][None, :]).reshape(-1)
         new_seconds = (seconds[:, None] + cost[own][None, :]).reshape(-1)
-        keep = np.flatnonzero((new_bytes <= resident) & (new_hosts <= host))
+        fits = (new_bytes + later_bytes <= resident) & (new_hosts <= host)
+        keep = np.flatnonzero(fits & (new_seconds + later < limit))
         if len(keep) == 0:
             return None
         keep = keep[
