@@ -1,15 +1,32 @@
 """Lower bounds on the period from the least seconds and the least weights of each call.
 
-The same arguments as planner.strengthening, but with numbers instead of variables, so that whole
-options can be thrown away before the solver sees them: whatever an option leads to, its period is
-at least the bound computed with the option's own values and the least values of all other calls.
+At any moment the calls that run lie on disjoint GPUs of a pool with N GPUs. So for every dual
+feasible function f (Σ n_i ≤ N implies Σ f(n_i) ≤ 1) the weighted lengths Σ f(n_k) d_k of calls that
+must all run inside a stretch of time are at most that stretch. f(n) = n/N is the area bound; with
+
+    f_q(n) = n/N where (q + 1) n/N is whole, else ⌊(q + 1) n/N⌋ / q
+
+f_1 says that calls on more than half of the pool run one after another (Fekete and Schepers 2001).
+Whole options can be thrown away before the solver sees them: whatever an option leads to, its
+period is at least the bound with the option's own values and the least values of all other calls.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 
 from planner.problem import CallOption, Problem
-from planner.strengthening import FUNCTIONS, dual_feasible_weight
+
+FUNCTIONS = (0, 1, 2, 3)
+"""0 is the area bound, q ≥ 1 is f_q."""
+
+
+def dual_feasible_weight(function: int, count: int, total: int) -> int:
+    """f(count) × total × max(function, 1) as a whole number; see the module's head."""
+    scale = max(function, 1)
+    if function == 0 or (function + 1) * count % total == 0:
+        return count * scale
+    return total * ((function + 1) * count // total)
+
 
 Weights = tuple[float, ...]
 """Seconds × f(n), one per (pool, function) and one for n over all GPUs."""
@@ -62,11 +79,27 @@ class Bounds:
     def _gpus(self) -> int:
         return sum(pool.num_gpus for pool in self.problem.pools)
 
-    def weights(self, option: CallOption) -> Weights:
+    def weights(self, call: int, option: CallOption) -> Weights:
         """The weights of one option; 0 in the pools that it does not use."""
         copy = self.problem.copies[option.copy].options[option.copy_option]
-        shares = self.shares(copy.pool, copy.num_gpus)
-        return tuple(share * option.seconds for share in shares)
+        seconds = self.seconds(call, option)
+        return tuple(share * seconds for share in self.shares(copy.pool, copy.num_gpus))
+
+    def seconds(self, call: int, option: CallOption) -> float:
+        """Seconds of an option, and of the weight sync that must come first on its shadow.
+
+        Where the call has no predecessor, nothing but the sync can come before it.
+        """
+        copy = self.problem.copies[option.copy]
+        if copy.shadow_of is None or not self.is_source[call]:
+            return option.seconds
+        return option.seconds + copy.options[option.copy_option].sync_seconds
+
+    @cached_property
+    def is_source(self) -> list[bool]:
+        """Per call: it waits for no other call of the iteration."""
+        targets = {edge.target for edge in self.problem.precedences if edge.distance == 0}
+        return [call not in targets for call in self.calls]
 
     def shares(self, pool: int, count: int) -> Weights:
         """Weights of one second on `count` GPUs of a pool."""
@@ -90,9 +123,10 @@ class Bounds:
         if not self.problem.calls[call].options:
             zeros = (0.0,) * (1 + len(self.problem.pools) * len(FUNCTIONS))
             return CallMinimum(self.problem.calls[call].fixed_seconds, zeros)
-        weights = [self.weights(option) for option in options]
+        weights = [self.weights(call, option) for option in options]
         return CallMinimum(
-            min(option.seconds for option in options), tuple(map(min, zip(*weights, strict=True)))
+            min(self.seconds(call, option) for option in options),
+            tuple(map(min, zip(*weights, strict=True))),
         )
 
     def offsets(self, minima: list[CallMinimum], call: int) -> CallMinimum:
@@ -115,6 +149,15 @@ class Bounds:
             for j in range(len(zeros))
         ]
         return CallMinimum(rest(huge, zeros), tuple(isolated))
+
+    def joint_offset(self, minima: list[CallMinimum], calls: list[int]) -> float | None:
+        """What a path through all of `calls` takes besides them; None where there is no such path."""
+        huge = 16.0 * (1.0 + sum(minimum.seconds for minimum in minima))
+        trial = [*minima]
+        for call in calls:
+            trial[call] = CallMinimum(huge, (0.0,) * len(minima[call].weights))
+        rest = self.period(trial) - huge * len(calls)
+        return rest if rest > -0.5 * huge else None
 
     def period(self, minima: list[CallMinimum]) -> float:
         """A lower bound on the period when every call takes at least its minimum."""

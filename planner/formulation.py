@@ -152,6 +152,23 @@ def formulate(problem: Problem, *, tick_seconds: float, horizon_seconds: float) 
     return formulation
 
 
+def memory_formulation(problem: Problem) -> tuple[Formulation, cp_model.IntVar]:
+    """Copies, calls and memory without time, and the MiB by which capacities may be exceeded."""
+    formulation = Formulation(problem=problem, tick_seconds=1.0, horizon=1, unit=_unit(problem))
+    formulation.period = formulation.model.new_int_var(0, 1, "P")
+    for index in range(len(problem.copies)):
+        formulation.copies.append(_copy(formulation, index))
+        _align(formulation, index)
+    for index in range(len(problem.calls)):
+        formulation.calls.append(_call(formulation, index))
+    _shadows_are_used(formulation)
+    excess = formulation.model.new_int_var(0, 2**40, "excess")
+    _memory(formulation, excess)
+    _host_memory(formulation)
+    _pairs(formulation)
+    return formulation, excess
+
+
 def _unit(problem: Problem) -> int:
     """Steps of the GPU axis that lose nothing: every start and size is a multiple."""
     sizes = [option.num_gpus for copy in problem.copies for option in copy.options]
@@ -332,7 +349,8 @@ class _Rectangle:
     present: cp_model.LiteralT
 
 
-def _timed(formulation: Formulation) -> "list[CallVariables | SyncVariables]":
+def timed_nodes(formulation: Formulation) -> "list[CallVariables | SyncVariables]":
+    """Everything that has a start and a duration: calls, then syncs."""
     return [*formulation.calls, *formulation.syncs]
 
 
@@ -415,8 +433,11 @@ def _fillers(
     return intervals, demands
 
 
-def _memory(formulation: Formulation) -> None:
-    """(4) One Cumulative per call and per sync; left out where memory can never bind."""
+def _memory(formulation: Formulation, excess: LinearExpr = 0) -> None:
+    """(4) One Cumulative per call and per sync; left out where memory can never bind.
+
+    `excess` is what may be exceeded, where it is the question by how much.
+    """
     problem = formulation.problem
     capacities = [pool.capacity_bytes // MIB for pool in problem.pools]
     fillers, missing = _fillers(formulation, capacities)
@@ -432,13 +453,13 @@ def _memory(formulation: Formulation) -> None:
             formulation.model.add_cumulative(
                 [*residents, *spans, *fillers],
                 [*demands, *([transient] * len(spans)), *missing],
-                max(capacities),
+                max(capacities) + excess,
             )
 
     for call, variables in zip(problem.calls, formulation.calls, strict=True):
         most = max((bytes_to_mib(o.transient_bytes) for o in call.options), default=0)
         cumulative(_call_spans(formulation, variables), variables.transient, most)
-    for sync in problem.syncs:
+    for sync in problem.syncs if formulation.syncs else ():
         bucket = bytes_to_mib(sync.bucket_bytes)
         shadow = formulation.copies[sync.shadow]
         home = formulation.copies[sync.home]
@@ -490,7 +511,7 @@ def _barrier(formulation: Formulation) -> None:
             bound = call.bound.get(sync.shadow)
             if bound is not None:
                 model.add(call.start >= formulation.syncs[index].end).only_enforce_if(bound)
-    for timed in _timed(formulation):
+    for timed in timed_nodes(formulation):
         model.add(timed.end <= formulation.period)
 
 
@@ -498,7 +519,7 @@ def _cyclic(formulation: Formulation) -> None:
     """(7) Phases and stages. A stage is at most the number of rectangles."""
     model, problem = formulation.model, formulation.problem
     most = len(problem.calls) + len(problem.syncs)
-    for timed in _timed(formulation):
+    for timed in timed_nodes(formulation):
         model.add(timed.duration <= formulation.period)
         model.add(timed.start + 1 <= formulation.period)
         timed.stage = model.new_int_var(0, most, "")

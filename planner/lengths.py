@@ -140,6 +140,13 @@ class LengthSpec(BaseModel):
         levels = _levels(num_points, share=share)
         return _with_last(*_merged(lengths, weights, levels), longest=longest, mean=mean)
 
+    def truncated(self, longest: int) -> "LengthSpec":
+        """The distribution when every longer draw stops at `longest` tokens, as a histogram."""
+        lengths, weights = self.discretised(64)
+        cut = np.minimum(lengths, float(longest))
+        pairs = [(float(x), float(w)) for x, w in zip(cut, weights, strict=True) if w > 0]
+        return LengthSpec(histogram=pairs)
+
     def _distribution(self) -> tuple[FloatArray, FloatArray]:
         """Lengths, not falling, and their weights, as fine as this module knows them."""
         if self.histogram is not None:

@@ -141,9 +141,9 @@ class _Work:
             offsets = self.bounds.offsets(minima, call) if options else None
             for index, option in list(options.items()):
                 assert offsets is not None
-                weights = self.bounds.weights(option)
+                weights = self.bounds.weights(call, option)
                 bounds = (w + rest for w, rest in zip(weights, offsets.weights, strict=True))
-                if max(option.seconds + offsets.seconds, *bounds) > limit:
+                if max(self.bounds.seconds(call, option) + offsets.seconds, *bounds) > limit:
                     del options[index]
 
     def _drop_slow_copies(self, minima: list[CallMinimum], limit: float) -> None:

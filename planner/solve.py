@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
 
-from planner.formulation import Formulation, formulate
+from planner.formulation import Formulation, formulate, timed_nodes
 from planner.problem import (
     Assignment,
     CallChoice,
@@ -48,15 +48,18 @@ def minimise_period(
     *,
     limits: Limits,
     horizon_seconds: float,
-    hint: Solution | None = None,
+    ranges: tuple[int | None, ...] | None = None,
 ) -> Outcome:
-    """Least period of at most `horizon_seconds`, proven unless the limit ends the search."""
+    """Least period of at most `horizon_seconds`, proven unless the limit ends the search.
+
+    `ranges` fixes the first GPU of every copy that has one.
+    """
     tick = max(TICK_SECONDS, horizon_seconds / MOST_TICKS)
     formulation = formulate(problem, tick_seconds=tick, horizon_seconds=horizon_seconds)
     strengthen(formulation)
     formulation.model.minimize(formulation.period)
-    if hint is not None:
-        add_hint(formulation, hint)
+    if ranges is not None:
+        fix_ranges(formulation, ranges)
     solver = run(formulation, limits)
     status = solver.status
     proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
@@ -66,6 +69,56 @@ def minimise_period(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Outcome(None, bound, False)
     return Outcome(decode(formulation, solver), bound, proven)
+
+
+def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> Solution | None:
+    """Of the solutions with a period of at most `period_seconds` the one that order decides.
+
+    Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: each
+    step fixes what the one before found. One worker, so that chance has no part in it.
+    """
+    tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
+    alone = replace(limits, num_workers=1)
+    fixed: list[int] = []
+    result: Solution | None = None
+    for step in range(3):
+        formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
+        strengthen(formulation)
+        sums = _tie_sums(formulation)
+        for value, total in zip(fixed, sums, strict=False):
+            formulation.model.add(total <= value)
+        formulation.model.minimize(sums[step])
+        if result is not None:
+            add_hint(formulation, result)
+        solver = run(formulation, alone)
+        if solver.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return result
+        result = decode(formulation, solver)
+        fixed.append(solver.solver.value(sums[step]))
+    return result
+
+
+def _tie_sums(formulation: Formulation) -> list[cp_model.LinearExpr]:
+    copies = formulation.copies
+    counts, numbers = [], []
+    for copy, choice in zip(copies, formulation.problem.copies, strict=True):
+        sizes = [option.num_gpus // formulation.unit for option in choice.options]
+        counts.append(cp_model.LinearExpr.weighted_sum(copy.takes, sizes))
+    every = [copy.takes for copy in copies] + [call.takes for call in formulation.calls]
+    for takes in every:
+        numbers.append(cp_model.LinearExpr.weighted_sum(takes, list(range(len(takes)))))
+    return [
+        cp_model.LinearExpr.sum(counts),
+        cp_model.LinearExpr.sum([copy.first for copy in copies]),
+        cp_model.LinearExpr.sum(numbers),
+    ]
+
+
+def fix_ranges(formulation: Formulation, first_gpus: tuple[int | None, ...]) -> None:
+    """Pin every copy's first GPU."""
+    for copy, first in zip(formulation.copies, first_gpus, strict=True):
+        if first is not None:
+            formulation.model.add(copy.first == first // formulation.unit)
 
 
 def rounding_seconds(formulation: Formulation) -> float:
@@ -133,7 +186,7 @@ def decode(formulation: Formulation, run: Run) -> Solution:
     )
     calls = tuple(taken(call.takes) for call in formulation.calls)
     assignment = Assignment(options, firsts, calls)
-    timed = [*formulation.calls, *formulation.syncs]
+    timed = timed_nodes(formulation)
     starts = [float(solver.value(node.start)) for node in timed]
     stages = [0 if node.stage is None else solver.value(node.stage) for node in timed]
     return Solution(assignment, exact_timing(problem, assignment, starts, stages))

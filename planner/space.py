@@ -8,6 +8,7 @@ from planner import memory, transition
 from planner.bounds import Bounds, CallMinimum
 from planner.dataflow import with_staleness
 from planner.job import Job
+from planner.layout import FloatArray, IntArray
 from planner.problem import (
     CallChoice,
     CallOption,
@@ -19,7 +20,7 @@ from planner.problem import (
     WeightSyncChoice,
 )
 from planner.pruning import SLACK
-from planner.tables import BoolArray, CallTable, Tables
+from planner.tables import BoolArray, CallTable, CopyTable, Tables
 
 HOST_SHARE = 0.9
 """Share of a node's host memory that offloaded state may take; the rest is for the software."""
@@ -33,6 +34,13 @@ class Rows:
     calls: list[BoolArray]
     """Per call table."""
 
+    def both(self, other: "Rows") -> "Rows":
+        """The rows that are in both."""
+        return Rows(
+            [a & b for a, b in zip(self.copies, other.copies, strict=True)],
+            [a & b for a, b in zip(self.calls, other.calls, strict=True)],
+        )
+
 
 def all_rows(tables: Tables) -> Rows:
     """Every row."""
@@ -40,6 +48,13 @@ def all_rows(tables: Tables) -> Rows:
         [np.ones(len(copy), dtype=bool) for copy in tables.copies],
         [np.ones(len(call), dtype=bool) for call in tables.calls],
     )
+
+
+def rows_up_to(tables: Tables, sizes: tuple[int, ...]) -> Rows:
+    """The rows whose range has at most so many GPUs of its pool."""
+    most = np.array(sizes, dtype=np.int64)
+    copies = [copy.layouts.num_gpus <= most[copy.pool] for copy in tables.copies]
+    return Rows(copies, [copies[call.copy][call.copy_row] for call in tables.calls])
 
 
 def rows_with_counts(tables: Tables, counts: set[int]) -> Rows:
@@ -60,13 +75,9 @@ def skeleton(job: Job, tables: Tables) -> Problem:
     homes = {copy.role: i for i, copy in enumerate(tables.copies) if copy.shadow_of is None}
     constraints = job.spec.constraints
     return Problem(
-        pools=tuple(_slices(job)),
-        copies=tuple(
-            CopyChoice(copy.id, copy.role, copy.shadow_of, ()) for copy in tables.copies
-        ),
-        calls=tuple(
-            CallChoice(call.id, (), call.fixed_seconds or 0.0) for call in dataflow.calls
-        ),
+        pools=tuple(pool_slices(job)),
+        copies=tuple(CopyChoice(copy.id, copy.role, copy.shadow_of, ()) for copy in tables.copies),
+        calls=tuple(CallChoice(call.id, (), call.fixed_seconds or 0.0) for call in dataflow.calls),
         precedences=precedences,
         syncs=tuple(_syncs(job, tables, precedences)),
         barrier=not job.spec.search.cyclic,
@@ -84,7 +95,8 @@ def _copies_of(tables: Tables, role: str) -> list[int]:
     return [index for index, copy in enumerate(tables.copies) if copy.role == role]
 
 
-def _slices(job: Job) -> list[PoolSlice]:
+def pool_slices(job: Job) -> list[PoolSlice]:
+    """The pools on the GPU axis, with what a plan may use of them."""
     return [
         PoolSlice(
             name=pool.name,
@@ -99,9 +111,7 @@ def _slices(job: Job) -> list[PoolSlice]:
     ]
 
 
-def _syncs(
-    job: Job, tables: Tables, precedences: tuple[Precedence, ...]
-) -> list[WeightSyncChoice]:
+def _syncs(job: Job, tables: Tables, precedences: tuple[Precedence, ...]) -> list[WeightSyncChoice]:
     """A shadow's sync follows its role's last train call, as far back as its rollout allows."""
     syncs = []
     for index, copy in enumerate(tables.copies):
@@ -126,59 +136,122 @@ def _syncs(
     return syncs
 
 
-def rows_within(tables: Tables, problem: Problem, upper_bound_seconds: float) -> Rows:
-    """The rows that a solution no slower than the upper bound can use (see planner.bounds)."""
-    rows, bounds = all_rows(tables), Bounds(problem)
-    limit = upper_bound_seconds * (1 + SLACK)
-    while True:
-        before = sum(int(mask.sum()) for mask in rows.calls)
-        minima = [_minimum(tables, problem, bounds, rows, call) for call in bounds.calls]
-        for call in bounds.calls:
-            if not any(table.call == call for table in tables.calls):
+def rows_within(tables: Tables, problem: Problem, rows: Rows, upper_bound_seconds: float) -> Rows:
+    """Of `rows` those that a solution no slower than the bound can use (see planner.bounds)."""
+    filter_ = _Filter(tables, problem, rows)
+    filter_.run(upper_bound_seconds * (1 + SLACK))
+    return filter_.rows
+
+
+def least_period(tables: Tables, problem: Problem, rows: Rows) -> float | None:
+    """A lower bound on the period with these rows; None where a call has none."""
+    filter_ = _Filter(tables, problem, rows)
+    if not filter_.every_call_has_rows():
+        return None
+    return filter_.bounds.period([filter_.minimum(call) for call in filter_.bounds.calls])
+
+
+class _Filter:
+    """Drops rows whose bound exceeds a limit, until none does."""
+
+    def __init__(self, tables: Tables, problem: Problem, rows: Rows) -> None:
+        self.tables, self.problem = tables, problem
+        self.bounds = Bounds(problem)
+        self.rows = rows.both(rows)
+        self.seconds = [self._bound_seconds(table) for table in tables.calls]
+        """Per call table: seconds, with the weight sync that must come first on a shadow."""
+        self.sizes = [_sizes(copy) for copy in tables.copies]
+        self.shares = [
+            np.array([self.bounds.shares(pool, count) for pool, count in sizes.keys])
+            for sizes in self.sizes
+        ]
+
+    def run(self, limit: float) -> None:
+        while self.every_call_has_rows():
+            before = sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies])
+            minima = [self.minimum(call) for call in self.bounds.calls]
+            for number, table in enumerate(self.tables.calls):
+                offsets = self.bounds.offsets(minima, table.call)
+                self.rows.calls[number] &= self._least_period(number, offsets) <= limit
+            for copy in range(len(self.tables.copies)):
+                self.rows.copies[copy] &= self._joint_period(copy, minima) <= limit
+            _drop_orphans(self.tables, self.rows)
+            if sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies]) == before:
+                return
+
+    def every_call_has_rows(self) -> bool:
+        wanted = {table.call for table in self.tables.calls}
+        have = {t.call for n, t in enumerate(self.tables.calls) if self.rows.calls[n].any()}
+        return wanted == have
+
+    def _bound_seconds(self, table: CallTable) -> FloatArray:
+        copy = self.tables.copies[table.copy]
+        if copy.shadow_of is None or not self.bounds.is_source[table.call]:
+            return table.seconds
+        return table.seconds + copy.sync_seconds[table.copy_row]
+
+    def _least_period(self, number: int, offsets: CallMinimum) -> FloatArray:
+        """Per row of a call table the least period with that row."""
+        table, seconds = self.tables.calls[number], self.seconds[number]
+        size = self.sizes[table.copy].of_row[table.copy_row]
+        least = seconds + offsets.seconds
+        for column, rest in zip(self.shares[table.copy].T, offsets.weights, strict=True):
+            least = np.maximum(least, column[size] * seconds + rest)
+        return least
+
+    def _joint_period(self, copy: int, minima: list[CallMinimum]) -> FloatArray:
+        """Per row of a copy the least period with all calls that can only run there."""
+        tables = self.tables.calls
+        own = [
+            number
+            for number, table in enumerate(tables)
+            if table.copy == copy
+            and not any(
+                other.call == table.call and other.copy != copy and self.rows.calls[n].any()
+                for n, other in enumerate(tables)
+            )
+        ]
+        total = np.zeros(len(self.tables.copies[copy]))
+        for number in own:
+            fastest = np.full(len(total), np.inf)
+            mask = self.rows.calls[number]
+            np.minimum.at(fastest, tables[number].copy_row[mask], self.seconds[number][mask])
+            total += fastest
+        rest = self.bounds.joint_offset(minima, [tables[number].call for number in own])
+        return total if rest is None else total + rest
+
+    def minimum(self, call: int) -> CallMinimum:
+        """Least seconds and least weights of a call over its rows that are left."""
+        seconds, weights = [], []
+        for number, table in enumerate(self.tables.calls):
+            mask = self.rows.calls[number]
+            if table.call != call or not mask.any():
                 continue
-            offsets = bounds.offsets(minima, call)
-            for number, table in enumerate(tables.calls):
-                if table.call == call:
-                    least = _least_period(tables, bounds, table, offsets)
-                    rows.calls[number] &= least <= limit
-        _drop_orphans(tables, rows)
-        if sum(int(mask.sum()) for mask in rows.calls) == before:
-            return rows
+            fastest = np.full(len(self.sizes[table.copy].keys), np.inf)
+            size = self.sizes[table.copy].of_row[table.copy_row[mask]]
+            np.minimum.at(fastest, size, self.seconds[number][mask])
+            there = np.isfinite(fastest)
+            seconds.append(float(fastest.min()))
+            weights.append((self.shares[table.copy][there] * fastest[there, None]).min(axis=0))
+        if not seconds:
+            zeros = (0.0,) * len(self.bounds.shares(0, 1))
+            return CallMinimum(self.problem.calls[call].fixed_seconds, zeros)
+        return CallMinimum(min(seconds), tuple(map(float, np.min(weights, axis=0))))
 
 
-def _least_period(
-    tables: Tables, bounds: Bounds, table: CallTable, offsets: CallMinimum
-) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Per row of a call table the least period with that row."""
-    copy = tables.copies[table.copy]
-    pool, count = copy.pool[table.copy_row], copy.layouts.num_gpus[table.copy_row]
-    keys, inverse = np.unique(np.stack([pool, count]), axis=1, return_inverse=True)
-    shares = np.array([bounds.shares(int(p), int(n)) for p, n in keys.T])[inverse.reshape(-1)]
-    weighted = shares * table.seconds[:, None] + np.array(offsets.weights)
-    return np.maximum(table.seconds + offsets.seconds, weighted.max(axis=1))
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The distinct (pool, GPUs) of a copy's rows, and which one each row has."""
+
+    keys: list[tuple[int, int]]
+    of_row: IntArray
 
 
-def _minimum(
-    tables: Tables, problem: Problem, bounds: Bounds, rows: Rows, call: int
-) -> CallMinimum:
-    """Least seconds and least weights of a call over its rows that are left."""
-    seconds, weights = [], []
-    for number, table in enumerate(tables.calls):
-        if table.call != call or not rows.calls[number].any():
-            continue
-        mask, copy = rows.calls[number], tables.copies[table.copy]
-        pool = copy.pool[table.copy_row[mask]]
-        count = copy.layouts.num_gpus[table.copy_row[mask]]
-        keys, inverse = np.unique(np.stack([pool, count]), axis=1, return_inverse=True)
-        fastest = np.full(keys.shape[1], np.inf)
-        np.minimum.at(fastest, inverse.reshape(-1), table.seconds[mask])
-        shares = np.array([bounds.shares(int(p), int(n)) for p, n in keys.T])
-        seconds.append(fastest.min())
-        weights.append((shares * fastest[:, None]).min(axis=0))
-    if not seconds:
-        zeros = (0.0,) * len(bounds.shares(0, 1))
-        return CallMinimum(problem.calls[call].fixed_seconds, zeros)
-    return CallMinimum(float(min(seconds)), tuple(map(float, np.min(weights, axis=0))))
+def _sizes(copy: CopyTable) -> _Sizes:
+    largest = int(copy.layouts.num_gpus.max(initial=0)) + 1
+    key, of_row = np.unique(copy.pool * largest + copy.layouts.num_gpus, return_inverse=True)
+    keys = [(int(k) // largest, int(k) % largest) for k in key]
+    return _Sizes(keys, of_row.reshape(-1).astype(np.int64))
 
 
 def _drop_orphans(tables: Tables, rows: Rows) -> None:

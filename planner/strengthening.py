@@ -1,14 +1,9 @@
 """Redundant constraints: every solution satisfies them, and they raise the bound that is proven.
 
-At any moment the calls that run lie on disjoint GPUs of a pool with N GPUs. So for every dual
-feasible function f (Σ n_i ≤ N implies Σ f(n_i) ≤ 1) the weighted lengths Σ f(n_k) d_k of calls that
-must all run inside a stretch of time are at most that stretch. f(n) = n/N is the area bound; with
-
-    f_q(n) = n/N where (q + 1) n/N is whole, else ⌊(q + 1) n/N⌋ / q
-
-f_1 says that calls on more than half of the pool run one after another (Fekete and Schepers 2001).
-In a cyclic schedule every GPU's load is at most P, so the calls of one copy, and of two copies that
-share a GPU, sum to at most P; and along every path v → … → u closed by an edge (u, v, δ), the
+The weighted lengths of planner.bounds, with variables: Σ f(n_k) d_k of calls that must all run
+inside a stretch of time is at most that stretch.
+Copies that share a GPU run their calls one after another: their durations sum to at most the stretch
+(under the barrier) or P. In a cyclic schedule and along every path v → … → u closed by an edge (u, v, δ), the
 durations sum to at most δ P. Stretches under the barrier: from the end of u to the start of v for the calls between u and v,
 from 0 to v for its ancestors, from u to P for its descendants, and P for all.
 """
@@ -20,55 +15,69 @@ from dataclasses import dataclass
 
 from ortools.sat.python import cp_model
 
+from planner.bounds import FUNCTIONS, Bounds, dual_feasible_weight
 from planner.formulation import Formulation
-
-FUNCTIONS = (0, 1, 2, 3)
-"""0 is the area bound, q ≥ 1 is f_q."""
-
-
-def dual_feasible_weight(function: int, count: int, total: int) -> int:
-    """f(count) × total × max(function, 1) as a whole number; see the module's head."""
-    scale = max(function, 1)
-    if function == 0 or (function + 1) * count % total == 0:
-        return count * scale
-    return total * ((function + 1) * count // total)
 
 
 def strengthen(formulation: Formulation) -> None:
     """Add the redundant constraints to a model."""
     calls = range(len(formulation.calls))
-    parts = [_parts(formulation, call) for call in calls]
+    bounds = Bounds(formulation.problem)
+    parts = [_parts(formulation, bounds, call) for call in calls]
     _weighted_lengths(formulation, parts, calls, None, None)
     _gpus_over_time(formulation)
+    shared = _sharing(formulation)
     if formulation.problem.barrier:
-        _stretches(formulation, parts)
+        _stretches(formulation, parts, shared)
     else:
-        _loads(formulation)
+        _loads(formulation, shared)
         _cycles(formulation)
 
 
-def reachable(formulation: Formulation) -> list[set[int]]:
-    """For every call the calls that must start after its end, within the iteration."""
-    count = len(formulation.calls)
-    following: list[set[int]] = [set() for _ in range(count)]
-    for edge in formulation.problem.precedences:
-        if edge.distance == 0:
-            following[edge.source].add(edge.target)
-    for _ in range(count):
-        for call in range(count):
-            following[call] |= {later for after in following[call] for later in following[after]}
-    return following
-
-
-def _stretches(formulation: Formulation, parts: "list[list[_Part]]") -> None:
-    after = reachable(formulation)
+def _stretches(
+    formulation: Formulation, parts: "list[list[_Part]]", shared: "dict[_Pair, cp_model.IntVar]"
+) -> None:
+    after = Bounds(formulation.problem).following
     calls = range(len(formulation.calls))
     before = [{u for u in calls if v in after[u]} for v in calls]
+    stretches: list[tuple[set[int], int | None, int | None]] = [(set(calls), None, None)]
     for u in calls:
-        _weighted_lengths(formulation, parts, after[u], u, None)
-        _weighted_lengths(formulation, parts, before[u], None, u)
-        for v in after[u]:
-            _weighted_lengths(formulation, parts, after[u] & before[v], u, v)
+        stretches += [(after[u], u, None), (before[u], None, u)]
+        stretches += [(after[u] & before[v], u, v) for v in after[u]]
+    for inside, source, target in stretches:
+        _weighted_lengths(formulation, parts, sorted(inside), source, target)
+        _one_after_another(formulation, shared, sorted(inside), source, target)
+
+
+def _stretch(
+    formulation: Formulation, source: int | None, target: int | None
+) -> cp_model.LinearExprT:
+    """From the end of source (or 0) to the start of target (or P)."""
+    stretch: cp_model.LinearExprT
+    stretch = formulation.period if target is None else formulation.calls[target].start
+    return stretch if source is None else stretch - formulation.calls[source].end
+
+
+def _one_after_another(
+    formulation: Formulation,
+    shared: "dict[_Pair, cp_model.IntVar]",
+    calls: list[int],
+    source: int | None,
+    target: int | None,
+) -> None:
+    """Calls that are bound to one of two copies which share a GPU do not overlap in time."""
+    only = {
+        call: next(iter(formulation.calls[call].bound))
+        for call in calls
+        if len(formulation.calls[call].bound) == 1
+    }
+    for (one, other), literal in shared.items():
+        mine = [call for call in calls if only.get(call) in (one, other)]
+        if {only[call] for call in mine} == {one, other}:
+            length = _length(formulation, mine)
+            formulation.model.add(length <= _stretch(formulation, source, target)).only_enforce_if(
+                literal
+            )
 
 
 def _weighted_lengths(
@@ -80,10 +89,7 @@ def _weighted_lengths(
 ) -> None:
     """Σ f(n_k) d_k over `calls` ≤ the stretch from the end of source to the start of target."""
     of_calls = [part for call in calls for part in parts[call]]
-    stretch: cp_model.LinearExprT
-    stretch = formulation.period if target is None else formulation.calls[target].start
-    if source is not None:
-        stretch = stretch - formulation.calls[source].end
+    stretch = _stretch(formulation, source, target)
     for index, pool in enumerate(formulation.problem.pools):
         here = [part for part in of_calls if part.pool == index]
         seen: set[tuple[float, ...]] = set()
@@ -103,24 +109,25 @@ def _weighted_lengths(
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The ticks of a call if it runs on ranges of one size in one pool, otherwise 0."""
+    """At least the ticks of a call if it runs on ranges of one size in one pool, otherwise 0.
+
+    A call that only a weight sync can precede counts that sync on its shadow (planner.bounds).
+    """
 
     pool: int
     count: int
     ticks: cp_model.IntVar
 
 
-def _parts(formulation: Formulation, call: int) -> list[_Part]:
+def _parts(formulation: Formulation, bounds: Bounds, call: int) -> list[_Part]:
     """One variable per size keeps the cuts short: they have a term per size, not per option."""
     groups: dict[tuple[int, int], list[tuple[cp_model.IntVar, int]]] = defaultdict(list)
     options = formulation.problem.calls[call].options
     variables = formulation.calls[call]
     for option, take in zip(options, variables.takes, strict=True):
         copy = formulation.problem.copies[option.copy].options[option.copy_option]
-        groups[copy.pool, copy.num_gpus].append((take, formulation.ticks(option.seconds)))
-    if len(groups) == 1:
-        (pool, count), _ = groups.popitem()
-        return [_Part(pool, count, variables.duration)]
+        seconds = bounds.seconds(call, option)
+        groups[copy.pool, copy.num_gpus].append((take, formulation.ticks(seconds)))
     parts = []
     for (pool, count), terms in groups.items():
         ticks = formulation.model.new_int_var(0, max(t for _, t in terms), "")
@@ -144,28 +151,41 @@ def _gpus_over_time(formulation: Formulation) -> None:
     model.add_cumulative(intervals, demands, formulation.axis)
 
 
-def _loads(formulation: Formulation) -> None:
+_Pair = tuple[int, int]
+
+
+def _sharing(formulation: Formulation) -> dict[_Pair, cp_model.IntVar]:
+    """Per pair of copies a literal that is true where both are there and share a GPU."""
+    model, shared = formulation.model, {}
+    for one in range(len(formulation.copies)):
+        for other in range(one):
+            first, second = formulation.copies[one], formulation.copies[other]
+            before, after, literal = (model.new_bool_var("") for _ in range(3))
+            absent = [
+                ~copy.present
+                for copy, choice in (
+                    (first, formulation.problem.copies[one]),
+                    (second, formulation.problem.copies[other]),
+                )
+                if choice.shadow_of is not None
+            ]
+            model.add_bool_or([before, after, literal, *absent])
+            model.add(first.end <= second.first).only_enforce_if(before)
+            model.add(second.end <= first.first).only_enforce_if(after)
+            shared[one, other] = literal
+    return shared
+
+
+def _loads(formulation: Formulation, shared: dict[_Pair, cp_model.IntVar]) -> None:
     """Σ d_k over the calls of a copy, or of two that overlap, ≤ P; syncs load both their copies."""
     loads = [_load(formulation, copy) for copy in range(len(formulation.copies))]
-    for one, load in enumerate(loads):
+    for load in loads:
         formulation.model.add(load <= formulation.period)
-        for other in range(one):
-            # A sync is in both loads, but runs once where its copies share GPUs.
-            twice = cp_model.LinearExpr.sum(_syncs_of(formulation, one, other))
-            _shared_load(formulation, one, other, load + loads[other] - twice)
-
-
-def _shared_load(
-    formulation: Formulation, one: int, other: int, load: cp_model.LinearExprT
-) -> None:
-    """Either two copies lie apart, or one is absent, or their load is at most P."""
-    model = formulation.model
-    first, second = formulation.copies[one], formulation.copies[other]
-    before, after, shared = (model.new_bool_var("") for _ in range(3))
-    model.add_bool_or([before, after, shared])
-    model.add(first.end <= second.first).only_enforce_if(before)
-    model.add(second.end <= first.first).only_enforce_if(after)
-    model.add(load <= formulation.period).only_enforce_if([shared, first.present, second.present])
+    for (one, other), literal in shared.items():
+        # A sync is in both loads, but runs once where its copies share GPUs.
+        twice = cp_model.LinearExpr.sum(_syncs_of(formulation, one, other))
+        load = loads[one] + loads[other] - twice
+        formulation.model.add(load <= formulation.period).only_enforce_if(literal)
 
 
 def _syncs_of(formulation: Formulation, *copies: int) -> list[cp_model.IntVar]:

@@ -1,0 +1,334 @@
+"""Placements and plans: from table rows to the published types, with every number priced anew."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from planner import memory
+from planner.cluster import Pool
+from planner.dataflow import Call
+from planner.estimates import BytesColumns, CallEstimates
+from planner.job import Job
+from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, IntArray, Layouts
+from planner.pricing import Engine, Pricing, whole_microseconds
+from planner.problem import Timing
+from planner.result import (
+    BytesByKind,
+    CallPlacement,
+    CallPlan,
+    CopyPlacement,
+    CopyPlan,
+    Parallelism,
+    Placement,
+    SecondsByPart,
+    WeightSync,
+)
+from planner.search import Selected
+from planner.tables import CopyTable, Tables
+from planner.transition import sync_bytes
+
+MIB = 2**20
+
+
+def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:
+    """The placement behind table rows; calls in the order in which they start."""
+    timing = placed.timing
+    order = sorted(
+        range(len(job.dataflow.calls)),
+        key=lambda call: (timing.call_stages[call], timing.call_starts[call], call),
+    )
+    copies = [
+        _copy_placement(job, table, row, first)
+        for table, row, first in zip(
+            tables.copies, placed.copy_rows, placed.first_gpus, strict=True
+        )
+        if row is not None and first is not None
+    ]
+    calls = [_call_placement(job, tables, call, placed.call_rows[call]) for call in order]
+    return Placement(copies=copies, calls=calls)
+
+
+def _copy_placement(job: Job, table: CopyTable, row: int, first: int) -> CopyPlacement:
+    pool = job.pools[int(table.pool[row])]
+    layouts = table.layouts
+    return CopyPlacement(
+        id=table.id,
+        role=table.role,
+        kind="home" if table.shadow_of is None else "shadow",
+        pool=pool.name,
+        first_gpu=first - pool.first_gpu,
+        num_gpus=int(layouts.num_gpus[row]),
+        layout=_parallelism(layouts, row),
+        offload=OFFLOADS[int(layouts.offload[row])],
+    )
+
+
+def _parallelism(layouts: Layouts, row: int) -> Parallelism:
+    sizes = {
+        name: int(getattr(layouts, name)[row])
+        for name in Parallelism.model_fields
+        if name != "sharding"
+    }
+    return Parallelism(**sizes, sharding=SHARDINGS[int(layouts.sharding[row])])
+
+
+def _call_placement(
+    job: Job, tables: Tables, number: int, chosen: tuple[int, int] | None
+) -> CallPlacement:
+    call = job.dataflow.calls[number]
+    if chosen is None:
+        return CallPlacement(id=call.id, role=call.role, kind=call.kind)
+    copy, row = chosen
+    table = next(t for t in tables.calls if t.call == number and t.copy == copy)
+    copies = tables.copies[copy]
+    if call.kind == "generate":
+        parallelism = _engine_parallelism(table.engine, row)
+    else:
+        parallelism = _parallelism(copies.layouts, int(table.copy_row[row]))
+    return CallPlacement(
+        id=call.id,
+        role=call.role,
+        kind=call.kind,
+        copy_id=copies.id,
+        parallelism=parallelism,
+        micro_batch_size=_given(table.micro_batch_size, row),
+        recompute=RECOMPUTES[int(table.recompute[row])] if call.kind == "train" else None,
+        kv_cache_bytes=_given(table.kv_cache_bytes, row),
+    )
+
+
+def _engine_parallelism(engine: Engine, row: int) -> Parallelism:
+    return Parallelism(**{name: int(column[row]) for name, column in engine.columns().items()})
+
+
+def _given(column: IntArray, row: int) -> int | None:
+    """0 says that a setting does not apply."""
+    return int(column[row]) or None
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCopy:
+    """One copy of a placement with its bytes per GPU."""
+
+    placement: CopyPlacement
+    pool: Pool
+    bytes_by_kind: BytesByKind
+    host_bytes: int
+    sync_seconds: float
+    """Its side of a weight sync, were there one."""
+
+    @property
+    def resident_bytes(self) -> int:
+        """On the GPU, through the whole iteration."""
+        return self.bytes_by_kind.total
+
+    @property
+    def span(self) -> range:
+        """Its GPUs on the axis of all pools."""
+        first = self.pool.first_gpu + self.placement.first_gpu
+        return range(first, first + self.placement.num_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCall:
+    """One call of a placement with its seconds and transient bytes per GPU."""
+
+    placement: CallPlacement
+    seconds: float
+    seconds_by_part: SecondsByPart
+    bytes_by_kind: BytesByKind
+    source: str
+
+
+def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
+    """Price one copy through the same functions as all candidates."""
+    pool = next(pool for pool in pricing.job.pools if pool.name == copy.pool)
+    layouts = layouts_of(copy)
+    if copy.kind == "home":
+        held = pricing.home_bytes(copy.role, layouts)
+        sync = pricing.send_seconds(copy.role, pool, layouts)
+    else:
+        held = pricing.shadow_bytes(copy.role, layouts)
+        sync = pricing.receive_seconds(copy.role, pool, layouts)
+    return PricedCopy(copy, pool, _bytes_by_kind(held.resident), int(held.host[0]), float(sync[0]))
+
+
+def price_call(
+    pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy | None
+) -> PricedCall:
+    """Price one call on its copy through the same functions as all candidates."""
+    if copy is None:
+        seconds = call.fixed_seconds or 0.0
+        by_part = SecondsByPart(compute=seconds)
+        return PricedCall(placement, seconds, by_part, BytesByKind(), "analytical")
+    estimates = _estimates(pricing, call, placement, copy)
+    seconds = float(whole_microseconds(estimates.seconds.total)[0])
+    return PricedCall(
+        placement,
+        seconds,
+        _seconds_by_part(estimates, seconds),
+        _bytes_by_kind(estimates.transient),
+        SOURCES[int(estimates.source[0])],
+    )
+
+
+def _estimates(
+    pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy
+) -> CallEstimates:
+    layouts = layouts_of(copy.placement)
+    micro = _column(placement.micro_batch_size or 0)
+    if call.kind == "train":
+        recompute = _column(RECOMPUTES.index(placement.recompute or "none"))
+        return pricing.train(call, copy.pool, layouts, micro_batch_size=micro, recompute=recompute)
+    if call.kind == "forward":
+        return pricing.forward(call, copy.pool, layouts, micro_batch_size=micro)
+    budget = _column(placement.kv_cache_bytes or 0)
+    if copy.placement.kind == "shadow":
+        return pricing.generate(call, copy.pool, Engine.of(layouts), kv_cache_bytes=budget)
+    assert placement.parallelism is not None
+    engine = Engine(
+        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
+    )
+    return pricing.generate_from_home(call, copy.pool, layouts, engine, kv_cache_bytes=budget)
+
+
+def layouts_of(copy: CopyPlacement) -> Layouts:
+    """A copy's layout as columns of one row."""
+    sizes = {
+        name: _column(getattr(copy.layout, name))
+        for name in Parallelism.model_fields
+        if name != "sharding"
+    }
+    return Layouts(
+        num_gpus=_column(copy.num_gpus),
+        sharding=_column(SHARDINGS.index(copy.layout.sharding)),
+        offload=_column(OFFLOADS.index(copy.offload)),
+        **sizes,
+    )
+
+
+def _column(value: int) -> IntArray:
+    return np.array([value], dtype=np.int64)
+
+
+def _bytes_by_kind(columns: BytesColumns) -> BytesByKind:
+    return BytesByKind(
+        **{field.name: int(getattr(columns, field.name)[0]) for field in fields(columns)}
+    )
+
+
+def _seconds_by_part(estimates: CallEstimates, seconds: float) -> SecondsByPart:
+    """The parts; what rounding up to a microsecond adds is overhead."""
+    parts = {
+        field.name: float(getattr(estimates.seconds, field.name)[0])
+        for field in fields(estimates.seconds)
+    }
+    parts["overhead"] += seconds - sum(parts.values())
+    return SecondsByPart(**{name: max(value, 0.0) for name, value in parts.items()})
+
+
+def copy_plans(copies: list[PricedCopy]) -> list[CopyPlan]:
+    """Copies as a plan states them."""
+    return [
+        CopyPlan(
+            **copy.placement.model_dump(),
+            resident_bytes=copy.resident_bytes,
+            host_bytes=copy.host_bytes,
+            bytes_by_kind=copy.bytes_by_kind,
+        )
+        for copy in copies
+    ]
+
+
+def call_plans(
+    job: Job, copies: list[PricedCopy], calls: list[PricedCall], timing: Timing
+) -> list[CallPlan]:
+    """Calls as a plan states them, in the order in which they start."""
+    numbers = {call.id: number for number, call in enumerate(job.dataflow.calls)}
+    plans = []
+    for call in calls:
+        number = numbers[call.placement.id]
+        start = timing.call_starts[number]
+        peak, capacity = peak_and_capacity(copies, call)
+        plans.append(
+            CallPlan(
+                **call.placement.model_dump(),
+                stage=timing.call_stages[number],
+                start_seconds=start,
+                end_seconds=start + call.seconds,
+                seconds_by_part=call.seconds_by_part,
+                bytes_by_kind=call.bytes_by_kind,
+                peak_bytes=peak,
+                capacity_bytes=capacity,
+                source=call.source,
+            )
+        )
+    return sorted(plans, key=lambda plan: (plan.stage, plan.start_seconds))
+
+
+def peak_and_capacity(copies: list[PricedCopy], call: PricedCall) -> tuple[int, int]:
+    """(most bytes on any GPU of the call's range while it runs, usable bytes of such a GPU)."""
+    own = next((c for c in copies if c.placement.id == call.placement.copy_id), None)
+    if own is None:
+        return 0, 0
+    starts = {own.span.start, *(c.span.start for c in copies if c.span.start in own.span)}
+    residents = max(
+        sum(copy.resident_bytes for copy in copies if gpu in copy.span) for gpu in starts
+    )
+    return residents + call.bytes_by_kind.total, memory.usable_bytes(own.pool)
+
+
+def weight_syncs(job: Job, copies: list[PricedCopy], timing: Timing) -> list[WeightSync]:
+    """The weight syncs of a plan, one per shadow."""
+    shadows = [copy for copy in copies if copy.placement.kind == "shadow"]
+    plans = []
+    for shadow, start, stage in zip(
+        shadows,
+        [start for start in timing.sync_starts if start is not None],
+        [s for s, at in zip(timing.sync_stages, timing.sync_starts, strict=True) if at is not None],
+        strict=True,
+    ):
+        role = shadow.placement.role
+        home = next(c for c in copies if c.placement.role == role and c.placement.kind == "home")
+        layout = shadow.placement.layout
+        moved = sum(sync_bytes(job.models[role], job.spec.workload))
+        plans.append(
+            WeightSync(
+                role=role,
+                source_copy=home.placement.id,
+                target_copy=shadow.placement.id,
+                stage=stage,
+                start_seconds=start,
+                end_seconds=start + max(home.sync_seconds, shadow.sync_seconds),
+                bytes_per_receiver=-(
+                    -moved // (layout.tensor_parallel_size * layout.pipeline_parallel_size)
+                ),
+            )
+        )
+    return plans
+
+
+def over_budget(
+    copies: list[PricedCopy], calls: list[PricedCall]
+) -> list[tuple[PricedCall, int, int]]:
+    """(call, peak bytes, usable bytes) of every call that does not fit, bytes in whole MiB.
+
+    Residents of a copy and transients of a call each round up to MiB, as in the search.
+    """
+    found = []
+    for call in calls:
+        own = next((c for c in copies if c.placement.id == call.placement.copy_id), None)
+        if own is None:
+            continue
+        starts = {own.span.start, *(c.span.start for c in copies if c.span.start in own.span)}
+        peak = _mib(call.bytes_by_kind.total) + max(
+            sum(_mib(copy.resident_bytes) for copy in copies if gpu in copy.span) for gpu in starts
+        )
+        capacity = memory.usable_bytes(own.pool) // MIB
+        if peak > capacity:
+            found.append((call, peak * MIB, memory.usable_bytes(own.pool)))
+    return found
+
+
+def _mib(num_bytes: int) -> int:
+    return -(-num_bytes // MIB)

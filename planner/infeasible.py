@@ -1,0 +1,158 @@
+"""Why a job fits nowhere, in numbers, and the smallest changes with which it would fit."""
+
+from collections.abc import Iterator
+
+from planner.candidates import price
+from planner.errors import Reason, SpecError
+from planner.job import Job
+from planner.resolve import resolve
+from planner.shortfall import Shortfall, least_shortfall
+from planner.space import skeleton
+from planner.spec import JobSpec, LoraSpec
+
+GIB = 2**30
+MOST_NODES = 4096
+"""Larger clusters are not proposed."""
+SHORTEST_RESPONSE = 64
+LORA_RANK = 16
+
+
+def explain_infeasible(job: Job) -> list[Reason]:
+    """The call that is over, by how many bytes, and every kind of change that would help."""
+    found = shortfall_of(job.spec)
+    if found is None:
+        return [
+            Reason(
+                summary="every model fits, but the constraints leave no common placement",
+                remedy="relax constraints.colocate, constraints.separate, constraints.parallelism "
+                "or constraints.pools",
+            )
+        ]
+    return [_cause(found), *_remedies(job)]
+
+
+def shortfall_of(spec: JobSpec) -> Shortfall | None:
+    """How far the best placement for memory is over; None when something fits."""
+    job = resolve(spec)
+    tables = price(job, fits_only=False)
+    return least_shortfall(skeleton(job, tables), tables)
+
+
+def _cause(found: Shortfall) -> Reason:
+    required = found.capacity_bytes + found.over_bytes
+    return Reason(
+        summary=(
+            f"{found.calls[0]} does not fit: even the leanest placement (on {found.num_gpus} GPUs) "
+            f"needs {required / GIB:.2f} GiB per GPU and {found.capacity_bytes / GIB:.2f} GiB are "
+            f"usable, {found.over_bytes / GIB:.2f} GiB too many"
+        ),
+        phase=found.calls[0],
+        required_bytes=required,
+        capacity_bytes=found.capacity_bytes,
+        over_bytes=found.over_bytes,
+    )
+
+
+def fits(spec: JobSpec) -> bool:
+    """True when some placement fits; a spec that contradicts itself fits nowhere."""
+    try:
+        found = shortfall_of(spec)
+    except SpecError:
+        return False
+    return found is not None and found.over_bytes == 0
+
+
+def _remedies(job: Job) -> Iterator[Reason]:
+    """The smallest change of each kind that makes the job possible, if there is one."""
+    spec = job.spec
+    for changed, remedy in _permissions(spec):
+        if fits(changed):
+            yield _remedy(remedy)
+    length = _longest_response(spec)
+    if length is not None:
+        yield _remedy(f"shorten workload.response_length.max to {length} tokens")
+    adapted = _with_lora(job)
+    if adapted is not None and fits(adapted):
+        yield _remedy(f"train with lora: {{rank: {LORA_RANK}}} instead of all parameters")
+    yield from _more_gpus(spec)
+
+
+def _remedy(text: str) -> Reason:
+    return Reason(summary=f"it would fit if you {text}", remedy=text)
+
+
+def _permissions(spec: JobSpec) -> Iterator[tuple[JobSpec, str]]:
+    """What the constraints forbid, allowed again."""
+    for field, remedy in (
+        ("allow_offload", "allow offload to host memory (constraints.allow_offload: true)"),
+        ("allow_recompute", "allow recomputation (constraints.allow_recompute: true)"),
+    ):
+        if not getattr(spec.constraints, field):
+            constraints = spec.constraints.model_copy(update={field: True})
+            yield spec.model_copy(update={"constraints": constraints}), remedy
+
+
+def _longest_response(spec: JobSpec) -> int | None:
+    """The longest maximum response that fits, by bisection; None when none above 64 does."""
+    longest = spec.workload.response_length.max_tokens
+    if not fits(_with_response(spec, SHORTEST_RESPONSE)):
+        return None
+    low, high = SHORTEST_RESPONSE, longest
+    while high - low > max(low // 16, 1):
+        middle = (low + high) // 2
+        if fits(_with_response(spec, middle)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _with_response(spec: JobSpec, longest: int) -> JobSpec:
+    """The spec with responses cut off at `longest` tokens."""
+    cut = spec.workload.response_length.truncated(longest)
+    workload = spec.workload.model_copy(update={"response_length": cut})
+    return spec.model_copy(update={"workload": workload})
+
+
+def _with_lora(job: Job) -> JobSpec | None:
+    """The spec with adapters on every model that trains; None when all have them."""
+    models = {
+        role: given.model_copy(update={"lora": LoraSpec(rank=LORA_RANK)})
+        if role in job.models and job.models[role].trainable
+        else given
+        for role, given in job.spec.models.items()
+    }
+    if models == job.spec.models:
+        return None
+    return job.spec.model_copy(update={"models": models})
+
+
+def _more_gpus(spec: JobSpec) -> Iterator[Reason]:
+    """The fewest nodes of the first pool (the others stay) with which the job fits."""
+    assert not isinstance(spec.cluster, str)
+    pool = spec.cluster.pools[0]
+    high = pool.num_nodes
+    while not fits(_with_nodes(spec, high)):
+        high *= 2
+        if high > MOST_NODES:
+            return
+    low = max(high // 2, pool.num_nodes)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(_with_nodes(spec, middle)):
+            high = middle
+        else:
+            low = middle
+    per_node = resolve(_with_nodes(spec, high)).pools[0].gpus_per_node
+    more = (high - pool.num_nodes) * per_node
+    yield _remedy(
+        f"add {more} GPUs: {high} nodes ({high * per_node} GPUs) in pool {pool.name}, "
+        f"{pool.num_nodes} now"
+    )
+
+
+def _with_nodes(spec: JobSpec, num_nodes: int) -> JobSpec:
+    assert not isinstance(spec.cluster, str)
+    first, *others = spec.cluster.pools
+    pools = [first.model_copy(update={"num_nodes": num_nodes}), *others]
+    return spec.model_copy(update={"cluster": spec.cluster.model_copy(update={"pools": pools})})

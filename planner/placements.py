@@ -1,0 +1,289 @@
+"""A placement of the caller's own: refuse nonsense, say what does not fit, find its schedule."""
+
+from typing import Any
+
+from planner.assembly import (
+    PricedCall,
+    PricedCopy,
+    over_budget,
+    price_call,
+    price_copy,
+)
+from planner.check_layout import broken_layouts
+from planner.check_spec import broken_constraints
+from planner.check_structure import broken_references
+from planner.check_subject import Subject
+from planner.dataflow import with_staleness
+from planner.errors import InfeasibleError, Reason, SpecError
+from planner.job import Job
+from planner.pricing import Pricing
+from planner.problem import (
+    Assignment,
+    CallChoice,
+    CallOption,
+    CopyChoice,
+    CopyOption,
+    Precedence,
+    Problem,
+    Timing,
+    WeightSyncChoice,
+)
+from planner.result import (
+    BytesByKind,
+    CallPlan,
+    CopyPlan,
+    Placement,
+    Plan,
+    SecondsByPart,
+    WeightSync,
+)
+from planner.search import schedule
+from planner.solve import Limits
+from planner.space import pool_slices
+from planner.transition import sync_bucket_bytes
+
+GIB = 2**30
+
+
+def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:
+    """The placement with its calls in starting order, and its shortest schedule.
+
+    Under the barrier, calls on shared GPUs keep the placement's order; a cyclic schedule is free
+    to turn it.
+
+    Raises:
+        SpecError: the placement contradicts the job or itself.
+        InfeasibleError: some GPU or host would run out of memory.
+    """
+    refuse_nonsense(job, placement)
+    pricing = Pricing(job)
+    copies = [price_copy(pricing, copy) for copy in placement.copies]
+    by_id = {copy.placement.id: copy for copy in copies}
+    flow = {call.id: call for call in job.dataflow.calls}
+    calls = [
+        price_call(pricing, flow[call.id], call, by_id.get(call.copy_id or ""))
+        for call in placement.calls
+    ]
+    refuse_overflow(job, copies, calls)
+    limits = Limits(job.spec.search.time_limit_seconds, job.spec.search.seed, 1)
+    problem, assignment = _problem(job, copies, calls)
+    solution = schedule(problem, assignment, limits=limits)
+    if solution is None:
+        raise SpecError(
+            "placement",
+            "no schedule keeps this order of calls",
+            remedy="list calls in the order of the dataflow",
+        )
+    return placement, solution.timing
+
+
+def refuse_nonsense(job: Job, placement: Placement) -> None:
+    """Raise SpecError for the first rule that the placement breaks."""
+    draft = _draft(job, placement)
+    found = next(iter(broken_references(job, draft)), None)
+    if found is None:
+        subject = Subject(job, draft)
+        found = next(iter(broken_layouts(subject)), None)
+        found = found or next(iter(broken_constraints(subject)), None)
+    if found is not None:
+        raise SpecError("placement", found)
+    position = {call.id: place for place, call in enumerate(placement.calls)}
+    for edge in job.dataflow.edges:
+        if edge.distance == 0 and position[edge.source] > position[edge.target]:
+            raise SpecError(
+                "placement.calls",
+                f"{edge.target} is listed before {edge.source}, whose result it needs",
+                remedy="list calls in the order in which they run",
+            )
+
+
+def _draft(job: Job, placement: Placement) -> Plan:
+    """The placement in a plan's clothes, without prices, so that the check's rules can read it."""
+    copies = [
+        CopyPlan(**copy.model_dump(), resident_bytes=0, host_bytes=0, bytes_by_kind=BytesByKind())
+        for copy in placement.copies
+    ]
+    calls = [
+        CallPlan(
+            **call.model_dump(),
+            start_seconds=0.0,
+            end_seconds=0.0,
+            seconds_by_part=SecondsByPart(),
+            bytes_by_kind=BytesByKind(),
+            peak_bytes=0,
+            capacity_bytes=0,
+            source="analytical",
+        )
+        for call in placement.calls
+    ]
+    homes = {copy.role: copy.id for copy in copies if copy.kind == "home"}
+    syncs = [
+        WeightSync(
+            role=copy.role,
+            source_copy=homes.get(copy.role, ""),
+            target_copy=copy.id,
+            start_seconds=0.0,
+            end_seconds=0.0,
+            bytes_per_receiver=0,
+        )
+        for copy in copies
+        if copy.kind == "shadow"
+    ]
+    values: dict[str, Any] = {  # the draft lacks fields on purpose
+        "name": job.spec.name,
+        "copies": copies,
+        "calls": calls,
+        "transitions": syncs,
+        "iteration_seconds": 1.0,
+    }
+    totals = ("lower_bound_seconds", "relative_gap", "tokens_per_second", "run_seconds")
+    prices = ("price_per_iteration", "price_per_million_tokens", "run_price")
+    values |= dict.fromkeys((*totals, *prices), 0.0)
+    return Plan.model_construct(None, **values)
+
+
+def refuse_overflow(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> None:
+    """Raise InfeasibleError with a reason per call, or per host, that runs out of memory."""
+    reasons = [
+        Reason(
+            summary=(
+                f"{call.placement.id} and what is held beside it need {peak / GIB:.2f} GiB per GPU; "
+                f"{usable / GIB:.2f} GiB are usable"
+            ),
+            phase=call.placement.id,
+            required_bytes=peak,
+            capacity_bytes=usable,
+            over_bytes=peak - usable,
+        )
+        for call, peak, usable in over_budget(copies, calls)
+    ]
+    for pool, slice_ in zip(job.pools, pool_slices(job), strict=True):
+        members = [copy for copy in copies if copy.pool.name == pool.name]
+        starts = {copy.span.start for copy in members}
+        held = max(
+            (sum(c.host_bytes for c in members if gpu in c.span) for gpu in starts), default=0
+        )
+        if held > slice_.host_bytes:
+            reasons.append(
+                Reason(
+                    summary=(
+                        f"pool {pool.name}: offloaded state takes {held / GIB:.2f} GiB of host "
+                        f"memory per GPU; {slice_.host_bytes / GIB:.2f} GiB are usable"
+                    ),
+                    required_bytes=held,
+                    capacity_bytes=slice_.host_bytes,
+                    over_bytes=held - slice_.host_bytes,
+                )
+            )
+    if reasons:
+        raise InfeasibleError(reasons)
+
+
+def _problem(
+    job: Job, copies: list[PricedCopy], calls: list[PricedCall]
+) -> tuple[Problem, Assignment]:
+    """A problem with one option for everything, and the assignment that takes it."""
+    flow = with_staleness(job.dataflow, job.spec.search.staleness)
+    numbers = {call.id: number for number, call in enumerate(flow.calls)}
+    homes = {c.placement.role: i for i, c in enumerate(copies) if c.placement.kind == "home"}
+    positions = {copy.placement.id: i for i, copy in enumerate(copies)}
+    pools = {pool.name: i for i, pool in enumerate(job.pools)}
+    choices = tuple(
+        CopyChoice(
+            copy.placement.id,
+            copy.placement.role,
+            homes[copy.placement.role] if copy.placement.kind == "shadow" else None,
+            (
+                CopyOption(
+                    pools[copy.pool.name],
+                    copy.placement.num_gpus,
+                    copy.resident_bytes,
+                    copy.host_bytes,
+                    copy.sync_seconds if _is_synced(copies, copy) else 0.0,
+                    0,
+                ),
+            ),
+        )
+        for copy in copies
+    )
+    by_id = {call.placement.id: call for call in calls}
+    call_choices = []
+    for call in flow.calls:
+        priced = by_id[call.id]
+        copy_id = priced.placement.copy_id
+        options: tuple[CallOption, ...] = ()
+        if copy_id is not None:
+            transient = priced.bytes_by_kind.total
+            options = (CallOption(positions[copy_id], 0, priced.seconds, transient, 0),)
+        call_choices.append(CallChoice(call.id, options, call.fixed_seconds or 0.0))
+    precedences = [Precedence(numbers[e.source], numbers[e.target], e.distance) for e in flow.edges]
+    problem = Problem(
+        pools=tuple(pool_slices(job)),
+        copies=choices,
+        calls=tuple(call_choices),
+        precedences=(*precedences, *_kept_order(job, copies, calls, numbers)),
+        syncs=tuple(_syncs(copies, precedences, numbers, homes, flow_kinds=by_id)),
+        barrier=not job.spec.search.cyclic,
+    )
+    assignment = Assignment(
+        tuple(0 for _ in copies),
+        tuple(copy.span.start for copy in copies),
+        tuple(None if by_id[c.id].placement.copy_id is None else 0 for c in flow.calls),
+    )
+    return problem, assignment
+
+
+def _is_synced(copies: list[PricedCopy], copy: PricedCopy) -> bool:
+    return any(
+        other.placement.kind == "shadow" and other.placement.role == copy.placement.role
+        for other in copies
+    )
+
+
+def _kept_order(
+    job: Job, copies: list[PricedCopy], calls: list[PricedCall], numbers: dict[str, int]
+) -> list[Precedence]:
+    """Under the barrier: of two calls on a shared GPU the one listed first runs first."""
+    if job.spec.search.cyclic:
+        return []
+    spans = {copy.placement.id: copy.span for copy in copies}
+    order = []
+    for place, later in enumerate(calls):
+        for earlier in calls[:place]:
+            one = spans.get(earlier.placement.copy_id or "")
+            other = spans.get(later.placement.copy_id or "")
+            if one and other and one.start < other.stop and other.start < one.stop:
+                pair = numbers[earlier.placement.id], numbers[later.placement.id]
+                order.append(Precedence(*pair, 0))
+    return order
+
+
+def _syncs(
+    copies: list[PricedCopy],
+    precedences: list[Precedence],
+    numbers: dict[str, int],
+    homes: dict[str, int],
+    *,
+    flow_kinds: dict[str, PricedCall],
+) -> list[WeightSyncChoice]:
+    """The weight sync of every shadow: after its role's train call, before its rollouts."""
+    syncs = []
+    for index, copy in enumerate(copies):
+        if copy.placement.kind != "shadow":
+            continue
+        role = copy.placement.role
+        users = {
+            numbers[call.placement.id]
+            for call in flow_kinds.values()
+            if call.placement.copy_id == copy.placement.id
+        }
+        trains = {
+            numbers[call.placement.id]
+            for call in flow_kinds.values()
+            if call.placement.role == role and call.placement.kind == "train"
+        }
+        edge = next(e for e in precedences if e.source in trains and e.target in users)
+        syncs.append(
+            WeightSyncChoice(homes[role], index, edge.source, edge.distance, sync_bucket_bytes())
+        )
+    return syncs

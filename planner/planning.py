@@ -1,0 +1,275 @@
+"""The planner's front door: plan a job, price a placement, compare strategies."""
+
+import math
+import time
+from importlib.metadata import PackageNotFoundError, version
+
+from planner import catalogue, enumeration
+from planner.assembly import (
+    PricedCall,
+    PricedCopy,
+    call_plans,
+    copy_plans,
+    placement_of,
+    price_call,
+    price_copy,
+    weight_syncs,
+)
+from planner.baselines import STRATEGIES, StrategyInfo
+from planner.candidates import price
+from planner.check import violations
+from planner.errors import InfeasibleError, NoSolutionInTimeError
+from planner.infeasible import explain_infeasible
+from planner.job import Job
+from planner.objectives import best_placement
+from planner.placements import scheduled
+from planner.pricing import Pricing
+from planner.problem import Timing
+from planner.resolve import length_warnings, resolve
+from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
+from planner.search import Attempt, arena, attempt
+from planner.solve import Limits
+from planner.space import skeleton
+from planner.spec import JobSpec
+from planner.tables import Tables
+
+__all__ = ["STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
+
+GIVEN = "the given placement only; the order of its calls on shared GPUs is kept"
+
+
+def make_plan(spec: JobSpec) -> Plan:
+    """The best placement of a job, its schedule, and how good it provably is.
+
+    Raises:
+        SpecError: the spec contradicts itself or names something unknown.
+        InfeasibleError: no placement fits; the reasons say why and what would.
+        NoSolutionInTimeError: the limit ended the search before it found anything.
+    """
+    started = time.perf_counter()
+    job = resolve(spec)
+    tables = price(job)
+    priced = time.perf_counter()
+    best = best_placement(job, tables, skeleton(job, tables), list(STRATEGIES))
+    if best.selected is None and not best.proven:
+        raise NoSolutionInTimeError(best.lower_bound_seconds)
+    if best.selected is None:
+        raise InfeasibleError(explain_infeasible(job))
+    placement = placement_of(job, tables, best.selected)
+    solved = time.perf_counter()
+    report = SearchReport(
+        status="optimal" if best.proven else "feasible",
+        objective=spec.search.objective,
+        objective_value=best.objective_value,
+        lower_bound=best.lower_bound,
+        pricing_seconds=priced - started,
+        solving_seconds=solved - priced,
+        candidates_priced=tables.num_priced,
+        options=best.options,
+        warm_start=best.warm_start,
+        space=enumeration.SPACE,
+    )
+    plan = _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
+    alternatives = [_strategy(job, tables, plan, each) for each in best.attempts]
+    return _sound(job, plan.model_copy(update={"alternatives": alternatives}))
+
+
+def estimate(spec: JobSpec, placement: Placement) -> Plan:
+    """What a placement of the caller's own would cost, by the same model.
+
+    Raises:
+        SpecError: the spec or the placement contradicts itself, or one the other.
+        InfeasibleError: the placement does not fit; the reasons name the calls and bytes.
+    """
+    started = time.perf_counter()
+    job = resolve(spec)
+    ordered, timing = scheduled(job, placement)
+    seconds = time.perf_counter() - started
+    report = SearchReport(
+        status="given",
+        objective=spec.search.objective,
+        objective_value=timing.period,
+        lower_bound=timing.period,
+        pricing_seconds=seconds,
+        solving_seconds=0.0,
+        candidates_priced=len(placement.calls),
+        options=0,
+        space=GIVEN,
+    )
+    return _sound(job, _plan(job, ordered, timing, report, timing.period))
+
+
+def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
+    """What the named strategies would cost beside a plan of the same spec.
+
+    Raises:
+        KeyError: a strategy is not in STRATEGIES; callers check first.
+        SpecError: as make_plan.
+    """
+    for name in strategies:
+        STRATEGIES[name]
+    job = resolve(spec)
+    tables = price(job)
+    limits = Limits(spec.search.time_limit_seconds, spec.search.seed, spec.search.num_workers)
+    whole = arena(tables, skeleton(job, tables))
+    attempts = attempt(whole, strategies, limits=limits)
+    return [_strategy(job, tables, plan, each) for each in attempts]
+
+
+def _strategy(job: Job, tables: Tables, plan: Plan, attempt_: Attempt) -> Strategy:
+    """A baseline beside the plan: how much slower, or why not."""
+    if attempt_.selected is None:
+        return Strategy(name=attempt_.strategy, feasible=False, reason=attempt_.reason)
+    placement = placement_of(job, tables, attempt_.selected)
+    period = attempt_.selected.timing.period
+    pricing = Pricing(job)
+    copies = [price_copy(pricing, copy) for copy in placement.copies]
+    slower = period / plan.iteration_seconds if plan.iteration_seconds else 1.0
+    return Strategy(
+        name=attempt_.strategy,
+        feasible=True,
+        iteration_seconds=period,
+        times_slower=slower,
+        price_per_iteration=period * _price_per_second(job, copies),
+        reason="" if slower <= 1 else f"{period - plan.iteration_seconds:.3f} s slower",
+        placement=placement,
+    )
+
+
+def _plan(
+    job: Job,
+    placement: Placement,
+    timing: Timing,
+    report: SearchReport,
+    lower_bound_seconds: float,
+) -> Plan:
+    """A plan from a placement and its schedule, every number priced once more."""
+    pricing, spec = Pricing(job), job.spec
+    copies = [price_copy(pricing, copy) for copy in placement.copies]
+    calls = _priced_calls(pricing, placement, copies)
+    period = timing.period
+    tokens = _tokens_per_iteration(job)
+    price_per_iteration = period * _price_per_second(job, copies)
+    run_seconds = _run_seconds(job, period)
+    lower = min(lower_bound_seconds, period)
+    return Plan(
+        name=spec.name,
+        algorithm=spec.algorithm,
+        copies=copy_plans(copies),
+        calls=call_plans(job, copies, calls, timing),
+        transitions=weight_syncs(job, copies, timing),
+        iteration_seconds=period,
+        lower_bound_seconds=lower,
+        relative_gap=_relative_gap(report),
+        search_seconds=report.pricing_seconds + report.solving_seconds,
+        tokens_per_second=tokens / period if period else 0.0,
+        tokens_per_iteration=tokens,
+        gpus_used=sum(_touched(job, copies).values()),
+        price_per_iteration=price_per_iteration,
+        price_per_million_tokens=price_per_iteration / tokens * 1e6,
+        run_seconds=run_seconds,
+        run_price=run_seconds * _price_per_second(job, copies),
+        staleness=spec.search.staleness,
+        iteration_barrier=not spec.search.cyclic,
+        search=report,
+        alternatives=[],
+        assumptions=_assumptions(job),
+        provenance=_provenance(job),
+        spec=spec,
+    )
+
+
+def _relative_gap(report: SearchReport) -> float:
+    """How far below the objective the bound is, as a share of the objective."""
+    if report.objective_value <= 0:
+        return 0.0
+    gap = max(report.objective_value - report.lower_bound, 0.0) / report.objective_value
+    # A bound and a value that differ by float noise alone are equal.
+    return gap if gap > 1e-12 else 0.0
+
+
+def _priced_calls(
+    pricing: Pricing, placement: Placement, copies: list[PricedCopy]
+) -> list[PricedCall]:
+    by_id = {copy.placement.id: copy for copy in copies}
+    calls = {call.id: call for call in pricing.job.dataflow.calls}
+    return [
+        price_call(
+            pricing,
+            calls[call.id],
+            call,
+            None if call.copy_id is None else by_id[call.copy_id],
+        )
+        for call in placement.calls
+    ]
+
+
+def _tokens_per_iteration(job: Job) -> float:
+    """Prompt and response tokens of the sequences that an iteration trains on."""
+    workload = job.spec.workload
+    mean = workload.prompt_length.mean_tokens + workload.response_length.mean_tokens
+    return workload.num_sequences * mean
+
+
+def _touched(job: Job, copies: list[PricedCopy]) -> dict[str, int]:
+    """Pool → GPUs of the nodes that some copy touches; these are paid for."""
+    nodes: dict[str, set[int]] = {pool.name: set() for pool in job.pools}
+    for copy in copies:
+        first, per_node = copy.placement.first_gpu, copy.pool.gpus_per_node
+        last = first + copy.placement.num_gpus - 1
+        nodes[copy.pool.name] |= set(range(first // per_node, last // per_node + 1))
+    return {pool.name: len(nodes[pool.name]) * pool.gpus_per_node for pool in job.pools}
+
+
+def _price_per_second(job: Job, copies: list[PricedCopy]) -> float:
+    touched = _touched(job, copies)
+    return sum(touched[pool.name] * pool.price_per_gpu_hour / 3600.0 for pool in job.pools)
+
+
+def _run_seconds(job: Job, period: float) -> float:
+    """Start-up, iterations, checkpoints; a cyclic schedule also fills and drains, within noise."""
+    workload = job.spec.workload
+    every = workload.checkpoint_every_iterations
+    checkpoints = 0 if every is None else workload.iterations // every
+    return (
+        workload.startup_seconds
+        + workload.iterations * period
+        + checkpoints * workload.checkpoint_seconds
+    )
+
+
+def _assumptions(job: Job) -> list[str]:
+    derived = [
+        f"pools.{pool.name}: {pool.gpu.name} has no operator tables of its own; times derive from "
+        f"{Pricing(job).profile(pool).table_gpu or 'the roofline alone'}"
+        for pool in job.pools
+        if Pricing(job).profile(pool).derived
+    ]
+    approximated = [
+        f"models.{role}: {model.architecture.approximation}"
+        for role, model in job.models.items()
+        if model.architecture.approximation
+    ]
+    return [*length_warnings(job), *derived, *approximated]
+
+
+def _provenance(job: Job) -> Provenance:
+    pricing = Pricing(job)
+    try:
+        code_version = version("automap")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        code_version = "unknown"
+    return Provenance(
+        code_version=code_version,
+        profile_versions={pool.gpu.name: pricing.profile(pool).version for pool in job.pools},
+        catalogue_version=catalogue.catalogue_version(),
+    )
+
+
+def _sound(job: Job, plan: Plan) -> Plan:
+    """The plan, after the independent check; a violation is our bug."""
+    assert math.isfinite(plan.iteration_seconds)
+    found = violations(job, plan)
+    if found:
+        raise RuntimeError("the plan fails its own check: " + "; ".join(found))
+    return plan
