@@ -6,14 +6,14 @@ GIB = 2**30
 
 
 def seconds(value: float) -> str:
-    """Three or four significant digits: 0.0123, 4.56, 131.2, 2,310."""
+    """Three or four significant digits: 0.0120, 4.56, 131.2, 2,310."""
     if value >= 1000:
         return f"{value:,.0f}"
     if value >= 100:
         return f"{value:.1f}"
     if value >= 1:
         return f"{value:.2f}"
-    return f"{value:.3g}"
+    return f"{value:#.3g}" if value else "0"
 
 
 def duration(value: float) -> str:

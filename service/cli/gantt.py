@@ -20,6 +20,8 @@ ROLE_STYLES = (
 )
 SYNC_STYLE = "black on white"
 MIN_CHART_WIDTH = 20
+MIN_LABEL_WIDTH = 8
+"""Below it the key stands alone; from there on a name that does not fit is cut."""
 TICK_COLUMNS = 12
 
 
@@ -103,8 +105,7 @@ def _block(cells: _Cells, marks: Marks) -> str:
         return cells.event.key
     lead = marks.fill if cells.continues else marks.separator
     label = f"{cells.event.key} {cells.event.name} "
-    if len(label) > width - 1:
-        label = cells.event.key
+    label = label[: width - 1] if width > MIN_LABEL_WIDTH else cells.event.key
     return (lead + label).ljust(width, marks.fill)
 
 

@@ -27,7 +27,8 @@ def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:
     for title, section in sections:
         parts += [Text(), Text(title, style="bold underline"), section]
     if plan.assumptions:
-        parts += [Text(), Text("Rests on: " + "; ".join(plan.assumptions), style="dim")]
+        assumed = "\n".join(f"- {line}" for line in plan.assumptions)
+        parts += [Text(), Text("Rests on", style="bold underline"), Text(assumed)]
     return Group(*parts)
 
 
@@ -142,6 +143,7 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "proof", _proof_line(plan)
     search = plan.search
     if search.status != "given":
+        yield "searched", search.space
         yield (
             "search",
             f"{formats.seconds(plan.search_seconds)} s: "
@@ -164,7 +166,7 @@ def _proof_line(plan: Plan) -> str:
     verdict = "optimal" if search.status == "optimal" else "best found in the time"
     return (
         f"{verdict}: {found}{unit} against a proven bound of {bound}{unit}, "
-        f"gap {formats.gap(plan.relative_gap)}; {search.space}"
+        f"gap {formats.gap(plan.relative_gap)}"
     )
 
 
