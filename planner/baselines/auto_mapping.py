@@ -53,10 +53,7 @@ def hybridflow(index: Index) -> Placed:
             f"hybridflow: none of the partitions of the {len(index.homes)} models keeps all "
             f"{len(index.problem.colocate) + len(index.problem.separate)} constrained pairs"
         )
-    placed = _cheapest(index, partitions)
-    if placed is None:
-        raise DoesNotFit(f"hybridflow: {_why_none(index, partitions)}")
-    return placed
+    return _cheapest(index, partitions, strategy="hybridflow")
 
 
 def standalone(index: Index) -> Placed:
@@ -64,17 +61,17 @@ def standalone(index: Index) -> Placed:
     check_served(index)
     partition = tuple((home,) for home in index.homes)
     check_pairs(index, partition, strategy="standalone")
-    placed = _cheapest(index, [partition])
-    if placed is None:
-        raise DoesNotFit(f"standalone: {_why_none(index, [partition])}")
-    return placed
+    return _cheapest(index, [partition], strategy="standalone")
 
 
-def _cheapest(index: Index, partitions: Sequence[Partition]) -> Placed | None:
+def _cheapest(index: Index, partitions: Sequence[Partition], *, strategy: str) -> Placed:
     search = _Search(index, most_sets_solved=MOST_SETS_SOLVED)
     placed = search.cheapest(partitions)
     if placed is None and search.limited:  # what was left out may fit
-        return _Search(index, most_sets_solved=None).cheapest(partitions)
+        search = _Search(index, most_sets_solved=None)
+        placed = search.cheapest(partitions)
+    if placed is None:
+        raise DoesNotFit(f"{strategy}: {search.why_none(partitions)}")
     return placed
 
 
@@ -167,6 +164,26 @@ class _Search:
             assignment_of(self.index, sets, allocation.firsts), stage_seconds(self.index, sets)
         )
 
+    def why_none(self, partitions: Sequence[Partition]) -> str:
+        """After a search in vain: reasons for the coarsest and the finest partition."""
+        ends = dict.fromkeys([min(partitions, key=len), max(partitions, key=len)])
+        return "; ".join(dict.fromkeys(self._why_not(partition) for partition in ends))
+
+    def _why_not(self, partition: Partition) -> str:
+        """The first set that fits nowhere, or the sum of the sets' least sizes."""
+        index, least = self.index, []
+        for members in partition:
+            fitting = np.flatnonzero(np.isfinite(self._table(members)).all(axis=1))
+            if len(fitting) == 0:
+                return shortage(index, members, _most_likely(index, members))
+            least.append(int(index.count_of[fitting].min()))
+        parts = ", ".join(
+            f"{count} for {index.name(members)}"
+            for members, count in zip(partition, least, strict=True)
+        )
+        pools = " and ".join(f"{pool.num_gpus} of pool {pool.name}" for pool in index.problem.pools)
+        return f"disjoint aligned ranges take at least {sum(least)} GPUs ({parts}), of {pools}"
+
 
 def _units(index: Index) -> list[Members]:
     """What is partitioned: models, those forced together as one."""
@@ -197,34 +214,6 @@ def _partitions(units: Sequence[Members]) -> Iterator[Partition]:
             joined = tuple(sorted(members + last))
             yield (*partition[:number], joined, *partition[number + 1 :])
         yield (*partition, last)
-
-
-def _why_none(index: Index, partitions: Sequence[Partition]) -> str:
-    """Reasons for the coarsest and the finest partition, with their numbers."""
-    coarse, fine = min(partitions, key=len), max(partitions, key=len)
-    reasons = [_why_not(index, coarse)]
-    if fine != coarse:
-        reasons.append(_why_not(index, fine))
-    return "; ".join(reasons)
-
-
-def _why_not(index: Index, partition: Partition) -> str:
-    """The first set that fits nowhere, or the sum of the sets' least sizes."""
-    least = []
-    for members in partition:
-        fitting = [
-            slot for slot in range(len(index.slots)) if together(index, members, slot) is not None
-        ]
-        if not fitting:
-            return shortage(index, members, _most_likely(index, members))
-        least.append(min(fitting, key=lambda slot: int(index.count_of[slot])))
-    parts = ", ".join(
-        f"{index.count_of[slot]} for {index.name(members)}"
-        for members, slot in zip(partition, least, strict=True)
-    )
-    total = sum(int(index.count_of[slot]) for slot in least)
-    pools = " and ".join(f"{pool.num_gpus} of pool {pool.name}" for pool in index.problem.pools)
-    return f"disjoint aligned ranges take at least {total} GPUs ({parts}), of {pools}"
 
 
 def _most_likely(index: Index, members: Members) -> int:

@@ -54,6 +54,14 @@ class Settings:
             self.number[part],
         )
 
+    def take(self, keep: BoolArray) -> "Settings":
+        """Those of the options that stay, whose positions close up."""
+        part = np.flatnonzero(keep[self.option])
+        option = (np.cumsum(keep) - 1)[self.option[part]]
+        start = np.searchsorted(option, np.arange(int(keep.sum()) + 1))
+        columns = (self.seconds[part], self.transient[part], self.number[part])
+        return Settings(self.call, start, option, *columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -81,6 +89,27 @@ class Group:
             self.host[part],
             tuple(settings.between(first, last) for settings in self.settings),
         )
+
+    def take(self, keep: BoolArray) -> "Group":
+        """The options [options] that stay."""
+        if keep.all():
+            return self
+        return Group(
+            self.copy,
+            self.slot[keep],
+            self.number[keep],
+            self.resident[keep],
+            self.host[keep],
+            tuple(settings.take(keep) for settings in self.settings),
+        )
+
+    def needs(self) -> IntArray:
+        """[options] least transient bytes with which every call of an option can run."""
+        needs = np.zeros(len(self), dtype=np.int64)
+        for settings in self.settings:
+            least = np.minimum.reduceat(settings.transient, settings.start[:-1])
+            np.maximum(needs, least, out=needs)
+        return needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,14 +235,11 @@ class Index:
         group = self._home[home]
         slots = len(self.slots)
         stage_seconds = np.zeros((len(group), NUM_STAGES))
-        transient = np.zeros(len(group), dtype=np.int64)
+        transient = group.needs() if len(group) else np.zeros(0, dtype=np.int64)
         free = self.capacity[group.slot] - group.resident
         for settings in group.settings:
             stage = self.stages[settings.call]
             stage_seconds[:, stage] += fastest(settings, free)
-            if len(group):
-                least = np.minimum.reduceat(settings.transient, settings.start[:-1])
-                np.maximum(transient, least, out=transient)
         stage_seconds[group.host > self.host_capacity[group.slot]] = np.inf
         order = np.lexsort((group.resident, stage_seconds.sum(axis=1), group.slot))
         present, first = np.unique(group.slot[order], return_index=True)

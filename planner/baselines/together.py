@@ -47,9 +47,10 @@ def together(index: Index, copies: Sequence[int], slot: int) -> Shared | None:
     alone = _each_its_own(index, groups, slot)
     if alone is not None:
         return alone
-    budgets = _transient_budgets(groups, capacity)
-    if len(budgets) == 0:
+    groups = _that_leave_room(groups, capacity, host)
+    if not all(len(group) for group in groups):
         return None
+    budgets = _transient_budgets(groups, capacity)
     costs = [_costs(group, budgets) for group in groups]
     least = _least_seconds(groups, costs, capacity - budgets)
     order = np.argsort(least, kind="stable")
@@ -71,7 +72,7 @@ def least_bytes_together(index: Index, copies: Sequence[int], slot: int) -> tupl
     groups = [index.group(copy, slot) for copy in copies]
     transients = _all_transients(groups)
     needs = [
-        _needs(group)[:, None] <= transients[None, :] for group in groups
+        group.needs()[:, None] <= transients[None, :] for group in groups
     ]  # [options, budgets]
     far = np.iinfo(np.int64).max // (len(groups) + 2)
     resident = sum(
@@ -103,17 +104,31 @@ def _each_its_own(index: Index, groups: list[Group], slot: int) -> Shared | None
 
 def _all_run(groups: list[Group], picks: list[int], free: int) -> bool:
     return all(
-        int(_needs(group.between(pick, pick + 1))[0]) <= free
+        int(group.between(pick, pick + 1).needs()[0]) <= free
         for group, pick in zip(groups, picks, strict=True)
     )
 
 
-def _needs(group: Group) -> IntArray:
-    """[options] least transient bytes with which every call of an option can run."""
-    needs = np.zeros(len(group), dtype=np.int64)
-    for settings in group.settings:
-        np.maximum(needs, np.minimum.reduceat(settings.transient, settings.start[:-1]), out=needs)
-    return needs
+def _that_leave_room(groups: list[Group], capacity: int, host: int) -> list[Group]:
+    """Without the options that leave too little for the least of the others, until all do."""
+    while all(len(group) for group in groups):
+        before = sum(len(group) for group in groups)
+        needs = max(int(group.needs().min()) for group in groups)
+        room = capacity - sum(int(group.resident.min()) for group in groups)
+        host_room = host - sum(int(group.host.min()) for group in groups)
+        groups = [
+            group.take(
+                (
+                    group.resident + np.maximum(group.needs(), needs)
+                    <= room + int(group.resident.min())
+                )
+                & (group.host <= host_room + int(group.host.min()))
+            )
+            for group in groups
+        ]
+        if sum(len(group) for group in groups) == before:
+            break
+    return groups
 
 
 def _all_transients(groups: list[Group]) -> IntArray:
@@ -125,7 +140,7 @@ def _transient_budgets(groups: list[Group], capacity: int) -> IntArray:
     """Transient bytes at which some call gains a setting, thinned out to BUDGETS."""
     values = _all_transients(groups)
     held = sum(int(group.resident.min()) for group in groups)
-    least = max(int(_needs(group).min()) for group in groups)
+    least = max(int(group.needs().min()) for group in groups)
     values = values[(values <= capacity - held) & (values >= least)]
     if len(values) <= BUDGETS:
         return values
