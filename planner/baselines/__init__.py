@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from planner.baselines.auto_mapping import hybridflow, standalone
 from planner.baselines.fixed import colocate_all, split
+from planner.baselines.groups import Shared
 from planner.baselines.index import Index
 from planner.baselines.placing import DoesNotFit, Placed
-from planner.baselines.together import Shared, fastest_together
+from planner.baselines.together import fastest_together
 from planner.problem import Problem
 
 __all__ = [

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.baselines.index import FloatArray, Index, IntArray
+from planner.baselines.groups import FloatArray, IntArray
+from planner.baselines.index import Index
 from planner.baselines.placing import packed
 
 MOST_COMBINATIONS = 400_000

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from planner.baselines.allocation import Allocation, best_allocation
-from planner.baselines.index import FloatArray, Index
+from planner.baselines.groups import FloatArray, Shared
+from planner.baselines.index import Index
 from planner.baselines.placing import (
     DoesNotFit,
     Placed,
@@ -30,7 +31,7 @@ from planner.baselines.placing import (
     stage_sums,
 )
 from planner.baselines.stages import TRAINING
-from planner.baselines.together import Shared, together
+from planner.baselines.together import together
 
 Members = tuple[int, ...]
 Partition = tuple[Members, ...]

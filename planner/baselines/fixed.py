@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from planner.baselines.groups import Shared
 from planner.baselines.index import Index
 from planner.baselines.placing import (
     DoesNotFit,
@@ -15,7 +16,7 @@ from planner.baselines.placing import (
     stage_seconds,
 )
 from planner.baselines.stages import GENERATION
-from planner.baselines.together import Shared, together
+from planner.baselines.together import together
 
 
 def colocate_all(index: Index, *, note: str = "") -> Placed:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.baselines.index import Index, Slot
+from planner.baselines.groups import Shared, Slot
+from planner.baselines.index import Index
 from planner.baselines.stages import NUM_STAGES
-from planner.baselines.together import Shared, least_bytes_together
+from planner.baselines.together import least_bytes_together
 from planner.problem import Assignment, PoolSlice, Problem
 
 GIB = 2**30
@@ -153,22 +154,27 @@ def shortage(index: Index, copies: Sequence[int], slot: int) -> str:
     missing = [copy for copy in copies if len(index.group(copy, slot)) == 0]
     if missing:
         return f"{index.name(missing)} has 0 layouts for {place}"
-    gpu, host = least_bytes_together(index, copies, slot)
+    least = least_bytes_together(index, copies, slot)
     capacity, host_capacity = int(index.capacity[slot]), int(index.host_capacity[slot])
-    who = index.name(list(copies))
-    if gpu > capacity:
+    who = f"{index.name(copies)} on {place}"
+    gpu = f"bytes more than its {capacity / GIB:.2f} GiB"
+    host = f"{host_capacity / GIB:.2f} GiB of host memory per GPU"
+    if least.gpu > capacity:
+        return f"{who} need {least.gpu / GIB:.2f} GiB per GPU, {least.gpu - capacity} {gpu}"
+    if least.host > host_capacity:
         return (
-            f"{who} on {place} need {gpu / GIB:.2f} GiB per GPU, "
-            f"{gpu - capacity} bytes more than its {capacity / GIB:.2f} GiB"
+            f"{who} need {least.host / GIB:.2f} GiB of host memory per GPU, "
+            f"{least.host - host_capacity} bytes more than the {host}"
         )
-    if host > host_capacity:
+    if least.gpu_within_host > capacity:
+        need = least.gpu_within_host
         return (
-            f"{who} on {place} need {host / GIB:.2f} GiB of host memory per GPU, "
-            f"{host - host_capacity} bytes more than its {host_capacity / GIB:.2f} GiB"
+            f"{who} need {need / GIB:.2f} GiB per GPU with layouts within the {host}, "
+            f"{need - capacity} {gpu}"
         )
     return (
-        f"{who} on {place} have layouts within {capacity / GIB:.2f} GiB per GPU and layouts within "
-        f"{host_capacity / GIB:.2f} GiB of host memory per GPU, but none within both"
+        f"{who} have layouts within {capacity / GIB:.2f} GiB per GPU and layouts within the "
+        f"{host}, but no combination within both"
     )
 
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.baselines.index import FloatArray, Group, Index, IntArray
+from planner.baselines.groups import FloatArray, Group, IntArray, Shared
+from planner.baselines.index import Index
 from planner.problem import Problem
 
 BUDGETS = 1024
@@ -20,15 +21,6 @@ COARSE = 12
 """Every COARSE-th budget is tried first; what it finds bounds the work at the others."""
 MOST_STATES = 2048
 """Combinations kept per copy when host memory binds too; two kinds of bytes have large fronts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """Copies on one range: what each chose, and the sum of their calls' seconds."""
-
-    copy_options: dict[int, int]
-    call_options: dict[int, int]
-    seconds: float
 
 
 def fastest_together(problem: Problem, copies: list[int], pool: int, count: int) -> Shared | None:
@@ -39,7 +31,14 @@ def fastest_together(problem: Problem, copies: list[int], pool: int, count: int)
 
 
 def together(index: Index, copies: Sequence[int], slot: int) -> Shared | None:
-    """As `fastest_together`, on an index that is there already."""
+    """As `fastest_together`, on an index that is there already and remembers the answer."""
+    key = (tuple(copies), slot)
+    if key not in index.shared:
+        index.shared[key] = _together(index, copies, slot)
+    return index.shared[key]
+
+
+def _together(index: Index, copies: Sequence[int], slot: int) -> Shared | None:
     groups = [index.group(copy, slot) for copy in copies]
     if not all(len(group) for group in groups):
         return None
@@ -64,22 +63,36 @@ def together(index: Index, copies: Sequence[int], slot: int) -> Shared | None:
     return None if best is None else _shared(groups, best[1], capacity)
 
 
-def least_bytes_together(index: Index, copies: Sequence[int], slot: int) -> tuple[int, int]:
-    """Least GPU bytes and least host bytes with which `copies` can share a range of the slot.
+@dataclass(frozen=True, slots=True)
+class LeastBytes:
+    """What copies need at least to share a range, per GPU."""
 
-    The two need not be reachable by the same layouts. Every copy has an option of the slot.
+    gpu: int
+    host: int
+    gpu_within_host: int
+    """GPU bytes when only layouts count that leave enough host memory for the others' least."""
+
+
+def least_bytes_together(index: Index, copies: Sequence[int], slot: int) -> LeastBytes:
+    """The least of each kind of bytes; they need not be reachable by the same layouts.
+
+    Every copy has an option of the slot, and one whose host bytes leave room for the others' least.
     """
     groups = [index.group(copy, slot) for copy in copies]
+    host = sum(int(group.host.min()) for group in groups)
+    room = max(int(index.host_capacity[slot]) - host, 0)
+    within = [group.take(group.host <= int(group.host.min()) + room) for group in groups]
+    return LeastBytes(_least_gpu_bytes(groups), host, _least_gpu_bytes(within))
+
+
+def _least_gpu_bytes(groups: list[Group]) -> int:
     transients = _all_transients(groups)
-    needs = [
-        group.needs()[:, None] <= transients[None, :] for group in groups
-    ]  # [options, budgets]
     far = np.iinfo(np.int64).max // (len(groups) + 2)
-    resident = sum(
-        np.where(enough, group.resident[:, None], far).min(axis=0)
-        for group, enough in zip(groups, needs, strict=True)
-    )
-    return int((resident + transients).min()), sum(int(group.host.min()) for group in groups)
+    total = transients.copy()
+    for group in groups:
+        runs = group.needs()[:, None] <= transients[None, :]  # [options, budgets]
+        total += np.where(runs, group.resident[:, None], far).min(axis=0)
+    return int(total.min())
 
 
 def _each_its_own(index: Index, groups: list[Group], slot: int) -> Shared | None:
