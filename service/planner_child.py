@@ -81,6 +81,7 @@ def _done(request: PlannerRequest) -> Done:
         case EstimateRequest():
             return _plan(planning.estimate(request.spec, request.placement))
         case CompareRequest():
+            _check_strategies(request.strategies, list(planning.STRATEGIES))
             compared = planning.compare(request.spec, request.plan, request.strategies)
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
         case StrategiesRequest():
@@ -89,6 +90,14 @@ def _done(request: PlannerRequest) -> Done:
                     {"name": it.name, "description": it.description, "reference": it.reference}
                     for it in planning.STRATEGIES.values()
                 ]
+            )
+
+
+def _check_strategies(names: list[str], known: list[str]) -> None:
+    for index, name in enumerate(names):
+        if name not in known:
+            raise SpecError(
+                f"strategies.{index}", "there is no such strategy", remedy=f"use {', '.join(known)}"
             )
 
 

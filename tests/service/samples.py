@@ -24,11 +24,11 @@ def infeasible_spec() -> Json:
 
 
 def large_spec() -> Json:
-    """Four 70B models on 4,096 GPUs: takes seconds, long enough to be interrupted."""
-    spec = small_spec(name="large")
+    """Four 70B models on 256 GPUs: takes a second or more, long enough to be interrupted."""
+    spec = small_spec(name="large", search={"time_limit_seconds": 5})
     spec["models"] = {role: {"architecture": "llama-2-70b"} for role in spec["models"]}
-    spec["cluster"] = {"pools": [{"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 512}]}
-    spec["workload"]["prompts_per_iteration"] = 8 * 4096
+    spec["cluster"] = {"pools": [{"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 32}]}
+    spec["workload"]["prompts_per_iteration"] = 8 * 256
     return spec
 
 
