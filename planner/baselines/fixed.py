@@ -45,7 +45,7 @@ def split(index: Index) -> Placed:
     check_served(index)
     sets = _halves(index)
     if len(sets) == 1:
-        note = f"all of {index.name(sets[0])} generate: split is colocate_all"
+        note = f"every model generates ({index.name(sets[0])}): split is colocate_all"
         return colocate_all(index, note=note)
     check_pairs(index, sets, strategy="split")
     slots = _half_slots(index, sets)
