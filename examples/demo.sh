@@ -62,6 +62,7 @@ echo "The service answers at $url/v1/plans; its API is described at $url/docs"
 
 if [ "${KEEP:-}" = 1 ] || { [ "${KEEP:-}" != 0 ] && [ -t 0 ]; }; then
     echo "Press Ctrl-C to stop it."
+    trap 'exit 0' INT
     wait "$service"
 else
     echo "Stopping it now. Start it again with \`make serve\`: the plan is stored."
