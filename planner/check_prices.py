@@ -141,7 +141,7 @@ def wrong_prices(subject: Subject, prices: Prices) -> Iterator[str]:
             sync_name(sync), seconds, prices.sync_seconds[sync.target_copy]
         )
         yield from _receiver_gets_its_shard(subject, sync)
-    yield from _caches_hold_a_sequence(subject)
+    yield from caches_too_small(subject)
 
 
 def _receiver_gets_its_shard(subject: Subject, sync: WeightSync) -> Iterator[str]:
@@ -209,8 +209,8 @@ def _source_is_the_prices(call: CallPlan, price: IntArray) -> Iterator[str]:
         yield f"call {call.id} is called {call.source}, but its price is {expected}"
 
 
-def _caches_hold_a_sequence(subject: Subject) -> Iterator[str]:
-    """A cache below the longest sequence could never finish it."""
+def caches_too_small(subject: Subject) -> Iterator[str]:
+    """Generate calls whose cache is below their longest sequence: they could never finish it."""
     pricing = Pricing(subject.job)
     for call, _ in subject.placed_calls():
         if call.kind == "generate":
