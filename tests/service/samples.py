@@ -13,10 +13,10 @@ def small_spec(**changes: Any) -> Json:
     return {**copy.deepcopy(PPO_SPEC), **changes}
 
 
-def infeasible_spec() -> Json:
-    """Four 70B models on two GPUs of 24 GB."""
+def infeasible_spec(architecture: str = "llama-2-7b") -> Json:
+    """Four models on two GPUs of 24 GB: a 7B model fits, but not its training; a 70B not at all."""
     spec = small_spec(name="too-large")
-    spec["models"] = {role: {"architecture": "llama-2-70b"} for role in spec["models"]}
+    spec["models"] = {role: {"architecture": architecture} for role in spec["models"]}
     spec["cluster"] = {
         "pools": [{"name": "small", "gpu": "a10g", "num_nodes": 1, "gpus_per_node": 2}]
     }

@@ -33,6 +33,11 @@ def finished(client: TestClient, url: str, *, seconds: float = 60) -> PlanRecord
     raise AssertionError(f"{url} is still {record.status} after {seconds} s")
 
 
+def same_plan(one: Plan, other: Plan) -> bool:
+    """The same copies on the same GPUs, as fast; calls that may swap places may have done so."""
+    return (one.copies, one.iteration_seconds) == (other.copies, other.iteration_seconds)
+
+
 def stored_plans(client: TestClient) -> list[Json]:
     items: list[Json] = client.get("/v1/plans").json()["items"]
     return items
@@ -59,8 +64,7 @@ def test_a_stored_plan_can_be_repeated(live: TestClient) -> None:
     again = created(live.post("/v1/plans", json=record.spec.model_dump(mode="json")))
     assert again.id != record.id
     assert again.plan is not None
-    assert again.plan.placement() == record.plan.placement()
-    assert again.plan.iteration_seconds == record.plan.iteration_seconds
+    assert same_plan(again.plan, record.plan)
 
 
 def test_columns_say_what_the_plan_says(live: TestClient) -> None:
@@ -78,7 +82,7 @@ def test_yaml_gives_the_same_plan(live: TestClient) -> None:
     from_yaml = created(live.post("/v1/plans", content=yaml.dump(small_spec()), headers=YAML))
     assert from_json.plan is not None
     assert from_yaml.plan is not None
-    assert from_json.plan.placement() == from_yaml.plan.placement()
+    assert same_plan(from_json.plan, from_yaml.plan)
     assert from_json.spec == from_yaml.spec
 
 
@@ -95,8 +99,12 @@ def test_a_stored_cluster_is_resolved_into_the_spec(live: TestClient) -> None:
     ]
 
 
-def test_an_infeasible_job_is_answered_with_reasons_and_not_stored(live: TestClient) -> None:
-    body = problem(live.post("/v1/plans", json=infeasible_spec()), 422, "infeasible")
+@pytest.mark.parametrize("architecture", ["llama-2-7b", "llama-2-70b"])
+def test_an_infeasible_job_is_answered_with_reasons_and_not_stored(
+    live: TestClient, architecture: str
+) -> None:
+    spec = infeasible_spec(architecture)
+    body = problem(live.post("/v1/plans", json=spec), 422, "infeasible")
     assert body["reasons"]
     assert all(reason["summary"] for reason in body["reasons"])
     assert any(reason.get("over_bytes", 0) > 0 for reason in body["reasons"])
@@ -117,7 +125,7 @@ def test_a_queued_plan_is_made(live: TestClient) -> None:
     assert queued.created_at <= record.started_at <= record.finished_at  # type: ignore[operator]
     waited = created(live.post("/v1/plans", json=small_spec()))
     assert waited.plan is not None
-    assert waited.plan.placement() == record.plan.placement()
+    assert same_plan(waited.plan, record.plan)
 
 
 def test_a_queued_infeasible_job_keeps_its_problem(live: TestClient) -> None:
