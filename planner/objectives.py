@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from planner.enumeration import device_counts
 from planner.job import Job
 from planner.problem import Problem
-from planner.search import Arena, Attempt, Found, Selected, arena, attempt, search, settled
+from planner.search import Attempt, Found, Selected, attempt, search, settled
 from planner.solve import Limits
-from planner.space import least_period
+from planner.space import Arena, arena, least_period
 from planner.tables import Tables
 
 

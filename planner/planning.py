@@ -27,9 +27,9 @@ from planner.pricing import Pricing
 from planner.problem import Timing
 from planner.resolve import length_warnings, resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
-from planner.search import Attempt, arena, attempt
+from planner.search import Attempt, attempt
 from planner.solve import Limits
-from planner.space import skeleton
+from planner.space import arena, skeleton
 from planner.spec import JobSpec
 from planner.tables import Tables
 

@@ -13,9 +13,9 @@ import numpy as np
 from planner.baselines import STRATEGIES, DoesNotFit, Index
 from planner.problem import Assignment, Problem, Solution, Timing
 from planner.pruning import SLACK, prune
-from planner.solve import Limits, minimise_period, pinned, settle_ties
-from planner.space import Rows, all_rows, problem_of, rows_up_to, rows_with_counts, rows_within
-from planner.tables import Tables
+from planner.sizes import Sizes, SizeSearch, mixed_problem, rows_of_sizes
+from planner.solve import Budget, Limits, minimise_period, pinned, settle_ties
+from planner.space import Arena, Rows, all_rows, rows_with_counts, rows_within
 
 BASELINE_COUNTS = 20
 """Range sizes that baselines choose from; on larger clusters the sizes are thinned to so many."""
@@ -51,30 +51,6 @@ class Found:
     options: int
     """Options that reached CP-SAT, over all scenarios."""
     warm_start: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Arena:
-    """Tables and the option-free problem on (part of) the cluster."""
-
-    tables: Tables
-    problem: Problem
-    rows: Rows
-
-    def options(self, rows: Rows) -> Problem:
-        """The problem with the given rows as options."""
-        return problem_of(self.problem, self.tables, rows)
-
-
-def arena(tables: Tables, problem: Problem, sizes: tuple[int, ...] | None = None) -> Arena:
-    """The whole cluster, or the first `sizes` GPUs of every pool (0: the pool is not touched)."""
-    if sizes is None:
-        sizes = tuple(pool.num_gpus for pool in problem.pools)
-    pools = tuple(
-        replace(pool, num_gpus=size) if size else pool
-        for pool, size in zip(problem.pools, sizes, strict=True)
-    )
-    return Arena(tables, replace(problem, pools=pools), rows_up_to(tables, sizes))
 
 
 def attempt(
@@ -120,48 +96,150 @@ def search(
     horizon_seconds: float | None = None,
 ) -> Found:
     """Least period; `horizon_seconds` caps it where no incumbent does."""
-    best, options, proven, bounds = incumbent, 0, True, []
+    race = _Race(arena, Budget(limits), incumbent, horizon_seconds)
     for rows in _scenarios(arena):
-        limit = _limit(best, horizon_seconds)
+        race.run(rows)
+    period = np.inf if race.best is None else race.best.timing.period
+    bound = float(min([period, *race.open_bounds]))
+    return Found(race.best, bound, not race.open_bounds, race.options)
+
+
+class _Race:
+    """The scenarios one after another, all against the best placement so far."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        budget: Budget,
+        incumbent: Selected | None,
+        horizon_seconds: float | None,
+    ) -> None:
+        self.arena, self.budget = arena, budget
+        self.best, self.horizon_seconds = incumbent, horizon_seconds
+        self.options = 0
+        self.open_bounds: list[float] = []
+        """Of what the limit left undecided."""
+
+    def run(self, rows: Rows) -> None:
+        """Sizes in the order of their relaxed periods, each solved exactly."""
+        limit = _limit(self.best, self.horizon_seconds)
         if limit is not None:
-            rows = rows_within(arena.tables, arena.problem, rows, limit)
-        if not _complete(arena, rows):
-            continue
-        pruned = prune(arena.options(rows), upper_bound_seconds=limit)
-        options += sum(len(call.options) for call in pruned.problem.calls)
+            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
+        if not _complete(self.arena, rows):
+            return
+        horizon = limit if limit is not None else _slowest(self.arena, rows)
+        sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon)
+        sizes.minimise_period()
+        if self.best is not None:
+            sizes.shorter_than(self.best.timing.period)
+        self.options += sum(len(call.options) for call in sizes.problem.calls)
+        while True:
+            relaxed = sizes.best(self.budget)
+            if relaxed.sizes is None:
+                if not relaxed.proven:
+                    self.open_bounds.append(relaxed.bound_seconds)
+                return
+            if self.budget.spent:
+                self.open_bounds.append(relaxed.bound_seconds)
+                return
+            before = self.best
+            real = rows_of_sizes(self.arena, rows, relaxed.sizes)
+            self._solve(real)
+            if self.best is not None and self.best is not before:
+                sizes.shorter_than(self.best.timing.period)
+            sizes.rule_out(self._cause(real, sizes.problem, relaxed.sizes))
+
+    def _cause(self, real: Rows, relaxed: Problem, sizes: Sizes) -> Sizes:
+        """Fewer sizes that already exclude a better plan, so that one cut serves many vectors.
+
+        A copy is free when even with its relaxed options nothing better exists.
+        """
+        limit = _limit(self.best, self.horizon_seconds)
+        if limit is None or not _complete(self.arena, real):
+            return sizes
+        problem = self.arena.options(real)
+        kept = dict(sizes)
+        homes = [i for i, size in sizes.items() if size is not None]
+        trains = {edge.source for edge in problem.precedences if edge.distance > 0}
+        busy = {option.copy for call in trains for option in problem.calls[call].options}
+        frozen = [copy for copy in homes if copy not in busy and kept.keys() - {copy}]
+        for group in (frozen, *([copy] for copy in homes)):
+            trial = {copy: size for copy, size in kept.items() if copy not in group}
+            if trial and len(trial) < len(kept) and self._excluded(problem, relaxed, trial, limit):
+                kept = trial
+        return kept
+
+    def _excluded(self, real: Problem, relaxed: Problem, kept: Sizes, limit: float) -> bool:
+        """True when no plan with these sizes is shorter than the limit."""
+        pruned = prune(mixed_problem(real, relaxed, kept), upper_bound_seconds=limit)
+        if any(
+            not call.options and real.calls[n].options
+            for n, call in enumerate(pruned.problem.calls)
+        ):
+            return True
+        outcome = minimise_period(
+            pruned.problem, limits=self.budget.rest(), horizon_seconds=limit - 2e-6
+        )
+        self.budget.take(outcome.deterministic_seconds)
+        return outcome.proven and outcome.solution is None
+
+    def _solve(self, rows: Rows) -> None:
+        """The real problem on fixed sizes."""
+        limit = _limit(self.best, self.horizon_seconds)
+        if limit is not None:
+            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
+        if not _complete(self.arena, rows):
+            return
+        pruned = prune(self.arena.options(rows), upper_bound_seconds=limit)
+        self.options += sum(len(call.options) for call in pruned.problem.calls)
         outcome = minimise_period(
             pruned.problem,
-            limits=limits,
-            horizon_seconds=limit if limit is not None else _slowest(pruned.problem),
+            limits=self.budget.rest(),
+            horizon_seconds=limit if limit is not None else _slowest(self.arena, rows),
         )
-        proven &= outcome.proven
+        self.budget.take(outcome.deterministic_seconds)
+        if not outcome.proven:
+            self.open_bounds.append(outcome.lower_bound_seconds)
         if outcome.solution is not None:
             found = rows_of(pruned.problem, outcome.solution)
-            if best is None or found.timing.period < best.timing.period:
-                best = found
-        if not outcome.proven or outcome.solution is not None:
-            bounds.append(outcome.lower_bound_seconds)
-    period = np.inf if best is None else best.timing.period
-    return Found(best, float(min([period, *bounds])), proven, options)
+            if self.best is None or found.timing.period < self.best.timing.period:
+                self.best = found
 
 
 def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
     """Of all placements with the proven period one that does not depend on chance.
 
     Fewest GPUs over all copies, then lowest ranges, then first rows. Scenarios without shadows
-    come first.
+    come first. One worker and no knowledge of how the period was found.
     """
     assert found.selected is not None
     limit = found.selected.timing.period * (1 + SLACK)
+    budget = Budget(replace(limits, num_workers=1))
     for rows in _scenarios(arena):
         rows = rows_within(arena.tables, arena.problem, rows, limit)
         if not _complete(arena, rows):
             continue
-        pruned = prune(arena.options(rows), upper_bound_seconds=limit)
-        solution = settle_ties(pruned.problem, limits=limits, period_seconds=limit)
-        if solution is not None:
-            return rows_of(pruned.problem, solution)
+        sizes = SizeSearch(arena, rows, horizon_seconds=limit)
+        sizes.minimise_gpus()
+        while not budget.spent:
+            relaxed = sizes.best(budget)
+            if relaxed.sizes is None:
+                break
+            solution = _settled_on(arena, rows_of_sizes(arena, rows, relaxed.sizes), limit, budget)
+            if solution is not None:
+                return solution
+            sizes.rule_out(relaxed.sizes)
     return found.selected
+
+
+def _settled_on(arena: Arena, rows: Rows, limit: float, budget: Budget) -> Selected | None:
+    """The placement on fixed sizes that order decides; None when they cannot hold the limit."""
+    rows = rows_within(arena.tables, arena.problem, rows, limit)
+    if not _complete(arena, rows):
+        return None
+    pruned = prune(arena.options(rows), upper_bound_seconds=limit)
+    solution = settle_ties(pruned.problem, limits=budget.rest(), period_seconds=limit)
+    return None if solution is None else rows_of(pruned.problem, solution)
 
 
 def rows_of(problem: Problem, solution: Solution) -> Selected:
@@ -183,18 +261,16 @@ def _limit(best: Selected | None, horizon_seconds: float | None) -> float | None
     return min([*limits, *([] if horizon_seconds is None else [horizon_seconds])], default=None)
 
 
-def _slowest(problem: Problem) -> float:
+def _slowest(arena: Arena, rows: Rows) -> float:
     """A period that no sensible schedule exceeds: every call at its slowest, one by one."""
-    calls = sum(
-        max((option.seconds for option in call.options), default=call.fixed_seconds)
-        for call in problem.calls
-    )
-    syncs = sum(
-        max(o.sync_seconds for c in (sync.home, sync.shadow) for o in problem.copies[c].options)
-        for sync in problem.syncs
-        if problem.copies[sync.shadow].options
-    )
-    return calls + syncs + 1e-3
+    total = sum(call.fixed_seconds for call in arena.problem.calls)
+    slowest: dict[int, float] = {}
+    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+        here = float(table.seconds[mask].max(initial=0.0))
+        slowest[table.call] = max(slowest.get(table.call, 0.0), here)
+    for copy, mask in zip(arena.tables.copies, rows.copies, strict=True):
+        total += float(copy.sync_seconds[mask].max(initial=0.0))
+    return total + sum(slowest.values()) + 1e-3
 
 
 def _complete(arena: Arena, rows: Rows) -> bool:

@@ -32,6 +32,27 @@ class Limits:
     num_workers: int = 2
 
 
+class Budget:
+    """What is left of a search's time; deterministic time decides, so that a cut repeats."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.left = limits.time_limit_seconds
+
+    @property
+    def spent(self) -> bool:
+        """True when nothing is left."""
+        return self.left <= 0
+
+    def rest(self) -> Limits:
+        """Limits for the next solver run."""
+        return replace(self.limits, time_limit_seconds=max(self.left, 1e-3))
+
+    def take(self, seconds: float) -> None:
+        """Count what a run has used."""
+        self.left -= seconds
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The best solution found (None: there is none, or none in time) and what is proven."""
@@ -41,6 +62,7 @@ class Outcome:
     """No solution of the problem has a shorter period; the rounding is subtracted."""
     proven: bool
     """True when search was exhaustive: the solution is optimal, or none exists."""
+    deterministic_seconds: float
 
 
 def minimise_period(
@@ -64,11 +86,12 @@ def minimise_period(
     status = solver.status
     proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     if status == cp_model.INFEASIBLE:
-        return Outcome(None, horizon_seconds, True)
+        return Outcome(None, horizon_seconds, True, solver.deterministic_seconds)
     bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Outcome(None, bound, False)
-    return Outcome(decode(formulation, solver), bound, proven)
+        return Outcome(None, bound, False, solver.deterministic_seconds)
+    solution = decode(formulation, solver)
+    return Outcome(solution, bound, proven, solver.deterministic_seconds)
 
 
 def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> Solution | None:
@@ -150,6 +173,11 @@ class Run:
     def best_objective_bound(self) -> float:
         """Proven bound in ticks."""
         return self.solver.best_objective_bound
+
+    @property
+    def deterministic_seconds(self) -> float:
+        """Work done, in the solver's own unit: the same on every machine."""
+        return self.solver.response_proto.deterministic_time
 
 
 def run(formulation: Formulation, limits: Limits) -> Run:

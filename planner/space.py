@@ -1,6 +1,6 @@
 """From priced tables to the placement problem: which rows become options, and back again."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,30 @@ def rows_with_counts(tables: Tables, counts: set[int]) -> Rows:
     wanted = np.array(sorted(counts), dtype=np.int64)
     copies = [np.isin(copy.layouts.num_gpus, wanted) for copy in tables.copies]
     return Rows(copies, [copies[call.copy][call.copy_row] for call in tables.calls])
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Tables and the option-free problem on (part of) the cluster."""
+
+    tables: Tables
+    problem: Problem
+    rows: Rows
+
+    def options(self, rows: Rows) -> Problem:
+        """The problem with the given rows as options."""
+        return problem_of(self.problem, self.tables, rows)
+
+
+def arena(tables: Tables, problem: Problem, sizes: tuple[int, ...] | None = None) -> Arena:
+    """The whole cluster, or the first `sizes` GPUs of every pool (0: the pool is not touched)."""
+    if sizes is None:
+        sizes = tuple(pool.num_gpus for pool in problem.pools)
+    pools = tuple(
+        replace(pool, num_gpus=size) if size else pool
+        for pool, size in zip(problem.pools, sizes, strict=True)
+    )
+    return Arena(tables, replace(problem, pools=pools), rows_up_to(tables, sizes))
 
 
 def skeleton(job: Job, tables: Tables) -> Problem:

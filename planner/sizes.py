@@ -1,0 +1,177 @@
+"""The search over sizes: which range sizes can still beat the best plan, proven by relaxation.
+
+The relaxed problem has one option per copy and size: every call takes the least seconds that any
+layout of that size gives it, and memory is forgotten. Its optimum bounds all real plans, and there
+are so few options that it is proven in milliseconds. A relaxed optimum names one size per copy; the
+real problem restricted to those sizes is small too and is solved exactly. Then the sizes are ruled
+out and the next relaxed optimum asked for, until the relaxation has nothing better to offer
+(combinatorial Benders decomposition; Codato and Fischetti 2006).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from planner.formulation import Formulation, formulate
+from planner.layout import IntArray
+from planner.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
+from planner.solve import TICK_SECONDS, Budget, rounding_seconds, run
+from planner.space import Arena, Rows
+from planner.strengthening import strengthen
+
+Size = tuple[int, int]
+"""(pool, GPUs) of a range."""
+Sizes = dict[int, Size | None]
+"""Copy → its size, None for a shadow that is absent. Copies that are left out are free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """Sizes with the least relaxed objective, and the bound that is proven for all sizes left."""
+
+    sizes: Sizes | None
+    """None: no sizes are left."""
+    bound_seconds: float
+    """Of the period, when that is what is minimised."""
+    proven: bool
+
+
+class SizeSearch:
+    """The relaxed problem, from which sizes are ruled out one vector at a time."""
+
+    def __init__(self, arena: Arena, rows: Rows, *, horizon_seconds: float) -> None:
+        self.problem = relaxed_problem(arena, rows)
+        self.formulation: Formulation = formulate(
+            self.problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds
+        )
+        strengthen(self.formulation)
+
+    def minimise_period(self) -> None:
+        """Look for the shortest period."""
+        self.formulation.model.minimize(self.formulation.period)
+
+    def minimise_gpus(self) -> None:
+        """Look for the fewest GPUs over all copies; of equals, small early copies."""
+        total = [(4096 + index) * copy.count for index, copy in enumerate(self.formulation.copies)]
+        self.formulation.model.minimize(cp_model.LinearExpr.sum(total))
+
+    def shorter_than(self, seconds: float) -> None:
+        """Only periods below `seconds` are of interest from now on."""
+        ticks = round(seconds / self.formulation.tick_seconds)
+        self.formulation.model.add(self.formulation.period <= ticks - 1)
+
+    def rule_out(self, sizes: Sizes) -> None:
+        """These sizes together are settled, whatever the free copies do."""
+        clause = []
+        for copy, size in sizes.items():
+            variables = self.formulation.copies[copy]
+            if size is None:
+                clause.append(variables.present)
+            else:
+                options = self.problem.copies[copy].options
+                at = [(option.pool, option.num_gpus) for option in options].index(size)
+                clause.append(~variables.takes[at])
+        self.formulation.model.add_bool_or(clause)
+
+    def best(self, budget: Budget) -> Relaxed:
+        """The best sizes that are left."""
+        done = run(self.formulation, budget.rest())
+        budget.take(done.deterministic_seconds)
+        tick = self.formulation.tick_seconds
+        if done.status == cp_model.INFEASIBLE:
+            return Relaxed(None, self.formulation.horizon * tick, True)
+        rounding = rounding_seconds(self.formulation)
+        bound = max(done.best_objective_bound * tick - rounding, 0.0)
+        if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Relaxed(None, bound, False)
+        return Relaxed(self._chosen(done.solver), bound, done.status == cp_model.OPTIMAL)
+
+    def _chosen(self, solver: cp_model.CpSolver) -> Sizes:
+        sizes: Sizes = {}
+        for index, choice in enumerate(self.problem.copies):
+            takes = self.formulation.copies[index].takes
+            taken = [o for o, t in zip(choice.options, takes, strict=True) if solver.value(t)]
+            sizes[index] = (taken[0].pool, taken[0].num_gpus) if taken else None
+        return sizes
+
+
+def mixed_problem(real: Problem, relaxed: Problem, kept: Sizes) -> Problem:
+    """Real options for the kept copies, relaxed ones (all sizes, no memory) for the others."""
+    copies = tuple(
+        (real if index in kept else relaxed).copies[index] for index in range(len(real.copies))
+    )
+    calls = tuple(
+        replace(
+            call,
+            options=tuple(
+                option
+                for options, wanted in ((call.options, True), (loose.options, False))
+                for option in options
+                if (option.copy in kept) == wanted
+            ),
+        )
+        for call, loose in zip(real.calls, relaxed.calls, strict=True)
+    )
+    return replace(relaxed, copies=copies, calls=calls)
+
+
+def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
+    """One option per copy and size, without memory; a lower bound on every row of that size."""
+    tables, problem = arena.tables, arena.problem
+    copies, sizes_of = [], []
+    for choice, copy, mask in zip(problem.copies, tables.copies, rows.copies, strict=True):
+        options: list[CopyOption] = []
+        keys = _keys(copy.pool[mask], copy.layouts.num_gpus[mask])
+        for number, (pool, count) in enumerate(keys):
+            same = mask & (copy.pool == pool) & (copy.layouts.num_gpus == count)
+            sync = float(copy.sync_seconds[same].min())
+            options.append(CopyOption(pool, count, 0, 0, sync, number))
+        sizes_of.append({key: number for number, key in enumerate(keys)})
+        copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, tuple(options)))
+    calls: list[list[CallOption]] = [[] for _ in problem.calls]
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        copy = tables.copies[table.copy]
+        pools = copy.pool[table.copy_row[mask]]
+        counts = copy.layouts.num_gpus[table.copy_row[mask]]
+        seconds = table.seconds[mask]
+        for pool, count in _keys(pools, counts):
+            least = float(seconds[(pools == pool) & (counts == count)].min())
+            number = sizes_of[table.copy][pool, count]
+            calls[table.call].append(CallOption(table.copy, number, least, 0, number))
+    return Problem(
+        pools=problem.pools,
+        copies=tuple(copies),
+        calls=tuple(
+            CallChoice(call.id, tuple(options), call.fixed_seconds)
+            for call, options in zip(problem.calls, calls, strict=True)
+        ),
+        precedences=problem.precedences,
+        syncs=tuple(replace(sync, bucket_bytes=0) for sync in problem.syncs),
+        barrier=problem.barrier,
+        colocate=problem.colocate,
+        separate=problem.separate,
+    )
+
+
+def _keys(pools: IntArray, counts: IntArray) -> list[Size]:
+    """The distinct sizes, in order."""
+    largest = int(counts.max(initial=0)) + 1
+    keys = np.unique(pools * largest + counts)
+    return [(int(key) // largest, int(key) % largest) for key in keys]
+
+
+def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
+    """Of `rows` those whose copy has its size."""
+    copies = []
+    for index, (copy, mask) in enumerate(zip(arena.tables.copies, rows.copies, strict=True)):
+        size = sizes[index]
+        if size is None:
+            copies.append(np.zeros_like(mask))
+        else:
+            copies.append(mask & (copy.pool == size[0]) & (copy.layouts.num_gpus == size[1]))
+    calls = [
+        mask & copies[table.copy][table.copy_row]
+        for table, mask in zip(arena.tables.calls, rows.calls, strict=True)
+    ]
+    return Rows(copies, calls)
