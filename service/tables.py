@@ -5,13 +5,13 @@ from uuid import UUID, uuid4
 
 from pydantic import JsonValue
 from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String
-from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from service.database import Base, UtcDateTime, utc_now
 
-# JavaScript's null is never stored: a missing document is SQL's NULL.
-Document = JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
+# Plain JSON on PostgreSQL too: JSONB sorts keys, and a spec must come back with its roles in their
+# order to be planned the same again. A missing document is SQL's NULL, never JSON's null.
+Document = JSON(none_as_null=True)
 JsonObject = dict[str, JsonValue]
 
 

@@ -2,7 +2,6 @@
 
 import sqlalchemy as sa
 from alembic import op
-from sqlalchemy.dialects import postgresql
 
 revision = "0001"
 down_revision = None
@@ -11,9 +10,7 @@ depends_on = None
 
 # Types are spelled out: a migration keeps its meaning when the code's own types change.
 TIMESTAMP = sa.DateTime(timezone=True)
-DOCUMENT = sa.JSON(none_as_null=True).with_variant(
-    postgresql.JSONB(none_as_null=True), "postgresql"
-)
+DOCUMENT = sa.JSON(none_as_null=True)
 
 
 def upgrade() -> None:
