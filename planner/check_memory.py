@@ -10,9 +10,9 @@ from itertools import pairwise
 
 from planner.check_subject import Span, Subject, span_of, sync_name
 from planner.cluster import Pool
+from planner.constants import HOST_SHARE
 from planner.memory import usable_bytes
 from planner.result import CopyPlan
-from planner.space import HOST_SHARE
 from planner.transition import sync_bucket_bytes
 
 MIB = 2**20

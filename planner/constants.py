@@ -28,6 +28,9 @@ FORWARD_LOGITS_BYTES = 6
 COMMUNICATION_BUFFER_BYTES = 536_870_912
 """0.5 GiB per GPU of NCCL channel buffers once any group spans GPUs. Chosen: 4 MiB per channel and
 peer, 16-32 channels, a handful of communicators."""
+HOST_SHARE = 0.9
+"""Share of a node's host memory that offloaded state may take. Chosen: a tenth is left for the
+software."""
 PEAK_TOKENS_SIGMAS = 3.0
 """Memory is sized for the token sum of the micro-batches held at once at mean + 3 sigma (or one
 longest sequence plus means, if that is more): an out-of-memory about once in a thousand draws."""
