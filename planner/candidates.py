@@ -43,9 +43,7 @@ def shadowed_roles(job: Job) -> list[str]:
     if not job.spec.constraints.allow_shadow_copies:
         return []
     kinds = [(call.model, call.kind) for call in job.dataflow.calls]
-    return [
-        role for role in job.models if (role, "train") in kinds and (role, "generate") in kinds
-    ]
+    return [role for role in job.models if (role, "train") in kinds and (role, "generate") in kinds]
 
 
 class _Pricer:
@@ -126,9 +124,7 @@ class _Pricer:
                 sync[keep] if synced else np.zeros(len(keep)),
             )
 
-    def _call_tables(
-        self, index: int, call: Call, copies: list[CopyTable]
-    ) -> Iterator[CallTable]:
+    def _call_tables(self, index: int, call: Call, copies: list[CopyTable]) -> Iterator[CallTable]:
         """One table per copy that can serve the call; none for a function."""
         for copy_index, copy in enumerate(copies):
             if copy.role != call.model or (copy.shadow_of is not None and call.kind != "generate"):

@@ -19,8 +19,8 @@ VIRTUAL_SIZES = (1, 2, 4)
 SPACE = (
     "one contiguous, aligned range of one pool per copy; powers of two inside a node, every whole "
     "number of nodes up to 32 and steps of at most one sixteenth beyond; tensor sizes that divide "
-    "the heads, pipeline sizes up to 64, the micro-batches, recomputation, sharding, offload, cache "
-    "budgets and (from 16,384 tokens) context sizes of planner/enumeration.py"
+    "the heads, pipeline sizes up to 64, the micro-batches, recomputation, sharding, offload, "
+    "cache budgets and (from 16,384 tokens) context sizes of planner/enumeration.py"
 )
 """Over what the optimality is claimed, for the plan's report."""
 
@@ -47,7 +47,7 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     rows: list[tuple[int, ...]] = []
     for count in _counts(pool, wanted):
         for sizes in _sizes(job, model, pool, count, wanted):
-            tensor, pipeline, virtual, context, data, expert = sizes
+            _, pipeline, _, context, data, _ = sizes
             for sharding in _shardings(model, pipeline, data * context, wanted):
                 for offload in _offloads(job, model):
                     rows.append((count, *sizes, sharding, offload))
@@ -146,20 +146,25 @@ def _most_data_parallel(job: Job, model: Model) -> int:
     return workload.sequences_per_update if model.trainable else workload.num_sequences
 
 
-def _tensor_sizes(
-    job: Job, model: Model, pool: Pool, count: int, fixed: int | None
-) -> list[int]:
-    """Divisors of count and heads inside the NVLink domain (or, if asked for, across)."""
-    reach = pool.gpus_per_node
+def _is_within_reach(job: Job, pool: Pool, size: int) -> bool:
+    """True when tensor or expert groups of `size` stay in an NVLink domain, or need not.
+
+    Ranges start at any node, so a domain of several nodes counts only when it holds the whole pool.
+    """
     one_domain = pool.num_gpus <= pool.nvlink_domain_gpus
     if one_domain or job.spec.constraints.tensor_parallel_across_nodes:
-        reach = pool.num_gpus
+        return size <= pool.num_gpus
+    return min(pool.gpus_per_node, pool.nvlink_domain_gpus) % size == 0
+
+
+def _tensor_sizes(job: Job, model: Model, pool: Pool, count: int, fixed: int | None) -> list[int]:
+    """Divisors of count and heads inside the NVLink domain (or, if asked for, across)."""
     heads = model.architecture.num_attention_heads
     sizes = [2**k for k in range(7)] if fixed is None else [fixed]
     return [
         size
         for size in sizes
-        if size <= reach
+        if _is_within_reach(job, pool, size)
         and count % size == 0
         and heads % size == 0
         and (pool.gpus_per_node % size == 0 or size % pool.gpus_per_node == 0)
@@ -191,16 +196,12 @@ def _expert_sizes(
     experts = model.architecture.num_experts
     if experts == 0:
         return [1]
-    reach = pool.num_gpus
-    if not job.spec.constraints.tensor_parallel_across_nodes:
-        one_domain = pool.num_gpus <= pool.nvlink_domain_gpus
-        reach = pool.nvlink_domain_gpus if one_domain else pool.gpus_per_node
     fixed = _fixed(wanted, "expert_parallel_size")
     sizes = [2**k for k in range(experts.bit_length())] if fixed is None else [fixed]
     return [
         size
         for size in sizes
-        if size <= reach
+        if _is_within_reach(job, pool, size)
         and experts % size == 0
         and (tensor * replicas) % size == 0
         and (size % tensor == 0 or tensor % size == 0)

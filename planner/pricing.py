@@ -84,16 +84,12 @@ class Pricing:
 
     def home_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
         """What a home of a role holds through the iteration."""
-        resident, host = memory.home_resident_bytes(
-            self.job.models[role], self.workload, layouts
-        )
+        resident, host = memory.home_resident_bytes(self.job.models[role], self.workload, layouts)
         return CopyBytes(resident, host)
 
     def shadow_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
         """What a shadow of a role holds through the iteration."""
-        resident, host = memory.shadow_resident_bytes(
-            self.job.models[role], self.workload, layouts
-        )
+        resident, host = memory.shadow_resident_bytes(self.job.models[role], self.workload, layouts)
         return CopyBytes(resident, host)
 
     def send_seconds(self, role: str, pool: Pool, layouts: Layouts) -> FloatArray:

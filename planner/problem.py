@@ -12,7 +12,7 @@ Objective = Literal["throughput", "price", "fewest_gpus"]
 
 @dataclass(frozen=True, slots=True)
 class PoolSlice:
-    """A pool on the GPU axis: GPUs first_gpu … first_gpu + num_gpus − 1, kept-free ones excluded."""
+    """A pool on the axis: GPUs first_gpu … first_gpu + num_gpus − 1, kept-free ones excluded."""
 
     name: str
     first_gpu: int

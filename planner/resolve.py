@@ -142,11 +142,11 @@ def _check_staleness(job: Job) -> None:
 
 
 def _models(spec: JobSpec, dataflow: Dataflow) -> dict[str, Model]:
-    """The models with weights that the dataflow uses, in the spec's order."""
+    """The models with weights, in the order of their first calls: key order never matters."""
+    roles = dict.fromkeys(call.model for call in dataflow.calls if call.model is not None)
     return {
-        role: _model(role, given, [call for call in dataflow.calls if call.model == role])
-        for role, given in spec.models.items()
-        if any(call.model == role for call in dataflow.calls)
+        role: _model(role, spec.models[role], [c for c in dataflow.calls if c.model == role])
+        for role in roles
     }
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, replace
 
+from ortools.sat.python import cp_model
+
 from planner.formulation import MIB, memory_formulation
 from planner.problem import Problem
 from planner.pruning import prune
@@ -38,8 +40,7 @@ def least_shortfall(problem: Problem, tables: Tables) -> Shortfall | None:
     formulation, excess = memory_formulation(pruned)
     formulation.model.minimize(excess)
     done = run(formulation, LIMITS)
-    name = done.solver.status_name()
-    if name not in ("OPTIMAL", "FEASIBLE"):
+    if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     over = done.solver.value(excess)
     capacity = max(pool.capacity_bytes for pool in problem.pools)

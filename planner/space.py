@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner import memory, transition
+from planner import constants, memory, transition
 from planner.bounds import Bounds, CallMinimum
 from planner.dataflow import with_staleness
 from planner.job import Job
@@ -21,9 +21,6 @@ from planner.problem import (
 )
 from planner.pruning import SLACK
 from planner.tables import BoolArray, CallTable, CopyTable, Tables
-
-HOST_SHARE = 0.9
-"""Share of a node's host memory that offloaded state may take; the rest is for the software."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +125,7 @@ def pool_slices(job: Job) -> list[PoolSlice]:
             num_gpus=pool.num_gpus - pool.kept_free_gpus,
             gpus_per_node=pool.gpus_per_node,
             capacity_bytes=memory.usable_bytes(pool),
-            host_bytes=int(HOST_SHARE * pool.host_memory_bytes / pool.gpus_per_node),
+            host_bytes=int(constants.HOST_SHARE * pool.host_memory_bytes / pool.gpus_per_node),
             price_per_gpu_second=pool.price_per_gpu_hour / 3600.0,
         )
         for pool in job.pools

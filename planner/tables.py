@@ -89,7 +89,9 @@ def joined_calls(parts: list[CallTable]) -> CallTable:
             for name in Engine.__dataclass_fields__
         )
     )
-    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS}
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
+    }
     return CallTable(call=parts[0].call, copy=parts[0].copy, engine=engine, **columns)
 
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from planner.problem import Assignment, Problem, chosen, copy_range, sync_seconds
 
+MIB = 2**20
+
 
 def best_period(problem: Problem, *, longest: int) -> int | None:
     """Least whole period of the problem, durations being whole seconds; None when impossible."""
@@ -82,34 +84,41 @@ def _pairs_hold(problem: Problem, assignment: Assignment) -> bool:
 
 def fits(problem: Problem, assignment: Assignment) -> bool:
     """Memory on every single GPU during every single call and sync; host memory too."""
-    mib = 2**20
     for pool in problem.pools:
         for gpu in range(pool.first_gpu, pool.first_gpu + pool.num_gpus):
-            residents, host = 0, 0
-            for index, copy in enumerate(problem.copies):
-                span = copy_range(problem, assignment, index)
-                if span is not None and span.first <= gpu < span.end:
-                    option = copy.options[assignment.copy_options[index]]
-                    residents += -(-option.resident_bytes // mib)
-                    host += -(-option.host_bytes // mib)
-            transients = [0]
-            for call in range(len(problem.calls)):
-                option = chosen(problem, assignment, call)
-                if option is None:
-                    continue
-                span = copy_range(problem, assignment, option.copy)
-                if span.first <= gpu < span.end:
-                    transients.append(-(-option.transient_bytes // mib))
-            for sync in problem.syncs:
-                sides = [copy_range(problem, assignment, c) for c in (sync.home, sync.shadow)]
-                if sides[1] is not None:
-                    on = sum(side.first <= gpu < side.end for side in sides)
-                    transients.append(on * -(-sync.bucket_bytes // mib))
-            if residents + max(transients) > pool.capacity_bytes // mib:
-                return False
-            if host > pool.host_bytes // mib:
+            residents, host = _held(problem, assignment, gpu)
+            most = max(_transients(problem, assignment, gpu), default=0)
+            if residents + most > pool.capacity_bytes // MIB or host > pool.host_bytes // MIB:
                 return False
     return True
+
+
+def _held(problem: Problem, assignment: Assignment, gpu: int) -> tuple[int, int]:
+    """MiB that copies hold on a GPU and on its host."""
+    residents, host = 0, 0
+    for index, copy in enumerate(problem.copies):
+        span = copy_range(problem, assignment, index)
+        if span is not None and span.first <= gpu < span.end:
+            option = copy.options[assignment.copy_options[index]]
+            residents += -(-option.resident_bytes // MIB)
+            host += -(-option.host_bytes // MIB)
+    return residents, host
+
+
+def _transients(problem: Problem, assignment: Assignment, gpu: int):
+    """MiB that each call and sync adds on a GPU while it runs."""
+    for call in range(len(problem.calls)):
+        option = chosen(problem, assignment, call)
+        if option is None:
+            continue
+        span = copy_range(problem, assignment, option.copy)
+        if span.first <= gpu < span.end:
+            yield -(-option.transient_bytes // MIB)
+    for sync in problem.syncs:
+        sides = [copy_range(problem, assignment, c) for c in (sync.home, sync.shadow)]
+        if sides[1] is not None:
+            on = sum(side.first <= gpu < side.end for side in sides)
+            yield on * -(-sync.bucket_bytes // MIB)
 
 
 def _events(problem: Problem, assignment: Assignment):

@@ -1,0 +1,45 @@
+"""The space of layouts: which groups stay inside an NVLink domain."""
+
+import pytest
+
+from planner import enumeration
+from planner.job import Job
+from planner.resolve import resolve
+from tests.specs import job_spec
+
+
+def job_on(architecture: str = "llama-2-7b", across: bool = False, **pool: object) -> Job:
+    pools = [{"name": "p", "gpu": "a100-80gb-sxm", "num_nodes": 2, **pool}]
+    models = {role: {"architecture": architecture} for role in ("actor", "reference", "reward")}
+    constraints = {"tensor_parallel_across_nodes": across}
+    spec = job_spec("grpo", models=models, cluster__pools=pools, constraints=constraints)
+    return resolve(spec)
+
+
+def largest(job: Job, name: str) -> int:
+    return int(getattr(enumeration.home_layouts(job, "actor", job.pools[0]), name).max())
+
+
+@pytest.mark.parametrize(
+    ("pool", "across", "reach"),
+    [
+        ({}, False, 8),
+        ({"nvlink_domain_gpus": 4}, False, 4),
+        ({"nvlink_domain_gpus": 1}, False, 1),
+        ({"gpus_per_node": 6, "nvlink_domain_gpus": 3}, False, 1),
+        ({"gpus_per_node": 4, "nvlink_domain_gpus": 8}, False, 8),
+        ({"gpus_per_node": 4, "nvlink_domain_gpus": 8, "num_nodes": 4}, False, 4),
+        ({"nvlink_domain_gpus": 4}, True, 16),
+    ],
+)
+def test_tensor_groups_stay_in_their_nvlink_domain(pool: dict, across: bool, reach: int) -> None:
+    assert largest(job_on(across=across, **pool), "tensor_parallel_size") == reach
+
+
+@pytest.mark.parametrize(("domain", "reach"), [(8, 8), (4, 4), (2, 2)])
+def test_expert_groups_stay_in_their_nvlink_domain(domain: int, reach: int) -> None:
+    job = job_on("mixtral-8x7b", nvlink_domain_gpus=domain)
+    assert largest(job, "expert_parallel_size") == reach
+    engine = enumeration.engines(job, "actor", job.pools[0], 16)
+    assert engine.expert_parallel_size.max() == reach
+    assert engine.tensor_parallel_size.max() == reach
