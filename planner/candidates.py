@@ -7,7 +7,7 @@ import numpy as np
 
 from planner import enumeration
 from planner.cluster import Pool
-from planner.dataflow import Call
+from planner.dataflow import Call, weights_edge
 from planner.estimates import CallEstimates
 from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
@@ -39,11 +39,10 @@ def price(job: Job, *, fits_only: bool = True) -> Tables:
 
 
 def shadowed_roles(job: Job) -> list[str]:
-    """Roles that may have a shadow: they train and generate."""
+    """Roles that may have a shadow: their rollouts follow the training of earlier iterations."""
     if not job.spec.constraints.allow_shadow_copies:
         return []
-    kinds = [(call.model, call.kind) for call in job.dataflow.calls]
-    return [role for role in job.models if (role, "train") in kinds and (role, "generate") in kinds]
+    return [role for role in job.models if weights_edge(job.dataflow, role) is not None]
 
 
 class _Pricer:
@@ -60,7 +59,11 @@ class _Pricer:
         roles = list(self.job.models)
         copies = [self._copy(role, role, None) for role in roles]
         for role in shadowed_roles(self.job):
-            copies.append(self._copy(f"{role}.shadow", role, roles.index(role)))
+            shadow = self._copy(f"{role}.shadow", role, roles.index(role))
+            if len(shadow):
+                copies.append(shadow)
+            else:  # no GPU holds one; without rows it does not exist
+                self.blocks.pop()
         calls = [
             table
             for index, call in enumerate(self.job.dataflow.calls)
@@ -136,6 +139,8 @@ class _Pricer:
                     parts.append(front(self._fitting(table, block)))
             if parts:
                 yield joined_calls(parts)
+            elif copy.shadow_of is None:
+                yield _no_rows(index, copy_index)
 
     def _fitting(self, table: CallTable, block: _Block) -> CallTable:
         if not self.fits_only or len(table) == 0:
@@ -261,6 +266,22 @@ class _Pricer:
         first = (share == 0) | (budgets != np.stack(columns)[np.maximum(share - 1, 0), rows])
         rows, budgets = rows[first], budgets[first]
         return engine.take(rows), rows, budgets
+
+
+def _no_rows(call: int, copy: int) -> CallTable:
+    """The table of a call that nothing can run; without a table it would pass for a function."""
+    none = np.zeros(0, dtype=np.int64)
+    return CallTable(
+        call=call,
+        copy=copy,
+        copy_row=none,
+        seconds=np.zeros(0),
+        transient_bytes=none,
+        micro_batch_size=none,
+        recompute=none,
+        kv_cache_bytes=none,
+        engine=Engine(none, none, none, none),
+    )
 
 
 def _table(

@@ -210,6 +210,26 @@ def _descendants(calls: Sequence[Call], edges: Iterable[Edge]) -> dict[str, set[
     return result
 
 
+def weights_edge(dataflow: Dataflow, model: str) -> Edge | None:
+    """The edge that a weight sync from a model's home to a shadow would follow; None: no shadow.
+
+    A shadow is synced once per iteration, so all generate calls of the model must wait for the same
+    training, equally many iterations (at least one) back. A rollout that follows a training of its
+    own iteration would need a second sync.
+    """
+    after = _descendants(dataflow.calls, dataflow.edges)
+    calls = [call for call in dataflow.calls if call.model == model]
+    trains = [call.id for call in calls if call.kind == "train"]
+    rollouts = [call.id for call in calls if call.kind == "generate"]
+    if any(rollout in after[train] for train in trains for rollout in rollouts):
+        return None
+    edges = [e for e in dataflow.edges if e.source in trains and e.target in rollouts]
+    waited_for = {(edge.source, edge.distance) for edge in edges}
+    if len(waited_for) != 1 or {edge.target for edge in edges} != set(rollouts):
+        return None
+    return edges[0]
+
+
 def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
     """The dataflow when a rollout may use weights that are `staleness` iterations older.
 

@@ -13,7 +13,7 @@ from planner.check_layout import broken_layouts
 from planner.check_spec import broken_constraints
 from planner.check_structure import broken_references
 from planner.check_subject import Subject
-from planner.dataflow import with_staleness
+from planner.dataflow import Dataflow, weights_edge, with_staleness
 from planner.errors import InfeasibleError, Reason, SpecError
 from planner.job import Job
 from planner.pricing import Pricing
@@ -87,6 +87,14 @@ def refuse_nonsense(job: Job, placement: Placement) -> None:
         found = found or next(iter(broken_constraints(subject)), None)
     if found is not None:
         raise SpecError("placement", found)
+    for copy in placement.copies:
+        if copy.kind == "shadow" and weights_edge(job.dataflow, copy.role) is None:
+            raise SpecError(
+                "placement.copies",
+                f"{copy.id} is a shadow, but the rollouts of {copy.role} do not all follow the "
+                "same training of an earlier iteration",
+                remedy="generate on the home",
+            )
     position = {call.id: place for place, call in enumerate(placement.calls)}
     for edge in job.dataflow.edges:
         if edge.distance == 0 and position[edge.source] > position[edge.target]:
@@ -147,8 +155,8 @@ def refuse_overflow(job: Job, copies: list[PricedCopy], calls: list[PricedCall])
     reasons = [
         Reason(
             summary=(
-                f"{call.placement.id} and what is held beside it need {peak / GIB:.2f} GiB per GPU; "
-                f"{usable / GIB:.2f} GiB are usable"
+                f"{call.placement.id} and what is held beside it need {peak / GIB:.2f} GiB per "
+                f"GPU; {usable / GIB:.2f} GiB are usable"
             ),
             phase=call.placement.id,
             required_bytes=peak,
@@ -222,7 +230,7 @@ def _problem(
         copies=choices,
         calls=tuple(call_choices),
         precedences=(*precedences, *_kept_order(job, copies, calls, numbers)),
-        syncs=tuple(_syncs(copies, precedences, numbers, homes, flow_kinds=by_id)),
+        syncs=tuple(_syncs(flow, copies, homes)),
         barrier=not job.spec.search.cyclic,
     )
     assignment = Assignment(
@@ -259,31 +267,17 @@ def _kept_order(
 
 
 def _syncs(
-    copies: list[PricedCopy],
-    precedences: list[Precedence],
-    numbers: dict[str, int],
-    homes: dict[str, int],
-    *,
-    flow_kinds: dict[str, PricedCall],
+    flow: Dataflow, copies: list[PricedCopy], homes: dict[str, int]
 ) -> list[WeightSyncChoice]:
     """The weight sync of every shadow: after its role's train call, before its rollouts."""
+    numbers = {call.id: number for number, call in enumerate(flow.calls)}
     syncs = []
     for index, copy in enumerate(copies):
         if copy.placement.kind != "shadow":
             continue
         role = copy.placement.role
-        users = {
-            numbers[call.placement.id]
-            for call in flow_kinds.values()
-            if call.placement.copy_id == copy.placement.id
-        }
-        trains = {
-            numbers[call.placement.id]
-            for call in flow_kinds.values()
-            if call.placement.role == role and call.placement.kind == "train"
-        }
-        edge = next(e for e in precedences if e.source in trains and e.target in users)
-        syncs.append(
-            WeightSyncChoice(homes[role], index, edge.source, edge.distance, sync_bucket_bytes())
-        )
+        edge = weights_edge(flow, role)
+        assert edge is not None, "refuse_nonsense was asked"
+        train, bucket = numbers[edge.source], sync_bucket_bytes()
+        syncs.append(WeightSyncChoice(homes[role], index, train, edge.distance, bucket))
     return syncs

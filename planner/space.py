@@ -6,7 +6,7 @@ import numpy as np
 
 from planner import constants, memory, transition
 from planner.bounds import Bounds, CallMinimum
-from planner.dataflow import with_staleness
+from planner.dataflow import Dataflow, weights_edge, with_staleness
 from planner.job import Job
 from planner.layout import FloatArray, IntArray
 from planner.problem import (
@@ -100,7 +100,7 @@ def skeleton(job: Job, tables: Tables) -> Problem:
         copies=tuple(CopyChoice(copy.id, copy.role, copy.shadow_of, ()) for copy in tables.copies),
         calls=tuple(CallChoice(call.id, (), call.fixed_seconds or 0.0) for call in dataflow.calls),
         precedences=precedences,
-        syncs=tuple(_syncs(job, tables, precedences)),
+        syncs=tuple(_syncs(dataflow, tables)),
         barrier=not job.spec.search.cyclic,
         colocate=tuple((homes[one], homes[other]) for one, other in constraints.colocate),
         separate=tuple(
@@ -132,24 +132,20 @@ def pool_slices(job: Job) -> list[PoolSlice]:
     ]
 
 
-def _syncs(job: Job, tables: Tables, precedences: tuple[Precedence, ...]) -> list[WeightSyncChoice]:
-    """A shadow's sync follows its role's last train call, as far back as its rollout allows."""
+def _syncs(dataflow: Dataflow, tables: Tables) -> list[WeightSyncChoice]:
+    """A shadow's sync follows its role's last train call, as far back as its rollouts allow."""
+    numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
     syncs = []
     for index, copy in enumerate(tables.copies):
         if copy.shadow_of is None:
             continue
-        users = {table.call for table in tables.calls if table.copy == index}
-        trains = {
-            n
-            for n, call in enumerate(job.dataflow.calls)
-            if call.model == copy.role and call.kind == "train"
-        }
-        edge = next(e for e in precedences if e.source in trains and e.target in users)
+        edge = weights_edge(dataflow, copy.role)
+        assert edge is not None, "candidates gives no other role a shadow"
         syncs.append(
             WeightSyncChoice(
                 home=copy.shadow_of,
                 shadow=index,
-                train=edge.source,
+                train=numbers[edge.source],
                 distance=edge.distance,
                 bucket_bytes=transition.sync_bucket_bytes(),
             )

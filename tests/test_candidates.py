@@ -1,0 +1,95 @@
+"""What is priced: which roles may have a shadow, and jobs too large for their cluster."""
+
+import pytest
+
+from planner.candidates import price, shadowed_roles
+from planner.job import Job
+from planner.resolve import resolve
+from planner.space import skeleton
+from tests.specs import job_spec
+
+
+def own_flow(edges: list[tuple[str, str, int]], *calls: str) -> Job:
+    """An explicit dataflow of calls named role.kind or role.kind.suffix."""
+    graph = {
+        "calls": [
+            {"id": call, "role": call.split(".")[0], "kind": call.split(".")[1]} for call in calls
+        ],
+        "edges": [{"source": s, "target": t, "distance": d} for s, t, d in edges],
+    }
+    models = {call.split(".")[0]: {"architecture": "llama-2-7b"} for call in calls}
+    return resolve(job_spec(None, dataflow=graph, models=models))
+
+
+def test_a_role_that_trains_and_generates_may_have_a_shadow() -> None:
+    assert shadowed_roles(resolve(job_spec("ppo"))) == ["actor"]
+    assert shadowed_roles(resolve(job_spec("remax"))) == ["actor"]
+    assert shadowed_roles(resolve(job_spec("ppo", constraints__allow_shadow_copies=False))) == []
+
+
+@pytest.mark.parametrize(
+    ("edges", "calls"),
+    [
+        pytest.param(
+            [("actor.train", "actor.generate", 0)],
+            ("actor.train", "actor.generate"),
+            id="after training",
+        ),
+        pytest.param(
+            [("actor.train", "reward.forward", 0), ("reward.forward", "actor.generate", 0)],
+            ("actor.train", "reward.forward", "actor.generate"),
+            id="after training through another call",
+        ),
+        pytest.param(
+            [("actor.generate.a", "actor.train", 0), ("actor.train", "actor.generate.b", 0)],
+            ("actor.generate.a", "actor.train", "actor.generate.b"),
+            id="one before, one after",
+        ),
+        pytest.param(
+            [("actor.train", "actor.generate.a", 1), ("actor.train", "actor.generate.b", 2)],
+            ("actor.generate.a", "actor.generate.b", "actor.train"),
+            id="from different iterations",
+        ),
+        pytest.param(
+            [], ("actor.generate", "actor.train.a", "actor.train.b"), id="after two trainings"
+        ),
+    ],
+)
+def test_no_shadow_where_one_sync_per_iteration_cannot_serve(
+    edges: list[tuple[str, str, int]], calls: tuple[str, ...]
+) -> None:
+    job = own_flow(edges, *calls)
+    assert shadowed_roles(job) == []
+    tables = price(job)
+    assert skeleton(job, tables).syncs == ()
+
+
+def test_shadows_of_an_own_dataflow_follow_its_edge() -> None:
+    edges = [("actor.generate", "actor.train", 0), ("actor.train", "actor.generate", 3)]
+    job = own_flow(edges, "actor.generate", "actor.train")
+    (sync,) = skeleton(job, price(job)).syncs
+    assert (sync.train, sync.distance) == (1, 3)
+
+
+def test_models_that_fit_nowhere_leave_empty_tables_and_no_shadow() -> None:
+    roles = ("actor", "critic", "reference", "reward")
+    models = {role: {"architecture": "llama-3.1-405b"} for role in roles}
+    pools = [{"name": "p", "gpu": "a100-80gb-sxm", "num_nodes": 1}]
+    job = resolve(job_spec("ppo", models=models, cluster__pools=pools))
+    tables = price(job)
+    assert {copy.id for copy in tables.copies} == set(roles)
+    assert skeleton(job, tables).syncs == ()
+    assert {table.call for table in tables.calls} == set(range(len(job.dataflow.calls)))
+    everything = price(job, fits_only=False)
+    assert "actor.shadow" in [copy.id for copy in everything.copies]
+
+
+def test_a_call_that_nothing_can_run_still_has_a_table() -> None:
+    """Without a table it would count as a function that takes no GPU."""
+    fixed = {"actor": {"num_gpus": 2, "generation_tensor_parallel_size": 8}}
+    job = resolve(job_spec("grpo", constraints__parallelism=fixed))
+    tables = price(job)
+    generate = next(n for n, call in enumerate(job.dataflow.calls) if call.kind == "generate")
+    by_copy = {tables.copies[t.copy].id: len(t) for t in tables.calls if t.call == generate}
+    assert by_copy["actor"] == 0
+    assert by_copy["actor.shadow"] > 0
