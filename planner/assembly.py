@@ -25,7 +25,7 @@ from planner.result import (
 )
 from planner.search import Selected
 from planner.tables import CopyTable, Tables
-from planner.transition import sync_bytes
+from planner.transition import received_bytes
 
 MIB = 2**20
 
@@ -290,8 +290,7 @@ def weight_syncs(job: Job, copies: list[PricedCopy], timing: Timing) -> list[Wei
     ):
         role = shadow.placement.role
         home = next(c for c in copies if c.placement.role == role and c.placement.kind == "home")
-        layout = shadow.placement.layout
-        moved = sum(sync_bytes(job.models[role], job.spec.workload))
+        received = received_bytes(job.models[role], job.spec.workload, layouts_of(shadow.placement))
         plans.append(
             WeightSync(
                 role=role,
@@ -300,9 +299,7 @@ def weight_syncs(job: Job, copies: list[PricedCopy], timing: Timing) -> list[Wei
                 stage=stage,
                 start_seconds=start,
                 end_seconds=start + max(home.sync_seconds, shadow.sync_seconds),
-                bytes_per_receiver=-(
-                    -moved // (layout.tensor_parallel_size * layout.pipeline_parallel_size)
-                ),
+                bytes_per_receiver=int(received[0]),
             )
         )
     return plans

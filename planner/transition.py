@@ -218,17 +218,28 @@ def sync_receive_seconds(
 
     Weights are quantised where they arrive.
     """
+    each = received_bytes(model, workload, layouts)
+    total = sum(sync_bytes(model, workload))
+    return _link_seconds(pool, profile, each, total, multi_node=multi_node)
+
+
+def received_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+    """What a weight sync brings to one GPU of a shadow, per row: its shard of a stage.
+
+    Dense weights are split over tensor ranks, experts over max(tensor, expert) ranks.
+    """
     dense, expert = sync_bytes(model, workload)
     shards, _ = _expert_split(layouts.tensor_parallel_size, layouts.expert_parallel_size)
-    shard = dense / layouts.tensor_parallel_size + expert / shards
-    each = np.ceil(shard / layouts.pipeline_parallel_size)
-    return _link_seconds(pool, profile, each, dense + expert, multi_node=multi_node)
+    tensor, stages = layouts.tensor_parallel_size, layouts.pipeline_parallel_size
+    # Over a common denominator: whole numbers, so that nothing is lost to rounding.
+    return ceil_div(dense * shards + expert * tensor, tensor * shards * stages)
 
 
 def _link_seconds(
-    pool: Pool, profile: Profile, each: FloatArray, total: int, *, multi_node: bool
+    pool: Pool, profile: Profile, each: FloatArray | IntArray, total: int, *, multi_node: bool
 ) -> FloatArray:
     """One GPU's bytes over its link, and the latency of the buckets that cut up the whole."""
-    link = point_to_point_seconds(pool, profile, each, crosses_node=multi_node)
+    size = np.asarray(each, dtype=np.float64)
+    link = point_to_point_seconds(pool, profile, size, crosses_node=multi_node)
     buckets = max(-(-total // constants.SYNC_BUCKET_BYTES), 1)
     return link.seconds + buckets * constants.BUCKET_LATENCY_SECONDS

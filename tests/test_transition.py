@@ -1,5 +1,7 @@
 """Reshard, weight sync and offload against HybridFlow's table and the two layouts."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -169,3 +171,17 @@ def test_an_offloaded_home_reloads_before_it_sends() -> None:
     send, _ = sync(layouts(tensor=8, offload=[0, 2]))
     assert send[1] > send[0]
     assert transition.sync_bucket_bytes() == constants.SYNC_BUCKET_BYTES
+
+
+def test_a_receiver_gets_its_part_of_dense_weights_and_experts() -> None:
+    moe, rows = model("mixtral-8x7b"), layouts(tensor=[1, 2, 2, 1], expert=[8, 1, 8, 1], pipeline=2)
+    dense, experts = transition.sync_bytes(moe, workload())
+    assert experts > 0.9 * (dense + experts)
+    split = [
+        dense / 1 + experts / 8,
+        (dense + experts) / 2,
+        dense / 2 + experts / 8,
+        dense + experts,
+    ]
+    expected = [math.ceil(part / 2) for part in split]
+    assert transition.received_bytes(moe, workload(), rows).tolist() == expected
