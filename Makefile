@@ -11,6 +11,8 @@ PORT ?=
 BIN := $(VENV)/bin
 RUNTIME_STAMP := $(VENV)/.runtime-installed
 TEST_STAMP := $(VENV)/.test-installed
+# Those that need nothing but the repository; benchmarks/README.md names the others.
+BENCHMARKS ?= planning pricing baselines
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -40,8 +42,8 @@ lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/lint-imports
 
 bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
-	@for script in $(wildcard benchmarks/[a-z]*.py); do \
-		echo "== $$script"; $(BIN)/python "$$script"; done
+	@for name in $(BENCHMARKS); do \
+		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
 
 schema: $(RUNTIME_STAMP)  ## print the JSON Schema of a job spec
 	@$(BIN)/automap schema job-spec
