@@ -27,8 +27,6 @@ from planner.search import Selected
 from planner.tables import CopyTable, Tables
 from planner.transition import received_bytes
 
-MIB = 2**20
-
 
 def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:
     """The placement behind table rows; calls in the order in which they start."""
@@ -303,29 +301,3 @@ def weight_syncs(job: Job, copies: list[PricedCopy], timing: Timing) -> list[Wei
             )
         )
     return plans
-
-
-def over_budget(
-    copies: list[PricedCopy], calls: list[PricedCall]
-) -> list[tuple[PricedCall, int, int]]:
-    """(call, peak bytes, usable bytes) of every call that does not fit, bytes in whole MiB.
-
-    Residents of a copy and transients of a call each round up to MiB, as in the search.
-    """
-    found = []
-    for call in calls:
-        own = next((c for c in copies if c.placement.id == call.placement.copy_id), None)
-        if own is None:
-            continue
-        starts = {own.span.start, *(c.span.start for c in copies if c.span.start in own.span)}
-        peak = _mib(call.bytes_by_kind.total) + max(
-            sum(_mib(copy.resident_bytes) for copy in copies if gpu in copy.span) for gpu in starts
-        )
-        capacity = memory.usable_bytes(own.pool) // MIB
-        if peak > capacity:
-            found.append((call, peak * MIB, memory.usable_bytes(own.pool)))
-    return found
-
-
-def _mib(num_bytes: int) -> int:
-    return -(-num_bytes // MIB)

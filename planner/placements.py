@@ -5,17 +5,18 @@ from typing import Any
 from planner.assembly import (
     PricedCall,
     PricedCopy,
-    over_budget,
     price_call,
     price_copy,
 )
 from planner.check_layout import broken_layouts
+from planner.check_prices import caches_too_small
 from planner.check_spec import broken_constraints
 from planner.check_structure import broken_references
 from planner.check_subject import Subject
 from planner.dataflow import Dataflow, weights_edge, with_staleness
-from planner.errors import InfeasibleError, Reason, SpecError
+from planner.errors import InfeasibleError, SpecError
 from planner.job import Job
+from planner.overflow import overflows
 from planner.pricing import Pricing
 from planner.problem import (
     Assignment,
@@ -42,8 +43,6 @@ from planner.solve import Limits
 from planner.space import pool_slices
 from planner.transition import sync_bucket_bytes
 
-GIB = 2**30
-
 
 def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:
     """The placement with its calls in starting order, and its shortest schedule.
@@ -64,7 +63,9 @@ def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:
         price_call(pricing, flow[call.id], call, by_id.get(call.copy_id or ""))
         for call in placement.calls
     ]
-    refuse_overflow(job, copies, calls)
+    found = overflows(job, copies, calls)
+    if found:
+        raise InfeasibleError(found)
     limits = Limits(job.spec.search.time_limit_seconds, job.spec.search.seed, 1)
     problem, assignment = _problem(job, copies, calls)
     solution = schedule(problem, assignment, limits=limits)
@@ -85,6 +86,7 @@ def refuse_nonsense(job: Job, placement: Placement) -> None:
         subject = Subject(job, draft)
         found = next(iter(broken_layouts(subject)), None)
         found = found or next(iter(broken_constraints(subject)), None)
+        found = found or next(iter(caches_too_small(subject)), None)
     if found is not None:
         raise SpecError("placement", found)
     for copy in placement.copies:
@@ -148,43 +150,6 @@ def _draft(job: Job, placement: Placement) -> Plan:
     prices = ("price_per_iteration", "price_per_million_tokens", "run_price")
     values |= dict.fromkeys((*totals, *prices), 0.0)
     return Plan.model_construct(None, **values)
-
-
-def refuse_overflow(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> None:
-    """Raise InfeasibleError with a reason per call, or per host, that runs out of memory."""
-    reasons = [
-        Reason(
-            summary=(
-                f"{call.placement.id} and what is held beside it need {peak / GIB:.2f} GiB per "
-                f"GPU; {usable / GIB:.2f} GiB are usable"
-            ),
-            phase=call.placement.id,
-            required_bytes=peak,
-            capacity_bytes=usable,
-            over_bytes=peak - usable,
-        )
-        for call, peak, usable in over_budget(copies, calls)
-    ]
-    for pool, slice_ in zip(job.pools, pool_slices(job), strict=True):
-        members = [copy for copy in copies if copy.pool.name == pool.name]
-        starts = {copy.span.start for copy in members}
-        held = max(
-            (sum(c.host_bytes for c in members if gpu in c.span) for gpu in starts), default=0
-        )
-        if held > slice_.host_bytes:
-            reasons.append(
-                Reason(
-                    summary=(
-                        f"pool {pool.name}: offloaded state takes {held / GIB:.2f} GiB of host "
-                        f"memory per GPU; {slice_.host_bytes / GIB:.2f} GiB are usable"
-                    ),
-                    required_bytes=held,
-                    capacity_bytes=slice_.host_bytes,
-                    over_bytes=held - slice_.host_bytes,
-                )
-            )
-    if reasons:
-        raise InfeasibleError(reasons)
 
 
 def _problem(
