@@ -84,12 +84,13 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
     started = time.perf_counter()
     job = resolve(spec)
     ordered, timing = scheduled(job, placement)
+    value = _objective_value(job, ordered, timing.period)
     seconds = time.perf_counter() - started
     report = SearchReport(
         status="given",
         objective=spec.search.objective,
-        objective_value=timing.period,
-        lower_bound=timing.period,
+        objective_value=value,
+        lower_bound=value,
         pricing_seconds=seconds,
         solving_seconds=0.0,
         candidates_priced=len(placement.calls),
@@ -97,6 +98,18 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
         space=GIVEN,
     )
     return _sound(job, _plan(job, ordered, timing, report, timing.period))
+
+
+def _objective_value(job: Job, placement: Placement, period: float) -> float:
+    """What the spec's objective says of a placement: seconds, price units or GPUs."""
+    pricing = Pricing(job)
+    copies = [price_copy(pricing, copy) for copy in placement.copies]
+    values = {
+        "throughput": period,
+        "price": period * _price_per_second(job, copies),
+        "fewest_gpus": float(sum(_touched(job, copies).values())),
+    }
+    return values[job.spec.search.objective]
 
 
 def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
