@@ -255,6 +255,7 @@ def run_speed(out: Console, repeat: int) -> None:
     """Measure every case and print both tables."""
     measured = []
     for name in IN_PROCESS:
+        print(f"  {name}", file=sys.stderr)
         measured.append(in_process(name, repeat))
         if name == PPO:
             measured += [*as_requests(name, repeat), as_command(name, repeat)]
@@ -287,6 +288,7 @@ def run_quality(out: Console) -> None:
     better: list[str] = []
     for path in sorted(EXAMPLES.glob("*.yaml")):
         spec = spec_of(path)
+        print(f"  {path.stem}", file=sys.stderr)
         try:
             plan = make_plan(spec)
         except PlanningError as error:
