@@ -1,12 +1,16 @@
 """Why a job fits nowhere, in numbers, and the smallest changes with which it would fit."""
 
 from collections.abc import Iterator
+from math import ceil
 
+from planner.baselines import STRATEGIES
 from planner.candidates import price
 from planner.errors import Reason, SpecError
 from planner.job import Job
+from planner.lengths import LengthSpec
+from planner.objectives import best_placement
 from planner.resolve import resolve
-from planner.shortfall import Shortfall, least_shortfall
+from planner.shortfall import Shortfall, fits_somewhere, least_shortfall
 from planner.space import skeleton
 from planner.spec import JobSpec, LoraSpec
 
@@ -20,7 +24,10 @@ LORA_RANK = 16
 def explain_infeasible(job: Job) -> list[Reason]:
     """The call that is over, by how many bytes, and every kind of change that would help."""
     found = shortfall_of(job.spec)
-    if found is None:
+    target = job.spec.search.target_iteration_seconds
+    if found is not None and found.over_bytes == 0 and target is not None:
+        return [_too_slow(job.spec, target)]
+    if found is None or found.over_bytes == 0:
         return [
             Reason(
                 summary="every model fits, but the constraints leave no common placement",
@@ -29,6 +36,26 @@ def explain_infeasible(job: Job) -> list[Reason]:
             )
         ]
     return [_cause(found), *_remedies(job)]
+
+
+def _too_slow(spec: JobSpec, target_seconds: float) -> Reason:
+    """Everything fits, but even the fastest plan on all GPUs misses the target."""
+    search = spec.search.model_copy(
+        update={"objective": "throughput", "target_iteration_seconds": None}
+    )
+    job = resolve(spec.model_copy(update={"search": search}))
+    tables = price(job)
+    best = best_placement(job, tables, skeleton(job, tables), list(STRATEGIES))
+    assert best.selected is not None, "the job fits"
+    # Rounded up, so that the plan just meets it.
+    reachable = ceil(best.selected.timing.period * 1000 + 1) / 1000
+    return Reason(
+        summary=(
+            f"no plan meets search.target_iteration_seconds {target_seconds:g}: the fastest takes "
+            f"{best.selected.timing.period:.3f} s on the whole cluster"
+        ),
+        remedy=f"raise search.target_iteration_seconds to {reachable:.3f}, or add GPUs",
+    )
 
 
 def shortfall_of(spec: JobSpec) -> Shortfall | None:
@@ -40,11 +67,14 @@ def shortfall_of(spec: JobSpec) -> Shortfall | None:
 
 def _cause(found: Shortfall) -> Reason:
     required = found.capacity_bytes + found.over_bytes
+    held = ""
+    if found.holder_bytes > 0.1 * required:
+        held = f"; {found.holder} alone holds {found.holder_bytes / GIB:.2f} GiB all the time"
     return Reason(
         summary=(
             f"{found.calls[0]} does not fit: even the leanest placement (on {found.num_gpus} GPUs) "
             f"needs {required / GIB:.2f} GiB per GPU and {found.capacity_bytes / GIB:.2f} GiB are "
-            f"usable, {found.over_bytes / GIB:.2f} GiB too many"
+            f"usable, {found.over_bytes / GIB:.2f} GiB too many{held}"
         ),
         phase=found.calls[0],
         required_bytes=required,
@@ -56,10 +86,11 @@ def _cause(found: Shortfall) -> Reason:
 def fits(spec: JobSpec) -> bool:
     """True when some placement fits; a spec that contradicts itself fits nowhere."""
     try:
-        found = shortfall_of(spec)
+        job = resolve(spec)
     except SpecError:
         return False
-    return found is not None and found.over_bytes == 0
+    tables = price(job)
+    return fits_somewhere(skeleton(job, tables), tables)
 
 
 def _remedies(job: Job) -> Iterator[Reason]:
@@ -70,7 +101,9 @@ def _remedies(job: Job) -> Iterator[Reason]:
             yield _remedy(remedy)
     length = _longest_response(spec)
     if length is not None:
-        yield _remedy(f"shorten workload.response_length.max to {length} tokens")
+        short = _with_response(spec, length).workload.response_length
+        mean = "" if short.mean is None else f" and the mean to {short.mean:g}"
+        yield _remedy(f"shorten workload.response_length.max to {length} tokens{mean}")
     adapted = _with_lora(job)
     if adapted is not None and fits(adapted):
         yield _remedy(f"train with lora: {{rank: {LORA_RANK}}} instead of all parameters")
@@ -109,9 +142,20 @@ def _longest_response(spec: JobSpec) -> int | None:
 
 def _with_response(spec: JobSpec, longest: int) -> JobSpec:
     """The spec with responses cut off at `longest` tokens."""
-    cut = spec.workload.response_length.truncated(longest)
+    cut = _cut(spec.workload.response_length, longest)
     workload = spec.workload.model_copy(update={"response_length": cut})
     return spec.model_copy(update={"workload": workload})
+
+
+def _cut(length: LengthSpec, longest: int) -> LengthSpec:
+    """The lengths in their own form, none above `longest` tokens: what a user would write."""
+    if length.histogram is not None:
+        return LengthSpec(histogram=[(min(x, float(longest)), w) for x, w in length.histogram])
+    given = {name: getattr(length, name) for name in ("p50", "p90", "p99")}
+    if length.mean is not None:
+        given["mean"] = max(float(int(length.truncated(longest).mean_tokens)), 1.0)
+    kept = {name: min(value, float(longest)) for name, value in given.items() if value is not None}
+    return LengthSpec(**kept, max=longest)
 
 
 def _with_lora(job: Job) -> JobSpec | None:

@@ -21,13 +21,13 @@ from planner.check import violations
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.infeasible import explain_infeasible
 from planner.job import Job
-from planner.objectives import best_placement
+from planner.objectives import attempted, best_placement
 from planner.placements import scheduled
 from planner.pricing import Pricing
 from planner.problem import Timing
 from planner.resolve import length_warnings, resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
-from planner.search import Attempt, attempt
+from planner.search import Attempt
 from planner.solve import Limits
 from planner.space import arena, skeleton
 from planner.spec import JobSpec
@@ -125,7 +125,7 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     tables = price(job)
     limits = Limits(spec.search.time_limit_seconds, spec.search.seed, spec.search.num_workers)
     whole = arena(tables, skeleton(job, tables))
-    attempts = attempt(whole, strategies, limits=limits)
+    attempts = attempted(whole, strategies, limits)
     return [_strategy(job, tables, plan, each) for each in attempts]
 
 

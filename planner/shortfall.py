@@ -4,14 +4,15 @@ from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
 
-from planner.formulation import MIB, memory_formulation
-from planner.problem import Problem
+from planner.formulation import MIB, Formulation, memory_formulation
+from planner.problem import PoolSlice, Problem
 from planner.pruning import prune
 from planner.solve import Limits, run
 from planner.space import all_rows, problem_of
 from planner.tables import Tables
 
 LIMITS = Limits(time_limit_seconds=10.0, num_workers=2)
+FOUND = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,19 @@ class Shortfall:
     """Ids of the calls that are over by that much in the leanest placement."""
     num_gpus: int
     """GPUs of the range on which the first of them runs there."""
+    holder: str
+    """The copy that holds most through the iteration on the fullest of those GPUs."""
+    holder_bytes: int
+
+
+def fits_somewhere(problem: Problem, tables: Tables) -> bool:
+    """True when some placement holds every GPU, host and constraint; time is left out."""
+    lean = _lean(problem, tables)
+    if lean is None:
+        return False
+    formulation, excess = memory_formulation(lean)
+    formulation.model.add(excess == 0)
+    return run(formulation, LIMITS).status in FOUND
 
 
 def least_shortfall(problem: Problem, tables: Tables) -> Shortfall | None:
@@ -33,31 +47,84 @@ def least_shortfall(problem: Problem, tables: Tables) -> Shortfall | None:
     None when there is no placement whatever the memory: the constraints, or the host memory,
     exclude each other.
     """
+    lean = _lean(problem, tables)
+    if lean is None:
+        return None
+    formulation, excess = memory_formulation(lean)
+    formulation.model.minimize(excess)
+    done = run(formulation, LIMITS)
+    if done.status not in FOUND:
+        return None
+    over = done.solver.value(excess)
+    # Calls that are not to blame must not look so: with that excess, all as lean as they can be.
+    formulation.model.add(excess <= over)
+    held = cp_model.LinearExpr.sum([copy.resident for copy in formulation.copies])
+    added = cp_model.LinearExpr.sum([call.transient for call in formulation.calls])
+    formulation.model.minimize(len(formulation.calls) * held + added)
+    leanest = run(formulation, LIMITS)
+    worst = _worst_calls(lean, formulation, (leanest if leanest.status in FOUND else done).solver)
+    return Shortfall(
+        over_bytes=over * MIB,
+        capacity_bytes=max(pool.capacity_bytes for pool in problem.pools),
+        calls=tuple(need.call for need in worst),
+        num_gpus=worst[0].num_gpus,
+        holder=worst[0].holder,
+        holder_bytes=worst[0].holder_mib * MIB,
+    )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Need:
+    """One call of the leanest placement on the fullest GPU of its range."""
+
+    over_mib: int
+    call: str
+    num_gpus: int
+    holder: str
+    holder_mib: int
+
+
+def _worst_calls(
+    problem: Problem, formulation: Formulation, solver: cp_model.CpSolver
+) -> list[_Need]:
+    """Every call that has a range, the one that is over by most first."""
+    placed = [
+        (solver.value(copy.first), solver.value(copy.end), solver.value(copy.resident), choice.id)
+        for copy, choice in zip(formulation.copies, problem.copies, strict=True)
+    ]
+    worst = []
+    for call, variables in zip(problem.calls, formulation.calls, strict=True):
+        for copy, bound in variables.bound.items():
+            if not solver.boolean_value(bound):
+                continue
+            first, end = placed[copy][:2]
+            fullest = max(
+                (
+                    [(resident, name) for a, b, resident, name in placed if a <= start < b]
+                    for start, *_ in placed
+                    if first <= start < end
+                ),
+                key=lambda there: sum(resident for resident, _ in there),
+            )
+            pool = _pool_at(problem, first * formulation.unit)
+            needed = sum(resident for resident, _ in fullest) + solver.value(variables.transient)
+            over = needed - pool.capacity_bytes // MIB
+            most, holder = max(fullest)
+            count = (end - first) * formulation.unit
+            worst.append(_Need(over, call.id, count, holder, most))
+    return sorted(worst, reverse=True)
+
+
+def _pool_at(problem: Problem, gpu: int) -> PoolSlice:
+    return next(p for p in problem.pools if p.first_gpu <= gpu < p.first_gpu + p.num_gpus)
+
+
+def _lean(problem: Problem, tables: Tables) -> Problem | None:
+    """The options that matter for memory; None where a call has none at all."""
     lean = _without_time(problem_of(problem, tables, all_rows(tables)))
     if any(not call.options for call in lean.calls if _has_table(lean, tables, call.id)):
         return None
-    pruned = prune(lean, upper_bound_seconds=None).problem
-    formulation, excess = memory_formulation(pruned)
-    formulation.model.minimize(excess)
-    done = run(formulation, LIMITS)
-    if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
-    over = done.solver.value(excess)
-    capacity = max(pool.capacity_bytes for pool in problem.pools)
-    worst: list[tuple[int, str, int]] = []
-    for call, variables in zip(pruned.calls, formulation.calls, strict=True):
-        for copy, bound in variables.bound.items():
-            if done.solver.boolean_value(bound):
-                own = formulation.copies[copy]
-                held = done.solver.value(own.resident) + done.solver.value(variables.transient)
-                worst.append((held, call.id, done.solver.value(own.count) * formulation.unit))
-    worst.sort(reverse=True)
-    return Shortfall(
-        over_bytes=over * MIB,
-        capacity_bytes=capacity,
-        calls=tuple(call for _, call, _ in worst),
-        num_gpus=worst[0][2],
-    )
+    return prune(lean, upper_bound_seconds=None).problem
 
 
 def _has_table(problem: Problem, tables: Tables, call_id: str) -> bool:

@@ -1,0 +1,116 @@
+"""Jobs that fit nowhere: the call and the bytes, and remedies that really help."""
+
+import re
+from typing import Any
+
+import pytest
+
+from planner.baselines import STRATEGIES
+from planner.candidates import price
+from planner.errors import InfeasibleError, Reason
+from planner.objectives import attempted
+from planner.planning import make_plan
+from planner.resolve import resolve
+from planner.solve import Limits
+from planner.space import arena, skeleton
+from planner.spec import JobSpec
+from tests.small_jobs import pool, small_job
+
+SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
+ONE_GPU: dict[str, Any] = {"models": SEVEN, "cluster__pools": [pool(gpus_per_node=1)]}
+LONG: dict[str, Any] = {
+    "models": SEVEN,
+    "cluster__pools": [pool(gpus_per_node=2)],
+    "workload__response_length": {"mean": 2000, "max": 8000},
+    "constraints": {"allow_offload": False, "allow_recompute": False},
+}
+
+
+def reasons(spec: JobSpec) -> list[Reason]:
+    with pytest.raises(InfeasibleError) as error:
+        make_plan(spec)
+    return error.value.reasons
+
+
+def remedy(spec: JobSpec, start: str) -> str:
+    (found,) = [r.remedy for r in reasons(spec) if r.remedy and r.remedy.startswith(start)]
+    return found
+
+
+def test_the_first_reason_names_the_call_and_its_bytes() -> None:
+    """Training 7B with Adam holds 16 bytes per parameter or more: over 100 GiB on one GPU."""
+    first = reasons(small_job(**ONE_GPU))[0]
+    assert first.phase == "actor.train"
+    assert first.required_bytes is not None
+    assert first.required_bytes > 16 * 6.7e9
+    assert first.over_bytes is not None
+    assert first.over_bytes > 0
+    assert first.capacity_bytes == first.required_bytes - first.over_bytes
+    assert "actor.train" in first.summary
+
+
+def test_the_gpus_that_are_asked_for_are_enough_and_one_node_less_is_not() -> None:
+    spec = small_job(**ONE_GPU)
+    nodes = int(re.search(r"(\d+) nodes", remedy(spec, "add")).group(1))  # type: ignore[union-attr]
+    assert nodes > 1
+    for number, fits in ((nodes, True), (nodes - 1, False)):
+        larger = small_job(models=SEVEN, cluster__pools=[pool(number, gpus_per_node=1)])
+        if fits:
+            assert make_plan(larger).iteration_seconds > 0
+        else:
+            assert reasons(larger)
+
+
+def test_the_shorter_response_is_short_enough() -> None:
+    longest, mean = map(int, re.findall(r"\d+", remedy(small_job(**LONG), "shorten")))
+    shorter = LONG | {"workload__response_length": {"mean": mean, "max": longest}}
+    assert make_plan(small_job(**shorter)).iteration_seconds > 0
+    longer = LONG | {"workload__response_length": {"mean": mean, "max": 2 * longest}}
+    assert reasons(small_job(**longer))
+
+
+def test_recomputation_and_lora_help_where_they_are_proposed() -> None:
+    assert remedy(small_job(**LONG), "allow recomputation")
+    allowed = LONG | {"constraints": {"allow_offload": False}}
+    assert make_plan(small_job(**allowed)).iteration_seconds > 0
+    assert "rank: 16" in remedy(small_job(**ONE_GPU), "train with lora")
+    adapted = ONE_GPU | {"models": SEVEN | {"actor": SEVEN["actor"] | {"lora": {"rank": 16}}}}
+    assert make_plan(small_job(**adapted)).iteration_seconds > 0
+
+
+def test_a_call_without_a_candidate_is_never_taken_for_a_function() -> None:
+    """Every other call fits on the one GPU: no baseline may come with a training of 0 s."""
+    job = resolve(small_job(**ONE_GPU))
+    tables = price(job)
+    attempts = attempted(arena(tables, skeleton(job, tables)), list(STRATEGIES), Limits())
+    assert attempts
+    assert all(each.selected is None and each.reason for each in attempts)
+
+
+def test_models_far_too_large_for_the_cluster_are_explained() -> None:
+    roles = ("actor", "critic", "reference", "reward")
+    models = {role: {"architecture": "llama-3.1-405b"} for role in roles}
+    found = reasons(small_job("ppo", models=models))
+    assert found[0].over_bytes is not None
+    assert found[0].over_bytes > 0
+    assert any(reason.remedy and reason.remedy.startswith("add") for reason in found)
+
+
+def test_constraints_that_exclude_each_other_only_in_the_end() -> None:
+    parted = small_job(
+        cluster__pools=[pool(gpus_per_node=1)], constraints={"separate": [("actor", "reference")]}
+    )
+    (reason,) = reasons(parted)
+    assert "constraints" in reason.summary
+    assert reason.over_bytes is None
+
+
+def test_a_target_that_no_plan_meets_says_which_one_would() -> None:
+    goal: dict[str, Any] = {"search__objective": "fewest_gpus", "num_nodes": 2}
+    (reason,) = reasons(small_job(**goal, search__target_iteration_seconds=0.5))
+    assert reason.over_bytes is None
+    assert reason.remedy is not None
+    reachable = float(re.search(r"to ([\d.]+)", reason.remedy).group(1))  # type: ignore[union-attr]
+    plan = make_plan(small_job(**goal, search__target_iteration_seconds=reachable))
+    assert plan.iteration_seconds <= reachable
+    assert reachable - plan.iteration_seconds < 0.01
