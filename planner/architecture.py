@@ -25,7 +25,9 @@ class ModelArchitecture(BaseModel):
     """
 
     # The strings under the fields are their descriptions in the published JSON Schema.
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+    )
 
     num_layers: Annotated[int, Field(ge=1, le=10_000)]
     hidden_size: Size

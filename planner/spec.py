@@ -11,13 +11,15 @@ AlgorithmName = Literal["ppo", "grpo", "remax", "safe_rlhf", "rloo", "reinforce_
 CallKind = Literal["generate", "forward", "train"]
 Name = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$")]
 PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
+Pair = Annotated[tuple[str, str], Field(strict=False)]
+"""Files and HTTP have lists, never tuples."""
 PositiveFloat = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 
 
 class SpecModel(BaseModel):
-    """Frozen, and an unknown field is an error."""
+    """Frozen; an unknown field is an error, and so is `true` or `"16"` where a number belongs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class LoraSpec(SpecModel):
@@ -86,8 +88,9 @@ class WorkloadSpec(SpecModel):
         sequences = self.prompts_per_iteration * self.responses_per_prompt
         if self.updates_per_epoch > sequences:
             raise ValueError(
-                f"updates_per_epoch={self.updates_per_epoch} exceeds the {sequences} sequences of an "
-                f"iteration (prompts_per_iteration × responses_per_prompt); use at most {sequences}"
+                f"updates_per_epoch={self.updates_per_epoch} exceeds the {sequences} sequences of "
+                "an iteration (prompts_per_iteration × responses_per_prompt); use at most "
+                f"{sequences}"
             )
         return self
 
@@ -184,10 +187,8 @@ class ConstraintsSpec(SpecModel):
     """What the plan must respect."""
 
     pools: dict[str, str] = Field(default={}, description="role → pool: pin a role to a pool")
-    colocate: list[tuple[str, str]] = Field(
-        default=[], description="role pairs whose homes share a range"
-    )
-    separate: list[tuple[str, str]] = Field(default=[], description="role pairs on disjoint GPUs")
+    colocate: list[Pair] = Field(default=[], description="role pairs whose homes share a range")
+    separate: list[Pair] = Field(default=[], description="role pairs on disjoint GPUs")
     parallelism: dict[str, ParallelismConstraint] = Field(
         default={}, description="role → fixed sizes"
     )

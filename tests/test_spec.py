@@ -1,0 +1,57 @@
+"""What a spec accepts where numbers belong, from YAML and from JSON alike."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from planner.spec import JobSpec
+from tests.specs import job_spec
+from tests.test_resolve import SMALL
+
+POOL = {"name": "a100", "gpu": "a100-80gb-sxm"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("cluster__pools", [POOL | {"num_nodes": True}]),
+        ("cluster__pools", [POOL | {"num_nodes": "16"}]),
+        ("cluster__pools", [POOL | {"num_nodes": 2, "price_per_gpu_hour": "1.8"}]),
+        ("workload__epochs", "2"),
+        ("workload__epochs", 1.5),
+        ("workload__packed_sequences", "yes"),
+        ("workload__packed_sequences", 1),
+        ("workload__response_length", {"mean": "512", "max": 1024}),
+        ("workload__response_length", {"mean": 512, "max": True}),
+        ("workload__response_length", {"histogram": [["512", 1]]}),
+        ("models__actor", {"architecture": SMALL | {"num_layers": "12"}}),
+        ("models__actor", {"architecture": SMALL | {"num_layers": True}}),
+        ("search__seed", False),
+        ("constraints__colocate", [["actor", 1]]),
+        ("constraints__keep_free_gpus", {"a100": "1"}),
+    ],
+)
+def test_only_numbers_pass_as_numbers(path: str, value: Any) -> None:
+    with pytest.raises(ValidationError):
+        job_spec("ppo", **{path: value})
+
+
+def test_whole_numbers_pass_as_seconds_and_lists_as_pairs() -> None:
+    spec = job_spec(
+        "ppo",
+        workload__startup_seconds=60,
+        search__time_limit_seconds=5,
+        workload__response_length={"histogram": [[512, 1], [1024, 3]]},
+        constraints__colocate=[["actor", "reference"]],
+    )
+    assert spec.workload.startup_seconds == 60.0
+    assert spec.constraints.colocate == [("actor", "reference")]
+    assert spec.workload.response_length.max_tokens == 1024
+
+
+def test_a_spec_survives_its_own_json() -> None:
+    spec = job_spec("ppo", constraints__separate=[["actor", "critic"]])
+    assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
+    assert JobSpec.model_validate(json.loads(spec.model_dump_json())) == spec
