@@ -11,6 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from planner.layout import FloatArray
 
 Tokens = Annotated[float, Field(ge=1, le=10**8, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Bin = Annotated[tuple[Tokens, Weight], Field(strict=False)]
+"""Files and HTTP have lists, never tuples."""
 
 ASSUMED_SPREAD = 0.75
 """Standard deviation of ln(length) where the spec says nothing of the spread.
@@ -34,20 +37,16 @@ class LengthSpec(BaseModel):
     A sequence that would be longer than the maximum stops there, as a response does in training.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     mean: Tokens | None = None
     p50: Tokens | None = None
     p90: Tokens | None = None
     p99: Tokens | None = None
     max: Annotated[int, Field(ge=1, le=10**8)] | None = None
-    histogram: (
-        Annotated[
-            list[tuple[Tokens, Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]]],
-            Field(min_length=1, max_length=1000),
-        ]
-        | None
-    ) = Field(default=None, description="[length, weight] pairs; weights need not sum to 1")
+    histogram: Annotated[list[Bin], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="[length, weight] pairs; weights need not sum to 1"
+    )
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -249,5 +248,6 @@ def _with_last(
         moved = others * (wanted / present)
     else:
         room = float((longest - others) @ shares)
-        moved = others + (longest - others) * ((wanted - present) / room)
+        # Without room every length is the longest, and what is missing is rounding.
+        moved = others + (longest - others) * (min((wanted - present) / room, 1.0) if room else 0.0)
     return np.append(moved, longest), weights
