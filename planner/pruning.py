@@ -147,18 +147,20 @@ class _Work:
                     del options[index]
 
     def _drop_slow_copies(self, minima: list[CallMinimum], limit: float) -> None:
+        """A copy's own calls run one after another; if a path has them all, so does its rest."""
         settings = self._settings()
         for copy, options in enumerate(self.copies):
             users = self._users(copy)
+            rest = self.bounds.joint_offset(minima, users) if users else None
             for index in list(options):
-                served, trial = settings[copy, index], [*minima]
-                if any(not served[user] for user in users):
+                served = settings[copy, index]
+                if not users or any(not served[user] for user in users):
                     continue
-                for user in users:
-                    mine = [self.calls[user][j] for j in served[user]]
-                    trial[user] = self.bounds.minimum(user, mine)
-                load = sum(trial[user].seconds for user in users)
-                if max(load, self.bounds.period(trial)) > limit:
+                load = sum(
+                    min(self.bounds.seconds(user, self.calls[user][j]) for j in served[user])
+                    for user in users
+                )
+                if load + (rest or 0.0) > limit:
                     del options[index]
 
     def forget_loose_memory(self) -> None:

@@ -13,12 +13,16 @@ import numpy as np
 from planner.baselines import STRATEGIES, DoesNotFit, Index
 from planner.problem import Assignment, Problem, Solution, Timing
 from planner.pruning import SLACK, prune
-from planner.sizes import Sizes, SizeSearch, mixed_problem, rows_of_sizes
-from planner.solve import Budget, Limits, minimise_period, pinned, settle_ties
+from planner.sizes import Sizes, SizeSearch, cause, rows_of_sizes
+from planner.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
 from planner.space import Arena, Rows, all_rows, rows_with_counts, rows_within
 
 BASELINE_COUNTS = 20
 """Range sizes that baselines choose from; on larger clusters the sizes are thinned to so many."""
+
+
+TIE_TRIES = 3
+"""Smaller sizes that are tried for a placement that is already proven."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,9 @@ def search(
         race.run(rows)
     period = np.inf if race.best is None else race.best.timing.period
     bound = float(min([period, *race.open_bounds]))
+    if not arena.problem.barrier:
+        # Only whole ticks were ruled out, and a cyclic period may lie between two.
+        bound = max(bound - TICK_SECONDS, 0.0)
     return Found(race.best, bound, not race.open_bounds, race.options)
 
 
@@ -144,46 +151,22 @@ class _Race:
                 return
             before = self.best
             real = rows_of_sizes(self.arena, rows, relaxed.sizes)
-            self._solve(real)
+            self._solve(real, relaxed.bound_seconds)
             if self.best is not None and self.best is not before:
                 sizes.shorter_than(self.best.timing.period)
-            sizes.rule_out(self._cause(real, sizes.problem, relaxed.sizes))
+            limit = _limit(self.best, self.horizon_seconds)
+            sizes.rule_out(
+                cause(
+                    self.arena,
+                    rows,
+                    sizes,
+                    relaxed.sizes,
+                    limit_seconds=horizon if limit is None else limit - TICK_SECONDS,
+                    budget=self.budget,
+                )
+            )
 
-    def _cause(self, real: Rows, relaxed: Problem, sizes: Sizes) -> Sizes:
-        """Fewer sizes that already exclude a better plan, so that one cut serves many vectors.
-
-        A copy is free when even with its relaxed options nothing better exists.
-        """
-        limit = _limit(self.best, self.horizon_seconds)
-        if limit is None or not _complete(self.arena, real):
-            return sizes
-        problem = self.arena.options(real)
-        kept = dict(sizes)
-        homes = [i for i, size in sizes.items() if size is not None]
-        trains = {edge.source for edge in problem.precedences if edge.distance > 0}
-        busy = {option.copy for call in trains for option in problem.calls[call].options}
-        frozen = [copy for copy in homes if copy not in busy and kept.keys() - {copy}]
-        for group in (frozen, *([copy] for copy in homes)):
-            trial = {copy: size for copy, size in kept.items() if copy not in group}
-            if trial and len(trial) < len(kept) and self._excluded(problem, relaxed, trial, limit):
-                kept = trial
-        return kept
-
-    def _excluded(self, real: Problem, relaxed: Problem, kept: Sizes, limit: float) -> bool:
-        """True when no plan with these sizes is shorter than the limit."""
-        pruned = prune(mixed_problem(real, relaxed, kept), upper_bound_seconds=limit)
-        if any(
-            not call.options and real.calls[n].options
-            for n, call in enumerate(pruned.problem.calls)
-        ):
-            return True
-        outcome = minimise_period(
-            pruned.problem, limits=self.budget.rest(), horizon_seconds=limit - 2e-6
-        )
-        self.budget.take(outcome.deterministic_seconds)
-        return outcome.proven and outcome.solution is None
-
-    def _solve(self, rows: Rows) -> None:
+    def _solve(self, rows: Rows, relaxed_seconds: float) -> None:
         """The real problem on fixed sizes."""
         limit = _limit(self.best, self.horizon_seconds)
         if limit is not None:
@@ -199,7 +182,7 @@ class _Race:
         )
         self.budget.take(outcome.deterministic_seconds)
         if not outcome.proven:
-            self.open_bounds.append(outcome.lower_bound_seconds)
+            self.open_bounds.append(max(outcome.lower_bound_seconds, relaxed_seconds))
         if outcome.solution is not None:
             found = rows_of(pruned.problem, outcome.solution)
             if self.best is None or found.timing.period < self.best.timing.period:
@@ -207,29 +190,48 @@ class _Race:
 
 
 def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
-    """Of all placements with the proven period one that does not depend on chance.
+    """Of the placements with the proven period one that is always the same.
 
-    Fewest GPUs over all copies, then lowest ranges, then first rows. Scenarios without shadows
-    come first. One worker and no knowledge of how the period was found.
+    Fewer GPUs where a few tries show that the found sizes can shrink, then lowest ranges, then
+    first rows.
     """
     assert found.selected is not None
     limit = found.selected.timing.period * (1 + SLACK)
     budget = Budget(replace(limits, num_workers=1))
-    for rows in _scenarios(arena):
-        rows = rows_within(arena.tables, arena.problem, rows, limit)
-        if not _complete(arena, rows):
-            continue
-        sizes = SizeSearch(arena, rows, horizon_seconds=limit)
-        sizes.minimise_gpus()
-        while not budget.spent:
-            relaxed = sizes.best(budget)
-            if relaxed.sizes is None:
-                break
-            solution = _settled_on(arena, rows_of_sizes(arena, rows, relaxed.sizes), limit, budget)
-            if solution is not None:
-                return solution
-            sizes.rule_out(relaxed.sizes)
-    return found.selected
+    sizes = _sizes(arena, found.selected)
+    smaller = {
+        copy: frozenset(
+            (pool, int(count))
+            for pool, largest in allowed
+            for count in np.unique(arena.tables.copies[copy].layouts.num_gpus)
+            if count <= largest
+        )
+        for copy, allowed in sizes.items()
+    }
+    rows = rows_of_sizes(arena, arena.rows, smaller)
+    search_ = SizeSearch(
+        arena, rows_within(arena.tables, arena.problem, rows, limit), horizon_seconds=limit
+    )
+    search_.minimise_gpus()
+    for _ in range(TIE_TRIES):
+        relaxed = search_.best(budget)
+        if relaxed.sizes is None or relaxed.sizes == sizes:
+            break
+        settled_ = _settled_on(arena, rows_of_sizes(arena, rows, relaxed.sizes), limit, budget)
+        if settled_ is not None:
+            return settled_
+        search_.rule_out(relaxed.sizes)
+    settled_ = _settled_on(arena, rows_of_sizes(arena, rows, sizes), limit, budget)
+    return settled_ or found.selected
+
+
+def _sizes(arena: Arena, selected: Selected) -> Sizes:
+    """The size of every copy of a placement."""
+    sizes: Sizes = {}
+    for index, (copy, row) in enumerate(zip(arena.tables.copies, selected.copy_rows, strict=True)):
+        here = () if row is None else ((int(copy.pool[row]), int(copy.layouts.num_gpus[row])),)
+        sizes[index] = frozenset(here)
+    return sizes
 
 
 def _settled_on(arena: Arena, rows: Rows, limit: float, budget: Budget) -> Selected | None:

@@ -16,14 +16,23 @@ from ortools.sat.python import cp_model
 from planner.formulation import Formulation, formulate
 from planner.layout import IntArray
 from planner.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
-from planner.solve import TICK_SECONDS, Budget, rounding_seconds, run
+from planner.pruning import prune
+from planner.solve import (
+    TICK_SECONDS,
+    Budget,
+    minimise_period,
+    rounding_seconds,
+    run_restarting,
+)
 from planner.space import Arena, Rows
 from planner.strengthening import strengthen
 
+QUICK_SECONDS = 0.3
+"""Deterministic seconds for one attempt to widen a cut: it is only worth it when it is quick."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
-Sizes = dict[int, Size | None]
-"""Copy → its size, None for a shadow that is absent. Copies that are left out are free."""
+Sizes = dict[int, frozenset[Size]]
+"""Copy → sizes it may have; none for a shadow that is absent. Copies left out are free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +71,22 @@ class SizeSearch:
         self.formulation.model.add(self.formulation.period <= ticks - 1)
 
     def rule_out(self, sizes: Sizes) -> None:
-        """These sizes together are settled, whatever the free copies do."""
-        clause = []
-        for copy, size in sizes.items():
-            variables = self.formulation.copies[copy]
-            if size is None:
-                clause.append(variables.present)
-            else:
-                options = self.problem.copies[copy].options
-                at = [(option.pool, option.num_gpus) for option in options].index(size)
-                clause.append(~variables.takes[at])
-        self.formulation.model.add_bool_or(clause)
+        """No copy may have one of its sizes while all others have one of theirs."""
+        literals: list[cp_model.LiteralT] = []
+        for copy, allowed in sizes.items():
+            variables, options = self.formulation.copies[copy], self.problem.copies[copy].options
+            if not allowed:
+                literals.append(~variables.present)
+            literals += [
+                take
+                for option, take in zip(options, variables.takes, strict=True)
+                if (option.pool, option.num_gpus) in allowed
+            ]
+        self.formulation.model.add(cp_model.LinearExpr.sum(literals) <= len(sizes) - 1)
 
     def best(self, budget: Budget) -> Relaxed:
         """The best sizes that are left."""
-        done = run(self.formulation, budget.rest())
-        budget.take(done.deterministic_seconds)
+        done = run_restarting(self.formulation, budget)
         tick = self.formulation.tick_seconds
         if done.status == cp_model.INFEASIBLE:
             return Relaxed(None, self.formulation.horizon * tick, True)
@@ -91,9 +100,16 @@ class SizeSearch:
         sizes: Sizes = {}
         for index, choice in enumerate(self.problem.copies):
             takes = self.formulation.copies[index].takes
-            taken = [o for o, t in zip(choice.options, takes, strict=True) if solver.value(t)]
-            sizes[index] = (taken[0].pool, taken[0].num_gpus) if taken else None
+            sizes[index] = frozenset(
+                (option.pool, option.num_gpus)
+                for option, take in zip(choice.options, takes, strict=True)
+                if solver.value(take)
+            )
         return sizes
+
+    def sizes_of(self, copy: int) -> list[Size]:
+        """All sizes of a copy."""
+        return [(o.pool, o.num_gpus) for o in self.problem.copies[copy].options]
 
 
 def mixed_problem(real: Problem, relaxed: Problem, kept: Sizes) -> Problem:
@@ -162,16 +178,85 @@ def _keys(pools: IntArray, counts: IntArray) -> list[Size]:
 
 
 def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
-    """Of `rows` those whose copy has its size."""
+    """Of `rows` those whose copy has one of its sizes; all rows of free copies."""
     copies = []
     for index, (copy, mask) in enumerate(zip(arena.tables.copies, rows.copies, strict=True)):
-        size = sizes[index]
-        if size is None:
-            copies.append(np.zeros_like(mask))
-        else:
-            copies.append(mask & (copy.pool == size[0]) & (copy.layouts.num_gpus == size[1]))
+        if index not in sizes:
+            copies.append(mask)
+            continue
+        keep = np.zeros_like(mask)
+        for pool, count in sizes[index]:
+            keep |= mask & (copy.pool == pool) & (copy.layouts.num_gpus == count)
+        copies.append(keep)
     calls = [
         mask & copies[table.copy][table.copy_row]
         for table, mask in zip(arena.tables.calls, rows.calls, strict=True)
     ]
     return Rows(copies, calls)
+
+
+def cause(
+    arena: Arena,
+    rows: Rows,
+    search: SizeSearch,
+    sizes: Sizes,
+    *,
+    limit_seconds: float,
+    budget: Budget,
+) -> Sizes:
+    """More sizes that exclude a period of at most the limit for the same reason as `sizes`.
+
+    First copies are freed as far as the exclusion still holds with their relaxed options, then the
+    kept ones are widened to all smaller, or all larger, sizes. One cut then serves many vectors.
+    """
+
+    absent: Sizes = dict.fromkeys(sizes, frozenset())
+    patience = QUICK_SECONDS
+
+    def excluded(trial: Sizes) -> bool:
+        nonlocal patience
+        real = arena.options(rows_of_sizes(arena, rows, {**absent, **trial}))
+        problem = mixed_problem(real, search.problem, trial)
+        before = budget.left
+        found = is_excluded(
+            problem, limit_seconds=limit_seconds, budget=budget, patience_seconds=patience
+        )
+        if found:
+            # Later attempts resemble this one: what takes far longer will hardly succeed.
+            patience = min(patience, max(4.0 * (before - budget.left), 0.01))
+        return found
+
+    kept = dict(sizes)
+    for group in _groups(search.problem, sizes):
+        trial = {copy: allowed for copy, allowed in kept.items() if copy not in group}
+        if trial and len(trial) < len(kept) and excluded(trial):
+            kept = trial
+    for copy in [copy for copy, allowed in kept.items() if allowed]:
+        (size,) = kept[copy]
+        here = [other for other in search.sizes_of(copy) if other[0] == size[0]]
+        for wider in ([o for o in here if o <= size], [o for o in here if o >= size]):
+            trial = {**kept, copy: frozenset(wider) | kept[copy]}
+            if trial != kept and excluded(trial):
+                kept = trial
+    return kept
+
+
+def _groups(problem: Problem, sizes: Sizes) -> list[list[int]]:
+    """Copies to free: all that never train at once, then every one alone."""
+    trains = {edge.source for edge in problem.precedences if edge.distance > 0}
+    busy = {option.copy for call in trains for option in problem.calls[call].options}
+    there = [copy for copy, allowed in sizes.items() if allowed]
+    return [[copy for copy in there if copy not in busy], *([copy] for copy in there)]
+
+
+def is_excluded(
+    problem: Problem, *, limit_seconds: float, budget: Budget, patience_seconds: float
+) -> bool:
+    """True when it is quickly proven that no period is as short as the limit."""
+    pruned = prune(problem, upper_bound_seconds=limit_seconds).problem
+    if any(c.options and not p.options for c, p in zip(problem.calls, pruned.calls, strict=True)):
+        return True
+    limits = replace(budget.rest(), time_limit_seconds=min(patience_seconds, budget.left))
+    outcome = minimise_period(pruned, limits=limits, horizon_seconds=limit_seconds)
+    budget.take(outcome.deterministic_seconds)
+    return outcome.proven and outcome.solution is None

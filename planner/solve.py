@@ -23,6 +23,10 @@ MOST_TICKS = 10**11
 """Longer periods get coarser ticks, so that GPUs × ticks stay far inside 64 bits."""
 
 
+FIRST_LIMIT_SECONDS = 0.5
+"""Deterministic seconds of the first try of a run that restarts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long to search, and with what."""
@@ -51,6 +55,23 @@ class Budget:
     def take(self, seconds: float) -> None:
         """Count what a run has used."""
         self.left -= seconds
+
+
+def run_restarting(formulation: Formulation, budget: Budget) -> "Run":
+    """Run CP-SAT with another seed and twice the limit until it is done or the budget is spent.
+
+    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute.
+    """
+    limit, seed = FIRST_LIMIT_SECONDS, budget.limits.seed
+    while True:
+        limits = replace(
+            budget.limits, seed=seed, time_limit_seconds=max(min(limit, budget.left), 1e-3)
+        )
+        done = run(formulation, limits)
+        budget.take(done.deterministic_seconds)
+        if done.status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) or budget.spent:
+            return done
+        limit, seed = 2.0 * limit, seed + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,15 +206,23 @@ def run(formulation: Formulation, limits: Limits) -> Run:
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = limits.num_workers
+    # Several workers take turns in a fixed order: the same search on every machine.
+    parameters.interleave_search = limits.num_workers > 1
     parameters.random_seed = limits.seed
     parameters.max_deterministic_time = limits.time_limit_seconds
-    parameters.max_time_in_seconds = limits.time_limit_seconds
+    # Deterministic time decides; the clock only guards against a stalled machine.
+    parameters.max_time_in_seconds = 10.0 + 10.0 * limits.time_limit_seconds
     parameters.relative_gap_limit = 0.0
     # Probing and repeated presolve cost more than they save on models that are already pruned.
     parameters.cp_model_probing_level = 0
     parameters.max_presolve_iterations = 1
     parameters.symmetry_level = 0
     parameters.find_big_linear_overlap = False
+    # Few rectangles with many sizes: strong reasoning about them pays, and cuts off long tails.
+    parameters.use_energetic_reasoning_in_no_overlap_2d = True
+    parameters.use_area_energetic_reasoning_in_no_overlap_2d = True
+    parameters.use_timetabling_in_no_overlap_2d = True
+    parameters.max_pairs_pairwise_reasoning_in_no_overlap_2d = 5000
     status = solver.solve(formulation.model)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"invalid model: {formulation.model.validate()}")
