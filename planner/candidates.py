@@ -1,6 +1,7 @@
 """Price every candidate of a job: all layouts of all copies, all settings of all calls."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.memory import usable_bytes
 from planner.pricing import Engine, Pricing, whole_microseconds
+from planner.rows import distinct_rows
 from planner.tables import CallTable, CopyTable, Tables, front, joined_calls, joined_layouts
 
 
@@ -46,14 +48,13 @@ def shadowed_roles(job: Job) -> list[str]:
 
 
 class _Pricer:
-    """Walks copies, then calls; counts what it prices."""
+    """Walks copies, then the calls on each."""
 
     def __init__(self, job: Job, fits_only: bool) -> None:
         self.job = job
         self.pricing = Pricing(job)
         self.fits_only = fits_only
         self.blocks: list[list[_Block]] = []
-        self.num_priced = 0
 
     def tables(self) -> Tables:
         roles = list(self.job.models)
@@ -64,12 +65,18 @@ class _Pricer:
                 copies.append(shadow)
             else:  # no GPU holds one; without rows it does not exist
                 self.blocks.pop()
-        calls = [
-            table
+        served = [
+            (index, call, copy_index)
             for index, call in enumerate(self.job.dataflow.calls)
-            for table in self._call_tables(index, call, copies)
+            for copy_index, copy in enumerate(copies)
+            if copy.role == call.model and (copy.shadow_of is None or call.kind == "generate")
         ]
-        return Tables(copies, calls, self.job.dataflow.calls, self.num_priced)
+        # numpy lets go of the interpreter inside large operations, so threads share the work.
+        with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
+            priced = list(pool.map(lambda each: self._call_table(*each, copies=copies), served))
+        calls = [table for table, _ in priced if table is not None]
+        num_priced = sum(count for _, count in priced)
+        return Tables(copies, calls, self.job.dataflow.calls, num_priced)
 
     def _copy(self, name: str, role: str, home: int | None) -> CopyTable:
         blocks: list[_Block] = []
@@ -127,20 +134,18 @@ class _Pricer:
                 sync[keep] if synced else np.zeros(len(keep)),
             )
 
-    def _call_tables(self, index: int, call: Call, copies: list[CopyTable]) -> Iterator[CallTable]:
-        """One table per copy that can serve the call; none for a function."""
-        for copy_index, copy in enumerate(copies):
-            if copy.role != call.model or (copy.shadow_of is not None and call.kind != "generate"):
-                continue
-            parts = []
-            for block in self.blocks[copy_index]:
-                for table in self._block_tables(index, call, copy_index, copy, block):
-                    self.num_priced += len(table)
-                    parts.append(front(self._fitting(table, block)))
-            if parts:
-                yield joined_calls(parts)
-            elif copy.shadow_of is None:
-                yield _no_rows(index, copy_index)
+    def _call_table(
+        self, index: int, call: Call, copy_index: int, *, copies: list[CopyTable]
+    ) -> tuple[CallTable | None, int]:
+        """(settings of a call on one copy, candidates priced); None: no shadow can serve it."""
+        copy, parts, count = copies[copy_index], [], 0
+        for block in self.blocks[copy_index]:
+            for table in self._block_tables(index, call, copy_index, copy, block):
+                count += len(table)
+                parts.append(front(self._fitting(table, block)))
+        if parts:
+            return joined_calls(parts), count
+        return (_no_rows(index, copy_index) if copy.shadow_of is None else None), count
 
     def _fitting(self, table: CallTable, block: _Block) -> CallTable:
         if not self.fits_only or len(table) == 0:
@@ -161,31 +166,60 @@ class _Pricer:
             yield self._batched(index, call, copy_index, block)
 
     def _batched(self, index: int, call: Call, copy_index: int, block: _Block) -> CallTable:
-        """Train and forward calls: every layout with every micro-batch and recomputation."""
+        """Train and forward calls: every layout with every micro-batch and recomputation.
+
+        Offload only adds its copies' seconds and bytes, so layouts that differ in nothing else are
+        priced once.
+        """
         wanted = enumeration.constraint_of(self.job, call.role)
         sizes = np.array(enumeration.micro_batch_sizes(wanted), dtype=np.int64)
-        train = call.kind == "train"
-        codes = np.array(enumeration.recomputes(self.job, wanted) if train else [0], np.int64)
-        rows, micro, recompute = enumeration.settings_grid(len(block.rows), sizes, codes)
-        keep = self._even(call, block.layouts.data_parallel_size[rows], micro)
-        rows, micro, recompute = rows[keep], micro[keep], recompute[keep]
-        layouts = block.layouts.take(rows)
-        if train:
-            estimates = self.pricing.train(
-                call, block.pool, layouts, micro_batch_size=micro, recompute=recompute
-            )
-        else:
-            estimates = self.pricing.forward(call, block.pool, layouts, micro_batch_size=micro)
-        return _table(
-            index,
-            copy_index,
-            block.rows[rows],
-            estimates,
-            micro_batch_size=micro,
-            recompute=recompute,
-            kv_cache_bytes=np.zeros_like(micro),
-            engine=Engine.of(layouts),
+        modes = enumeration.recomputes(self.job, wanted) if call.kind == "train" else [0]
+        first, base_of = distinct_rows(*block.layouts.columns_without_offload())
+        base = block.layouts.take(first).without_offload()
+        rows, micro, recompute = enumeration.settings_grid(
+            len(first), sizes, np.array(modes, dtype=np.int64)
         )
+        keep = self._even(call, base.data_parallel_size[rows], micro)
+        rows, micro, recompute = rows[keep], micro[keep], recompute[keep]
+        layouts = base.take(rows)
+        priced = self._priced(call, block.pool, layouts, micro, recompute)
+        extra_seconds, extra_bytes = self._offload_extra(call, block, base.take(base_of))
+        owner, setting = _settings_of_rows(base_of, rows)
+        return CallTable(
+            call=index,
+            copy=copy_index,
+            copy_row=block.rows[owner],
+            seconds=whole_microseconds(priced.seconds.total[setting] + extra_seconds[owner]),
+            transient_bytes=priced.transient.total[setting] + extra_bytes[owner],
+            micro_batch_size=micro[setting],
+            recompute=recompute[setting],
+            kv_cache_bytes=np.zeros_like(setting),
+            engine=Engine.of(layouts).take(setting),
+        )
+
+    def _priced(
+        self, call: Call, pool: Pool, layouts: Layouts, micro: IntArray, recompute: IntArray
+    ) -> CallEstimates:
+        if call.kind == "train":
+            return self.pricing.train(
+                call, pool, layouts, micro_batch_size=micro, recompute=recompute
+            )
+        return self.pricing.forward(call, pool, layouts, micro_batch_size=micro)
+
+    def _offload_extra(
+        self, call: Call, block: _Block, base: Layouts
+    ) -> tuple[FloatArray, IntArray]:
+        """(seconds, transient bytes) that each row's offload adds, whatever its settings."""
+        zero = np.zeros(len(block.rows), dtype=np.int64)
+        away = np.flatnonzero(block.layouts.offload)
+        seconds, transient = np.zeros(len(block.rows)), zero.copy()
+        if len(away):
+            one, none = zero[away] + 1, zero[away]
+            with_it = self._priced(call, block.pool, block.layouts.take(away), one, none)
+            without = self._priced(call, block.pool, base.take(away), one, none)
+            seconds[away] = with_it.seconds.total - without.seconds.total
+            transient[away] = with_it.transient.total - without.transient.total
+        return seconds, transient
 
     def _even(self, call: Call, data: IntArray, micro: IntArray) -> IntArray:
         """Micro-batches no larger than a rank's share; evenly divided where the spec insists."""
@@ -282,6 +316,15 @@ def _no_rows(call: int, copy: int) -> CallTable:
         kv_cache_bytes=none,
         engine=Engine(none, none, none, none),
     )
+
+
+def _settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray, IntArray]:
+    """(row, setting) for every row with every setting of its base; `base_rows` must not fall."""
+    first = np.searchsorted(base_rows, base_of, side="left")
+    count = np.searchsorted(base_rows, base_of, side="right") - first
+    owner = np.repeat(np.arange(len(base_of), dtype=np.int64), count)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    return owner, np.asarray(np.repeat(first, count) + within, dtype=np.int64)
 
 
 def _table(

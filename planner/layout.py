@@ -1,6 +1,6 @@
 """Layouts and call settings as columns: one row is one candidate, priced all at once."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -42,3 +42,11 @@ class Layouts:
     def take(self, rows: IntArray) -> "Layouts":
         """The given rows, in that order."""
         return Layouts(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def columns_without_offload(self) -> "list[IntArray]":
+        """All columns but the last: what a layout is besides where its state rests."""
+        return [getattr(self, name) for name in self.__dataclass_fields__ if name != "offload"]
+
+    def without_offload(self) -> "Layouts":
+        """The same layouts with everything on the GPU."""
+        return replace(self, offload=np.zeros_like(self.offload))

@@ -45,7 +45,7 @@ class Best:
 def best_placement(job: Job, tables: Tables, problem: Problem, names: list[str]) -> Best:
     """Search under the job's objective; `names` are the baselines that start it."""
     spec = job.spec.search
-    limits = Limits(spec.time_limit_seconds, spec.seed, spec.num_workers)
+    limits = Limits(spec.time_limit_seconds, spec.seed)
     whole = arena(tables, problem)
     attempts = attempted(whole, names, limits)
     if spec.objective == "throughput":

@@ -21,6 +21,8 @@ BASELINE_COUNTS = 20
 """Range sizes that baselines choose from; on larger clusters the sizes are thinned to so many."""
 
 
+PATIENCE = 5.0
+"""Times the effort of solving sizes exactly that widening their cut is worth."""
 TIE_TRIES = 3
 """Smaller sizes that are tried for a placement that is already proven."""
 
@@ -151,9 +153,12 @@ class _Race:
                 return
             before = self.best
             real = rows_of_sizes(self.arena, rows, relaxed.sizes)
-            self._solve(real, relaxed.bound_seconds)
+            effort = self._solve(real, relaxed.bound_seconds)
             if self.best is not None and self.best is not before:
                 sizes.shorter_than(self.best.timing.period)
+                rows = rows_within(
+                    self.arena.tables, self.arena.problem, rows, self.best.timing.period
+                )
             limit = _limit(self.best, self.horizon_seconds)
             sizes.rule_out(
                 cause(
@@ -163,16 +168,17 @@ class _Race:
                     relaxed.sizes,
                     limit_seconds=horizon if limit is None else limit - TICK_SECONDS,
                     budget=self.budget,
+                    patience_seconds=min(max(PATIENCE * effort, 0.02), 0.5),
                 )
             )
 
-    def _solve(self, rows: Rows, relaxed_seconds: float) -> None:
-        """The real problem on fixed sizes."""
+    def _solve(self, rows: Rows, relaxed_seconds: float) -> float:
+        """The real problem on fixed sizes; returns the deterministic seconds it took."""
         limit = _limit(self.best, self.horizon_seconds)
         if limit is not None:
             rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
         if not _complete(self.arena, rows):
-            return
+            return 0.0
         pruned = prune(self.arena.options(rows), upper_bound_seconds=limit)
         self.options += sum(len(call.options) for call in pruned.problem.calls)
         outcome = minimise_period(
@@ -187,6 +193,7 @@ class _Race:
             found = rows_of(pruned.problem, outcome.solution)
             if self.best is None or found.timing.period < self.best.timing.period:
                 self.best = found
+        return outcome.deterministic_seconds
 
 
 def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
@@ -197,7 +204,7 @@ def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
     """
     assert found.selected is not None
     limit = found.selected.timing.period * (1 + SLACK)
-    budget = Budget(replace(limits, num_workers=1))
+    budget = Budget(limits)
     sizes = _sizes(arena, found.selected)
     smaller = {
         copy: frozenset(

@@ -27,8 +27,8 @@ from planner.solve import (
 from planner.space import Arena, Rows
 from planner.strengthening import strengthen
 
-QUICK_SECONDS = 0.3
-"""Deterministic seconds for one attempt to widen a cut: it is only worth it when it is quick."""
+MOST_OPTIONS = 1_000
+"""Call options up to which it is worth trying to widen a cut."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
 Sizes = dict[int, frozenset[Size]]
@@ -203,19 +203,23 @@ def cause(
     *,
     limit_seconds: float,
     budget: Budget,
+    patience_seconds: float,
 ) -> Sizes:
     """More sizes that exclude a period of at most the limit for the same reason as `sizes`.
 
     First copies are freed as far as the exclusion still holds with their relaxed options, then the
     kept ones are widened to all smaller, or all larger, sizes. One cut then serves many vectors.
+    An attempt that takes more than `patience_seconds` (deterministic) has failed.
     """
-
     absent: Sizes = dict.fromkeys(sizes, frozenset())
-    patience = QUICK_SECONDS
+    patience = patience_seconds
 
     def excluded(trial: Sizes) -> bool:
         nonlocal patience
-        real = arena.options(rows_of_sizes(arena, rows, {**absent, **trial}))
+        kept_rows = rows_of_sizes(arena, rows, {**absent, **trial})
+        if sum(int(mask.sum()) for mask in kept_rows.calls) > MOST_OPTIONS:
+            return False
+        real = arena.options(kept_rows)
         problem = mixed_problem(real, search.problem, trial)
         before = budget.left
         found = is_excluded(

@@ -33,7 +33,6 @@ class Limits:
 
     time_limit_seconds: float = 30.0
     seed: int = 0
-    num_workers: int = 2
 
 
 class Budget:
@@ -122,7 +121,6 @@ def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> S
     step fixes what the one before found. One worker, so that chance has no part in it.
     """
     tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
-    alone = replace(limits, num_workers=1)
     fixed: list[int] = []
     result: Solution | None = None
     for step in range(3):
@@ -134,7 +132,7 @@ def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> S
         formulation.model.minimize(sums[step])
         if result is not None:
             add_hint(formulation, result)
-        solver = run(formulation, alone)
+        solver = run(formulation, limits)
         if solver.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return result
         result = decode(formulation, solver)
@@ -205,9 +203,8 @@ def run(formulation: Formulation, limits: Limits) -> Run:
     """Run CP-SAT: deterministic for the same model, seed, workers and limit."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
-    parameters.num_workers = limits.num_workers
-    # Several workers take turns in a fixed order: the same search on every machine.
-    parameters.interleave_search = limits.num_workers > 1
+    # One worker: these models are small, and a single thread repeats exactly.
+    parameters.num_workers = 1
     parameters.random_seed = limits.seed
     parameters.max_deterministic_time = limits.time_limit_seconds
     # Deterministic time decides; the clock only guards against a stalled machine.

@@ -154,7 +154,9 @@ class SearchSpec(SpecModel):
     iteration_barrier: bool = True
     time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    num_workers: Annotated[int, Field(ge=1, le=64)] = 2
+    num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=2, description="Threads that price candidates; the proof runs in one, so it repeats"
+    )
 
     @model_validator(mode="after")
     def _target_only_for_fewest(self) -> Self:
