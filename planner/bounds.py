@@ -151,7 +151,7 @@ class Bounds:
         return CallMinimum(rest(huge, zeros), tuple(isolated))
 
     def joint_offset(self, minima: list[CallMinimum], calls: list[int]) -> float | None:
-        """What a path through all of `calls` takes besides them; None where there is no such path."""
+        """What a path through all of `calls` takes besides them; None where there is none."""
         huge = 16.0 * (1.0 + sum(minimum.seconds for minimum in minima))
         trial = [*minima]
         for call in calls:

@@ -45,7 +45,7 @@ class Best:
 def best_placement(job: Job, tables: Tables, problem: Problem, names: list[str]) -> Best:
     """Search under the job's objective; `names` are the baselines that start it."""
     spec = job.spec.search
-    limits = Limits(spec.time_limit_seconds, spec.seed)
+    limits = Limits.within(spec.time_limit_seconds, seed=spec.seed)
     whole = arena(tables, problem)
     attempts = attempted(whole, names, limits)
     if spec.objective == "throughput":
@@ -182,20 +182,20 @@ class _Purse:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self.limits, self.left = limits, limits.time_limit_seconds
+        self.limits, self.left = limits, limits.deterministic_seconds
 
     @property
     def spent(self) -> bool:
         """True when no further search may start."""
-        return self.left <= 0.01 * self.limits.time_limit_seconds
+        return self.left <= 0.01 * self.limits.deterministic_seconds
 
     def some(self) -> Limits:
         """Limits for the next search: half of what is left."""
-        return replace(self.limits, time_limit_seconds=self.left / 2)
+        return replace(self.limits, deterministic_seconds=self.left / 2)
 
     def take(self, *, proven: bool) -> None:
         """Count a search that has ended."""
-        self.left -= PROOF_SHARE * self.limits.time_limit_seconds if proven else self.left / 2
+        self.left -= PROOF_SHARE * self.limits.deterministic_seconds if proven else self.left / 2
 
 
 def _cheapest(

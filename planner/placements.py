@@ -66,7 +66,7 @@ def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:
     found = overflows(job, copies, calls)
     if found:
         raise InfeasibleError(found)
-    limits = Limits(job.spec.search.time_limit_seconds, job.spec.search.seed)
+    limits = Limits.within(job.spec.search.time_limit_seconds, seed=job.spec.search.seed)
     problem, assignment = _problem(job, copies, calls)
     solution = schedule(problem, assignment, limits=limits)
     if solution is None:

@@ -123,7 +123,7 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
         STRATEGIES[name]
     job = resolve(spec)
     tables = price(job)
-    limits = Limits(spec.search.time_limit_seconds, spec.search.seed)
+    limits = Limits.within(spec.search.time_limit_seconds, seed=spec.search.seed)
     whole = arena(tables, skeleton(job, tables))
     attempts = attempted(whole, strategies, limits)
     return [_strategy(job, tables, plan, each) for each in attempts]

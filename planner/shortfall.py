@@ -11,7 +11,7 @@ from planner.solve import Limits, run
 from planner.space import all_rows, problem_of
 from planner.tables import Tables
 
-LIMITS = Limits(time_limit_seconds=10.0)
+LIMITS = Limits.within(10.0, seed=0)
 FOUND = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 
 

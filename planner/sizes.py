@@ -260,7 +260,9 @@ def is_excluded(
     pruned = prune(problem, upper_bound_seconds=limit_seconds).problem
     if any(c.options and not p.options for c, p in zip(problem.calls, pruned.calls, strict=True)):
         return True
-    limits = replace(budget.rest(), time_limit_seconds=min(patience_seconds, budget.left))
+    if budget.spent:
+        return False
+    limits = replace(budget.rest(), deterministic_seconds=min(patience_seconds, budget.left))
     outcome = minimise_period(pruned, limits=limits, horizon_seconds=limit_seconds)
     budget.take(outcome.deterministic_seconds)
     return outcome.proven and outcome.solution is None

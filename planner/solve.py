@@ -27,20 +27,30 @@ FIRST_LIMIT_SECONDS = 0.5
 """Deterministic seconds of the first try of a run that restarts."""
 
 
+DETERMINISTIC_PER_SECOND = 0.25
+"""Deterministic seconds that a search spends per second of its time limit, about what a 2020s core
+does; the solver counts its work instead of looking at a clock, so that a cut search repeats."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long to search, and with what."""
+    """How much to search, in the solver's deterministic seconds, and with what seed."""
 
-    time_limit_seconds: float = 30.0
+    deterministic_seconds: float = 30.0 * DETERMINISTIC_PER_SECOND
     seed: int = 0
+
+    @staticmethod
+    def within(time_limit_seconds: float, *, seed: int) -> "Limits":
+        """Limits for about so many seconds."""
+        return Limits(time_limit_seconds * DETERMINISTIC_PER_SECOND, seed)
 
 
 class Budget:
-    """What is left of a search's time; deterministic time decides, so that a cut repeats."""
+    """What is left of a search's limits."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.left = limits.time_limit_seconds
+        self.left = limits.deterministic_seconds
 
     @property
     def spent(self) -> bool:
@@ -49,7 +59,7 @@ class Budget:
 
     def rest(self) -> Limits:
         """Limits for the next solver run."""
-        return replace(self.limits, time_limit_seconds=max(self.left, 1e-3))
+        return replace(self.limits, deterministic_seconds=max(self.left, 1e-3))
 
     def take(self, seconds: float) -> None:
         """Count what a run has used."""
@@ -64,7 +74,7 @@ def run_restarting(formulation: Formulation, budget: Budget) -> "Run":
     limit, seed = FIRST_LIMIT_SECONDS, budget.limits.seed
     while True:
         limits = replace(
-            budget.limits, seed=seed, time_limit_seconds=max(min(limit, budget.left), 1e-3)
+            budget.limits, seed=seed, deterministic_seconds=max(min(limit, budget.left), 1e-3)
         )
         done = run(formulation, limits)
         budget.take(done.deterministic_seconds)
@@ -111,6 +121,8 @@ def minimise_period(
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Outcome(None, bound, False, solver.deterministic_seconds)
     solution = decode(formulation, solver)
+    # Exact times may reach the bound where the solver's own rough period has not yet.
+    proven |= solution.timing.period - bound < tick / 2
     return Outcome(solution, bound, proven, solver.deterministic_seconds)
 
 
@@ -206,9 +218,9 @@ def run(formulation: Formulation, limits: Limits) -> Run:
     # One worker: these models are small, and a single thread repeats exactly.
     parameters.num_workers = 1
     parameters.random_seed = limits.seed
-    parameters.max_deterministic_time = limits.time_limit_seconds
+    parameters.max_deterministic_time = limits.deterministic_seconds
     # Deterministic time decides; the clock only guards against a stalled machine.
-    parameters.max_time_in_seconds = 10.0 + 10.0 * limits.time_limit_seconds
+    parameters.max_time_in_seconds = 10.0 + 20.0 * limits.deterministic_seconds
     parameters.relative_gap_limit = 0.0
     # Probing and repeated presolve cost more than they save on models that are already pruned.
     parameters.cp_model_probing_level = 0

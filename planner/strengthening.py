@@ -1,11 +1,13 @@
 """Redundant constraints: every solution satisfies them, and they raise the bound that is proven.
 
 The weighted lengths of planner.bounds, with variables: Σ f(n_k) d_k of calls that must all run
-inside a stretch of time is at most that stretch.
-Copies that share a GPU run their calls one after another: their durations sum to at most the stretch
-(under the barrier) or P. In a cyclic schedule and along every path v → … → u closed by an edge (u, v, δ), the
-durations sum to at most δ P. Stretches under the barrier: from the end of u to the start of v for the calls between u and v,
-from 0 to v for its ancestors, from u to P for its descendants, and P for all.
+inside a stretch of time is at most that stretch. Copies that share a GPU run their calls one after
+another, so their durations sum to at most the stretch, too.
+
+Under the barrier the stretches are: from the end of u to the start of v for the calls between u
+and v, from 0 to v for its ancestors, from u to P for its descendants, and P for all. In a cyclic
+schedule the only stretch is P, and along every path v → … → u that an edge (u, v, δ) closes, the
+durations sum to at most δ P.
 """
 
 import math
@@ -229,7 +231,7 @@ def _length(formulation: Formulation, path: list[int]) -> cp_model.LinearExpr:
 
 
 def _paths(formulation: Formulation, source: int, target: int) -> list[list[int]]:
-    """The paths from one call to another inside an iteration; at most 64, enough for any program."""
+    """Paths from one call to another inside an iteration; at most 64, enough for any program."""
     found: list[list[int]] = []
     open_paths = [[source]]
     while open_paths and len(found) < 64:

@@ -11,7 +11,7 @@ from planner.problem import Problem, Solution, call_seconds, chosen, copy_range,
 from planner.solve import Limits, minimise_period
 from tests.instances import random_problem
 
-LIMITS = Limits(time_limit_seconds=60, seed=1)
+LIMITS = Limits(60.0, seed=1)
 
 
 def schedule_of(problem: Problem, solution: Solution) -> Schedule:

@@ -8,7 +8,7 @@ from planner.solve import Limits, minimise_period
 from tests import oracle
 from tests.instances import random_problem
 
-LIMITS = Limits(time_limit_seconds=60, seed=1)
+LIMITS = Limits(5.0, seed=1)
 HORIZON = {True: 60.0, False: 12.0}
 
 
