@@ -63,7 +63,10 @@ def attempt(
     arena: Arena, names: list[str], *, limits: Limits, most_counts: int = BASELINE_COUNTS
 ) -> list[Attempt]:
     """Place the named baselines and schedule each exactly."""
-    problem = arena.options(arena.rows.both(_thinned(arena, most_counts)))
+    rows = arena.rows.both(_thinned(arena, most_counts))
+    if not _complete(arena, rows):
+        return [Attempt(name, None, "some model has no layout that fits") for name in names]
+    problem = arena.options(rows)
     index = Index(problem)
     attempts = []
     for name in names:
@@ -159,14 +162,14 @@ class _Race:
                 rows = rows_within(
                     self.arena.tables, self.arena.problem, rows, self.best.timing.period
                 )
-            limit = _limit(self.best, self.horizon_seconds)
+            limit = horizon if self.best is None else self.best.timing.period - TICK_SECONDS
             sizes.rule_out(
                 cause(
                     self.arena,
                     rows,
                     sizes,
                     relaxed.sizes,
-                    limit_seconds=horizon if limit is None else limit - TICK_SECONDS,
+                    limit_seconds=limit,
                     budget=self.budget,
                     patience_seconds=min(max(PATIENCE * effort, 0.02), 0.5),
                 )

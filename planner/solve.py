@@ -112,18 +112,20 @@ def minimise_period(
     formulation.model.minimize(formulation.period)
     if ranges is not None:
         fix_ranges(formulation, ranges)
-    solver = run(formulation, limits)
+    budget = Budget(limits)
+    solver = run_restarting(formulation, budget)
+    used = limits.deterministic_seconds - budget.left
     status = solver.status
     proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     if status == cp_model.INFEASIBLE:
-        return Outcome(None, horizon_seconds, True, solver.deterministic_seconds)
+        return Outcome(None, horizon_seconds, True, used)
     bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Outcome(None, bound, False, solver.deterministic_seconds)
+        return Outcome(None, bound, False, used)
     solution = decode(formulation, solver)
     # Exact times may reach the bound where the solver's own rough period has not yet.
     proven |= solution.timing.period - bound < tick / 2
-    return Outcome(solution, bound, proven, solver.deterministic_seconds)
+    return Outcome(solution, bound, proven, used)
 
 
 def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> Solution | None:
