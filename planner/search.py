@@ -171,7 +171,7 @@ class _Race:
                     relaxed.sizes,
                     limit_seconds=limit,
                     budget=self.budget,
-                    patience_seconds=min(max(PATIENCE * effort, 0.02), 0.5),
+                    patience_seconds=min(max(PATIENCE * effort, 0.005), 0.5),
                 )
             )
 

@@ -27,7 +27,7 @@ from planner.solve import (
 from planner.space import Arena, Rows
 from planner.strengthening import strengthen
 
-MOST_OPTIONS = 1_000
+MOST_OPTIONS = 300
 """Call options up to which it is worth trying to widen a cut."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""

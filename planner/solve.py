@@ -135,22 +135,19 @@ def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> S
     step fixes what the one before found. One worker, so that chance has no part in it.
     """
     tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
-    fixed: list[int] = []
+    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
+    strengthen(formulation)
     result: Solution | None = None
-    for step in range(3):
-        formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
-        strengthen(formulation)
-        sums = _tie_sums(formulation)
-        for value, total in zip(fixed, sums, strict=False):
-            formulation.model.add(total <= value)
-        formulation.model.minimize(sums[step])
+    for total in _tie_sums(formulation):
+        formulation.model.minimize(total)
         if result is not None:
+            formulation.model.clear_hints()  # type: ignore[no-untyped-call]
             add_hint(formulation, result)
-        solver = run(formulation, limits)
-        if solver.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        done = run(formulation, limits)
+        if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return result
-        result = decode(formulation, solver)
-        fixed.append(solver.solver.value(sums[step]))
+        result = decode(formulation, done)
+        formulation.model.add(total <= done.solver.value(total))
     return result
 
 
