@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from planner.bounds import Bounds, CallMinimum
 from planner.formulation import bytes_to_mib
-from planner.problem import Assignment, CallOption, CopyOption, Problem, Solution
+from planner.problem import Assignment, CallOption, CopyOption, Problem
 
 SLACK = 1e-9
 """Relative slack of comparisons with the incumbent, so that equal plans survive."""
@@ -24,6 +24,8 @@ class Pruned:
     copy_rows: tuple[tuple[int, ...], ...]
     """Per copy: index of each remaining option in the original problem."""
     call_rows: tuple[tuple[int, ...], ...]
+    hopeless: bool
+    """True when a call lost all its options: no solution is as short as the upper bound."""
 
     def original(self, assignment: Assignment) -> Assignment:
         """An assignment of the pruned problem in the terms of the original."""
@@ -33,31 +35,11 @@ class Pruned:
             tuple(_mapped(self.call_rows, assignment.call_options)),
         )
 
-    def pruned(self, solution: Solution) -> Solution | None:
-        """A solution of the original in the pruned problem's terms; None if an option is gone."""
-        assignment = solution.assignment
-        copies = _located(self.copy_rows, assignment.copy_options)
-        calls = _located(self.call_rows, assignment.call_options)
-        if copies is None or calls is None:
-            return None
-        return replace(solution, assignment=Assignment(copies, assignment.first_gpus, calls))
-
 
 def _mapped(rows: tuple[tuple[int, ...], ...], options: tuple[int | None, ...]) -> list[int | None]:
     return [
         None if option is None else of[option] for of, option in zip(rows, options, strict=True)
     ]
-
-
-def _located(
-    rows: tuple[tuple[int, ...], ...], options: tuple[int | None, ...]
-) -> tuple[int | None, ...] | None:
-    located: list[int | None] = []
-    for of, option in zip(rows, options, strict=True):
-        if option is not None and option not in of:
-            return None
-        located.append(None if option is None else of.index(option))
-    return tuple(located)
 
 
 def prune(problem: Problem, *, upper_bound_seconds: float | None) -> Pruned:
@@ -264,7 +246,12 @@ class _Work:
             replace(call, options=tuple(_moved(options[row], position) for row in rows))
             for call, options, rows in zip(self.problem.calls, self.calls, call_rows, strict=True)
         )
-        return Pruned(replace(self.problem, copies=copies, calls=calls), copy_rows, call_rows)
+        hopeless = any(
+            call.options and not rows
+            for call, rows in zip(self.problem.calls, call_rows, strict=True)
+        )
+        pruned = replace(self.problem, copies=copies, calls=calls)
+        return Pruned(pruned, copy_rows, call_rows, hopeless)
 
 
 def _moved(option: CallOption, position: list[dict[int, int]]) -> CallOption:

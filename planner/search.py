@@ -19,8 +19,6 @@ from planner.space import Arena, Rows, all_rows, rows_with_counts, rows_within
 
 BASELINE_COUNTS = 20
 """Range sizes that baselines choose from; on larger clusters the sizes are thinned to so many."""
-
-
 PATIENCE = 5.0
 """Times the effort of solving sizes exactly that widening their cut is worth."""
 TIE_TRIES = 3
@@ -183,6 +181,8 @@ class _Race:
         if not _complete(self.arena, rows):
             return 0.0
         pruned = prune(self.arena.options(rows), upper_bound_seconds=limit)
+        if pruned.hopeless:
+            return 0.0
         self.options += sum(len(call.options) for call in pruned.problem.calls)
         outcome = minimise_period(
             pruned.problem,
@@ -250,6 +250,8 @@ def _settled_on(arena: Arena, rows: Rows, limit: float, budget: Budget) -> Selec
     if not _complete(arena, rows):
         return None
     pruned = prune(arena.options(rows), upper_bound_seconds=limit)
+    if pruned.hopeless:
+        return None
     solution = settle_ties(pruned.problem, limits=budget.rest(), period_seconds=limit)
     return None if solution is None else rows_of(pruned.problem, solution)
 

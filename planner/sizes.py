@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.formulation import Formulation, formulate
+from planner.formulation import Formulation, formulate, seconds_to_ticks
 from planner.layout import IntArray
 from planner.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
 from planner.pruning import prune
@@ -67,7 +67,7 @@ class SizeSearch:
 
     def shorter_than(self, seconds: float) -> None:
         """Only periods below `seconds` are of interest from now on."""
-        ticks = round(seconds / self.formulation.tick_seconds)
+        ticks = seconds_to_ticks(seconds, self.formulation.tick_seconds)
         self.formulation.model.add(self.formulation.period <= ticks - 1)
 
     def rule_out(self, sizes: Sizes) -> None:
@@ -257,12 +257,12 @@ def is_excluded(
     problem: Problem, *, limit_seconds: float, budget: Budget, patience_seconds: float
 ) -> bool:
     """True when it is quickly proven that no period is as short as the limit."""
-    pruned = prune(problem, upper_bound_seconds=limit_seconds).problem
-    if any(c.options and not p.options for c, p in zip(problem.calls, pruned.calls, strict=True)):
+    pruned = prune(problem, upper_bound_seconds=limit_seconds)
+    if pruned.hopeless:
         return True
     if budget.spent:
         return False
     limits = replace(budget.rest(), deterministic_seconds=min(patience_seconds, budget.left))
-    outcome = minimise_period(pruned, limits=limits, horizon_seconds=limit_seconds)
+    outcome = minimise_period(pruned.problem, limits=limits, horizon_seconds=limit_seconds)
     budget.take(outcome.deterministic_seconds)
     return outcome.proven and outcome.solution is None

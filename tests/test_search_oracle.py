@@ -25,6 +25,8 @@ def solved(problem: Problem) -> float | None:
 
 def pruned_and_solved(problem: Problem, upper: float | None) -> float | None:
     pruned = prune(problem, upper_bound_seconds=upper)
+    if pruned.hopeless:
+        return None
     outcome = minimise_period(
         pruned.problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier]
     )
