@@ -9,8 +9,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 from planner.bounds import Bounds, CallMinimum
-from planner.formulation import bytes_to_mib
 from planner.problem import Assignment, CallOption, CopyOption, Problem
+from planner.variables import bytes_to_mib
 
 SLACK = 1e-9
 """Relative slack of comparisons with the incumbent, so that equal plans survive."""

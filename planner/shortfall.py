@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
 
-from planner.formulation import MIB, Formulation, memory_formulation
+from planner.formulation import memory_formulation
 from planner.problem import PoolSlice, Problem
 from planner.pruning import prune
 from planner.solve import Limits, run
 from planner.space import all_rows, problem_of
 from planner.tables import Tables
+from planner.variables import MIB, Formulation
 
 LIMITS = Limits.within(10.0, seed=0)
 FOUND = (cp_model.OPTIMAL, cp_model.FEASIBLE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.formulation import Formulation, formulate, seconds_to_ticks
+from planner.formulation import formulate
 from planner.layout import IntArray
 from planner.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
 from planner.pruning import prune
@@ -26,6 +26,7 @@ from planner.solve import (
 )
 from planner.space import Arena, Rows
 from planner.strengthening import strengthen
+from planner.variables import Formulation, seconds_to_ticks
 
 MOST_OPTIONS = 300
 """Call options up to which it is worth trying to widen a cut."""

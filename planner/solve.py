@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
 
-from planner.formulation import Formulation, formulate, timed_nodes
+from planner.formulation import formulate
 from planner.problem import (
     Assignment,
     CallChoice,
@@ -16,6 +16,7 @@ from planner.problem import (
 )
 from planner.strengthening import strengthen
 from planner.timing import exact_timing
+from planner.variables import Formulation, timed_nodes
 
 TICK_SECONDS = 1e-6
 """Prices are whole microseconds, so ticks lose nothing: the proven gap is 0, not 1e-4."""

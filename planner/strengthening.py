@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ortools.sat.python import cp_model
 
 from planner.bounds import FUNCTIONS, Bounds, dual_feasible_weight
-from planner.formulation import Formulation
+from planner.variables import Formulation
 
 
 def strengthen(formulation: Formulation) -> None:
