@@ -235,7 +235,7 @@ class _Pricer:
     def _generate_on_shadow(
         self, index: int, call: Call, copy_index: int, block: _Block
     ) -> CallTable:
-        engine, rows, budgets = self._budgets(call, Engine.of(block.layouts))
+        engine, rows, budgets = self._budgets(call, block.pool, Engine.of(block.layouts))
         estimates = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
         zero = np.zeros_like(budgets)
         return _table(
@@ -261,7 +261,7 @@ class _Pricer:
             layouts = enumeration.engines(self.job, call.role, block.pool, int(count))
             if len(layouts.tensor_parallel_size) == 0:
                 continue
-            engine, layout_of, budgets = self._budgets(call, layouts)
+            engine, layout_of, budgets = self._budgets(call, block.pool, layouts)
             run = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
             pair_home, pair_engine = enumeration.settings_grid(
                 len(homes), np.arange(len(layouts.tensor_parallel_size))
@@ -287,17 +287,14 @@ class _Pricer:
                 engine=engine.take(setting),
             )
 
-    def _budgets(self, call: Call, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
+    def _budgets(self, call: Call, pool: Pool, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
         least, full = self.pricing.kv_cache_limits(call, engine)
-        columns = [
-            np.maximum(least, np.ceil(share * full).astype(np.int64))
-            for share in enumeration.cache_shares()
-        ]
-        rows, share = enumeration.settings_grid(len(least), np.arange(len(columns)))
-        budgets = np.stack(columns)[share, rows]
-        # Budgets fall with the share; what the minimum lifted to one value is tried once.
-        first = (share == 0) | (budgets != np.stack(columns)[np.maximum(share - 1, 0), rows])
+        tried = enumeration.cache_budgets(least, full, usable_bytes=usable_bytes(pool))
+        rows, step = enumeration.settings_grid(len(least), np.arange(len(tried)))
+        budgets = tried[step, rows]
+        # Budgets rise with the step; those that the limits made equal are tried once.
+        first = (step == 0) | (budgets != tried[np.maximum(step - 1, 0), rows])
         rows, budgets = rows[first], budgets[first]
         return engine.take(rows), rows, budgets
 

@@ -16,11 +16,13 @@ LONG_CONTEXT_TOKENS = 16_384
 MOST_STAGES = 64
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 VIRTUAL_SIZES = (1, 2, 4)
+CACHE_STEPS = 24
 SPACE = (
     "one contiguous, aligned range of one pool per copy; powers of two inside a node, every whole "
     "number of nodes up to 32 and steps of at most one sixteenth beyond; tensor sizes that divide "
-    "the heads, pipeline sizes up to 64, the micro-batches, recomputation, sharding, offload, "
-    "cache budgets and (from 16,384 tokens) context sizes of planner/enumeration.py"
+    "the heads, pipeline sizes up to 64, cache budgets in steps of 1/24 of a GPU's usable memory, "
+    "and the micro-batches, recomputation, sharding, offload and (from 16,384 tokens) context sizes "
+    "of planner/enumeration.py"
 )
 """Over what the optimality is claimed, for the plan's report."""
 
@@ -72,9 +74,15 @@ def engines(job: Job, role: str, pool: Pool, count: int) -> Engine:
     return Engine(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
 
 
-def cache_shares() -> tuple[float, ...]:
-    """Shares of the full cache budget that are tried: bytes trade against seconds."""
-    return (1.0, 0.75, 0.5, 0.375, 0.25, 0.125, 0.0625, 0.03125)
+def cache_budgets(least: IntArray, full: IntArray, *, usable_bytes: int) -> IntArray:
+    """[budget, row]: cache bytes that are tried per engine, rising; bytes trade against seconds.
+
+    The least with which anything runs, then steps of 1/24 of a GPU's usable memory, up to the
+    budget with which no sequence ever waits.
+    """
+    steps = np.arange(1, CACHE_STEPS + 1, dtype=np.int64) * usable_bytes // CACHE_STEPS
+    rising = np.minimum(np.maximum(steps[:, None], least[None, :]), full[None, :])
+    return np.concatenate([least[None, :], rising])
 
 
 def micro_batch_sizes(wanted: ParallelismConstraint | None) -> tuple[int, ...]:

@@ -28,6 +28,9 @@ def explain_infeasible(job: Job) -> list[Reason]:
     if found is not None and found.over_bytes == 0 and target is not None:
         return [_too_slow(job.spec, target)]
     if found is None or found.over_bytes == 0:
+        stuck = _without_layout(job)
+        if stuck:
+            return stuck
         return [
             Reason(
                 summary="every model fits, but the constraints leave no common placement",
@@ -36,6 +39,25 @@ def explain_infeasible(job: Job) -> list[Reason]:
             )
         ]
     return [_cause(found), *_remedies(job)]
+
+
+def _without_layout(job: Job) -> list[Reason]:
+    """Calls for which no layout is even tried, whatever the memory."""
+    tables = price(job, fits_only=False)
+    served = {table.call for table in tables.calls if len(table)}
+    return [
+        Reason(
+            summary=(
+                f"{call.id} has no layout: no tried sizes divide its heads, its GPUs and the "
+                f"{call.num_sequences} sequences of an iteration as the spec demands"
+            ),
+            phase=call.id,
+            remedy="relax constraints.parallelism or constraints.require_even_batch, or change "
+            "gpus_per_node",
+        )
+        for number, call in enumerate(job.dataflow.calls)
+        if call.model is not None and number not in served
+    ]
 
 
 def _too_slow(spec: JobSpec, target_seconds: float) -> Reason:
@@ -106,7 +128,9 @@ def _remedies(job: Job) -> Iterator[Reason]:
         yield _remedy(f"shorten workload.response_length.max to {length} tokens{mean}")
     adapted = _with_lora(job)
     if adapted is not None and fits(adapted):
-        yield _remedy(f"train with lora: {{rank: {LORA_RANK}}} instead of all parameters")
+        roles = [role for role, given in adapted.models.items() if given != spec.models[role]]
+        fields = " and ".join(f"models.{role}.lora" for role in roles)
+        yield _remedy(f"train adapters instead of all parameters: {fields}: {{rank: {LORA_RANK}}}")
     yield from _more_gpus(spec)
 
 

@@ -150,8 +150,13 @@ class SearchSpec(SpecModel):
     target_iteration_seconds: PositiveFloat | None = Field(
         default=None, description="fewest_gpus: the slowest iteration that is good enough"
     )
-    staleness: Annotated[int, Field(ge=0, le=16)] = 0
-    iteration_barrier: bool = True
+    staleness: Annotated[int, Field(ge=0, le=16)] = Field(
+        default=0, description="Iterations by which rollout weights may lag behind training"
+    )
+    iteration_barrier: bool = Field(
+        default=True,
+        description="Every call of an iteration ends before the next begins; staleness lifts it",
+    )
     time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(

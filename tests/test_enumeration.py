@@ -1,5 +1,6 @@
 """The space of layouts: which groups stay inside an NVLink domain."""
 
+import numpy as np
 import pytest
 
 from planner import enumeration
@@ -43,3 +44,14 @@ def test_expert_groups_stay_in_their_nvlink_domain(domain: int, reach: int) -> N
     engine = enumeration.engines(job, "actor", job.pools[0], 16)
     assert engine.expert_parallel_size.max() == reach
     assert engine.tensor_parallel_size.max() == reach
+
+
+def test_cache_budgets_rise_from_the_least_to_the_full_budget() -> None:
+    """What a GPU can hold between the two is tried in fine steps, also where full is far above."""
+    least, full = np.array([2, 2, 2]) * 2**30, np.array([3, 40, 4000]) * 2**30
+    usable = 72 * 2**30
+    tried = enumeration.cache_budgets(least, full, usable_bytes=usable)
+    assert (np.diff(tried, axis=0) >= 0).all()
+    assert (tried[0] == least).all()
+    assert (tried[-1] == np.minimum(full, usable)).all()
+    assert (np.diff(tried, axis=0) <= usable // 24 + 1).all()

@@ -73,7 +73,7 @@ def test_recomputation_and_lora_help_where_they_are_proposed() -> None:
     assert remedy(small_job(**LONG), "allow recomputation")
     allowed = LONG | {"constraints": {"allow_offload": False}}
     assert make_plan(small_job(**allowed)).iteration_seconds > 0
-    assert "rank: 16" in remedy(small_job(**ONE_GPU), "train with lora")
+    assert "rank: 16" in remedy(small_job(**ONE_GPU), "train adapters")
     adapted = ONE_GPU | {"models": SEVEN | {"actor": SEVEN["actor"] | {"lora": {"rank": 16}}}}
     assert make_plan(small_job(**adapted)).iteration_seconds > 0
 

@@ -325,3 +325,21 @@ def test_a_spec_that_contradicts_itself_is_refused() -> None:
     spec: JobSpec = small_job(constraints__pools={"actor": "nowhere"})
     with pytest.raises(SpecError):
         make_plan(spec)
+
+
+def test_a_cache_far_below_the_full_budget_is_tried() -> None:
+    """With many sequences per GPU no sequence-never-waits budget fits; a smaller one does."""
+    plan = make_plan(
+        small_job(
+            algorithm="grpo",
+            models={
+                "actor": {"architecture": "qwen2.5-7b", "lora": {"rank": 16}},
+                "reward": {"function": True, "seconds_per_response": 0.01},
+            },
+            workload__kl="none",
+            workload__prompts_per_iteration=4096,
+            workload__responses_per_prompt=16,
+            workload__response_length={"mean": 4096, "max": 8192},
+        )
+    )
+    assert plan.search.status == "optimal"
