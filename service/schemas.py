@@ -4,11 +4,19 @@ from datetime import UTC, datetime
 from typing import Annotated, Generic, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    WrapValidator,
+)
 
 from planner.cluster import GpuType, NodeType
 from planner.result import Placement, Plan, Strategy
 from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
+from service.placements import placement_of
 from service.problems import Problem
 
 PlanStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -92,7 +100,9 @@ class EstimateRequest(ApiModel):
     """A job and a placement of the caller's own."""
 
     spec: JobSpec
-    placement: Placement
+    placement: Annotated[
+        Placement, WrapValidator(placement_of, json_schema_input_type=Placement | Plan | PlanRecord)
+    ] = Field(description="A placement; a whole plan and the record of a plan stand for theirs")
 
 
 class CompareRequest(ApiModel):

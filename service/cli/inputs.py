@@ -6,35 +6,33 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
-from planner.result import CallPlacement, CopyPlacement, Placement
+from planner.result import Placement
 from planner.spec import JobSpec
 from service.cli.failures import BadInputError
 from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from service.field_errors import FieldError, field_errors
+from service.placements import ANY_PLACEMENT
 
 STANDARD_INPUT = "-"
 MAX_PLAN_BYTES = 16 * MAX_DOCUMENT_BYTES
 
-Parsed = TypeVar("Parsed", bound=BaseModel)
+Parsed = TypeVar("Parsed")
+_SPEC = TypeAdapter(JobSpec)
 
 
 def read_spec(source: str) -> JobSpec:
     """The job spec in a file or on standard input, its config.json files read in."""
     document = _read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
-    return _validate(_with_local_architectures(document, folder), JobSpec, source)
+    return _validate(_with_local_architectures(document, folder), _SPEC, source)
 
 
 def read_placement(source: str) -> Placement:
     """The placement in a file, which may also hold a plan or a service's record of a plan."""
     document = _read_document(source, max_bytes=MAX_PLAN_BYTES)
-    if isinstance(document, dict) and isinstance(document.get("plan"), dict):
-        document = document["plan"]
-    if isinstance(document, dict) and "iteration_seconds" in document:
-        document = _placement_part(document)
-    return _validate(document, Placement, source)
+    return _validate(document, ANY_PLACEMENT, source)
 
 
 def _read_document(source: str, *, max_bytes: int) -> object:
@@ -57,9 +55,9 @@ def _read_bytes(source: str, *, max_bytes: int) -> bytes:
         raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
 
 
-def _validate(document: object, model: type[Parsed], source: str) -> Parsed:
+def _validate(document: object, model: TypeAdapter[Parsed], source: str) -> Parsed:
     try:
-        return model.model_validate(document)
+        return model.validate_python(document)
     except ValidationError as error:
         mistakes = field_errors(error, document)
         number = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
@@ -107,29 +105,3 @@ def _load_config(path: str, folder: Path, field: str) -> object:
     from planner.catalogue.huggingface import load_config  # few specs need it
 
     return load_config(folder / Path(path).expanduser(), field=field).model_dump(mode="json")
-
-
-def _placement_part(plan: dict[str, object]) -> dict[str, object]:
-    """Only what a placement has of a plan's JSON; calls in the order in which they start."""
-    calls = sorted(_mappings(plan.get("calls")), key=_start)
-    kept: dict[str, object] = {
-        "copies": [_only(copy, CopyPlacement) for copy in _mappings(plan.get("copies"))],
-        "calls": [_only(call, CallPlacement) for call in calls],
-    }
-    version = plan.get("schema_version")
-    return kept if version is None else {"schema_version": version, **kept}
-
-
-def _mappings(items: object) -> list[dict[str, object]]:
-    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-
-
-def _start(call: dict[str, object]) -> tuple[float, float]:
-    stage, start = call.get("stage", 0), call.get("start_seconds", 0.0)
-    numbers = [value if isinstance(value, int | float) else 0.0 for value in (stage, start)]
-    return numbers[0], numbers[1]
-
-
-def _only(item: dict[str, object], model: type[BaseModel]) -> dict[str, object]:
-    names = {field.alias or name for name, field in model.model_fields.items()}
-    return {name: value for name, value in item.items() if name in names}

@@ -121,3 +121,47 @@ def test_a_plan_and_a_record_of_it_read_as_its_placement(tmp_path, make_plan):
 def test_a_placement_with_unknown_fields_is_refused(tmp_path):
     with pytest.raises(BadInputError):
         read_placement(write(tmp_path, '{"copies": [], "calls": [], "speed": 1}', "p.json"))
+
+
+def ppo_document():
+    return json.loads(ppo_plan().model_dump_json(by_alias=True))
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (("copies", 1), "copies.1.ofload"),
+        (("calls", 2), "calls.2.ofload"),
+        (("copies", 0, "layout"), "copies.0.layout.ofload"),
+        ((), "ofload"),
+    ],
+)
+@pytest.mark.parametrize("wrap", [False, True])
+def test_a_misspelt_field_of_an_edited_plan_is_refused_where_it_stands(tmp_path, path, told, wrap):
+    document = ppo_document()
+    document["calls"].reverse()  # the order of the file, not that of the calls' starts, counts
+    place = document
+    for part in path:
+        place = place[part]
+    place["ofload"] = "optimizer"
+    if wrap:
+        document, told = {"id": "1", "plan": document}, f"plan.{told}"
+    with pytest.raises(BadInputError) as caught:
+        read_placement(write(tmp_path, json.dumps(document), "plan.json"))
+    (line,) = caught.value.lines
+    assert line.startswith(f"{told}: ")
+
+
+def test_a_record_with_an_unknown_field_is_refused(tmp_path):
+    record = {"id": "1", "plan": ppo_document(), "plam": 1}
+    with pytest.raises(BadInputError) as caught:
+        read_placement(write(tmp_path, json.dumps(record), "record.json"))
+    assert caught.value.lines[0].startswith("plam: ")
+
+
+def test_what_is_no_copy_in_a_plan_is_refused(tmp_path):
+    document = ppo_document()
+    document["copies"].append("actor")
+    with pytest.raises(BadInputError) as caught:
+        read_placement(write(tmp_path, json.dumps(document), "plan.json"))
+    assert caught.value.lines[0].startswith("copies.4: ")

@@ -196,6 +196,15 @@ def test_the_plans_own_placement_is_estimated_at_its_seconds(live: TestClient) -
     estimate = Plan.model_validate_json(response.content)
     assert estimate.search.status == "given"
     assert estimate.iteration_seconds == pytest.approx(record.plan.iteration_seconds, rel=1e-3)
+    whole = record.plan.model_dump(mode="json", by_alias=True)
+    for given in (whole, record.model_dump(mode="json", by_alias=True)):
+        response = live.post("/v1/estimates", json={"spec": small_spec(), "placement": given})
+        assert response.status_code == 200, response.text
+        assert Plan.model_validate_json(response.content).calls == estimate.calls
+    whole["copies"][0]["ofload"] = "optimizer"
+    response = live.post("/v1/estimates", json={"spec": small_spec(), "placement": whole})
+    body = problem(response, 422, "invalid-spec")
+    assert [error["field"] for error in body["errors"]] == ["placement.copies.0.ofload"]
     assert len(stored_plans(live)) == 1  # an estimate is not stored
 
 
