@@ -1,28 +1,59 @@
 """Run the service: migrate, then serve until a signal ends it."""
 
 import logging
+import socket
+import sys
+from contextlib import ExitStack
 
 import uvicorn
 
 import migrations
 from service.app import create_app
 from service.database import Database
+from service.listening import AddressError, bound_sockets
 from service.settings import Settings
 
 SHUTDOWN_SECONDS = 10
 """What a request may still take once the service has been asked to stop."""
 
 
+log = logging.getLogger(__name__)
+
+
+class _Server(uvicorn.Server):
+    """Says where it answers, which uvicorn leaves to whoever has bound the sockets."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            host, port = listener.getsockname()[:2]
+            log.info("Serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
+
+
 def serve(settings: Settings) -> None:
-    """Bring the database up to date and answer requests; returns after SIGINT or SIGTERM."""
+    """Bring the database up to date and answer requests; returns after SIGINT or SIGTERM.
+
+    Raises:
+        AddressError: it cannot listen there; the database is as it was.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    migrate(settings)
-    uvicorn.run(
-        create_app(settings),
-        host=settings.host,
-        port=settings.port,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-    )
+    with ExitStack() as listening:
+        # Bound, but not yet listening: nobody is answered before the database is ready.
+        sockets = bound_sockets(settings.host, settings.port)
+        for listener in sockets:
+            listening.enter_context(listener)
+        migrate(settings)
+        server = _Server(
+            uvicorn.Config(create_app(settings), timeout_graceful_shutdown=SHUTDOWN_SECONDS)
+        )
+        try:
+            server.run(sockets=sockets)
+        except KeyboardInterrupt:
+            return  # uvicorn has shut down and raises the signal again
+        except SystemExit:
+            # The application's start-up failed and the log says why; uvicorn's own code for it
+            # is the one that means "no feasible plan" here.
+            sys.exit(1)
 
 
 def migrate(settings: Settings) -> None:
@@ -35,4 +66,7 @@ def migrate(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    serve(Settings())
+    try:
+        serve(Settings())
+    except AddressError as error:
+        sys.exit(f"error: {error}")

@@ -17,10 +17,13 @@ def run_server(*, host: str | None, port: int | None, database_url: str | None) 
     # The web framework and the database, only once the settings are right.
     from sqlalchemy.exc import SQLAlchemyError
 
+    from service.listening import AddressError
     from service.server import serve
 
     try:
         serve(settings)
+    except AddressError as error:
+        raise BadInputError(str(error), ["choose another one with --host and --port"]) from None
     except SQLAlchemyError as error:
         cause = getattr(error, "orig", None) or error
         raise ServerError(f"the database cannot be used: {cause}") from error

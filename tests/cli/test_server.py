@@ -97,6 +97,28 @@ def test_what_the_service_refuses_has_the_same_exit_codes(server, capsys, tmp_pa
     assert "models.actor.architecture" in err
 
 
+def test_a_taken_port_ends_with_2_before_anything_is_migrated(capsys, tmp_path):
+    database = tmp_path / "automap.db"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        url = f"sqlite:///{database}"
+        code, out, err = call(capsys, "serve", "--port", port, "--database-url", url)
+    assert (code, out) == (2, "")
+    assert f"error: cannot listen on 127.0.0.1:{port}: Address already in use" in err
+    assert "Traceback" not in err
+    assert not database.exists()
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid", "a..b"])
+def test_a_host_that_is_not_ours_ends_with_2(capsys, tmp_path, host):
+    url = f"sqlite:///{tmp_path}/automap.db"
+    code, _, err = call(capsys, "serve", "--host", host, "--port", "0", "--database-url", url)
+    assert code == 2
+    assert f"cannot listen on {host}:0: " in err
+
+
 def test_the_demo_shows_a_plan_and_ends(tmp_path):
     done = subprocess.run(
         [ROOT / "examples" / "demo.sh", Path(sys.executable).parent],
