@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -21,6 +22,16 @@ _REMEDIES = {
     "uuid_parsing": "use the id that the plan was given",
     "union_tag_invalid": "use one of the valid kinds",
 }
+_BOUNDS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("of at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("of at most", "le"),
+}
+"""Pydantic's kind of error, in words, and where it keeps the limit."""
+_NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type")
+WHOLE_DOCUMENT = "document"
+"""The field of an error about what has no fields at all."""
 
 
 class FieldError(BaseModel):
@@ -63,12 +74,20 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
     path, parent = _document_path(details["loc"], data, missing=kind == "missing")
     message = details["msg"].removeprefix("Value error, ")
     remedy = _REMEDIES.get(kind, "")
-    if kind == "extra_forbidden" and path:
+    if kind in _NOT_A_MAPPING:
+        message, remedy = "the document must be a mapping of fields", "write `name: value` lines"
+        if path:
+            message, remedy = "this must be a mapping of fields", "give its fields by name"
+    elif kind == "extra_forbidden" and path:
         remedy = _corrected_name(str(path[-1]), parent, remedy)
+    elif kind in _BOUNDS:
+        words, limit = _BOUNDS[kind]
+        remedy = f"use a number {words} {context[limit]}"
     elif "expected" in context:
-        remedy = f"use {context['expected']}"
+        remedy = _valid_values(details.get("input"), str(context["expected"]))
     value = None if kind == "missing" else shown(details.get("input"))
-    return FieldError(field=path_text(path), value=value, message=message, remedy=remedy)
+    field = path_text(path) or (WHOLE_DOCUMENT if kind in _NOT_A_MAPPING else "")
+    return FieldError(field=field, value=value, message=message, remedy=remedy)
 
 
 def spec_error_field(error: SpecError, data: object) -> FieldError:
@@ -131,6 +150,17 @@ def _document_path(
         elif missing and position == len(location) - 1:
             path.append(part)
     return path, parent
+
+
+def _valid_values(given: object, expected: str) -> str:
+    """The valid values, and the one that was probably meant first."""
+    near = difflib.get_close_matches(
+        given[:100] if isinstance(given, str) else "",
+        re.findall(r"'([^']*)'", expected),
+        n=1,
+        cutoff=0.6,
+    )
+    return f"did you mean {near[0]!r}? Use {expected}" if near else f"use {expected}"
 
 
 def _corrected_name(name: str, parent: object, remedy: str) -> str:

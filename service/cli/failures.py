@@ -4,7 +4,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from rich.console import Console
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -38,16 +38,18 @@ def report(error: Exception, *, debug: bool) -> int:
     if isinstance(error, BadInputError):
         _headline(console, error.headline)
         for line in error.lines:
-            console.print(Text(f"  {line}"), soft_wrap=True)
+            console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
         return EXIT_BAD_INPUT
     if isinstance(error, SpecError):
         _headline(console, "the spec cannot be planned")
         remedy = f" ({error.remedy})" if error.remedy else ""
-        console.print(Text(f"  {error.field}: {error.message}{remedy}"), soft_wrap=True)
+        console.print(
+            Text(formats.printable(f"  {error.field}: {error.message}{remedy}")), soft_wrap=True
+        )
         return EXIT_BAD_INPUT
     if isinstance(error, InfeasibleError):
         _headline(console, "no placement is feasible")
-        console.print(reasons_table(error.reasons))
+        console.print(reasons_view(error.reasons))
         return EXIT_NO_PLAN
     if isinstance(error, NoSolutionInTimeError):
         _headline(console, str(error))
@@ -61,28 +63,44 @@ def report(error: Exception, *, debug: bool) -> int:
     return EXIT_OUR_FAULT
 
 
-def reasons_table(reasons: Sequence[Reason]) -> Table:
-    """Why no placement fits and what would make one fit, one reason a row."""
+def reasons_view(reasons: Sequence[Reason]) -> Group:
+    """Why no placement fits, then what would make one fit, each once."""
+    remedies = list(dict.fromkeys(reason.remedy for reason in reasons if reason.remedy))
+    # A reason that only says its remedy is no cause of its own.
+    causes = [
+        reason
+        for reason in reasons
+        if not (reason.remedy and reason.summary == f"it would fit if you {reason.remedy}")
+    ]
+    parts: list[RenderableType] = [_causes_table(causes)] if causes else []
+    if remedies:
+        parts.append(Text("It would fit with any one of:", style="bold"))
+        parts += [Text(f"- {formats.printable(remedy)}") for remedy in remedies]
+    return Group(*parts)
+
+
+def _causes_table(causes: Sequence[Reason]) -> Table:
+    """A cause a row, with the columns for which some cause has a value."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=True)
-    table.add_column("phase", no_wrap=True)
-    table.add_column("needs\nGiB", justify="right", no_wrap=True)
-    table.add_column("has\nGiB", justify="right", no_wrap=True)
-    table.add_column("over\nGiB", justify="right", no_wrap=True)
-    table.add_column("why, and what would help", overflow="fold")
-    for reason in reasons:
-        why = Text(reason.summary)
-        if reason.remedy:
-            why.append(f"\n→ {reason.remedy}", style="bold")
-        table.add_row(
-            Text(reason.phase or "-"),
-            *(
-                "-" if value is None else formats.gib(value)
-                for value in (reason.required_bytes, reason.capacity_bytes, reason.over_bytes)
-            ),
-            why,
-        )
+    columns: list[list[str]] = []
+    if any(reason.phase for reason in causes):
+        table.add_column("phase", no_wrap=True)
+        columns.append([formats.printable(reason.phase or "-") for reason in causes])
+    for header, name in (
+        ("needs\nGiB", "required_bytes"),
+        ("has\nGiB", "capacity_bytes"),
+        ("over\nGiB", "over_bytes"),
+    ):
+        values = [getattr(reason, name) for reason in causes]
+        if any(value is not None for value in values):
+            table.add_column(header, justify="right", no_wrap=True)
+            columns.append(["-" if value is None else formats.gib(value) for value in values])
+    table.add_column("why", overflow="fold")
+    columns.append([formats.printable(reason.summary) for reason in causes])
+    for cells in zip(*columns, strict=True):
+        table.add_row(*(Text(cell) for cell in cells))
     return table
 
 
 def _headline(console: Console, text: str) -> None:
-    console.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
+    console.print(Text.assemble(("error: ", "bold red"), formats.printable(text)), soft_wrap=True)

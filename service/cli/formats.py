@@ -1,8 +1,12 @@
 """Numbers and layouts as a person reads them; GiB and percentages exist only here."""
 
+import unicodedata
+
 from planner.result import Parallelism
 
 GIB = 2**30
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Unicode categories of control, direction, surrogate and line-breaking characters."""
 
 
 def seconds(value: float) -> str:
@@ -85,3 +89,13 @@ def parallelism(layout: Parallelism) -> str:
     if layout.expert_parallel_size > 1:
         parts.append(f"ep{layout.expert_parallel_size}")
     return " ".join(parts)
+
+
+def printable(text: str) -> str:
+    """The text with control characters escaped, so that none can steer the terminal."""
+    return "".join(
+        character
+        if character == "\n" or unicodedata.category(character) not in _STEERING
+        else character.encode("unicode_escape").decode("ascii")
+        for character in text
+    )

@@ -49,7 +49,7 @@ def print_plan(plan: Plan, console: Console, *, unicode: bool) -> None:
 def headline(plan: Plan) -> Text:
     """The plan in one line: name, seconds, tokens per second, and how good that provably is."""
     return Text.assemble(
-        (plan.name, "bold"),
+        (formats.printable(plan.name).replace("\n", "\\n"), "bold"),
         f" ({plan.algorithm or 'own dataflow'}, {formats.count(plan.gpus_used)} GPUs): ",
         (f"{formats.seconds(plan.iteration_seconds)} s per iteration", "bold"),
         f", {formats.count(plan.tokens_per_second)} tokens/s, {_proof(plan)}",
@@ -131,7 +131,8 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield (
         "price",
         f"{formats.price(plan.price_per_iteration)} an iteration, "
-        f"{formats.price(plan.price_per_million_tokens)} per million tokens",
+        f"{formats.price(plan.price_per_million_tokens)} per million tokens "
+        "(unit of price_per_gpu_hour; US dollars by default)",
     )
     iterations = plan.spec.workload.iterations
     yield (

@@ -78,7 +78,8 @@ def test_a_name_with_a_slash_is_a_name_and_no_path(tmp_path):
     [
         ("prompts_per_iteration: 8", "prompts_per_iteratoin: 8", "prompts_per_iteration'"),
         ("num_nodes: 1", "num_nodes: 0", "num_nodes"),
-        ("num_nodes: 1", "num_nodes: 0", "got 0"),
+        ("num_nodes: 1", "num_nodes: 0", "got 0; use a number of at least 1"),
+        ("algorithm: grpo", "algorithm: grop", "did you mean 'grpo'?"),
         ("algorithm: grpo", "algorithm: pppo", "'ppo'"),
         ("algorithm: grpo", "", "either algorithm or dataflow"),
         ("name: tiny\n", "name: tiny\nname: twice\n", "line 3"),
@@ -89,6 +90,13 @@ def test_a_name_with_a_slash_is_a_name_and_no_path(tmp_path):
 def test_a_mistake_is_named_with_its_remedy(tmp_path, old, new, told):
     assert SPEC.count(old) == 1
     assert told in complaint(write(tmp_path, SPEC.replace(old, new)))
+
+
+@pytest.mark.parametrize("text", ["- 1", "just a text", "[]"])
+def test_a_document_without_fields_is_told_so(tmp_path, text):
+    told = complaint(write(tmp_path, text))
+    assert "document: the document must be a mapping of fields" in told
+    assert "JobSpec" not in told
 
 
 def test_a_union_is_complained_about_once(tmp_path):

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from planner.errors import Reason
 from service.cli import formats
-from service.cli.failures import reasons_table
+from service.cli.failures import reasons_view
 from service.cli.render import print_plan
 from tests.cli.sample_plans import asynchronous_plan, ppo_plan
 
@@ -61,10 +61,36 @@ def test_reasons_show_phase_bytes_and_remedy():
         over_bytes=14 * GIB,
         remedy="offload the optimizer",
     )
-    console.print(reasons_table([reason]))
+    console.print(reasons_view([reason]))
     text = console.file.getvalue()
-    for shown in ("actor.train", "90.0", "76.0", "14.0", "→ offload the optimizer"):
+    for shown in ("actor.train", "90.0", "76.0", "14.0", "- offload the optimizer"):
         assert shown in text
+
+
+def test_each_remedy_is_told_once_and_empty_columns_not_at_all():
+    console = Console(file=io.StringIO(), width=100)
+    remedy = "use 2 nodes"
+    console.print(
+        reasons_view(
+            [
+                Reason(summary="too few GPUs"),
+                Reason(summary=f"it would fit if you {remedy}", remedy=remedy),
+            ]
+        )
+    )
+    text = console.file.getvalue()
+    assert text.count(remedy) == 1
+    assert "It would fit with any one of:" in text
+    assert "GiB" not in text
+    assert "phase" not in text
+    assert "it would fit if you" not in text
+
+
+def test_control_characters_of_a_name_do_not_reach_the_terminal():
+    plan = ppo_plan().model_copy(update={"name": "a\x1b[31mb\x07\u202ec\nd\x9be"})
+    text = rendered(lambda: plan, 100)
+    assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(text)
+    assert r"a\x1b[31mb\x07\u202ec\nd\x9be" in text
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,21 @@ def test_the_value_and_the_remedy_are_shown(client: TestClient) -> None:
     assert errors["workload.prompts_per_iteration"]["remedy"] == "add this field"
 
 
+def test_common_errors_have_a_remedy(client: TestClient) -> None:
+    for path, value, remedy in [
+        ("cluster.pools.0.num_nodes", 0, "use a number of at least 1"),
+        ("search", {"num_workers": 1000}, "use a number of at most"),
+        ("algorithm", "grop", "did you mean 'grpo'? Use "),
+    ]:
+        spec = changed(SPEC, path, value)
+        body = problem(client.post("/v1/plans", json=spec), 422, "invalid-spec")
+        assert any(remedy in error["remedy"] for error in body["errors"]), body
+    for document in ([], "text"):
+        body = problem(client.post("/v1/plans", json=document), 422, "invalid-spec")
+        assert body["errors"][0]["field"] == "document"
+        assert "must be a mapping of fields" in body["errors"][0]["message"]
+
+
 def test_unknown_names_come_with_known_ones(client: TestClient) -> None:
     body = problem(
         client.post("/v1/plans", json=changed(SPEC, "models.actor.architecture", "llama-2-71b")),
