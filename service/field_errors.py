@@ -164,18 +164,24 @@ def _valid_values(given: object, expected: str) -> str:
 
 
 def _corrected_name(name: str, parent: object, remedy: str) -> str:
-    """The valid field that was probably meant, if one is near."""
-    known = _known_fields() - (set(parent) if isinstance(parent, dict) else set())
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.75)
+    """The valid field that was probably meant, if one at this level is near."""
+    present = frozenset(parent) if isinstance(parent, dict) else frozenset()
+    known = _fields_beside(present - {name}) - present
+    near = difflib.get_close_matches(name[:100], sorted(known), n=1, cutoff=0.75)
     return f"did you mean {near[0]!r}? Otherwise remove it" if near else remedy
 
 
+def _fields_beside(present: frozenset[object]) -> frozenset[str]:
+    """The fields of the kind of mapping that has most of those present; of all, if none has any."""
+    likeliest = max(_field_sets(), key=lambda names: (len(names & present), -len(names)))
+    return likeliest if likeliest & present else frozenset().union(*_field_sets())
+
+
 @cache
-def _known_fields() -> frozenset[str]:
-    """The names of all fields of specs and placements."""
-    return frozenset(
-        name
+def _field_sets() -> tuple[frozenset[str], ...]:
+    """The names of the fields of every kind of mapping in specs and placements."""
+    return tuple(
+        frozenset(definition.get("properties", {}))
         for schema in (job_spec_json_schema(), placement_json_schema())
         for definition in (schema, *schema.get("$defs", {}).values())
-        for name in definition.get("properties", {})
     )

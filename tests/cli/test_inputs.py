@@ -173,3 +173,10 @@ def test_what_is_no_copy_in_a_plan_is_refused(tmp_path):
     with pytest.raises(BadInputError) as caught:
         read_placement(write(tmp_path, json.dumps(document), "plan.json"))
     assert caught.value.lines[0].startswith("copies.4: ")
+
+
+def test_a_misspelt_field_is_corrected_to_one_of_its_own_level(tmp_path):
+    # "num_gpus" is a field of a placement's copies, not of a pool.
+    told = complaint(write(tmp_path, SPEC.replace("num_nodes: 1", "num_nodes: 1, num_gpu: 8")))
+    assert "cluster.pools.0.num_gpu: " in told
+    assert "num_gpus" not in told
