@@ -11,6 +11,7 @@ Whole options can be thrown away before the solver sees them: whatever an option
 period is at least the bound with the option's own values and the least values of all other calls.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,15 +38,20 @@ class CallMinimum:
     """The least a call can take, over some of its options."""
 
     seconds: float
+    """On a path; with the weight sync where nothing else can come before the call."""
     weights: Weights
 
 
 class Bounds:
-    """Bounds for one problem."""
+    """Bounds for one problem.
 
-    def __init__(self, problem: Problem) -> None:
+    `uses` are the (call, copy) that some option has, where the problem has no options itself.
+    """
+
+    def __init__(self, problem: Problem, uses: Iterable[tuple[int, int]] | None = None) -> None:
         self.problem = problem
         self.calls = range(len(problem.calls))
+        self.uses = sorted(_uses(problem) if uses is None else uses)
 
     @cached_property
     def following(self) -> list[set[int]]:
@@ -82,7 +88,7 @@ class Bounds:
     def weights(self, call: int, option: CallOption) -> Weights:
         """The weights of one option; 0 in the pools that it does not use."""
         copy = self.problem.copies[option.copy].options[option.copy_option]
-        seconds = self.seconds(call, option)
+        seconds = self.busy_seconds(call, option)
         return tuple(share * seconds for share in self.shares(copy.pool, copy.num_gpus))
 
     def seconds(self, call: int, option: CallOption) -> float:
@@ -90,10 +96,31 @@ class Bounds:
 
         Where the call has no predecessor, nothing but the sync can come before it.
         """
+        synced = self.is_source[call] and self._sync_seconds(option)
+        return option.seconds + (synced or 0.0)
+
+    def busy_seconds(self, call: int, option: CallOption) -> float:
+        """The same for sums over calls, where one call alone may count a shadow's sync."""
+        synced = self.counts_sync(call, option.copy) and self._sync_seconds(option)
+        return option.seconds + (synced or 0.0)
+
+    def counts_sync(self, call: int, copy: int) -> bool:
+        """True for the first of the source calls that may run on a shadow."""
+        return self._sync_counters.get(copy) == call
+
+    @cached_property
+    def _sync_counters(self) -> dict[int, int]:
+        first: dict[int, int] = {}
+        for call, copy in self.uses:
+            if self.is_source[call] and self.problem.copies[copy].shadow_of is not None:
+                first.setdefault(copy, call)
+        return first
+
+    def _sync_seconds(self, option: CallOption) -> float:
         copy = self.problem.copies[option.copy]
-        if copy.shadow_of is None or not self.is_source[call]:
-            return option.seconds
-        return option.seconds + copy.options[option.copy_option].sync_seconds
+        if copy.shadow_of is None:
+            return 0.0
+        return copy.options[option.copy_option].sync_seconds
 
     @cached_property
     def is_source(self) -> list[bool]:
@@ -182,9 +209,14 @@ class Bounds:
             self._stretch(list(self.calls), minima), max(minimum.seconds for minimum in minima)
         )
         longest = self._longest(minima)
+        shadows = {i for i, copy in enumerate(self.problem.copies) if copy.shadow_of is not None}
+        synced = {call for call, copy in self.uses if copy in shadows and self.is_source[call]}
+        syncs = {(sync.train, sync.distance) for sync in self.problem.syncs}
         for edge in self.problem.precedences:
             path = longest.get((edge.target, edge.source))
-            if edge.distance > 0 and path is not None:
+            # A path that starts with a sync is a cycle only behind the training it waits for.
+            closed = edge.target not in synced or (edge.source, edge.distance) in syncs
+            if edge.distance > 0 and path is not None and closed:
                 bound = max(bound, path / edge.distance)
         return bound
 
@@ -206,3 +238,8 @@ class Bounds:
         if not calls:
             return 0.0
         return max(map(sum, zip(*(minima[call].weights for call in calls), strict=True)))
+
+
+def _uses(problem: Problem) -> set[tuple[int, int]]:
+    """Every (call, copy) that some option has."""
+    return {(c, option.copy) for c, call in enumerate(problem.calls) for option in call.options}

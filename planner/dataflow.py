@@ -94,7 +94,9 @@ def make_call(
                 remedy="give an architecture",
             )
         rounds_of_scoring = -(-num_sequences // function.concurrency)
-        fixed_seconds = rounds_of_scoring * function.seconds_per_response
+        # Whole microseconds, as all prices, and at least one: time 0 has no place in a schedule.
+        microseconds = 1e6 * rounds_of_scoring * function.seconds_per_response
+        fixed_seconds = max(ceil(microseconds - 1e-6), 1) * 1e-6
     trains = kind == "train"
     num_updates = _repeated(
         workload.epochs * workload.updates_per_epoch, expected_rounds=expected_rounds, field=field

@@ -21,8 +21,8 @@ SPACE = (
     "one contiguous, aligned range of one pool per copy; powers of two inside a node, every whole "
     "number of nodes up to 32 and steps of at most one sixteenth beyond; tensor sizes that divide "
     "the heads, pipeline sizes up to 64, cache budgets in steps of 1/24 of a GPU's usable memory, "
-    "and the micro-batches, recomputation, sharding, offload and (from 16,384 tokens) context sizes "
-    "of planner/enumeration.py"
+    "and the micro-batches, recomputation, sharding, offload and (from 16,384 tokens) context "
+    "sizes of planner/enumeration.py"
 )
 """Over what the optimality is claimed, for the plan's report."""
 

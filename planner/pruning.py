@@ -139,7 +139,7 @@ class _Work:
                 if not users or any(not served[user] for user in users):
                     continue
                 load = sum(
-                    min(self.bounds.seconds(user, self.calls[user][j]) for j in served[user])
+                    min(self.bounds.busy_seconds(user, self.calls[user][j]) for j in served[user])
                     for user in users
                 )
                 if load + (rest or 0.0) > limit:

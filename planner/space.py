@@ -173,10 +173,12 @@ class _Filter:
 
     def __init__(self, tables: Tables, problem: Problem, rows: Rows) -> None:
         self.tables, self.problem = tables, problem
-        self.bounds = Bounds(problem)
+        self.bounds = Bounds(problem, {(table.call, table.copy) for table in tables.calls})
         self.rows = rows.both(rows)
-        self.seconds = [self._bound_seconds(table) for table in tables.calls]
-        """Per call table: seconds, with the weight sync that must come first on a shadow."""
+        self.seconds = [self._seconds(table) for table in tables.calls]
+        """Per call table: seconds on a path, with the weight sync that must come first."""
+        self.busy_seconds = [self._busy_seconds(table) for table in tables.calls]
+        """Per call table: seconds for sums, in which one call counts the sync."""
         self.sizes = [_sizes(copy) for copy in tables.copies]
         self.shares = [
             np.array([self.bounds.shares(pool, count) for pool, count in sizes.keys])
@@ -201,19 +203,24 @@ class _Filter:
         have = {t.call for n, t in enumerate(self.tables.calls) if self.rows.calls[n].any()}
         return wanted == have
 
-    def _bound_seconds(self, table: CallTable) -> FloatArray:
+    def _seconds(self, table: CallTable) -> FloatArray:
         copy = self.tables.copies[table.copy]
         if copy.shadow_of is None or not self.bounds.is_source[table.call]:
             return table.seconds
         return table.seconds + copy.sync_seconds[table.copy_row]
 
+    def _busy_seconds(self, table: CallTable) -> FloatArray:
+        if not self.bounds.counts_sync(table.call, table.copy):
+            return table.seconds
+        return table.seconds + self.tables.copies[table.copy].sync_seconds[table.copy_row]
+
     def _least_period(self, number: int, offsets: CallMinimum) -> FloatArray:
         """Per row of a call table the least period with that row."""
-        table, seconds = self.tables.calls[number], self.seconds[number]
+        table, busy = self.tables.calls[number], self.busy_seconds[number]
         size = self.sizes[table.copy].of_row[table.copy_row]
-        least = seconds + offsets.seconds
+        least = self.seconds[number] + offsets.seconds
         for column, rest in zip(self.shares[table.copy].T, offsets.weights, strict=True):
-            least = np.maximum(least, column[size] * seconds + rest)
+            least = np.maximum(least, column[size] * busy + rest)
         return least
 
     def _joint_period(self, copy: int, minima: list[CallMinimum]) -> FloatArray:
@@ -232,7 +239,7 @@ class _Filter:
         for number in own:
             fastest = np.full(len(total), np.inf)
             mask = self.rows.calls[number]
-            np.minimum.at(fastest, tables[number].copy_row[mask], self.seconds[number][mask])
+            np.minimum.at(fastest, tables[number].copy_row[mask], self.busy_seconds[number][mask])
             total += fastest
         rest = self.bounds.joint_offset(minima, [tables[number].call for number in own])
         return total if rest is None else total + rest
@@ -246,9 +253,9 @@ class _Filter:
                 continue
             fastest = np.full(len(self.sizes[table.copy].keys), np.inf)
             size = self.sizes[table.copy].of_row[table.copy_row[mask]]
-            np.minimum.at(fastest, size, self.seconds[number][mask])
+            np.minimum.at(fastest, size, self.busy_seconds[number][mask])
             there = np.isfinite(fastest)
-            seconds.append(float(fastest.min()))
+            seconds.append(float(self.seconds[number][mask].min()))
             weights.append((self.shares[table.copy][there] * fastest[there, None]).min(axis=0))
         if not seconds:
             zeros = (0.0,) * len(self.bounds.shares(0, 1))

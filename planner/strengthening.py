@@ -113,7 +113,7 @@ def _weighted_lengths(
 class _Part:
     """At least the ticks of a call if it runs on ranges of one size in one pool, otherwise 0.
 
-    A call that only a weight sync can precede counts that sync on its shadow (planner.bounds).
+    One of the calls that only a weight sync can precede counts that sync (planner.bounds).
     """
 
     pool: int
@@ -128,7 +128,7 @@ def _parts(formulation: Formulation, bounds: Bounds, call: int) -> list[_Part]:
     variables = formulation.calls[call]
     for option, take in zip(options, variables.takes, strict=True):
         copy = formulation.problem.copies[option.copy].options[option.copy_option]
-        seconds = bounds.seconds(call, option)
+        seconds = bounds.busy_seconds(call, option)
         groups[copy.pool, copy.num_gpus].append((take, formulation.ticks(seconds)))
     parts = []
     for (pool, count), terms in groups.items():

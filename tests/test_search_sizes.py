@@ -1,0 +1,290 @@
+"""The search over sizes against brute force: tables from random problems, the same optimum.
+
+tests.test_search_oracle solves whole problems; here the same problems go through the tables, the
+scenarios, the relaxed sizes and their cuts (planner.search), the tie-break, and the objectives.
+"""
+
+import random
+from dataclasses import replace
+from math import inf
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from planner.layout import Layouts
+from planner.objectives import (
+    _cheapest,
+    _fewest,
+    paid_gpus,
+    price_per_second,
+    touched_gpus,
+)
+from planner.pricing import Engine
+from planner.problem import (
+    Assignment,
+    CallChoice,
+    CopyChoice,
+    Precedence,
+    Problem,
+    copy_range,
+)
+from planner.search import Found, Selected, search, settled
+from planner.solve import Limits
+from planner.space import Arena, arena
+from planner.tables import CallTable, CopyTable, Tables
+from tests import oracle
+from tests.instances import random_problem
+
+LIMITS = Limits(20.0, seed=1)
+CYCLIC_LIMITS = Limits(0.5, seed=1)
+LONGEST = {True: 80, False: 14}
+
+
+def tables_of(problem: Problem) -> Tables:
+    """Tables whose rows are the problem's options, in their order."""
+    copies = []
+    for copy in problem.copies:
+        ones = np.ones(len(copy.options), dtype=np.int64)
+        counts = np.array([o.num_gpus for o in copy.options], dtype=np.int64)
+        copies.append(
+            CopyTable(
+                id=copy.id,
+                role=copy.role,
+                shadow_of=copy.shadow_of,
+                pool=np.array([o.pool for o in copy.options], dtype=np.int64),
+                layouts=Layouts(counts, ones, ones, ones, ones, counts, ones, ones, 0 * ones),
+                resident_bytes=np.array([o.resident_bytes for o in copy.options], dtype=np.int64),
+                host_bytes=np.array([o.host_bytes for o in copy.options], dtype=np.int64),
+                sync_seconds=np.array([o.sync_seconds for o in copy.options]),
+            )
+        )
+    calls = []
+    for number, call in enumerate(problem.calls):
+        for index in sorted({option.copy for option in call.options}):
+            mine = [option for option in call.options if option.copy == index]
+            zero = np.zeros(len(mine), dtype=np.int64)
+            calls.append(
+                CallTable(
+                    call=number,
+                    copy=index,
+                    copy_row=np.array([o.copy_option for o in mine], dtype=np.int64),
+                    seconds=np.array([o.seconds for o in mine]),
+                    transient_bytes=np.array([o.transient_bytes for o in mine], dtype=np.int64),
+                    micro_batch_size=zero,
+                    recompute=zero,
+                    kv_cache_bytes=zero,
+                    engine=Engine(zero, zero, zero, zero),
+                )
+            )
+    flow = tuple(
+        SimpleNamespace(id=call.id, model=call.id if call.options else None)
+        for call in problem.calls
+    )
+    return Tables(copies, calls, flow, sum(map(len, calls)))
+
+
+def skeleton_of(problem: Problem) -> Problem:
+    """The problem without options."""
+    return replace(
+        problem,
+        copies=tuple(CopyChoice(c.id, c.role, c.shadow_of, ()) for c in problem.copies),
+        calls=tuple(CallChoice(c.id, (), c.fixed_seconds) for c in problem.calls),
+    )
+
+
+def arena_of(problem: Problem) -> Arena:
+    return arena(tables_of(problem), skeleton_of(problem))
+
+
+def assignment_of(problem: Problem, selected: Selected) -> Assignment:
+    """A selection in the terms of the problem that the tables came from."""
+    calls = []
+    for number, chosen in enumerate(selected.call_rows):
+        if chosen is None:
+            calls.append(None)
+            continue
+        copy, row = chosen
+        mine = [j for j, o in enumerate(problem.calls[number].options) if o.copy == copy]
+        calls.append(mine[row])
+    return Assignment(selected.copy_rows, selected.first_gpus, tuple(calls))
+
+
+def assert_sound(problem: Problem, selected: Selected) -> None:
+    """It is a placement of the problem, fits, and takes as long as it says."""
+    assignment = assignment_of(problem, selected)
+    assert assignment in set(oracle.assignments(problem))
+    assert oracle.fits(problem, assignment)
+    longest = 10 * LONGEST[problem.barrier]
+    period = oracle.least_period(problem, assignment, limit=longest)
+    assert period is not None
+    if problem.barrier:
+        assert selected.timing.period >= period - 1e-6
+    else:
+        assert period - 1 < selected.timing.period + 1e-6
+
+
+def with_second_rollout(problem: Problem, seed: int) -> Problem:
+    """One more call like call 0, as ReMax's greedy rollout: it waits for nothing either."""
+    draw = random.Random(seed)
+    longest = 9 if problem.barrier else 3
+    options = tuple(
+        replace(option, seconds=float(draw.randint(1, longest)))
+        for option in problem.calls[0].options
+    )
+    new, last = len(problem.calls), len(problem.calls) - 1
+    train = next(e.source for e in problem.precedences if e.distance > 0)
+    distance = next(e.distance for e in problem.precedences if e.distance > 0)
+    assert train == last
+    return replace(
+        problem,
+        calls=(*problem.calls, CallChoice("m0.generate.greedy", options)),
+        precedences=(
+            *problem.precedences,
+            Precedence(new, train, 0),
+            Precedence(train, new, distance),
+        ),
+    )
+
+
+def with_real_syncs(problem: Problem) -> Problem:
+    """No sync takes 0 s, as no priced one does: the solver's rectangles have a length."""
+    copies = []
+    for copy in problem.copies:
+        options = tuple(replace(o, sync_seconds=max(o.sync_seconds, 1.0)) for o in copy.options)
+        copies.append(replace(copy, options=options))
+    return replace(problem, copies=tuple(copies))
+
+
+def instance(seed: int, *, barrier: bool) -> Problem:
+    return with_real_syncs(random_problem(seed, barrier=barrier))
+
+
+def seeds_with_a_shadow(seeds: range, *, barrier: bool) -> list[int]:
+    return [seed for seed in seeds if random_problem(seed, barrier=barrier).syncs]
+
+
+def proven(problem: Problem, **given: object) -> Found:
+    found = search(arena_of(problem), limits=LIMITS, incumbent=None, **given)
+    assert found.proven
+    return found
+
+
+def check_barrier(problem: Problem) -> None:
+    expected = oracle.best_period(problem, longest=LONGEST[True])
+    found = proven(problem)
+    if expected is None:
+        assert found.selected is None
+        return
+    assert found.selected is not None
+    assert found.selected.timing.period == pytest.approx(expected)
+    assert found.lower_bound_seconds == pytest.approx(expected)
+    assert_sound(problem, found.selected)
+    exact = proven(problem, horizon_seconds=float(expected))
+    assert exact.selected is not None
+    assert exact.selected.timing.period == pytest.approx(expected)
+    assert proven(problem, horizon_seconds=expected - 0.5).selected is None
+    again = search(arena_of(problem), limits=LIMITS, incumbent=found.selected)
+    assert again.proven
+    assert again.selected == found.selected
+    tied = settled(arena_of(problem), found, limits=LIMITS)
+    assert tied.timing.period == pytest.approx(expected)
+    assert_sound(problem, tied)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_barrier_search_equals_brute_force(seed: int) -> None:
+    check_barrier(instance(seed, barrier=True))
+
+
+@pytest.mark.parametrize("seed", seeds_with_a_shadow(range(300), barrier=True))
+def test_barrier_search_with_two_rollouts_equals_brute_force(seed: int) -> None:
+    check_barrier(with_second_rollout(instance(seed, barrier=True), seed))
+
+
+def check_cyclic(problem: Problem) -> None:
+    """Cyclic proofs take long even here: what the limit cuts must still be sound."""
+    expected = oracle.best_period(problem, longest=LONGEST[False])
+    arena_ = arena_of(problem)
+    found = search(arena_, limits=CYCLIC_LIMITS, incumbent=None)
+    if expected is None:
+        assert found.selected is None
+        return
+    assert found.lower_bound_seconds <= expected
+    if found.selected is None:
+        assert not found.proven
+        return
+    period = found.selected.timing.period
+    assert found.lower_bound_seconds <= period
+    assert expected - 1 < period
+    assert_sound(problem, found.selected)
+    if found.proven:
+        assert period <= expected + 1e-5
+        tied = settled(arena_, found, limits=CYCLIC_LIMITS)
+        assert tied.timing.period <= period + 2e-6
+        assert_sound(problem, tied)
+
+
+@pytest.mark.parametrize("seed", range(1000, 1100))
+def test_cyclic_search_is_not_beaten_by_brute_force(seed: int) -> None:
+    check_cyclic(instance(seed, barrier=False))
+
+
+@pytest.mark.parametrize("seed", seeds_with_a_shadow(range(1000, 1150), barrier=False))
+def test_cyclic_search_with_two_rollouts_is_not_beaten_by_brute_force(seed: int) -> None:
+    check_cyclic(with_second_rollout(instance(seed, barrier=False), seed))
+
+
+def touched(problem: Problem, assignment: Assignment) -> tuple[int, ...]:
+    nodes: list[set[int]] = [set() for _ in problem.pools]
+    for index in range(len(problem.copies)):
+        span = copy_range(problem, assignment, index)
+        if span is None:
+            continue
+        pool = problem.copies[index].options[assignment.copy_options[index]].pool
+        first = problem.pools[pool].first_gpu
+        for gpu in range(span.first, span.end):
+            nodes[pool].add((gpu - first) // problem.pools[pool].gpus_per_node)
+    return tuple(len(n) * p.gpus_per_node for n, p in zip(nodes, problem.pools, strict=True))
+
+
+def priced(problem: Problem, seed: int) -> Problem:
+    """Pools with prices of their own."""
+    draw = random.Random(seed)
+    pools = tuple(
+        replace(p, price_per_gpu_second=draw.choice([1.0, 2.0, 3.0])) for p in problem.pools
+    )
+    return replace(problem, pools=pools)
+
+
+def every_placement(problem: Problem):
+    """(period, sizes touched) of every placement that fits."""
+    for assignment in oracle.assignments(problem):
+        if oracle.fits(problem, assignment):
+            period = oracle.least_period(problem, assignment, limit=LONGEST[problem.barrier])
+            if period is not None:
+                yield period, touched(problem, assignment)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_price_and_gpus_equal_brute_force(seed: int) -> None:
+    problem = priced(instance(seed, barrier=True), seed)
+    tables, bare = tables_of(problem), skeleton_of(problem)
+    every = list(every_placement(problem))
+    cheapest = min((p * price_per_second(problem, s) for p, s in every), default=inf)
+    best = _cheapest(tables, bare, [], [], LIMITS)
+    assert best.proven
+    assert best.objective_value == pytest.approx(cheapest)
+    assert best.lower_bound == pytest.approx(cheapest)
+    if best.selected is not None:
+        assert_sound(problem, best.selected)
+    fastest = min((p for p, _ in every), default=0)
+    for target in (None, float(fastest), fastest + 2.0):
+        counts = [paid_gpus(problem, s) for p, s in every if target is None or p <= target]
+        fewest = _fewest(tables, bare, [], [], LIMITS, target)
+        assert fewest.proven
+        assert fewest.objective_value == min(counts, default=inf)
+        if fewest.selected is not None:
+            assert sum(touched_gpus(tables, problem, fewest.selected)) == fewest.objective_value
+            if target is not None:
+                assert fewest.selected.timing.period <= target + 1e-9
