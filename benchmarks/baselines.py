@@ -13,11 +13,11 @@ from pathlib import Path
 
 import yaml
 
-from planner.baselines import STRATEGIES, DoesNotFit, Index
-from planner.candidates import price
-from planner.problem import Problem
 from planner.resolve import resolve
-from planner.space import all_rows, problem_of, skeleton
+from planner.search.baselines import STRATEGIES, DoesNotFit, Index
+from planner.search.candidates import price
+from planner.search.problem import Problem
+from planner.search.space import all_rows, problem_of, skeleton
 from planner.spec import JobSpec
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

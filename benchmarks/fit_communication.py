@@ -1,4 +1,4 @@
-"""Fit the network constants of planner.communication on measured collectives.
+"""Fit the network constants of planner.cost.communication on measured collectives.
 
     python -m benchmarks.fit_communication COLLECTIVES.csv
 
@@ -23,9 +23,9 @@ import numpy as np
 
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import Pool
-from planner.communication import FITTED, Collective, LinkModel, collective_seconds
+from planner.cost.communication import FITTED, Collective, LinkModel, collective_seconds
+from planner.cost.profile import load_profile
 from planner.layout import FloatArray
-from planner.profile import load_profile
 
 SMALL = 16 << 10
 LARGE = 64 << 20

@@ -6,7 +6,7 @@ speed    Medians of `--repeat` runs after one that is not counted. Every case ha
          own, whose peak memory is given. A request and a command plan in the process that answers;
          their whole seconds are what the caller waits.
 quality  Every example once: its plan beside the named strategies, each priced and scheduled again
-         by planner.check, which shares no code with the search.
+         by planner.check.check, which shares no code with the search.
 
 Targets are printed beside the figures; nothing is asserted.
 """
@@ -265,7 +265,7 @@ def run_speed(out: Console, repeat: int) -> None:
 
 def objective_by_check(spec: JobSpec, plan: Plan) -> float:
     """The job's objective by the independent check: seconds, price of an iteration, or GPUs."""
-    from planner.check import recomputed_iteration_seconds
+    from planner.check.check import recomputed_iteration_seconds
     from planner.resolve import resolve
 
     if spec.search.objective == "fewest_gpus":
@@ -278,8 +278,8 @@ def objective_by_check(spec: JobSpec, plan: Plan) -> float:
 
 def run_quality(out: Console) -> None:
     """Plan every example and print how many times the plan's objective each strategy takes."""
-    from planner.baselines import STRATEGIES
     from planner.planning import make_plan
+    from planner.search.baselines import STRATEGIES
 
     table = Table(title="Quality: objective by the check, strategies ÷ plan", box=None)
     table.add_column("example", no_wrap=True)

@@ -18,14 +18,14 @@ import numpy as np
 
 from planner import catalogue
 from planner.cluster import Pool
+from planner.cost.generation import full_kv_cache_bytes, price_generate
+from planner.cost.profile import load_profile
+from planner.cost.scoring import price_forward
+from planner.cost.training import price_train
 from planner.dataflow import Call
-from planner.generation import full_kv_cache_bytes, price_generate
 from planner.job import Model
 from planner.layout import IntArray, Layouts
-from planner.profile import load_profile
-from planner.scoring import price_forward
 from planner.spec import WorkloadSpec
-from planner.training import price_train
 
 NUM_GPUS = 128
 NUM_SEQUENCES = 1024

@@ -4,14 +4,14 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner import memory
 from planner.cluster import Pool
+from planner.cost import memory
+from planner.cost.estimates import BytesColumns, CallEstimates
+from planner.cost.pricing import Engine, Pricing, whole_microseconds
+from planner.cost.transition import received_bytes
 from planner.dataflow import Call
-from planner.estimates import BytesColumns, CallEstimates
 from planner.job import Job
 from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, IntArray, Layouts
-from planner.pricing import Engine, Pricing, whole_microseconds
-from planner.problem import Timing
 from planner.result import (
     BytesByKind,
     CallPlacement,
@@ -23,9 +23,9 @@ from planner.result import (
     SecondsByPart,
     WeightSync,
 )
-from planner.search import Selected
-from planner.tables import CopyTable, Tables
-from planner.transition import received_bytes
+from planner.search.problem import Timing
+from planner.search.search import Selected
+from planner.search.tables import CopyTable, Tables
 
 
 def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:

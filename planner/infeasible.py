@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from math import ceil
 
-from planner.baselines import STRATEGIES
-from planner.candidates import price
 from planner.errors import Reason, SpecError
 from planner.job import Job
 from planner.lengths import LengthSpec
-from planner.objectives import best_placement
 from planner.resolve import resolve
+from planner.search.baselines import STRATEGIES
+from planner.search.candidates import price
+from planner.search.objectives import best_placement
+from planner.search.space import skeleton
 from planner.shortfall import Shortfall, fits_somewhere, least_shortfall
-from planner.space import skeleton
 from planner.spec import JobSpec, LoraSpec
 
 GIB = 2**30

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from planner import memory
 from planner.assembly import PricedCall, PricedCopy
 from planner.cluster import Pool
-from planner.constants import HOST_SHARE
+from planner.cost import memory
+from planner.cost.constants import HOST_SHARE
+from planner.cost.transition import sync_bucket_bytes
 from planner.errors import Reason
 from planner.job import Job
-from planner.transition import sync_bucket_bytes
 
 GIB = 2**30
 MIB = 2**20

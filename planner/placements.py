@@ -8,17 +8,27 @@ from planner.assembly import (
     price_call,
     price_copy,
 )
-from planner.check_layout import broken_layouts
-from planner.check_prices import caches_too_small
-from planner.check_spec import broken_constraints
-from planner.check_structure import broken_references
-from planner.check_subject import Subject
+from planner.check.layout import broken_layouts
+from planner.check.prices import caches_too_small
+from planner.check.spec import broken_constraints
+from planner.check.structure import broken_references
+from planner.check.subject import Subject
+from planner.cost.pricing import Pricing
+from planner.cost.transition import sync_bucket_bytes
 from planner.dataflow import Dataflow, weights_edge, with_staleness
 from planner.errors import InfeasibleError, SpecError
 from planner.job import Job
 from planner.overflow import overflows
-from planner.pricing import Pricing
-from planner.problem import (
+from planner.result import (
+    BytesByKind,
+    CallPlan,
+    CopyPlan,
+    Placement,
+    Plan,
+    SecondsByPart,
+    WeightSync,
+)
+from planner.search.problem import (
     Assignment,
     CallChoice,
     CallOption,
@@ -29,19 +39,9 @@ from planner.problem import (
     Timing,
     WeightSyncChoice,
 )
-from planner.result import (
-    BytesByKind,
-    CallPlan,
-    CopyPlan,
-    Placement,
-    Plan,
-    SecondsByPart,
-    WeightSync,
-)
-from planner.search import schedule
-from planner.solve import Limits
-from planner.space import pool_slices
-from planner.transition import sync_bucket_bytes
+from planner.search.search import schedule
+from planner.search.solve import Limits
+from planner.search.space import pool_slices
 
 
 def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:

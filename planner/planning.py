@@ -4,7 +4,7 @@ import math
 import time
 from importlib.metadata import PackageNotFoundError, version
 
-from planner import catalogue, enumeration
+from planner import catalogue
 from planner.assembly import (
     PricedCall,
     PricedCopy,
@@ -15,23 +15,24 @@ from planner.assembly import (
     price_copy,
     weight_syncs,
 )
-from planner.baselines import STRATEGIES, StrategyInfo
-from planner.candidates import price
-from planner.check import violations
+from planner.check.check import violations
+from planner.cost.pricing import Pricing
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.infeasible import explain_infeasible
 from planner.job import Job
-from planner.objectives import attempted, best_placement
 from planner.placements import scheduled
-from planner.pricing import Pricing
-from planner.problem import Timing
 from planner.resolve import length_warnings, resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
-from planner.search import Attempt
-from planner.solve import Limits
-from planner.space import arena, skeleton
+from planner.search import enumeration
+from planner.search.baselines import STRATEGIES, StrategyInfo
+from planner.search.candidates import price
+from planner.search.objectives import attempted, best_placement
+from planner.search.problem import Timing
+from planner.search.search import Attempt
+from planner.search.solve import Limits
+from planner.search.space import arena, skeleton
+from planner.search.tables import Tables
 from planner.spec import JobSpec
-from planner.tables import Tables
 
 __all__ = ["STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
 

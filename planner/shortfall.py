@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
 
-from planner.formulation import memory_formulation
-from planner.problem import PoolSlice, Problem
-from planner.pruning import prune
-from planner.solve import Limits, run
-from planner.space import all_rows, problem_of
-from planner.tables import Tables
-from planner.variables import MIB, Formulation
+from planner.search.formulation import memory_formulation
+from planner.search.problem import PoolSlice, Problem
+from planner.search.pruning import prune
+from planner.search.solve import Limits, run
+from planner.search.space import all_rows, problem_of
+from planner.search.tables import Tables
+from planner.search.variables import MIB, Formulation
 
 LIMITS = Limits.within(10.0, seed=0)
 FOUND = (cp_model.OPTIMAL, cp_model.FEASIBLE)

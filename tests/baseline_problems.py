@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from planner.baselines import STRATEGIES, DoesNotFit, Placed
-from planner.problem import (
+from planner.search.baselines import STRATEGIES, DoesNotFit, Placed
+from planner.search.problem import (
     Assignment,
     CallChoice,
     CallOption,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from planner.check import violations
+from planner.check.check import violations
 from planner.job import Job
 from planner.resolve import resolve
 from planner.result import Plan

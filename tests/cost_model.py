@@ -6,8 +6,8 @@ import numpy as np
 
 from planner import catalogue
 from planner.cluster import Pool
+from planner.cost.estimates import CallEstimates
 from planner.dataflow import Call
-from planner.estimates import CallEstimates
 from planner.job import Model
 from planner.layout import IntArray, Layouts
 from planner.spec import WorkloadSpec

@@ -2,7 +2,7 @@
 
 import random
 
-from planner.problem import (
+from planner.search.problem import (
     CallChoice,
     CallOption,
     CopyChoice,

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterator
 
-from planner.problem import Assignment, Problem, chosen, copy_range, sync_seconds
+from planner.search.problem import Assignment, Problem, chosen, copy_range, sync_seconds
 
 MIB = 2**20
 

@@ -1,6 +1,6 @@
 """Plans put together by hand, priced call by call: what the check must accept.
 
-No solver and none of the check's code: the builder places, prices through planner.pricing, and
+No solver and none of the check's code: the builder places, prices through planner.cost.pricing, and
 schedules as the caller says.
 """
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from planner.cost.memory import usable_bytes
+from planner.cost.pricing import CopyBytes, Engine, Pricing, whole_microseconds
 from planner.job import Job
 from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, Layouts
-from planner.memory import usable_bytes
-from planner.pricing import CopyBytes, Engine, Pricing, whole_microseconds
 from planner.result import (
     BytesByKind,
     CallPlan,

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from planner.baselines import STRATEGIES, Index, place_all
-from planner.baselines.auto_mapping import _partitions
-from planner.baselines.placing import packed
-from planner.baselines.stages import GENERATION, PREPARATION, TRAINING, stages_of
-from planner.problem import CallChoice, CopyChoice, Precedence, Problem
+from planner.search.baselines import STRATEGIES, Index, place_all
+from planner.search.baselines.auto_mapping import _partitions
+from planner.search.baselines.placing import packed
+from planner.search.baselines.stages import GENERATION, PREPARATION, TRAINING, stages_of
+from planner.search.problem import CallChoice, CopyChoice, Precedence, Problem
 from tests.baseline_problems import (
     MIB,
     PPO,

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from planner.baselines import (
+from planner.search.baselines import (
     STRATEGIES,
     DoesNotFit,
     Placed,
@@ -13,8 +13,8 @@ from planner.baselines import (
     fastest_together,
     place_all,
 )
-from planner.baselines.auto_mapping import _partitions
-from planner.problem import Problem
+from planner.search.baselines.auto_mapping import _partitions
+from planner.search.problem import Problem
 from tests import oracle
 from tests.baseline_problems import call_kind, check_valid, outcome, rich_problem, stage_cost
 from tests.instances import random_problem

@@ -2,10 +2,10 @@
 
 import pytest
 
-from planner.candidates import price, shadowed_roles
 from planner.job import Job
 from planner.resolve import resolve
-from planner.space import skeleton
+from planner.search.candidates import price, shadowed_roles
+from planner.search.space import skeleton
 from tests.specs import job_spec
 
 

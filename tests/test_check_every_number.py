@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.check import violations
+from planner.check.check import violations
 from planner.job import Job
 from planner.result import Plan
 from tests.broken_plans import BARRIER_JOB, BARRIER_PLAN, CYCLIC_JOB, CYCLIC_PLAN

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from planner.check import violations
+from planner.check.check import violations
 from planner.resolve import resolve
 from planner.result import Parallelism
 from tests.broken_plans import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.check import recomputed_iteration_seconds, violations
+from planner.check.check import recomputed_iteration_seconds, violations
 from planner.planning import make_plan
 from planner.resolve import resolve
 from planner.result import Plan

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.check_subject import Span
-from planner.check_time import Event, Schedule, Wait, broken_times, least_period, wrong_period
-from planner.problem import Problem, Solution, call_seconds, chosen, copy_range, sync_seconds
-from planner.solve import Limits, minimise_period
+from planner.check.subject import Span
+from planner.check.time import Event, Schedule, Wait, broken_times, least_period, wrong_period
+from planner.search.problem import Problem, Solution, call_seconds, chosen, copy_range, sync_seconds
+from planner.search.solve import Limits, minimise_period
 from tests.instances import random_problem
 
 LIMITS = Limits(60.0, seed=1)

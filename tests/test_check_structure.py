@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from planner.check import recomputed_iteration_seconds, violations
+from planner.check.check import recomputed_iteration_seconds, violations
 from planner.resolve import resolve
 from planner.result import Parallelism
 from tests.broken_plans import (

@@ -6,15 +6,15 @@ import pytest
 
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import Pool
-from planner.communication import (
+from planner.cost.communication import (
     FITTED,
     Collective,
     collective_seconds,
     custom_all_reduce_seconds,
     point_to_point_seconds,
 )
-from planner.interpolation import ANALYTICAL, INTERPOLATED, MEASURED, Timed
-from planner.profile import PROFILES, load_profile
+from planner.cost.interpolation import ANALYTICAL, INTERPOLATED, MEASURED, Timed
+from planner.cost.profile import PROFILES, load_profile
 
 COLLECTIVES: tuple[Collective, ...] = (
     "all_reduce",

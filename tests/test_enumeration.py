@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from planner import enumeration
 from planner.job import Job
 from planner.resolve import resolve
+from planner.search import enumeration
 from tests.specs import job_spec
 
 

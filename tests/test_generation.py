@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from planner import constants, memory
 from planner.cluster import Pool
-from planner.estimates import CallEstimates
-from planner.generation import full_kv_cache_bytes, minimum_kv_cache_bytes, price_generate
-from planner.kv_cache import kv_bytes_per_token, response_process
+from planner.cost import constants, memory
+from planner.cost.estimates import CallEstimates
+from planner.cost.generation import full_kv_cache_bytes, minimum_kv_cache_bytes, price_generate
+from planner.cost.kv_cache import kv_bytes_per_token, response_process
+from planner.cost.profile import load_profile
+from planner.cost.rollout import CELLS, phases, rollout
 from planner.layout import IntArray
-from planner.profile import load_profile
-from planner.rollout import CELLS, phases, rollout
 from planner.spec import WorkloadSpec
 from tests.cost_model import GIB, assert_same_rows, call, ints, layouts, model, pool, workload
 

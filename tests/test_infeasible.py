@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from planner.baselines import STRATEGIES
-from planner.candidates import price
 from planner.errors import InfeasibleError, Reason
-from planner.objectives import attempted
 from planner.planning import make_plan
 from planner.resolve import resolve
-from planner.solve import Limits
-from planner.space import arena, skeleton
+from planner.search.baselines import STRATEGIES
+from planner.search.candidates import price
+from planner.search.objectives import attempted
+from planner.search.solve import Limits
+from planner.search.space import arena, skeleton
 from planner.spec import JobSpec
 from tests.small_jobs import pool, small_job
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from planner import constants, memory
-from planner.batches import micro_batches, rank_imbalance, sequence_lengths
-from planner.estimates import CallEstimates
-from planner.layer import Setting
+from planner.cost import constants, memory
+from planner.cost.batches import micro_batches, rank_imbalance, sequence_lengths
+from planner.cost.estimates import CallEstimates
+from planner.cost.layer import Setting
+from planner.cost.pipeline import units
+from planner.cost.profile import load_profile
+from planner.cost.scoring import price_forward
+from planner.cost.training import exposed, price_train, stage_hop
 from planner.layout import IntArray, Layouts
-from planner.pipeline import units
-from planner.profile import load_profile
-from planner.scoring import price_forward
 from planner.spec import WorkloadSpec
-from planner.training import exposed, price_train, stage_hop
 from tests.cost_model import assert_same_rows, call, ints, layouts, model, pool, workload
 
 OPTIMIZER, FULLY = 1, 3

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from planner import constants, memory
-from planner.activations import activation_bytes, layer_activation_bytes
 from planner.architecture import ModelArchitecture
-from planner.batches import peak_tokens, sequence_lengths
+from planner.cost import constants, memory
+from planner.cost.activations import activation_bytes, layer_activation_bytes
+from planner.cost.batches import peak_tokens, sequence_lengths
+from planner.cost.profile import load_profile
+from planner.cost.shards import stage_layers, stage_parameters
+from planner.cost.training import price_train
 from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS
-from planner.profile import load_profile
-from planner.shards import stage_layers, stage_parameters
-from planner.training import price_train
 from tests.cost_model import GIB, call, ints, layouts, model, pool, workload
 
 NONE, OPTIMIZER, GRADIENT, FULL = range(len(SHARDINGS))

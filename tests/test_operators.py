@@ -9,7 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from planner.catalogue import gpu_type
-from planner.interpolation import (
+from planner.cost.interpolation import (
     ANALYTICAL,
     INTERPOLATED,
     MEASURED,
@@ -17,7 +17,7 @@ from planner.interpolation import (
     distinct_rows,
     fill_gaps,
 )
-from planner.profile import (
+from planner.cost.profile import (
     KERNEL_SECONDS,
     MEMORY_EFFICIENCY,
     PROFILES,
@@ -374,7 +374,7 @@ def test_reading_tables_imports_neither_pandas_nor_data_sets() -> None:
     """Each takes most of a second, more than planning a small job."""
     code = (
         "import sys; from planner.catalogue import gpu_type;"
-        "from planner.profile import load_profile;"
+        "from planner.cost.profile import load_profile;"
         "load_profile(gpu_type('h100')).gemm(64, 64, 64, precision='bf16');"
         "print([x for x in ('pandas', 'pyarrow.dataset') if x in sys.modules])"
     )

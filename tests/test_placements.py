@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from planner.assembly import price_copy
+from planner.cost.memory import usable_bytes
+from planner.cost.pricing import Pricing
 from planner.errors import InfeasibleError, SpecError
-from planner.memory import usable_bytes
 from planner.overflow import overflows
 from planner.planning import estimate, make_plan
-from planner.pricing import Pricing
 from planner.resolve import resolve
 from planner.result import BytesByKind, Placement
 from planner.spec import JobSpec

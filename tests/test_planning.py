@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from planner.check import violations
+from planner.check.check import violations
+from planner.cost.transition import sync_bytes
 from planner.errors import SpecError
 from planner.planning import STRATEGIES, compare, estimate, make_plan
 from planner.resolve import resolve
 from planner.result import CopyPlacement, CopyPlan, Placement, Plan
 from planner.spec import JobSpec
-from planner.transition import sync_bytes
 from tests.small_jobs import pool, small_job
 
 ALGORITHMS = ("ppo", "grpo", "remax", "rloo", "reinforce_plus_plus", "dapo", "safe_rlhf")

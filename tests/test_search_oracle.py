@@ -2,9 +2,9 @@
 
 import pytest
 
-from planner.problem import Problem
-from planner.pruning import prune
-from planner.solve import Limits, minimise_period
+from planner.search.problem import Problem
+from planner.search.pruning import prune
+from planner.search.solve import Limits, minimise_period
 from tests import oracle
 from tests.instances import random_problem
 

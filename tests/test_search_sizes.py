@@ -1,7 +1,7 @@
 """The search over sizes against brute force: tables from random problems, the same optimum.
 
 tests.test_search_oracle solves whole problems; here the same problems go through the tables, the
-scenarios, the relaxed sizes and their cuts (planner.search), the tie-break, and the objectives.
+scenarios, the relaxed sizes and their cuts, the tie-break, and the objectives.
 """
 
 import random
@@ -12,16 +12,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from planner.cost.pricing import Engine
 from planner.layout import Layouts
-from planner.objectives import (
+from planner.search.objectives import (
     _cheapest,
     _fewest,
     paid_gpus,
     price_per_second,
     touched_gpus,
 )
-from planner.pricing import Engine
-from planner.problem import (
+from planner.search.problem import (
     Assignment,
     CallChoice,
     CopyChoice,
@@ -29,10 +29,10 @@ from planner.problem import (
     Problem,
     copy_range,
 )
-from planner.search import Found, Selected, search, settled
-from planner.solve import Limits
-from planner.space import Arena, arena
-from planner.tables import CallTable, CopyTable, Tables
+from planner.search.search import Found, Selected, search, settled
+from planner.search.solve import Limits
+from planner.search.space import Arena, arena
+from planner.search.tables import CallTable, CopyTable, Tables
 from tests import oracle
 from tests.instances import random_problem
 

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from planner import constants, memory, transition
+from planner.cost import constants, memory, transition
+from planner.cost.profile import load_profile
 from planner.layout import IntArray, Layouts
-from planner.profile import load_profile
 from planner.spec import WorkloadSpec
 from tests.cost_model import ints, layouts, model, pool, workload
 

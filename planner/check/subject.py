@@ -1,0 +1,95 @@
+"""What the rules of the check read: a plan beside its job, looked up by name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from planner.cluster import Pool
+from planner.dataflow import Call, Dataflow, with_staleness
+from planner.job import Job
+from planner.result import CallPlan, CopyPlan, Plan, WeightSync
+
+TOLERANCE_SECONDS = 1e-6
+TOLERANCE_RELATIVE = 1e-9
+
+
+def tolerance_seconds(*seconds: float) -> float:
+    """How far two times may differ by rounding alone: a microsecond and 1e-9 of the larger."""
+    return TOLERANCE_SECONDS + TOLERANCE_RELATIVE * max(abs(value) for value in seconds)
+
+
+def agrees(found: float, expected: float) -> bool:
+    """True when two times are equal but for rounding; never for a NaN."""
+    return abs(found - expected) <= tolerance_seconds(found, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """GPUs first … end − 1 of one pool, counted from the pool's first."""
+
+    pool: str
+    first: int
+    end: int
+
+    def shares_gpus(self, other: "Span") -> bool:
+        """True when a GPU lies in both."""
+        return self.pool == other.pool and self.first < other.end and other.first < self.end
+
+    def __str__(self) -> str:
+        return f"{self.pool}[{self.first}:{self.end}]"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A plan whose references hold (planner.check.structure), and the job it is for."""
+
+    job: Job
+    plan: Plan
+
+    @cached_property
+    def pools(self) -> dict[str, Pool]:
+        """Name → pool."""
+        return {pool.name: pool for pool in self.job.pools}
+
+    @cached_property
+    def copies(self) -> dict[str, CopyPlan]:
+        """Id → copy."""
+        return {copy.id: copy for copy in self.plan.copies}
+
+    @cached_property
+    def flow(self) -> Dataflow:
+        """The dataflow with the staleness that the spec allows."""
+        return with_staleness(self.job.dataflow, self.job.spec.search.staleness)
+
+    @cached_property
+    def calls(self) -> dict[str, Call]:
+        """Id → call of the dataflow."""
+        return {call.id: call for call in self.flow.calls}
+
+    def homes(self) -> dict[str, CopyPlan]:
+        """Role → home."""
+        return {copy.role: copy for copy in self.plan.copies if copy.kind == "home"}
+
+    def placed_calls(self) -> Iterator[tuple[CallPlan, CopyPlan]]:
+        """Calls that take GPUs, with their copies; a reward function takes none."""
+        for call in self.plan.calls:
+            if call.copy_id is not None:
+                yield call, self.copies[call.copy_id]
+
+    def sync_sides(self, sync: WeightSync) -> tuple[CopyPlan, CopyPlan]:
+        """(home, shadow) of a weight sync."""
+        return self.copies[sync.source_copy], self.copies[sync.target_copy]
+
+    def pool_of(self, copy: CopyPlan) -> Pool:
+        """The pool that a copy lies in."""
+        return self.pools[copy.pool]
+
+
+def span_of(copy: CopyPlan) -> Span:
+    """The GPUs of a copy."""
+    return Span(copy.pool, copy.first_gpu, copy.first_gpu + copy.num_gpus)
+
+
+def sync_name(sync: WeightSync) -> str:
+    """What a weight sync is called in a violation."""
+    return f"weight sync {sync.source_copy} → {sync.target_copy}"

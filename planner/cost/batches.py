@@ -1,0 +1,96 @@
+"""How an iteration's sequences fall on data-parallel ranks and micro-batches."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost import constants
+from planner.cost.rows import ceil_div
+from planner.layout import FloatArray, IntArray
+from planner.lengths import LengthSpec
+from planner.spec import WorkloadSpec
+
+LENGTH_POINTS = 8
+PROMPT_POINTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceLengths:
+    """Prompt plus response in tokens, as the model sees them: points with weights that sum to 1.
+
+    When sequences are padded there is one point, the maximum.
+    """
+
+    points: FloatArray
+    weights: FloatArray
+    max_tokens: int
+
+    @property
+    def mean_tokens(self) -> float:
+        """Σ weight × length."""
+        return float(self.points @ self.weights)
+
+    @property
+    def deviation_tokens(self) -> float:
+        """Standard deviation."""
+        variance = float(((self.points - self.mean_tokens) ** 2) @ self.weights)
+        return float(np.sqrt(max(variance, 0.0)))
+
+
+def _max_tokens(lengths: LengthSpec) -> int:
+    return int(np.ceil(lengths.max_tokens))
+
+
+def sequence_lengths(workload: WorkloadSpec) -> SequenceLengths:
+    """Distribution of prompt plus response, the two taken as independent."""
+    longest = _max_tokens(workload.prompt_length) + _max_tokens(workload.response_length)
+    if not workload.packed_sequences:
+        return SequenceLengths(np.array([float(longest)]), np.ones(1), longest)
+    prompts, prompt_weights = workload.prompt_length.discretised(PROMPT_POINTS)
+    responses, response_weights = workload.response_length.discretised(LENGTH_POINTS)
+    sums = np.add.outer(np.asarray(prompts), np.asarray(responses)).ravel()
+    weights = np.multiply.outer(np.asarray(prompt_weights), np.asarray(response_weights)).ravel()
+    points, inverse = np.unique(sums, return_inverse=True)
+    merged = np.bincount(inverse.reshape(-1), weights=weights)
+    return SequenceLengths(points.astype(np.float64), merged / merged.sum(), longest)
+
+
+def micro_batch_tokens(lengths: SequenceLengths, micro_batch_size: IntArray) -> IntArray:
+    """Mean tokens of a micro-batch, rounded up (context parallelism still to divide)."""
+    tokens = np.asarray(micro_batch_size * lengths.mean_tokens)
+    return np.ceil(tokens - 1e-6).astype(np.int64)
+
+
+def peak_tokens(lengths: SequenceLengths, num_sequences: IntArray) -> IntArray:
+    """Tokens that memory must hold for so many sequences at once.
+
+    One longest sequence beside mean ones, or the mean plus three deviations of the sum, whichever
+    is more; never more than all at the maximum.
+    """
+    count = np.asarray(num_sequences, dtype=np.float64)
+    mean, deviation = lengths.mean_tokens, lengths.deviation_tokens
+    one_longest = lengths.max_tokens + (count - 1) * mean
+    spread = count * mean + constants.PEAK_TOKENS_SIGMAS * deviation * np.sqrt(count)
+    tokens = np.minimum(np.maximum(one_longest, spread), count * lengths.max_tokens)
+    return np.ceil(tokens - 1e-6).astype(np.int64)
+
+
+def rank_imbalance(
+    lengths: SequenceLengths, *, sequences_per_rank: IntArray, data_parallel_size: IntArray
+) -> FloatArray:
+    """Slowest data rank's tokens over the mean rank's, sequences dealt at random.
+
+    Expected maximum of d normal sums of n lengths: 1 + cv·√(2 ln d / n), at most max/mean.
+    """
+    variation = lengths.deviation_tokens / lengths.mean_tokens
+    ranks = np.maximum(data_parallel_size, 1).astype(np.float64)
+    factor = 1.0 + variation * np.sqrt(2.0 * np.log(ranks) / np.maximum(sequences_per_rank, 1))
+    return np.minimum(factor, max(lengths.max_tokens / lengths.mean_tokens, 1.0))
+
+
+def micro_batches(
+    num_sequences: IntArray | int, *, data_parallel_size: IntArray, micro_batch_size: IntArray
+) -> tuple[IntArray, IntArray]:
+    """(sequences per data rank, micro-batches per data rank), both rounded up."""
+    per_rank = ceil_div(num_sequences, data_parallel_size)
+    return per_rank, ceil_div(per_rank, micro_batch_size)

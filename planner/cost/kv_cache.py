@@ -1,0 +1,104 @@
+"""The key-value cache of an engine: bytes per token, and what a batch of responses needs."""
+
+import numpy as np
+
+from planner.cost import constants
+from planner.cost.rollout import Rollout, rollout
+from planner.cost.rows import ceil_div
+from planner.cost.shards import local_key_value_heads
+from planner.dataflow import Call
+from planner.job import Model
+from planner.layout import IntArray
+from planner.spec import WorkloadSpec
+
+RESPONSE_POINTS = 32
+
+
+def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
+    """The slot process of the call's responses; its longest is the expected maximum of them."""
+    points, weights = workload.response_length.discretised(
+        RESPONSE_POINTS, num_draws=call.num_sequences
+    )
+    return rollout(tuple(map(float, points)), tuple(map(float, weights)))
+
+
+def kv_bytes_per_token(
+    model: Model, *, tensor_parallel_size: IntArray, pipeline_parallel_size: IntArray
+) -> IntArray:
+    """Cache bytes of one token on one GPU of the fullest stage, bf16.
+
+    Key-value heads split over the tensor group, at least one each; an approximated attention's
+    compressed cache (MLA) is held whole by every GPU.
+    """
+    arch = model.architecture
+    layers = ceil_div(arch.num_layers, pipeline_parallel_size)
+    if arch.key_value_bytes_per_token_per_layer:
+        return layers * arch.key_value_bytes_per_token_per_layer
+    heads = local_key_value_heads(arch, tensor_parallel_size)
+    return layers * heads * (2 * arch.head_dim * constants.PRECISION_BYTES["bf16"])
+
+
+def minimum_kv_cache_bytes(
+    model: Model,
+    call: Call,
+    workload: WorkloadSpec,
+    *,
+    tensor_parallel_size: IntArray,
+    pipeline_parallel_size: IntArray,
+    expert_parallel_size: IntArray,
+    data_parallel_size: IntArray,
+) -> IntArray:
+    """Cache bytes per GPU that one longest sequence needs; below it nothing can run."""
+    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    tokens = longest + constants.CACHE_BLOCK_TOKENS
+    per_token = kv_bytes_per_token(
+        model,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+    )
+    return per_token * np.int64(tokens)
+
+
+def full_kv_cache_bytes(
+    model: Model,
+    call: Call,
+    workload: WorkloadSpec,
+    *,
+    tensor_parallel_size: IntArray,
+    pipeline_parallel_size: IntArray,
+    expert_parallel_size: IntArray,
+    data_parallel_size: IntArray,
+) -> IntArray:
+    """Cache bytes per GPU with which no sequence ever waits; never below the minimum.
+
+    All sequences of a replica start at once; the need peaks while long ones still run and short
+    ones have left.
+    """
+    process = response_process(call, workload)
+    sequences = ceil_div(call.num_sequences, data_parallel_size)
+    tokens = sequences * tokens_held_once(process, workload)
+    per_token = kv_bytes_per_token(
+        model,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+    )
+    least = minimum_kv_cache_bytes(
+        model,
+        call,
+        workload,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        expert_parallel_size=expert_parallel_size,
+        data_parallel_size=data_parallel_size,
+    )
+    return np.asarray(np.maximum(np.ceil(tokens).astype(np.int64) * per_token, least))
+
+
+def prompt_tokens(workload: WorkloadSpec) -> float:
+    """Cache tokens of a mean prompt, with half a block that stays empty."""
+    return workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
+
+
+def tokens_held_once(process: Rollout, workload: WorkloadSpec) -> float:
+    """Tokens per sequence at the worst moment when all of a replica start at once."""
+    return process.peak_tokens(prompt_tokens(workload))

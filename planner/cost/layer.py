@@ -1,0 +1,350 @@
+"""Seconds of one micro-batch in a transformer layer, the embedding and the head.
+
+Operators come from the profile; the backward pass is the same operators at other shapes: a
+product (m, k) × (k, n) has the data gradient (m, n) × (n, k) and the weight gradient
+(k, m) × (m, n). Communication is Megatron's with sequence parallelism.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cluster import Pool
+from planner.cost import constants
+from planner.cost.batches import SequenceLengths
+from planner.cost.communication import Collective, collective_seconds
+from planner.cost.profile import Profile, Timed
+from planner.cost.rows import ceil_div
+from planner.cost.shards import (
+    Linear,
+    attention_linears,
+    expert_shards,
+    local_key_value_heads,
+    mlp_linears,
+    padded_vocabulary,
+)
+from planner.job import Model
+from planner.layout import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One pass over a micro-batch, one row each."""
+
+    tensor_parallel_size: IntArray
+    context_parallel_size: IntArray
+    expert_parallel_size: IntArray
+    num_sequences: IntArray
+    tokens: IntArray
+    """Of the whole tensor group: this context rank's share of the micro-batch."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What every operator of a call shares."""
+
+    model: Model
+    pool: Pool
+    profile: Profile
+    precision: str
+    lengths: SequenceLengths
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one activation."""
+        return constants.PRECISION_BYTES[self.precision]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSeconds:
+    """Seconds of a layer (or embedding, or head) for one micro-batch, one row each."""
+
+    forward: FloatArray
+    backward: FloatArray
+    selective: FloatArray
+    """What selective recomputation repeats in the backward pass."""
+    forward_communication: FloatArray
+    backward_communication: FloatArray
+    source: IntArray
+
+    def take(self, rows: IntArray) -> "UnitSeconds":
+        """The given rows, in that order."""
+        return UnitSeconds(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+def add(*parts: Timed) -> Timed:
+    """Seconds summed, the weakest provenance kept."""
+    seconds, source = parts[0]
+    for part in parts[1:]:
+        seconds = seconds + part.seconds
+        source = np.maximum(source, part.source)
+    return Timed(seconds, source)
+
+
+def scaled(timed: Timed, factor: FloatArray | IntArray | float) -> Timed:
+    """Seconds times a factor, provenance as it is."""
+    return Timed(timed.seconds * factor, timed.source)
+
+
+def _zero(batch: MicroBatch) -> Timed:
+    return Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
+
+
+def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int) -> Timed:
+    """C[m, n] = A[m, k]·B[k, n] at the rate that lasts."""
+    short = setting.profile.gemm(m, n, k, precision=setting.precision)
+    return scaled(short, 1.0 / constants.SUSTAINED_SHARE)
+
+
+def _linear(setting: Setting, tokens: IntArray, linear: Linear) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
+    forward = _product(setting, tokens, linear.outputs, linear.inputs)
+    data_gradient = _product(setting, tokens, linear.inputs, linear.outputs)
+    rank = setting.model.lora_rank
+    if not setting.model.trainable:
+        return forward, data_gradient
+    if rank is None:
+        weight = _product(setting, linear.inputs, linear.outputs, tokens)
+        traffic = constants.GRADIENT_TRAFFIC_BYTES * linear.inputs * linear.outputs
+        return forward, add(data_gradient, weight, setting.profile.memory_bound(traffic))
+    adapter = add(
+        _product(setting, tokens, rank, linear.inputs),
+        _product(setting, tokens, linear.outputs, rank),
+    )
+    return add(forward, adapter), add(data_gradient, scaled(adapter, 2.0))
+
+
+def linears_seconds(
+    setting: Setting, tokens: IntArray, linears: tuple[Linear, ...]
+) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of several products over the same tokens."""
+    pairs = [_linear(setting, tokens, one) for one in linears]
+    return add(*(pair[0] for pair in pairs)), add(*(pair[1] for pair in pairs))
+
+
+def attention_seconds(setting: Setting, batch: MicroBatch) -> Timed:
+    """Causal attention forward of one layer, averaged over the length distribution.
+
+    Context parallelism gives each rank 1/c of the scores (zigzag order balances the mask).
+    """
+    arch = setting.model.architecture
+    heads = ceil_div(arch.num_attention_heads, batch.tensor_parallel_size)
+    seconds, source = setting.profile.prefill_attention(
+        batch_size=batch.num_sequences[:, None],
+        sequence_length=setting.lengths.points[None, :],
+        num_attention_heads=heads[:, None],
+        num_key_value_heads=local_key_value_heads(arch, batch.tensor_parallel_size)[:, None],
+        head_dim=arch.head_dim,
+    )
+    mean = seconds @ setting.lengths.weights
+    share = constants.SUSTAINED_SHARE * constants.TRAINING_ATTENTION_SHARE
+    return Timed(mean / (share * batch.context_parallel_size), source.max(axis=1))
+
+
+def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
+    """Norms, residuals, rotary and activation forward of one layer: bytes moved.
+
+    Two norms read and write h, two residual sums read 2h and write h, over 1/t of the tokens;
+    rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
+    """
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    rotary = 2 * (arch.query_size + arch.key_value_size) / tensor
+    activation = width * (3 if arch.gated_mlp else 2)
+    per_token = 10 * arch.hidden_size / tensor + rotary + activation
+    kernels = 6.0
+    num_bytes = np.asarray(setting.element_bytes * per_token * batch.tokens, dtype=np.float64)
+    return scaled(setting.profile.memory_bound(num_bytes / kernels), kernels)
+
+
+def _collective(
+    setting: Setting,
+    name: Collective,
+    num_bytes: FloatArray | IntArray,
+    *,
+    group_size: IntArray,
+    stride: IntArray | int,
+) -> Timed:
+    return collective_seconds(
+        setting.pool, setting.profile, name, num_bytes, group_size=group_size, stride=stride
+    )
+
+
+def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
+    """The all-gather before and the reduce-scatter after a block, in the tensor group."""
+    size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
+    group = batch.tensor_parallel_size
+    return add(
+        _collective(setting, "all_gather", size, group_size=group, stride=1),
+        _collective(setting, "reduce_scatter", size, group_size=group, stride=1),
+    )
+
+
+def _context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed:
+    """What of the ring's c − 1 key-value exchanges attention does not hide, forward."""
+    arch, context = setting.model.architecture, batch.context_parallel_size
+    heads = local_key_value_heads(arch, batch.tensor_parallel_size)
+    size = 2 * heads * arch.head_dim * setting.element_bytes * batch.tokens
+    step = _collective(
+        setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
+    )
+    rest = np.maximum(step.seconds - attention.seconds / context, 0.0)
+    exposed = np.asarray(rest * (context - 1), dtype=np.float64)
+    return Timed(exposed, np.where(context > 1, step.source, 0))
+
+
+def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """One layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
+    forward, backward = linears_seconds(setting, batch.tokens, linears)
+    attention = attention_seconds(setting, batch)
+    elementwise = _elementwise(setting, batch, ceil_div(arch.intermediate_size, tensor))
+    return _layer(
+        batch,
+        forward=forward,
+        backward=backward,
+        attention=attention,
+        elementwise=elementwise,
+        communication=scaled(tensor_pair(setting, batch), 2.0),
+        ring=_context_ring(setting, batch, attention),
+    )
+
+
+def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """One layer with routed experts: attention as ever, dispatch, experts, combine."""
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    linears: tuple[Linear, ...] = attention_linears(arch, tensor)
+    width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
+    communication = add(tensor_pair(setting, batch), expert_exchange(setting, batch))
+    if arch.shared_expert_intermediate_size:
+        linears += mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
+        width = width + ceil_div(arch.shared_expert_intermediate_size, tensor)
+        communication = add(communication, tensor_pair(setting, batch))
+    forward, backward = linears_seconds(setting, batch.tokens, linears)
+    experts, experts_backward = experts_seconds(setting, batch)
+    attention = attention_seconds(setting, batch)
+    return _layer(
+        batch,
+        forward=add(forward, experts),
+        backward=add(backward, experts_backward),
+        attention=attention,
+        elementwise=_elementwise(setting, batch, width),
+        communication=communication,
+        ring=_context_ring(setting, batch, attention),
+    )
+
+
+def experts_seconds(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) of a GPU's routed experts: one product after the other, balanced.
+
+    Training frameworks run a grouped product, about as fast as its parts; the profile's fused
+    expert kernels belong to inference engines.
+    """
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    shards, inside = expert_shards(
+        tensor_parallel_size=tensor, expert_parallel_size=batch.expert_parallel_size
+    )
+    group_tokens = ceil_div(batch.tokens * shards, tensor)
+    rows = ceil_div(group_tokens * arch.num_experts_per_token, arch.num_experts)
+    linears = mlp_linears(arch, inside, arch.moe_intermediate_size)
+    forward, backward = linears_seconds(setting, rows, linears)
+    local = ceil_div(arch.num_experts, batch.expert_parallel_size)
+    return scaled(forward, local), scaled(backward, local)
+
+
+def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
+    """Tokens to their experts and back: two all-to-alls, gather and scatter inside an expert."""
+    arch, expert = setting.model.architecture, batch.expert_parallel_size
+    shards, inside = expert_shards(
+        tensor_parallel_size=batch.tensor_parallel_size, expert_parallel_size=expert
+    )
+    token = arch.hidden_size * setting.element_bytes
+    own = ceil_div(batch.tokens, batch.tensor_parallel_size) * token
+    copies = np.where(expert > 1, arch.num_experts_per_token, 1)
+    exchange = _collective(
+        setting, "all_to_all", own * copies, group_size=expert, stride=shards // expert
+    )
+    gathered = own * copies * inside
+    return add(
+        scaled(exchange, 2.0),
+        _collective(setting, "all_gather", gathered, group_size=inside, stride=1),
+        _collective(setting, "reduce_scatter", gathered, group_size=inside, stride=1),
+    )
+
+
+def _layer(
+    batch: MicroBatch,
+    *,
+    forward: Timed,
+    backward: Timed,
+    attention: Timed,
+    elementwise: Timed,
+    communication: Timed,
+    ring: Timed,
+) -> UnitSeconds:
+    """Assemble a layer; elementwise kernels move twice the bytes backward."""
+    back_attention = scaled(attention, constants.ATTENTION_BACKWARD_RATIO)
+    there = add(forward, attention, elementwise)
+    back = add(backward, back_attention, scaled(elementwise, 2.0))
+    launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
+    moved = add(communication, ring)
+    moved_back = add(communication, scaled(ring, 2.0))
+    return UnitSeconds(
+        forward=np.maximum(there.seconds, launch),
+        backward=np.maximum(back.seconds, 2.0 * launch),
+        selective=attention.seconds + elementwise.seconds,
+        forward_communication=moved.seconds,
+        backward_communication=moved_back.seconds,
+        source=add(there, back, moved).source,
+    )
+
+
+def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """Look-up (read and write h per token) and the reduce-scatter of a split vocabulary."""
+    size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
+    lookup = setting.profile.memory_bound(2 * size)
+    group = batch.tensor_parallel_size
+    scatter = _collective(setting, "reduce_scatter", size, group_size=group, stride=1)
+    gather = _collective(setting, "all_gather", size, group_size=group, stride=1)
+    return UnitSeconds(
+        forward=lookup.seconds,
+        backward=2.0 * lookup.seconds,
+        selective=np.zeros(len(batch)),
+        forward_communication=scatter.seconds,
+        backward_communication=gather.seconds,
+        source=add(lookup, scatter, gather).source,
+    )
+
+
+def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """Output head with log-probabilities or values, and their gradient.
+
+    Forward casts the logits to fp32 (2 + 4 bytes) and takes the log-softmax (4 + 4); backward
+    reads both, writes the gradient (12) and casts it to bf16 (4 + 2).
+    """
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    size = batch.tokens * arch.hidden_size * setting.element_bytes
+    if setting.model.scalar_head:
+        there = setting.profile.memory_bound(size / tensor)
+        back = scaled(there, 2.0)
+        moved = _zero(batch)
+    else:
+        vocabulary = padded_vocabulary(arch, tensor)
+        hidden = np.full_like(tensor, arch.hidden_size)
+        product = _linear(setting, batch.tokens, Linear(hidden, vocabulary))
+        logits = batch.tokens * vocabulary
+        there = add(product[0], setting.profile.memory_bound(14 * logits))
+        back = add(product[1], setting.profile.memory_bound(18 * logits))
+        moved = tensor_pair(setting, batch)
+        moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
+    return UnitSeconds(
+        forward=there.seconds,
+        backward=back.seconds,
+        selective=np.zeros(len(batch)),
+        forward_communication=moved.seconds,
+        backward_communication=moved.seconds,
+        source=add(there, back, moved).source,
+    )

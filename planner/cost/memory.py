@@ -1,0 +1,179 @@
+"""Bytes per GPU: what copies hold through the iteration, and what calls add while they run."""
+
+import numpy as np
+
+from planner.cluster import Pool
+from planner.cost import constants
+from planner.cost.batches import SequenceLengths, peak_tokens
+from planner.cost.estimates import BytesColumns
+from planner.cost.rows import ceil_div
+from planner.cost.shards import (
+    StageParameters,
+    expert_shards,
+    padded_vocabulary,
+    stage_parameters,
+)
+from planner.job import Model
+from planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
+from planner.spec import WorkloadSpec
+
+OPTIMIZER_SHARDED = SHARDINGS.index("optimizer")
+GRADIENT_SHARDED = SHARDINGS.index("gradient")
+FULLY_SHARDED = SHARDINGS.index("full")
+OFFLOAD_OPTIMIZER = OFFLOADS.index("optimizer")
+OFFLOAD_WEIGHTS = OFFLOADS.index("weights")
+
+
+def bytes_columns(num_rows: int, **kinds: IntArray | FloatArray) -> BytesColumns:
+    """Columns with the given kinds, rounded up; every other kind is zero."""
+    zero = np.zeros(num_rows, dtype=np.int64)
+    names = BytesColumns.__dataclass_fields__
+    return BytesColumns(
+        **{name: np.ceil(kinds[name]).astype(np.int64) if name in kinds else zero for name in names}
+    )
+
+
+def usable_bytes(pool: Pool) -> int:
+    """Device memory that a plan may fill: all but the CUDA context and fragmentation."""
+    usable = pool.gpu.memory_bytes * (1.0 - constants.FRAGMENTATION_SHARE)
+    return max(int(usable) - constants.CONTEXT_BYTES, 0)
+
+
+def data_shards(layouts: Layouts) -> IntArray:
+    """Ranks over which dense weights repeat: data × context parallel."""
+    return layouts.data_parallel_size * layouts.context_parallel_size
+
+
+def expert_data_shards(layouts: Layouts) -> IntArray:
+    """Ranks over which one expert's weights repeat: the stage's GPUs over the expert group."""
+    shards, _ = expert_shards(
+        tensor_parallel_size=layouts.tensor_parallel_size,
+        expert_parallel_size=layouts.expert_parallel_size,
+    )
+    stage_gpus = layouts.tensor_parallel_size * data_shards(layouts)
+    return np.asarray(np.maximum(stage_gpus // shards, 1), dtype=np.int64)
+
+
+def sharded_parameters(
+    parameters: StageParameters, layouts: Layouts, *, since: int
+) -> tuple[IntArray, IntArray]:
+    """(dense, expert) parameters per GPU once `sharding` is at least the code `since`."""
+    divide = layouts.sharding >= since
+    dense = np.where(divide, ceil_div(parameters.dense, data_shards(layouts)), parameters.dense)
+    spread = ceil_div(parameters.expert, expert_data_shards(layouts))
+    return dense, np.where(divide, spread, parameters.expert)
+
+
+def trained_parameters(
+    model: Model, parameters: StageParameters, layouts: Layouts, *, since: int
+) -> IntArray:
+    """Parameters per GPU that gradients (or optimizer) are kept for; adapters alone with LoRA."""
+    if model.lora_rank is not None:
+        spread = ceil_div(parameters.adapter, data_shards(layouts))
+        return np.where(layouts.sharding >= since, spread, parameters.adapter)
+    dense, expert = sharded_parameters(parameters, layouts, since=since)
+    return dense + expert
+
+
+def weight_bytes(model: Model, layouts: Layouts, *, precision: str) -> IntArray:
+    """Weights per GPU on the fullest stage, adapters included."""
+    parameters = stage_parameters(model, layouts)
+    dense, expert = sharded_parameters(parameters, layouts, since=FULLY_SHARDED)
+    return constants.PRECISION_BYTES[precision] * (dense + expert + parameters.adapter)
+
+
+def optimizer_bytes(workload: WorkloadSpec) -> int:
+    """Bytes per trained parameter of masters and moments."""
+    master = 0 if workload.precision == "fp32" else constants.MASTER_BYTES
+    return master + constants.MOMENT_BYTES[workload.optimizer]
+
+
+def training_state(
+    model: Model, workload: WorkloadSpec, layouts: Layouts
+) -> tuple[IntArray, IntArray, IntArray]:
+    """(weights, gradients, optimizer) bytes per GPU of a trained copy, wherever they are kept.
+
+    Sharding none / optimizer / gradient / full is ZeRO stage 0 / 1 / 2 / 3 over data × context
+    ranks (Rajbhandari et al., arXiv:1910.02054), with bf16 weights, fp32 gradients, masters and
+    moments: 6 + 12/d bytes per parameter with a sharded optimizer (Megatron-LM).
+    """
+    parameters = stage_parameters(model, layouts)
+    weights = weight_bytes(model, layouts, precision=workload.precision)
+    gradients = trained_parameters(model, parameters, layouts, since=GRADIENT_SHARDED)
+    updated = trained_parameters(model, parameters, layouts, since=OPTIMIZER_SHARDED)
+    return weights, constants.GRADIENT_BYTES * gradients, optimizer_bytes(workload) * updated
+
+
+def home_resident_bytes(
+    model: Model, workload: WorkloadSpec, layouts: Layouts
+) -> tuple[BytesColumns, IntArray]:
+    """What a home holds through the iteration: on the GPU by kind, and on the host, per GPU.
+
+    A copy that does not train holds weights alone. Offload `optimizer` keeps masters and moments
+    on the host and frees the gradients, which are zero between calls; `weights` keeps the weights
+    there too.
+    """
+    if not model.trainable:
+        weights = weight_bytes(model, layouts, precision=workload.precision)
+        gradients = optimizer = np.zeros_like(weights)
+    else:
+        weights, gradients, optimizer = training_state(model, workload, layouts)
+    state_away = layouts.offload >= OFFLOAD_OPTIMIZER
+    weights_away = layouts.offload == OFFLOAD_WEIGHTS
+    resident = bytes_columns(
+        len(layouts),
+        weights=np.where(weights_away, 0, weights),
+        gradients=np.where(state_away, 0, gradients),
+        optimizer=np.where(state_away, 0, optimizer),
+    )
+    return resident, np.where(state_away, optimizer, 0) + np.where(weights_away, weights, 0)
+
+
+def shadow_resident_bytes(
+    model: Model, workload: WorkloadSpec, layouts: Layouts
+) -> tuple[BytesColumns, IntArray]:
+    """What a shadow copy for generation holds: weights in the rollout's precision; host bytes.
+
+    A shadow is never offloaded. LoRA adapters travel to it beside the base it keeps.
+    """
+    precision = workload.rollout_precision or workload.precision
+    weights = weight_bytes(model, layouts, precision=precision)
+    return bytes_columns(len(layouts), weights=weights), np.zeros_like(weights)
+
+
+def gathered_layer_bytes(
+    model: Model, workload: WorkloadSpec, layouts: Layouts
+) -> tuple[IntArray, IntArray]:
+    """(weights, gradients) that sharded training holds unsharded at a time.
+
+    `full` gathers the layer in use and prefetches the next (or the vocabulary table, if larger);
+    `gradient` and `full` hold one unreduced layer of gradients.
+    """
+    parameters = stage_parameters(model, layouts)
+    table = padded_vocabulary(model.architecture, layouts.tensor_parallel_size)
+    largest = np.maximum(parameters.largest_layer, table * model.architecture.hidden_size)
+    element = constants.PRECISION_BYTES[workload.precision]
+    several = data_shards(layouts) > 1
+    weights = np.where(several & (layouts.sharding == FULLY_SHARDED), 2 * element * largest, 0)
+    reduced = several & (layouts.sharding >= GRADIENT_SHARDED) & (model.lora_rank is None)
+    return weights, np.where(reduced, constants.GRADIENT_BYTES * largest, 0)
+
+
+def communication_buffer_bytes(
+    model: Model,
+    workload: WorkloadSpec,
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    *,
+    micro_batch_size: IntArray,
+) -> IntArray:
+    """NCCL's buffers, the gathered sequence of a tensor group, sends between stages."""
+    tokens = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
+    element = constants.PRECISION_BYTES[workload.precision]
+    whole = tokens * model.architecture.hidden_size * element
+    gathered = np.where(layouts.tensor_parallel_size > 1, whole, 0)
+    sends = np.where(
+        layouts.pipeline_parallel_size > 1, 4 * whole // layouts.tensor_parallel_size, 0
+    )
+    channels = np.where(layouts.num_gpus > 1, constants.COMMUNICATION_BUFFER_BYTES, 0)
+    return channels + gathered + sends

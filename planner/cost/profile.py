@@ -1,0 +1,273 @@
+"""Measured operator times of one GPU type, interpolated; every answer says where it is from."""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from planner.catalogue import gpu_type, node_type
+from planner.cluster import GpuType
+from planner.cost.interpolation import ANALYTICAL, INTERPOLATED, Grid, Lookup, Timed
+from planner.cost.operators import ConfigGrid, MoeGrid, Tables
+from planner.cost.roofline import (
+    BYTES_PER_ELEMENT,
+    Peaks,
+    Roofline,
+    decode_attention_roofline,
+    expert_share,
+    gemm_roofline,
+    moe_roofline,
+    prefill_attention_roofline,
+)
+from planner.layout import FloatArray, IntArray
+
+__all__ = ["Profile", "Timed", "load_profile"]
+
+PROFILES = Path(__file__).parent / "profiles"
+
+MEMORY_EFFICIENCY = 0.8
+"""Part of memory bandwidth that norms, elementwise kernels and optimizer steps reach."""
+ROOFLINE_EFFICIENCY = 0.7
+"""Part of the roofline that operators reach where nothing was measured: large bf16 GEMMs of the
+six measured GPUs reach 0.60 to 0.80 of their arithmetic, thin ones 0.65 to 0.80 of bandwidth."""
+KERNEL_SECONDS = 3e-6
+"""Least time of one kernel: what the smallest measured GEMMs take (2–3 µs)."""
+
+_Grid = TypeVar("_Grid", Grid, MoeGrid)
+
+
+class Profile:
+    """Operator seconds on one GPU. Arguments broadcast; answers have the broadcast shape."""
+
+    def __init__(self, gpu: GpuType, *, folder: Path | None = None) -> None:
+        """Tables are those shipped for `gpu.profile`, or those in `folder`, measured on this GPU.
+
+        `table_gpu`: the GPU whose measured tables apply; None: there are none, and everything is
+        a roofline. `derived`: the tables are another GPU's (or there are none), so its efficiency
+        is carried over to this GPU's peaks and nothing counts as measured.
+        """
+        self.gpu = gpu
+        self.peaks = Peaks.of(gpu)
+        shipped = PROFILES / gpu.profile
+        self.table_gpu = gpu.name if folder else gpu.profile if shipped.is_dir() else None
+        self.derived = self.table_gpu != gpu.name
+        relative = gpu_type(gpu.profile) if self.table_gpu and self.derived else gpu
+        self._table_node = relative.node
+        self._folder = folder or shipped
+        self.tables = Tables(self._folder, Peaks.of(relative)) if self.table_gpu else None
+
+    @cached_property
+    def table_link_bytes_per_second(self) -> float:
+        """One direction of the link inside the node on which the collectives were measured."""
+        return node_type(self._table_node).intra_node_bytes_per_second
+
+    @cached_property
+    def version(self) -> str:
+        """Hash of the tables in use, twelve hexadecimal digits; the GPU's figures not included."""
+        digest = hashlib.sha256()
+        for path in sorted(self._folder.glob("*.parquet")):
+            digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()[:12]
+
+    def gemm(
+        self,
+        m: FloatArray | IntArray | float,
+        n: FloatArray | IntArray | float,
+        k: FloatArray | IntArray | float,
+        *,
+        precision: str,
+    ) -> Timed:
+        """Forward matrix product C[m,n] = A[m,k]·B[k,n].
+
+        fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape.
+        """
+        precision = known_precision(precision)
+        (rows, columns, inner), shape = _columns(m, n, k)
+        grid, stored = self._measured(precision, Tables.gemm)
+        if grid:
+            # A matrix thinner than any measured one takes as long as the thinnest.
+            columns = np.maximum(columns, grid.axes[1][0])
+            inner = np.maximum(inner, grid.axes[2][0])
+        found = grid.at(rows, columns, inner) if grid else None
+
+        def roofline(peaks: Peaks, precision: str) -> FloatArray:
+            return gemm_roofline(peaks, rows, columns, inner, precision=precision)
+
+        return _shaped(*self._timed("gemm", roofline, found, precision, stored), shape)
+
+    def prefill_attention(
+        self,
+        *,
+        batch_size: FloatArray | IntArray | float,
+        sequence_length: FloatArray | IntArray | float,
+        num_attention_heads: FloatArray | IntArray | float,
+        num_key_value_heads: FloatArray | IntArray | float,
+        head_dim: FloatArray | IntArray | float,
+    ) -> Timed:
+        """Causal attention forward of one layer, in bf16, with this GPU's share of the heads."""
+        columns, shape = _columns(
+            batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
+        )
+        grid = self.tables.prefill_attention if self.tables else None
+        roofline = prefill_attention_roofline
+        return self._attention("prefill_attention", roofline, grid, columns, shape)
+
+    def decode_attention(
+        self,
+        *,
+        batch_size: FloatArray | IntArray | float,
+        kv_length: FloatArray | IntArray | float,
+        num_attention_heads: FloatArray | IntArray | float,
+        num_key_value_heads: FloatArray | IntArray | float,
+        head_dim: FloatArray | IntArray | float,
+    ) -> Timed:
+        """Attention of one decode step of one layer over a bf16 cache of `kv_length` tokens."""
+        columns, shape = _columns(
+            batch_size, kv_length, num_attention_heads, num_key_value_heads, head_dim
+        )
+        grid = self.tables.decode_attention if self.tables else None
+        roofline = decode_attention_roofline
+        return self._attention("decode_attention", roofline, grid, columns, shape)
+
+    def _attention(
+        self,
+        table: str,
+        roofline: Roofline,
+        grid: ConfigGrid | None,
+        columns: list[FloatArray],
+        shape: tuple[int, ...],
+    ) -> Timed:
+        batch_size, length, *features = columns
+        found = grid.at(np.stack(features, axis=1), batch_size, length) if grid else None
+
+        def by_peaks(peaks: Peaks, _precision: str) -> FloatArray:
+            return roofline(peaks, *columns)
+
+        return _shaped(*self._timed(table, by_peaks, found, "bf16", "bf16"), shape)
+
+    def moe(
+        self,
+        *,
+        num_tokens: FloatArray | IntArray | float,
+        hidden_size: FloatArray | IntArray | float,
+        moe_intermediate_size: FloatArray | IntArray | float,
+        num_experts: FloatArray | IntArray | float,
+        num_experts_per_token: FloatArray | IntArray | float,
+        expert_tensor_parallel_size: FloatArray | IntArray | float,
+        expert_parallel_size: FloatArray | IntArray | float,
+        precision: str,
+        dispatched: bool,
+    ) -> Timed:
+        """One GPU's routed experts of one MoE layer, gated (three matrices), balanced routing.
+
+        `num_tokens` are the tokens of the whole expert group (all expert_parallel_size ×
+        expert_tensor_parallel_size GPUs together), as in the measured tables. `dispatched`: an
+        all-to-all has brought this GPU only the rows of its own experts (Megatron, DeepEP);
+        otherwise every GPU of the group holds all tokens and skips those of other experts, which
+        is what was measured for expert_parallel_size > 1.
+        """
+        precision = known_precision(precision)
+        columns, shape = _columns(
+            num_tokens,
+            hidden_size,
+            moe_intermediate_size,
+            num_experts,
+            num_experts_per_token,
+            expert_tensor_parallel_size,
+            expert_parallel_size,
+        )
+        tokens, expert = columns[0], columns[-1]
+        share = expert_share(*columns[1:])
+        if (
+            not dispatched
+            or self.tables is None
+            or self._measured(precision, Tables.moe)[0] is None
+        ):
+            return _shaped(*self._experts(tokens, share, precision), shape)
+        whole = np.stack([*share.T[:2], share[:, 2] * expert, share[:, 3], np.ones_like(expert)], 1)
+        seconds, source = self._experts(tokens, whole, precision)
+        fixed = np.minimum(self.tables.fixed_seconds("moe"), seconds)
+        seconds = fixed + (seconds - fixed) / expert
+        source = np.where(expert > 1, np.maximum(source, INTERPOLATED), source)
+        return _shaped(seconds, source, shape)
+
+    def _experts(
+        self, tokens: FloatArray, share: FloatArray, precision: str
+    ) -> tuple[FloatArray, IntArray]:
+        grid, stored = self._measured(precision, Tables.moe)
+        found = grid.at(share, tokens) if grid else None
+
+        def roofline(peaks: Peaks, precision: str) -> FloatArray:
+            return moe_roofline(peaks, tokens, share, precision=precision)
+
+        return self._timed("moe", roofline, found, precision, stored)
+
+    def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
+        """A kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
+        (num_bytes,), shape = _columns(num_bytes)
+        seconds = num_bytes / (MEMORY_EFFICIENCY * self.peaks.memory_bytes_per_second)
+        return _shaped(seconds + KERNEL_SECONDS, np.full(len(seconds), ANALYTICAL), shape)
+
+    def _measured(
+        self, precision: str, table: Callable[[Tables, str], _Grid | None]
+    ) -> tuple[_Grid | None, str]:
+        """The grid for a precision, or else that of bf16; and which of the two it is."""
+        if self.tables is None:
+            return None, precision
+        grid = table(self.tables, precision)
+        return (grid, precision) if grid else (table(self.tables, "bf16"), "bf16")
+
+    def _timed(
+        self,
+        table: str,
+        roofline: Callable[[Peaks, str], FloatArray],
+        log_efficiency: Lookup | None,
+        precision: str,
+        stored: str,
+    ) -> tuple[FloatArray, IntArray]:
+        """Seconds from the roofline and the efficiency found for the precision `stored`.
+
+        Where the efficiency is another GPU's or another precision's, only what exceeds that
+        table's shortest kernel scales with the rooflines: starting a kernel does not.
+        """
+        own = roofline(self.peaks, precision)
+        if log_efficiency is None or self.tables is None:
+            seconds = own / ROOFLINE_EFFICIENCY + KERNEL_SECONDS
+            return seconds, np.full(len(own), ANALYTICAL)
+        if not self.derived and stored == precision:
+            return own * np.exp(-log_efficiency.values), log_efficiency.source
+        there = roofline(self.tables.peaks, stored)
+        seconds = there * np.exp(-log_efficiency.values)
+        fixed = np.minimum(self.tables.fixed_seconds(table), seconds)
+        return fixed + (seconds - fixed) * (own / there), np.full(len(own), ANALYTICAL)
+
+
+@cache
+def load_profile(gpu: GpuType) -> Profile:
+    """The operator times that apply to a GPU type, read lazily and once per process."""
+    return Profile(gpu)
+
+
+def known_precision(precision: str) -> str:
+    """The precision under which operators are stored: fp16 is bf16.
+
+    Raises:
+        ValueError: for any but bf16, fp16, fp8 and fp32.
+    """
+    if precision not in BYTES_PER_ELEMENT:
+        raise ValueError(f"precision {precision!r} is none of {', '.join(BYTES_PER_ELEMENT)}")
+    return "bf16" if precision == "fp16" else precision
+
+
+def _columns(
+    *arguments: FloatArray | IntArray | float,
+) -> tuple[list[FloatArray], tuple[int, ...]]:
+    arrays = np.broadcast_arrays(*(np.asarray(a, dtype=np.float64) for a in arguments))
+    return [a.reshape(-1) for a in arrays], arrays[0].shape
+
+
+def _shaped(seconds: FloatArray, source: IntArray, shape: tuple[int, ...]) -> Timed:
+    return Timed(seconds.reshape(shape), source.reshape(shape))

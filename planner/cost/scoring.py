@@ -1,0 +1,100 @@
+"""Seconds and transient bytes of an inference forward: log-probabilities, values, rewards."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from planner.cluster import Pool
+from planner.cost import constants, memory
+from planner.cost.activations import forward_activation_bytes
+from planner.cost.batches import micro_batches, rank_imbalance, sequence_lengths
+from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
+from planner.cost.layer import Setting
+from planner.cost.pipeline import units, worst_stage
+from planner.cost.profile import Profile
+from planner.cost.shards import stage_parameters
+from planner.cost.training import exposed, gathered_weights, stage_hop
+from planner.cost.transition import reload_seconds
+from planner.dataflow import Call
+from planner.job import Model
+from planner.layout import IntArray, Layouts
+from planner.spec import WorkloadSpec
+
+
+def price_forward(
+    model: Model,
+    call: Call,
+    workload: WorkloadSpec,
+    pool: Pool,
+    profile: Profile,
+    layouts: Layouts,
+    *,
+    micro_batch_size: IntArray,
+) -> CallEstimates:
+    """Price one full-sequence forward over prompt and response, one row per candidate.
+
+    Micro-batches stream through the pipeline: m·slowest stage + (all stages − slowest). Weights
+    on the host are reloaded first; fully sharded ones are gathered layer by layer.
+    """
+    lengths = sequence_lengths(workload)
+    # Only backward passes differ between a trained and a frozen model.
+    setting = Setting(replace(model, trainable=False), pool, profile, workload.precision, lengths)
+    per_rank, num_micro_batches = micro_batches(
+        call.num_sequences,
+        data_parallel_size=layouts.data_parallel_size,
+        micro_batch_size=micro_batch_size,
+    )
+    blocks = units(setting, layouts, micro_batch_size)
+    stage = worst_stage(setting, layouts, *blocks.forward())
+    slowest = rank_imbalance(
+        lengths, sequences_per_rank=per_rank, data_parallel_size=layouts.data_parallel_size
+    )
+    hop = stage_hop(setting, layouts, micro_batch_size)
+    gather, _, _ = gathered_weights(
+        setting, layouts, stage_parameters(model, layouts), bytes_each=setting.element_bytes
+    )
+    sharded = layouts.sharding == memory.FULLY_SHARDED
+    streamed = np.where(sharded, exposed(gather.seconds, stage.compute), 0.0)
+    work = num_micro_batches * slowest
+    # Rounding leaves a single stage a hair off zero.
+    piped = layouts.pipeline_parallel_size > 1
+    idle = stage.pipeline_total - stage.compute - stage.communication
+    waiting = np.where(piped, np.maximum(idle, 0.0), 0.0)
+    hops = layouts.pipeline_parallel_size - 1
+    away = layouts.offload == memory.OFFLOAD_WEIGHTS
+    weights = memory.weight_bytes(model, layouts, precision=workload.precision)
+    zero = np.zeros(len(layouts))
+    seconds = SecondsColumns(
+        compute=work * stage.compute,
+        communication=work * (stage.communication + hop.seconds) + num_micro_batches * streamed,
+        bubble=slowest * (waiting + hops * hop.seconds),
+        optimizer=zero,
+        transition=reload_seconds(np.where(away, weights, 0), pool),
+        overhead=np.full(len(layouts), constants.STEP_OVERHEAD_SECONDS),
+    )
+    source = np.maximum(blocks.source, hop.source)
+    source = np.where(sharded, np.maximum(source, gather.source), source)
+    transient = _transient_bytes(setting, workload, layouts, micro_batch_size=micro_batch_size)
+    return CallEstimates(seconds, transient, source)
+
+
+def _transient_bytes(
+    setting: Setting, workload: WorkloadSpec, layouts: Layouts, *, micro_batch_size: IntArray
+) -> BytesColumns:
+    """One layer's activations, logits, buffers, gathered layers, and reloaded weights."""
+    model, lengths = setting.model, setting.lengths
+    weights = memory.weight_bytes(model, layouts, precision=workload.precision)
+    away = layouts.offload == memory.OFFLOAD_WEIGHTS
+    gathered, _ = memory.gathered_layer_bytes(model, workload, layouts)
+    activations, logits = forward_activation_bytes(
+        model, workload, lengths, layouts, micro_batch_size=micro_batch_size
+    )
+    return memory.bytes_columns(
+        len(layouts),
+        weights=np.where(away, weights, 0) + gathered,
+        activations=activations,
+        logits=logits,
+        communication_buffers=memory.communication_buffer_bytes(
+            model, workload, lengths, layouts, micro_batch_size=micro_batch_size
+        ),
+    )

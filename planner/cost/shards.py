@@ -1,0 +1,198 @@
+"""What one GPU holds of a model: the matrices of a layer, parameters by part, layers per stage."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.architecture import ModelArchitecture
+from planner.cost import constants
+from planner.cost.rows import ceil_div
+from planner.job import Model
+from planner.layout import IntArray, Layouts
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A matrix product of one layer on one GPU: m × inputs times inputs × outputs."""
+
+    inputs: IntArray
+    outputs: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayers:
+    """Layers of the first, a middle and the last pipeline stage, dense and with experts."""
+
+    dense: tuple[IntArray, IntArray, IntArray]
+    moe: tuple[IntArray, IntArray, IntArray]
+
+
+@dataclass(frozen=True, slots=True)
+class StageParameters:
+    """Parameters per GPU on the pipeline stage that holds most, before data-parallel sharding."""
+
+    dense: IntArray
+    """Replicated over data × context parallel ranks."""
+    expert: IntArray
+    """Routed experts, replicated over the ranks left beside the expert group."""
+    adapter: IntArray
+    """LoRA adapters of that stage; zero under full fine-tuning."""
+    largest_layer: IntArray
+    """The layer with most parameters, experts included: what `full` sharding gathers at once."""
+
+
+def expert_shards(
+    *, tensor_parallel_size: IntArray, expert_parallel_size: IntArray
+) -> tuple[IntArray, IntArray]:
+    """(GPUs over which a layer's experts are split, tensor size inside one expert).
+
+    Expert groups smaller than the tensor group split each expert's width over the rest of it, so
+    experts are always split over at least the tensor group: max(e, t) ways.
+    """
+    shards = np.maximum(tensor_parallel_size, expert_parallel_size)
+    return shards, np.maximum(shards // expert_parallel_size, 1)
+
+
+def local_key_value_heads(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
+    """Key-value heads on a GPU: heads are replicated once t exceeds their number."""
+    return ceil_div(arch.num_key_value_heads, tensor_parallel_size)
+
+
+def attention_linears(
+    arch: ModelArchitecture, tensor_parallel_size: IntArray
+) -> tuple[Linear, Linear]:
+    """The fused query-key-value projection (column-split) and the output one (row-split).
+
+    An approximated attention keeps its parameter count: what the output projection does not
+    account for is one projection of equal size.
+    """
+    hidden = np.full_like(tensor_parallel_size, arch.hidden_size)
+    query = ceil_div(arch.query_size, tensor_parallel_size)
+    key_value = 2 * arch.head_dim * local_key_value_heads(arch, tensor_parallel_size)
+    outputs = query + key_value
+    if arch.attention_parameters_per_layer:
+        rest = arch.attention_parameters_per_layer // arch.hidden_size - arch.query_size
+        outputs = ceil_div(max(rest, arch.head_dim), tensor_parallel_size)
+    return Linear(hidden, outputs), Linear(query, hidden)
+
+
+def mlp_linears(
+    arch: ModelArchitecture, tensor_parallel_size: IntArray, width: int
+) -> tuple[Linear, Linear]:
+    """Up (with gate) and down projection of an MLP of that width, split over the tensor group."""
+    hidden = np.full_like(tensor_parallel_size, arch.hidden_size)
+    local = ceil_div(width, tensor_parallel_size)
+    return Linear(hidden, local * (2 if arch.gated_mlp else 1)), Linear(local, hidden)
+
+
+def padded_vocabulary(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
+    """Rows of the embedding on one GPU: vocabulary padded to a multiple of 128·t, over t."""
+    multiple = constants.VOCABULARY_MULTIPLE * tensor_parallel_size
+    return ceil_div(arch.vocab_size, multiple) * constants.VOCABULARY_MULTIPLE
+
+
+def stage_layers(arch: ModelArchitecture, pipeline_parallel_size: IntArray) -> StageLayers:
+    """Layers per stage: ⌈L/p⌉ on middle stages first, ⌊L/p⌋ at the ends where that is possible.
+
+    The ends hold embedding and head, so frameworks leave them the smaller share. Leading dense
+    layers of a mixture of experts fill the first stage; other stages are taken as all experts.
+    """
+    layers, stages = arch.num_layers, np.asarray(pipeline_parallel_size)
+    base, extra = layers // stages, layers % stages
+    first = base + (extra > np.maximum(stages - 2, 0))
+    middle = base + ((extra > 0) & (stages > 2))
+    num_moe = arch.num_moe_layers
+    dense_first = np.minimum(layers - num_moe, first)
+    moe_middle, moe_last = np.minimum(num_moe, middle), np.minimum(num_moe, base)
+    return StageLayers(
+        dense=(dense_first, middle - moe_middle, base - moe_last),
+        moe=(first - dense_first, moe_middle, moe_last),
+    )
+
+
+def _attention_parameters(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
+    """One layer's attention on one GPU; split evenly but for replicated key-value heads."""
+    if arch.attention_parameters_per_layer:
+        return ceil_div(arch.attention_parameters, tensor_parallel_size)
+    key_value = 2 * arch.hidden_size * arch.key_value_size
+    split = ceil_div(arch.attention_parameters - key_value, tensor_parallel_size)
+    local = 2 * arch.hidden_size * arch.head_dim
+    return split + local * local_key_value_heads(arch, tensor_parallel_size)
+
+
+def _layer_parameters(
+    arch: ModelArchitecture, tensor_parallel_size: IntArray, expert_parallel_size: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """On one GPU: a dense layer; an expert layer without its experts; its experts."""
+    attention = _attention_parameters(arch, tensor_parallel_size) + arch.norm_parameters_per_layer
+    dense = attention + ceil_div(arch.mlp_parameters, tensor_parallel_size)
+    shared = ceil_div(arch.shared_expert_parameters, tensor_parallel_size)
+    moe = attention + arch.router_parameters + shared
+    _, inside = expert_shards(
+        tensor_parallel_size=tensor_parallel_size, expert_parallel_size=expert_parallel_size
+    )
+    experts = ceil_div(arch.num_experts, expert_parallel_size) * ceil_div(
+        arch.expert_parameters, inside
+    )
+    return dense, moe, experts
+
+
+def _end_parameters(model: Model, layouts: Layouts) -> tuple[IntArray, IntArray, IntArray]:
+    """On one GPU: embedding with positions; final norm with head; the sum when p = 1."""
+    arch = model.architecture
+    table = padded_vocabulary(arch, layouts.tensor_parallel_size) * arch.hidden_size
+    embedding = table + arch.position_embedding_parameters
+    norm = arch.final_norm_parameters
+    scalar = np.full_like(table, arch.scalar_head_parameters)
+    head = norm + (scalar if model.scalar_head else table)
+    shares_table = arch.tied_embeddings and not model.scalar_head
+    return embedding, head, embedding + (norm if shares_table else head)
+
+
+def _adapter_parameters(model: Model, layouts: Layouts) -> IntArray:
+    """LoRA parameters on one GPU: those of the fullest stage's share of the layers.
+
+    Split like the matrices they stand beside; the half of each adapter that a tensor group
+    replicates is left out, being r·h of some r·(in + out).
+    """
+    if model.lora_rank is None:
+        return np.zeros_like(layouts.tensor_parallel_size)
+    arch = model.architecture
+    shards = layouts.tensor_parallel_size
+    if arch.num_experts:
+        shards, _ = expert_shards(
+            tensor_parallel_size=shards, expert_parallel_size=layouts.expert_parallel_size
+        )
+    layers = ceil_div(arch.num_layers, layouts.pipeline_parallel_size)
+    return ceil_div(arch.lora_parameters(model.lora_rank) * layers, arch.num_layers * shards)
+
+
+def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
+    """Parameters per GPU on the stage that holds most, by how they are replicated."""
+    arch = model.architecture
+    dense_layer, moe_layer, experts = _layer_parameters(
+        arch, layouts.tensor_parallel_size, layouts.expert_parallel_size
+    )
+    embedding, head, both_ends = _end_parameters(model, layouts)
+    stages = stage_layers(arch, layouts.pipeline_parallel_size)
+    single = layouts.pipeline_parallel_size == 1
+    ends = (np.where(single, both_ends, embedding), np.zeros_like(embedding), head)
+    dense_by_stage, expert_by_stage = [], []
+    for stage in range(3):
+        in_dense, in_moe = stages.dense[stage], stages.moe[stage]
+        dense_by_stage.append(in_dense * dense_layer + in_moe * moe_layer + ends[stage])
+        expert_by_stage.append(in_moe * experts)
+    dense, expert = np.stack(dense_by_stage), np.stack(expert_by_stage)
+    total = dense + expert
+    total[1, layouts.pipeline_parallel_size < 3] = -1  # no middle stage, no last one
+    total[2, single] = -1
+    rows = np.arange(len(layouts))
+    worst = np.argmax(total, axis=0)
+    has_dense = np.int64(arch.num_moe_layers < arch.num_layers)
+    has_moe = np.int64(arch.num_moe_layers > 0)
+    return StageParameters(
+        dense=dense[worst, rows],
+        expert=expert[worst, rows],
+        adapter=_adapter_parameters(model, layouts),
+        largest_layer=np.maximum(has_dense * dense_layer, has_moe * (moe_layer + experts)),
+    )

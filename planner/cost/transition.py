@@ -1,0 +1,245 @@
+"""Between training and generation: reshard on the same GPUs, sync to others, reload from hosts.
+
+A rank must receive its generation shard minus what it already holds of it.
+"""
+
+import numpy as np
+
+from planner.architecture import ModelArchitecture
+from planner.cluster import Pool
+from planner.cost import constants, memory
+from planner.cost.communication import collective_seconds, point_to_point_seconds
+from planner.cost.profile import Profile
+from planner.cost.rows import ceil_div
+from planner.cost.shards import expert_shards
+from planner.job import Model
+from planner.layout import FloatArray, IntArray, Layouts
+from planner.spec import WorkloadSpec
+
+
+def sync_bucket_bytes() -> int:
+    """Buffer that a weight sync or a streamed reshard needs on either side, per GPU."""
+    return constants.SYNC_BUCKET_BYTES
+
+
+def reload_seconds(num_bytes: IntArray, pool: Pool) -> FloatArray:
+    """Seconds to copy bytes between the host and its GPU, all GPUs of a node at once."""
+    rate = pool.host_link_bytes_per_second * constants.HOST_LINK_EFFICIENCY
+    return np.asarray(num_bytes / rate, dtype=np.float64)
+
+
+def model_bytes(model: Model, precision: str) -> tuple[int, int]:
+    """(bytes outside routed experts, bytes of routed experts) of a whole model."""
+    arch = model.architecture
+    experts = expert_parameters(arch)
+    others = arch.num_parameters(model.scalar_head) - experts
+    size = constants.PRECISION_BYTES[precision]
+    return size * others, size * experts
+
+
+def expert_parameters(arch: ModelArchitecture) -> int:
+    """Parameters of all routed experts."""
+    return arch.num_moe_layers * arch.num_experts * arch.expert_parameters
+
+
+def reshard_volume(
+    *, split: IntArray, stages: IntArray, new_split: IntArray, new_stages: IntArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Shares of a model per GPU: (gathered over stages, gathered inside stages, kept in place).
+
+    A GPU holds 1/(t·p) and needs 1/(t_g·p_g). With ranks grouped so that the training shard lies
+    inside the generation shard as far as it can, min(1/t, 1/t_g)·min(1/p, 1/p_g) stays. For
+    t_g | t and p_g | p the rest is HybridFlow's (d_g − 1)/(t·p), d_g = t·p/(t_g·p_g), without a
+    redundant copy (arXiv:2409.19256, Table 2).
+    """
+    kept = 1.0 / (np.maximum(split, new_split) * np.maximum(stages, new_stages))
+    over_stages = 1.0 / (np.maximum(split, new_split) * new_stages) - kept
+    whole = 1.0 / (new_split * new_stages)
+    return over_stages, whole - kept - over_stages, kept
+
+
+def reshard(
+    model: Model,
+    workload: WorkloadSpec,
+    pool: Pool,
+    profile: Profile,
+    layouts: Layouts,
+    *,
+    tensor_parallel_size: IntArray,
+    pipeline_parallel_size: IntArray,
+    expert_parallel_size: IntArray,
+) -> tuple[FloatArray, IntArray, IntArray]:
+    """From a home layout to a generation layout on the same GPUs, one row per pair.
+
+    Returns (seconds, received bytes per GPU, transient weight bytes per GPU). The transient
+    weights are the generation shard beyond what the home's resident weights serve: only what is
+    received; the whole shard when the home is fully sharded, keeps its weights on the host, or
+    generates in fp8 (a quantised copy shares nothing). Full sharding streams each rank's
+    missing (n − 1)/n through one bucket.
+    """
+    dense_bytes, expert_bytes = model_bytes(model, workload.precision)
+    shards, _ = _expert_split(layouts.tensor_parallel_size, layouts.expert_parallel_size)
+    new_shards, _ = _expert_split(tensor_parallel_size, expert_parallel_size)
+    stages = layouts.pipeline_parallel_size
+    parts = (
+        (dense_bytes, layouts.tensor_parallel_size, tensor_parallel_size),
+        (expert_bytes, shards, new_shards),
+    )
+    zero = np.zeros(len(layouts))
+    over_stages, inside, kept = zero, zero, zero
+    for size, split, new_split in parts:
+        shares = reshard_volume(
+            split=split, stages=stages, new_split=new_split, new_stages=pipeline_parallel_size
+        )
+        over_stages = over_stages + size * shares[0]
+        inside, kept = inside + size * shares[1], kept + size * shares[2]
+    streamed = _streamed_bytes(layouts, dense_bytes, expert_bytes, shards)
+    received = over_stages + inside + streamed
+    seconds = _reshard_seconds(
+        pool,
+        profile,
+        layouts,
+        over_stages=over_stages,
+        inside=inside,
+        streamed=streamed,
+        tensor_ratio=ceil_div(layouts.tensor_parallel_size, tensor_parallel_size),
+        stage_ratio=ceil_div(stages, pipeline_parallel_size),
+    )
+    away = layouts.offload == memory.OFFLOAD_WEIGHTS
+    stored = memory.weight_bytes(model, layouts, precision=workload.precision)
+    seconds = seconds + reload_seconds(np.where(away, stored, 0), pool)
+    rollout = workload.rollout_precision or workload.precision
+    sharded = (layouts.sharding == memory.FULLY_SHARDED) & (memory.data_shards(layouts) > 1)
+    whole = over_stages + inside + kept
+    shrink = constants.PRECISION_BYTES[rollout] / constants.PRECISION_BYTES[workload.precision]
+    own_copy = away | sharded | (rollout != workload.precision)
+    # Resident weights in another precision cannot serve: the engine has a copy of its own.
+    transient = np.where(own_copy, whole * shrink, over_stages + inside)
+    buckets = np.minimum(received, constants.SYNC_BUCKET_BYTES)
+    transient = transient + np.where(own_copy, buckets, 0.0)
+    return seconds, _ceil(received), _ceil(transient)
+
+
+def _expert_split(tensor: IntArray, expert: IntArray) -> tuple[IntArray, IntArray]:
+    return expert_shards(tensor_parallel_size=tensor, expert_parallel_size=expert)
+
+
+def _ceil(values: FloatArray) -> IntArray:
+    # A relative slack below a byte per GB keeps rounding noise from adding a byte.
+    return np.ceil(values * (1 - 1e-12) - 1e-6).clip(min=0).astype(np.int64)
+
+
+def _streamed_bytes(
+    layouts: Layouts, dense_bytes: int, expert_bytes: int, shards: IntArray
+) -> FloatArray:
+    """Bytes per GPU that full sharding gathers over data ranks: (n − 1)/n of the stage's shard."""
+    stages = layouts.pipeline_parallel_size
+    repeats, expert_repeats = memory.data_shards(layouts), memory.expert_data_shards(layouts)
+    dense = dense_bytes / (layouts.tensor_parallel_size * stages) * (repeats - 1) / repeats
+    expert = expert_bytes / (shards * stages) * (expert_repeats - 1) / expert_repeats
+    return np.where(layouts.sharding == memory.FULLY_SHARDED, dense + expert, 0.0)
+
+
+def _reshard_seconds(
+    pool: Pool,
+    profile: Profile,
+    layouts: Layouts,
+    *,
+    over_stages: FloatArray,
+    inside: FloatArray,
+    streamed: FloatArray,
+    tensor_ratio: IntArray,
+    stage_ratio: IntArray,
+) -> FloatArray:
+    """All-gathers over data ranks (full sharding), stages, then neighbours; a latency per bucket.
+
+    A rank that receives x bytes in a group of n takes part in an all-gather of x·n/(n − 1).
+    """
+    tensor, repeats = layouts.tensor_parallel_size, memory.data_shards(layouts)
+    groups = (
+        (streamed, repeats, tensor),
+        (over_stages, stage_ratio, tensor * repeats),
+        (inside, tensor_ratio, np.ones_like(tensor)),
+    )
+    seconds = np.zeros(len(layouts))
+    for received, ratio, stride in groups:
+        group = np.where(received > 0, np.maximum(ratio, 2), 1)
+        size = received * group / np.maximum(group - 1, 1)
+        gathered = collective_seconds(
+            pool, profile, "all_gather", size, group_size=group, stride=stride
+        )
+        seconds = seconds + gathered.seconds
+    return seconds + _bucket_latency(over_stages + inside + streamed)
+
+
+def _bucket_latency(num_bytes: FloatArray | IntArray) -> FloatArray:
+    buckets = np.ceil(np.asarray(num_bytes, dtype=np.float64) / constants.SYNC_BUCKET_BYTES)
+    return buckets * constants.BUCKET_LATENCY_SECONDS
+
+
+def sync_bytes(model: Model, workload: WorkloadSpec) -> tuple[int, int]:
+    """(bytes outside routed experts, bytes of experts) that change: adapters alone with LoRA."""
+    if model.lora_rank is None:
+        return model_bytes(model, workload.precision)
+    size = constants.PRECISION_BYTES[workload.precision]
+    return size * model.architecture.lora_parameters(model.lora_rank), 0
+
+
+def sync_send_seconds(
+    model: Model,
+    workload: WorkloadSpec,
+    pool: Pool,
+    profile: Profile,
+    layouts: Layouts,
+    multi_node: bool,
+) -> FloatArray:
+    """Sender's side of a weight sync, per home row: egress of one GPU over its link.
+
+    Data ranks share the sending, so a GPU sends 1/n of the model; receivers pass it on among
+    themselves. A home on the host reloads first. A sync of a pair takes the slower side.
+    """
+    num_bytes = sum(sync_bytes(model, workload))
+    each = np.ceil(num_bytes / layouts.num_gpus)
+    seconds = _link_seconds(pool, profile, each, num_bytes, multi_node=multi_node)
+    stored = memory.weight_bytes(model, layouts, precision=workload.precision)
+    away = layouts.offload == memory.OFFLOAD_WEIGHTS
+    return seconds + reload_seconds(np.where(away, stored, 0), pool)
+
+
+def sync_receive_seconds(
+    model: Model,
+    workload: WorkloadSpec,
+    pool: Pool,
+    profile: Profile,
+    layouts: Layouts,
+    multi_node: bool,
+) -> FloatArray:
+    """Receiver's side of a weight sync, per shadow row: ingress of its shard in training precision.
+
+    Weights are quantised where they arrive.
+    """
+    each = received_bytes(model, workload, layouts)
+    total = sum(sync_bytes(model, workload))
+    return _link_seconds(pool, profile, each, total, multi_node=multi_node)
+
+
+def received_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+    """What a weight sync brings to one GPU of a shadow, per row: its shard of a stage.
+
+    Dense weights are split over tensor ranks, experts over max(tensor, expert) ranks.
+    """
+    dense, expert = sync_bytes(model, workload)
+    shards, _ = _expert_split(layouts.tensor_parallel_size, layouts.expert_parallel_size)
+    tensor, stages = layouts.tensor_parallel_size, layouts.pipeline_parallel_size
+    # Over a common denominator: whole numbers, so that nothing is lost to rounding.
+    return ceil_div(dense * shards + expert * tensor, tensor * shards * stages)
+
+
+def _link_seconds(
+    pool: Pool, profile: Profile, each: FloatArray | IntArray, total: int, *, multi_node: bool
+) -> FloatArray:
+    """One GPU's bytes over its link, and the latency of the buckets that cut up the whole."""
+    size = np.asarray(each, dtype=np.float64)
+    link = point_to_point_seconds(pool, profile, size, crosses_node=multi_node)
+    buckets = max(-(-total // constants.SYNC_BUCKET_BYTES), 1)
+    return link.seconds + buckets * constants.BUCKET_LATENCY_SECONDS

@@ -1,0 +1,245 @@
+"""Lower bounds on the period from the least seconds and the least weights of each call.
+
+At any moment the calls that run lie on disjoint GPUs of a pool with N GPUs. So for every dual
+feasible function f (Σ n_i ≤ N implies Σ f(n_i) ≤ 1) the weighted lengths Σ f(n_k) d_k of calls that
+must all run inside a stretch of time are at most that stretch. f(n) = n/N is the area bound; with
+
+    f_q(n) = n/N where (q + 1) n/N is whole, else ⌊(q + 1) n/N⌋ / q
+
+f_1 says that calls on more than half of the pool run one after another (Fekete and Schepers 2001).
+Whole options can be thrown away before the solver sees them: whatever an option leads to, its
+period is at least the bound with the option's own values and the least values of all other calls.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from planner.search.problem import CallOption, Problem
+
+FUNCTIONS = (0, 1, 2, 3)
+"""0 is the area bound, q ≥ 1 is f_q."""
+
+
+def dual_feasible_weight(function: int, count: int, total: int) -> int:
+    """f(count) × total × max(function, 1) as a whole number; see the module's head."""
+    scale = max(function, 1)
+    if function == 0 or (function + 1) * count % total == 0:
+        return count * scale
+    return total * ((function + 1) * count // total)
+
+
+Weights = tuple[float, ...]
+"""Seconds × f(n), one per (pool, function) and one for n over all GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallMinimum:
+    """The least a call can take, over some of its options."""
+
+    seconds: float
+    """On a path; with the weight sync where nothing else can come before the call."""
+    weights: Weights
+
+
+class Bounds:
+    """Bounds for one problem.
+
+    `uses` are the (call, copy) that some option has, where the problem has no options itself.
+    """
+
+    def __init__(self, problem: Problem, uses: Iterable[tuple[int, int]] | None = None) -> None:
+        self.problem = problem
+        self.calls = range(len(problem.calls))
+        self.uses = sorted(_uses(problem) if uses is None else uses)
+
+    @cached_property
+    def following(self) -> list[set[int]]:
+        """For every call the calls that start after its end within the iteration."""
+        following: list[set[int]] = [set() for _ in self.calls]
+        for edge in self.problem.precedences:
+            if edge.distance == 0:
+                following[edge.source].add(edge.target)
+        for _ in self.calls:
+            for call in self.calls:
+                for after in list(following[call]):
+                    following[call] |= following[after]
+        return following
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The calls in topological order."""
+        return sorted(self.calls, key=lambda call: -len(self.following[call]))
+
+    @cached_property
+    def stretches(self) -> dict[tuple[int, int], list[int]]:
+        """(u, v) → calls between u and v, for every u before v."""
+        before = [{u for u in self.calls if v in self.following[u]} for v in self.calls]
+        return {
+            (u, v): sorted(self.following[u] & before[v])
+            for u in self.calls
+            for v in self.following[u]
+        }
+
+    @cached_property
+    def _gpus(self) -> int:
+        return sum(pool.num_gpus for pool in self.problem.pools)
+
+    def weights(self, call: int, option: CallOption) -> Weights:
+        """The weights of one option; 0 in the pools that it does not use."""
+        copy = self.problem.copies[option.copy].options[option.copy_option]
+        seconds = self.busy_seconds(call, option)
+        return tuple(share * seconds for share in self.shares(copy.pool, copy.num_gpus))
+
+    def seconds(self, call: int, option: CallOption) -> float:
+        """Seconds of an option, and of the weight sync that must come first on its shadow.
+
+        Where the call has no predecessor, nothing but the sync can come before it.
+        """
+        synced = self.is_source[call] and self._sync_seconds(option)
+        return option.seconds + (synced or 0.0)
+
+    def busy_seconds(self, call: int, option: CallOption) -> float:
+        """The same for sums over calls, where one call alone may count a shadow's sync."""
+        synced = self.counts_sync(call, option.copy) and self._sync_seconds(option)
+        return option.seconds + (synced or 0.0)
+
+    def counts_sync(self, call: int, copy: int) -> bool:
+        """True for the first of the source calls that may run on a shadow."""
+        return self._sync_counters.get(copy) == call
+
+    @cached_property
+    def _sync_counters(self) -> dict[int, int]:
+        first: dict[int, int] = {}
+        for call, copy in self.uses:
+            if self.is_source[call] and self.problem.copies[copy].shadow_of is not None:
+                first.setdefault(copy, call)
+        return first
+
+    def _sync_seconds(self, option: CallOption) -> float:
+        copy = self.problem.copies[option.copy]
+        if copy.shadow_of is None:
+            return 0.0
+        return copy.options[option.copy_option].sync_seconds
+
+    @cached_property
+    def is_source(self) -> list[bool]:
+        """Per call: it waits for no other call of the iteration."""
+        targets = {edge.target for edge in self.problem.precedences if edge.distance == 0}
+        return [call not in targets for call in self.calls]
+
+    def shares(self, pool: int, count: int) -> Weights:
+        """Weights of one second on `count` GPUs of a pool."""
+        key = (pool, count)
+        if key not in self._share_cache:
+            shares = [count / self._gpus]
+            for index, slice_ in enumerate(self.problem.pools):
+                for q in FUNCTIONS:
+                    whole = dual_feasible_weight(q, count, slice_.num_gpus)
+                    scale = slice_.num_gpus * max(q, 1)
+                    shares.append(whole / scale if index == pool else 0.0)
+            self._share_cache[key] = tuple(shares)
+        return self._share_cache[key]
+
+    @cached_property
+    def _share_cache(self) -> dict[tuple[int, int], tuple[float, ...]]:
+        return {}
+
+    def minimum(self, call: int, options: list[CallOption]) -> CallMinimum:
+        """Componentwise least over options; a call without options takes its fixed time."""
+        if not self.problem.calls[call].options:
+            zeros = (0.0,) * (1 + len(self.problem.pools) * len(FUNCTIONS))
+            return CallMinimum(self.problem.calls[call].fixed_seconds, zeros)
+        weights = [self.weights(call, option) for option in options]
+        return CallMinimum(
+            min(self.seconds(call, option) for option in options),
+            tuple(map(min, zip(*weights, strict=True))),
+        )
+
+    def offsets(self, minima: list[CallMinimum], call: int) -> CallMinimum:
+        """What every choice for `call` has in common.
+
+        The bound is at least seconds + offsets.seconds and, for every weight, weight +
+        offsets.weight: it is a maximum of sums in which a call occurs at most once, so a huge
+        value in one place isolates the rest of its sum.
+        """
+        huge = 16.0 * (1.0 + sum(minimum.seconds for minimum in minima))
+        zeros = (0.0,) * len(minima[call].weights)
+
+        def rest(seconds: float, weights: Weights) -> float:
+            trial = [*minima]
+            trial[call] = CallMinimum(seconds, weights)
+            return self.period(trial) - huge
+
+        isolated = [
+            rest(0.0, tuple(huge if i == j else 0.0 for i in range(len(zeros))))
+            for j in range(len(zeros))
+        ]
+        return CallMinimum(rest(huge, zeros), tuple(isolated))
+
+    def joint_offset(self, minima: list[CallMinimum], calls: list[int]) -> float | None:
+        """What a path through all of `calls` takes besides them; None where there is none."""
+        huge = 16.0 * (1.0 + sum(minimum.seconds for minimum in minima))
+        trial = [*minima]
+        for call in calls:
+            trial[call] = CallMinimum(huge, (0.0,) * len(minima[call].weights))
+        rest = self.period(trial) - huge * len(calls)
+        return rest if rest > -0.5 * huge else None
+
+    def period(self, minima: list[CallMinimum]) -> float:
+        """A lower bound on the period when every call takes at least its minimum."""
+        if not self.problem.barrier:
+            return self._cyclic(minima)
+        starts = [0.0] * len(minima)
+        for v in self.order:
+            starts[v] = self._stretch([u for u in self.calls if v in self.following[u]], minima)
+            for u in self.calls:
+                if v in self.following[u]:
+                    between = self._stretch(self.stretches[u, v], minima)
+                    starts[v] = max(starts[v], starts[u] + minima[u].seconds + between)
+        ends = [
+            starts[u] + minima[u].seconds + self._stretch(sorted(self.following[u]), minima)
+            for u in self.calls
+        ]
+        return max(*ends, self._stretch(list(self.calls), minima))
+
+    def _cyclic(self, minima: list[CallMinimum]) -> float:
+        """Area, the longest call, and the cycles through one edge to a later iteration."""
+        bound = max(
+            self._stretch(list(self.calls), minima), max(minimum.seconds for minimum in minima)
+        )
+        longest = self._longest(minima)
+        shadows = {i for i, copy in enumerate(self.problem.copies) if copy.shadow_of is not None}
+        synced = {call for call, copy in self.uses if copy in shadows and self.is_source[call]}
+        syncs = {(sync.train, sync.distance) for sync in self.problem.syncs}
+        for edge in self.problem.precedences:
+            path = longest.get((edge.target, edge.source))
+            # A path that starts with a sync is a cycle only behind the training it waits for.
+            closed = edge.target not in synced or (edge.source, edge.distance) in syncs
+            if edge.distance > 0 and path is not None and closed:
+                bound = max(bound, path / edge.distance)
+        return bound
+
+    def _longest(self, minima: list[CallMinimum]) -> dict[tuple[int, int], float]:
+        """Longest path u → v at distance 0, both ends included."""
+        longest = {(u, u): minima[u].seconds for u in self.calls}
+        for u in self.calls:
+            for v in self.order:
+                for edge in self.problem.precedences:
+                    known = longest.get((u, edge.source))
+                    if edge.distance == 0 and edge.target == v and known is not None:
+                        length = known + minima[v].seconds
+                        longest[u, v] = max(longest.get((u, v), 0.0), length)
+        return longest
+
+    @staticmethod
+    def _stretch(calls: list[int], minima: list[CallMinimum]) -> float:
+        """Least time in which calls that must all run inside can run."""
+        if not calls:
+            return 0.0
+        return max(map(sum, zip(*(minima[call].weights for call in calls), strict=True)))
+
+
+def _uses(problem: Problem) -> set[tuple[int, int]]:
+    """Every (call, copy) that some option has."""
+    return {(c, option.copy) for c, call in enumerate(problem.calls) for option in call.options}

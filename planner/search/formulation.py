@@ -1,0 +1,336 @@
+"""The placement problem as a CP-SAT model: the Gantt chart is the model.
+
+Sets
+    C copies (homes and shadows), O_c options of copy c; K calls, J_k options of call k;
+    S weight syncs (home h_s, shadow w_s); E precedences (u, v, δ).
+Constants
+    n_o GPUs, r_o resident MiB, b_o host MiB, y_o sync ticks of copy option o;
+    d_j ticks, m_j transient MiB of call option j; M capacity; N GPUs. Seconds are rounded up to
+    ticks and bytes up to MiB; the caller subtracts the rounding from the proven bound.
+Variables
+    x_co ∈ {0, 1}        copy c takes option o            Σ_o x_co = 1 (home), ≤ 1 (shadow)
+    f_c, n_c, e_c        first GPU, GPUs, end             n_c = Σ_o n_o x_co, e_c = f_c + n_c
+    z_kj ∈ {0, 1}        call k takes option j            Σ_j z_kj = 1, Σ_{j of o} z_kj ≤ x_co
+    s_k, d_k             start, duration                  d_k = Σ_j d_j z_kj
+    P                    the period, minimised
+Constraints
+    (1) alignment        f_c inside a node at a multiple of n_c, or at the first GPU of a node
+    (2) rectangles       NoOverlap2D over [f_c, e_c) × [s_k, s_k + d_k) for every call on its copy
+    (3) weight syncs     two rectangles at one time, one on each range; on ranges that overlap, one
+                         rectangle on their hull
+    (4) memory           for every call k a Cumulative over the GPU axis:
+                         Σ_{c over g} r_c + [g in range of k] m_k ≤ M_g
+    (5) host memory      a Cumulative over the GPU axis: Σ_{c over g} b_c ≤ B_g
+    (6) barrier          s_v ≥ s_u + d_u for δ = 0; every end ≤ P
+    (7) cyclic           phases s ∈ [0, P), stages q: s_v + (q_v + δ) P ≥ s_u + d_u + q_u P;
+                         rectangles once more, shifted by P; d_k ≤ P
+    (8) colocated pairs  f_c = f_c', n_c = n_c';  separated pairs: e_c ≤ f_c' or e_c' ≤ f_c
+Redundant (they only speed up the proof): planner.search.strengthening.
+"""
+
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from planner.search.problem import Problem
+from planner.search.variables import (
+    MIB,
+    CallVariables,
+    Formulation,
+    LinearExpr,
+    SyncVariables,
+    add_call,
+    add_copy,
+    add_sync,
+    align,
+    bytes_to_mib,
+    largest_unit,
+    seconds_to_ticks,
+    timed_nodes,
+)
+
+
+def formulate(problem: Problem, *, tick_seconds: float, horizon_seconds: float) -> Formulation:
+    """Build the model; its period is at most `horizon_seconds`. No objective is set."""
+    formulation = Formulation(
+        problem=problem,
+        tick_seconds=tick_seconds,
+        horizon=seconds_to_ticks(horizon_seconds, tick_seconds),
+        unit=largest_unit(problem),
+    )
+    formulation.period = formulation.model.new_int_var(0, formulation.horizon, "P")
+    for index in range(len(problem.copies)):
+        formulation.copies.append(add_copy(formulation, index))
+        align(formulation, index)
+    for index in range(len(problem.calls)):
+        formulation.calls.append(add_call(formulation, index))
+    _shadows_are_used(formulation)
+    for index in range(len(problem.syncs)):
+        formulation.syncs.append(add_sync(formulation, index))
+    _rectangles(formulation)
+    _memory(formulation)
+    _host_memory(formulation)
+    if problem.barrier:
+        _barrier(formulation)
+    else:
+        _cyclic(formulation)
+    _pairs(formulation)
+    return formulation
+
+
+def memory_formulation(problem: Problem) -> tuple[Formulation, cp_model.IntVar]:
+    """Copies, calls and memory without time, and the MiB by which capacities may be exceeded."""
+    formulation = Formulation(
+        problem=problem, tick_seconds=1.0, horizon=1, unit=largest_unit(problem)
+    )
+    formulation.period = formulation.model.new_int_var(0, 1, "P")
+    for index in range(len(problem.copies)):
+        formulation.copies.append(add_copy(formulation, index))
+        align(formulation, index)
+    for index in range(len(problem.calls)):
+        formulation.calls.append(add_call(formulation, index))
+    _shadows_are_used(formulation)
+    excess = formulation.model.new_int_var(0, 2**40, "excess")
+    _memory(formulation, excess)
+    _host_memory(formulation)
+    _pairs(formulation)
+    return formulation, excess
+
+
+def _shadows_are_used(formulation: Formulation) -> None:
+    """A shadow is there only if a call runs on it."""
+    for index, copy in enumerate(formulation.problem.copies):
+        if copy.shadow_of is not None:
+            users = [call.bound[index] for call in formulation.calls if index in call.bound]
+            formulation.model.add_bool_or([*users, ~formulation.copies[index].present])
+
+
+@dataclass(slots=True)
+class _Rectangle:
+    first: cp_model.IntVar
+    count: cp_model.IntVar
+    end: cp_model.IntVar
+    time: "CallVariables | SyncVariables"
+    present: cp_model.LiteralT
+
+
+def _all_rectangles(formulation: Formulation) -> list[_Rectangle]:
+    rectangles = []
+    for call in formulation.calls:
+        for copy, bound in call.bound.items():
+            span = formulation.copies[copy]
+            rectangles.append(_Rectangle(span.first, span.count, span.end, call, bound))
+    for sync, variables in zip(formulation.problem.syncs, formulation.syncs, strict=True):
+        rectangles += _sync_rectangles(formulation, sync.home, sync.shadow, variables)
+    return rectangles
+
+
+def _sync_rectangles(
+    formulation: Formulation, home: int, shadow: int, sync: SyncVariables
+) -> list[_Rectangle]:
+    """(3) One rectangle per range, or one on the hull of both."""
+    model, axis = formulation.model, formulation.axis
+    sides = [formulation.copies[home], formulation.copies[shadow]]
+    apart = model.new_bool_var("")
+    model.add_bool_and([~sync.hull, sync.present]).only_enforce_if(apart)
+    model.add_bool_or([sync.hull, ~sync.present, apart])
+    first, end = (model.new_int_var(0, axis, "") for _ in range(2))
+    count = model.new_int_var(1, axis, "")
+    model.add_min_equality(first, [side.first for side in sides])
+    model.add_max_equality(end, [side.end for side in sides])
+    model.add(count == end - first)
+    return [
+        *(_Rectangle(side.first, side.count, side.end, sync, apart) for side in sides),
+        _Rectangle(first, count, end, sync, sync.hull),
+    ]
+
+
+def _rectangles(formulation: Formulation) -> None:
+    """(2), (3) and, in a cyclic schedule, the same rectangles shifted by a period (7)."""
+    model = formulation.model
+    shifts: list[cp_model.IntVar | None] = [None]
+    if not formulation.problem.barrier:
+        shifts.append(formulation.period)
+    x_intervals, y_intervals = [], []
+    for rectangle in _all_rectangles(formulation):
+        for shift in shifts:
+            time = rectangle.time
+            start, end = time.start, time.end
+            if shift is not None:
+                start = model.new_int_var(0, 2 * formulation.horizon, "")
+                end = model.new_int_var(0, 3 * formulation.horizon, "")
+                model.add(start == time.start + shift)
+                model.add(end == time.end + shift)
+            x_intervals.append(
+                model.new_optional_interval_var(
+                    rectangle.first, rectangle.count, rectangle.end, rectangle.present, ""
+                )
+            )
+            y_intervals.append(
+                model.new_optional_interval_var(start, time.duration, end, rectangle.present, "")
+            )
+    model.add_no_overlap_2d(x_intervals, y_intervals)
+
+
+def _fillers(
+    formulation: Formulation, capacities: list[int]
+) -> tuple[list[cp_model.IntervalVar], list[int]]:
+    """Fixed intervals where a pool has less than the largest capacity, or the axis has no GPU."""
+    largest, unit = max(capacities), formulation.unit
+    intervals, demands, position = [], [], 0
+    for pool, capacity in zip(formulation.problem.pools, capacities, strict=True):
+        for first, last, missing in (
+            (position, pool.first_gpu, largest),
+            (pool.first_gpu, pool.first_gpu + pool.num_gpus, largest - capacity),
+        ):
+            if last > first and missing > 0:
+                size = (last - first) // unit
+                intervals.append(
+                    formulation.model.new_fixed_size_interval_var(first // unit, size, "")
+                )
+                demands.append(missing)
+        position = pool.first_gpu + pool.num_gpus
+    return intervals, demands
+
+
+def _memory(formulation: Formulation, excess: LinearExpr = 0) -> None:
+    """(4) One Cumulative per call and per sync; left out where memory can never bind.
+
+    `excess` is what may be exceeded, where it is the question by how much.
+    """
+    problem = formulation.problem
+    capacities = [pool.capacity_bytes // MIB for pool in problem.pools]
+    fillers, missing = _fillers(formulation, capacities)
+    residents = [copy.range for copy in formulation.copies]
+    demands: list[LinearExpr] = [copy.resident for copy in formulation.copies]
+    largest = sum(
+        max((bytes_to_mib(o.resident_bytes) for o in copy.options), default=0)
+        for copy in problem.copies
+    )
+
+    def cumulative(spans: list[cp_model.IntervalVar], transient: LinearExpr, most: int) -> None:
+        if largest + most > min(capacities):
+            formulation.model.add_cumulative(
+                [*residents, *spans, *fillers],
+                [*demands, *([transient] * len(spans)), *missing],
+                max(capacities) + excess,
+            )
+
+    for call, variables in zip(problem.calls, formulation.calls, strict=True):
+        most = max((bytes_to_mib(o.transient_bytes) for o in call.options), default=0)
+        cumulative(_call_spans(formulation, variables), variables.transient, most)
+    for sync in problem.syncs if formulation.syncs else ():
+        bucket = bytes_to_mib(sync.bucket_bytes)
+        shadow = formulation.copies[sync.shadow]
+        home = formulation.copies[sync.home]
+        span = formulation.model.new_optional_interval_var(
+            home.first, home.count, home.end, shadow.present, ""
+        )
+        cumulative([span, shadow.range], bucket, 2 * bucket)
+
+
+def _call_spans(formulation: Formulation, call: CallVariables) -> list[cp_model.IntervalVar]:
+    """The range of a call on each copy that it may run on."""
+    spans = []
+    for copy, bound in call.bound.items():
+        variables = formulation.copies[copy]
+        spans.append(
+            formulation.model.new_optional_interval_var(
+                variables.first, variables.count, variables.end, bound, ""
+            )
+        )
+    return spans
+
+
+def _host_memory(formulation: Formulation) -> None:
+    """(5) Bytes on the host, spread over the GPUs of a node."""
+    problem = formulation.problem
+    capacities = [pool.host_bytes // MIB for pool in problem.pools]
+    most = sum(
+        max((bytes_to_mib(option.host_bytes) for option in copy.options), default=0)
+        for copy in problem.copies
+    )
+    if most > min(capacities):
+        fillers, missing = _fillers(formulation, capacities)
+        formulation.model.add_cumulative(
+            [*(copy.range for copy in formulation.copies), *fillers],
+            [*(copy.host for copy in formulation.copies), *missing],
+            max(capacities),
+        )
+
+
+def _barrier(formulation: Formulation) -> None:
+    """(6) Edges inside the iteration; the end of everything is at most P."""
+    model, problem = formulation.model, formulation.problem
+    for edge in problem.precedences:
+        if edge.distance == 0:
+            source, target = formulation.calls[edge.source], formulation.calls[edge.target]
+            model.add(target.start >= source.end)
+    for index, sync in enumerate(problem.syncs):
+        for call in formulation.calls:
+            bound = call.bound.get(sync.shadow)
+            if bound is not None:
+                model.add(call.start >= formulation.syncs[index].end).only_enforce_if(bound)
+    for timed in timed_nodes(formulation):
+        model.add(timed.end <= formulation.period)
+
+
+def _cyclic(formulation: Formulation) -> None:
+    """(7) Phases and stages. A stage is at most the number of rectangles."""
+    model, problem = formulation.model, formulation.problem
+    most = len(problem.calls) + len(problem.syncs)
+    for timed in timed_nodes(formulation):
+        model.add(timed.duration <= formulation.period)
+        model.add(timed.start + 1 <= formulation.period)
+        timed.stage = model.new_int_var(0, most, "")
+    for edge in problem.precedences:
+        source, target = formulation.calls[edge.source], formulation.calls[edge.target]
+        _cyclic_edge(formulation, source, target, edge.distance, [])
+    for sync, variables in zip(problem.syncs, formulation.syncs, strict=True):
+        train = formulation.calls[sync.train]
+        _cyclic_edge(formulation, train, variables, sync.distance, [variables.present])
+        for call in formulation.calls:
+            bound = call.bound.get(sync.shadow)
+            if bound is not None:
+                _cyclic_edge(formulation, variables, call, 0, [bound])
+
+
+def _cyclic_edge(
+    formulation: Formulation,
+    source: "CallVariables | SyncVariables",
+    target: "CallVariables | SyncVariables",
+    distance: int,
+    when: list[cp_model.LiteralT],
+) -> None:
+    """s_v + (q_v − q_u + δ) P ≥ s_u + d_u, linear under the value of q_v − q_u + δ.
+
+    As ends are at most 2P, a difference of 2 or more always holds, one below 0 never.
+    """
+    model = formulation.model
+    assert source.stage is not None
+    assert target.stage is not None
+    shift = target.stage - source.stage + distance
+    model.add(shift >= 0).only_enforce_if(when)
+    same, next_one, later = (model.new_bool_var("") for _ in range(3))
+    model.add_exactly_one([same, next_one, later])
+    model.add(shift <= 0).only_enforce_if([*when, same])
+    model.add(shift >= 1).only_enforce_if([*when, next_one])
+    model.add(shift >= 2).only_enforce_if([*when, later])
+    model.add(target.start >= source.end).only_enforce_if([*when, same])
+    model.add(target.start + formulation.period >= source.end).only_enforce_if([*when, next_one])
+
+
+def _pairs(formulation: Formulation) -> None:
+    """(8) What the spec forces together or apart."""
+    model = formulation.model
+    for one, other in formulation.problem.colocate:
+        first, second = formulation.copies[one], formulation.copies[other]
+        present = [first.present, second.present]
+        model.add(first.first == second.first).only_enforce_if(present)
+        model.add(first.count == second.count).only_enforce_if(present)
+    for one, other in formulation.problem.separate:
+        first, second = formulation.copies[one], formulation.copies[other]
+        before = model.new_bool_var("")
+        present = [first.present, second.present]
+        model.add(first.end <= second.first).only_enforce_if([*present, before])
+        model.add(second.end <= first.first).only_enforce_if([*present, ~before])

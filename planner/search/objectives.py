@@ -1,0 +1,320 @@
+"""What is optimised: the period, the price of an iteration, or the number of GPUs.
+
+Price and GPU count depend on the nodes that a plan may touch. For a fixed number of nodes per pool
+the best plan is the one with the least period, so these objectives search over node numbers and let
+every search share the best value known.
+"""
+
+import itertools
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from math import inf
+
+from planner.job import Job
+from planner.search.enumeration import device_counts
+from planner.search.problem import PoolSlice, Problem
+from planner.search.pruning import SLACK
+from planner.search.search import Attempt, Found, Selected, attempt, search, settled
+from planner.search.solve import TICK_SECONDS, Limits
+from planner.search.space import Arena, arena, least_period
+from planner.search.tables import Tables
+
+PROOF_SHARE = 1 / 256
+"""Of the time limit: what a proven search on one number of nodes is counted as."""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best placement under the job's objective and what is proven."""
+
+    selected: Selected | None
+    problem: Problem
+    """On the nodes that the objective settled for."""
+    objective_value: float
+    lower_bound: float
+    """Of the objective: seconds, price per iteration, or GPUs."""
+    lower_bound_seconds: float
+    """Of the period, on the nodes that the objective settled for."""
+    proven: bool
+    options: int
+    warm_start: str | None
+    attempts: list[Attempt]
+    """The baselines, on the whole cluster."""
+
+
+def best_placement(job: Job, tables: Tables, problem: Problem, names: list[str]) -> Best:
+    """Search under the job's objective; `names` are the baselines that start it."""
+    spec = job.spec.search
+    limits = Limits.within(spec.time_limit_seconds, seed=spec.seed)
+    whole = arena(tables, problem)
+    attempts = attempted(whole, names, limits)
+    if spec.objective == "throughput":
+        found = _fastest(whole, attempts, limits)
+        return _best(whole, found, attempts, limits)
+    if spec.objective == "price":
+        return _cheapest(tables, problem, attempts, names, limits)
+    return _fewest(tables, problem, attempts, names, limits, spec.target_iteration_seconds)
+
+
+def attempted(arena_: Arena, names: list[str], limits: Limits) -> list[Attempt]:
+    """The named baselines; one whose candidates leave some call without any has no placement."""
+    needed = [n for n, call in enumerate(arena_.tables.dataflow_calls) if call.model is not None]
+    result = []
+    for each in attempt(arena_, names, limits=limits):
+        missing = [n for n in needed if each.selected and each.selected.call_rows[n] is None]
+        if missing:
+            call = arena_.tables.dataflow_calls[missing[0]].id
+            result.append(Attempt(each.strategy, None, f"no candidate of {call} fits on any range"))
+        else:
+            result.append(each)
+    return result
+
+
+def _fastest(
+    arena_: Arena, attempts: list[Attempt], limits: Limits, horizon_seconds: float | None = None
+) -> Found:
+    placed = [a for a in attempts if a.selected is not None]
+    start = min(placed, key=lambda a: _period(a.selected), default=None)
+    incumbent = None if start is None else start.selected
+    if horizon_seconds is not None and _period(incumbent) > horizon_seconds:
+        start, incumbent = None, None
+    found = search(arena_, limits=limits, incumbent=incumbent, horizon_seconds=horizon_seconds)
+    return replace(found, warm_start=None if start is None else start.strategy)
+
+
+def _period(selected: Selected | None) -> float:
+    return inf if selected is None else selected.timing.period
+
+
+def _best(arena_: Arena, found: Found, attempts: list[Attempt], limits: Limits) -> Best:
+    """What was found, settled where it is proven; the objective is the seconds."""
+    selected = found.selected
+    if selected is not None and found.proven:
+        selected = settled(arena_, found, limits=limits)
+    return Best(
+        selected=selected,
+        problem=arena_.problem,
+        objective_value=_period(selected),
+        lower_bound=found.lower_bound_seconds,
+        lower_bound_seconds=found.lower_bound_seconds,
+        proven=found.proven,
+        options=found.options,
+        warm_start=found.warm_start,
+        attempts=attempts,
+    )
+
+
+def _node_choices(problem: Problem) -> list[tuple[int, ...]]:
+    """Usable GPUs per pool, for every number of nodes; not all zero."""
+    per_pool = []
+    for pool in problem.pools:
+        sizes = [*range(pool.gpus_per_node, pool.num_gpus, pool.gpus_per_node), pool.num_gpus]
+        per_pool.append([0, *sizes] if len(problem.pools) > 1 else sizes)
+    return [sizes for sizes in itertools.product(*per_pool) if any(sizes)]
+
+
+def _grid(pool: PoolSlice) -> list[int]:
+    """Node numbers, in GPUs, for which bounds are computed: those that one range can fill."""
+    counts = device_counts(pool.num_gpus, pool.gpus_per_node)
+    return sorted({n for n in counts if n % pool.gpus_per_node == 0} | {0, pool.num_gpus})
+
+
+def paid_gpus(problem: Problem, sizes: tuple[int, ...]) -> int:
+    """GPUs of all nodes that the first `sizes` GPUs of every pool touch."""
+    return sum(
+        -(-size // pool.gpus_per_node) * pool.gpus_per_node
+        for size, pool in zip(sizes, problem.pools, strict=True)
+    )
+
+
+def price_per_second(problem: Problem, sizes: tuple[int, ...]) -> float:
+    """Of all GPUs of the nodes that the first `sizes` GPUs of every pool touch."""
+    return sum(
+        -(-size // pool.gpus_per_node) * pool.gpus_per_node * pool.price_per_gpu_second
+        for size, pool in zip(sizes, problem.pools, strict=True)
+    )
+
+
+def touched_gpus(tables: Tables, problem: Problem, selected: Selected) -> tuple[int, ...]:
+    """Per pool the GPUs of all nodes on which some copy lies."""
+    nodes: list[set[int]] = [set() for _ in problem.pools]
+    for copy, row, first in zip(
+        tables.copies, selected.copy_rows, selected.first_gpus, strict=True
+    ):
+        if row is None or first is None:
+            continue
+        index = int(copy.pool[row])
+        pool = problem.pools[index]
+        start, last = (
+            first - pool.first_gpu,
+            first - pool.first_gpu + copy.layouts.num_gpus[row] - 1,
+        )
+        nodes[index] |= set(range(start // pool.gpus_per_node, last // pool.gpus_per_node + 1))
+    return tuple(
+        len(touched) * pool.gpus_per_node
+        for touched, pool in zip(nodes, problem.pools, strict=True)
+    )
+
+
+def _bounded(tables: Tables, problem: Problem) -> list[tuple[float, tuple[int, ...]]]:
+    """(bound on the period, GPUs per pool) for every number of nodes that may hold the job.
+
+    More nodes never slow a job down, so between two points of the grid the upper one's bound holds.
+    """
+    grids = [_grid(pool) for pool in problem.pools]
+    known: dict[tuple[int, ...], float | None] = {}
+    choices = []
+    for sizes in _node_choices(problem):
+        above = tuple(grid[bisect_left(grid, n)] for grid, n in zip(grids, sizes, strict=True))
+        if above not in known:
+            part = arena(tables, problem, above)
+            known[above] = least_period(tables, part.problem, part.rows)
+        bound = known[above]
+        if bound is not None:
+            choices.append((bound, sizes))
+    return choices
+
+
+class _Purse:
+    """The time limit, shared by the searches of all numbers of nodes; the same every time.
+
+    A search that ends by its limit has used what it got; one that ends by a proof far less.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits, self.left = limits, limits.deterministic_seconds
+
+    @property
+    def spent(self) -> bool:
+        """True when no further search may start."""
+        return self.left <= 0.01 * self.limits.deterministic_seconds
+
+    def some(self) -> Limits:
+        """Limits for the next search: half of what is left."""
+        return replace(self.limits, deterministic_seconds=self.left / 2)
+
+    def take(self, *, proven: bool) -> None:
+        """Count a search that has ended."""
+        self.left -= PROOF_SHARE * self.limits.deterministic_seconds if proven else self.left / 2
+
+
+def _cheapest(
+    tables: Tables, problem: Problem, attempts: list[Attempt], names: list[str], limits: Limits
+) -> Best:
+    """Nodes in the order of their least price; done when the next least price is too high.
+
+    With prices of 0 every plan costs nothing, and the fastest is taken.
+    """
+    choices = sorted(
+        (bound * price_per_second(problem, sizes), bound, sizes)
+        for bound, sizes in _bounded(tables, problem)
+    )
+    known = min((_price(tables, problem, a.selected) for a in attempts), default=inf)
+    best: Best | None = None
+    purse, open_bounds, options = _Purse(limits), [], 0
+    for least, _, sizes in choices:
+        weight = price_per_second(problem, sizes)
+        if least > known * (1 + SLACK) or (best is not None and least >= best.objective_value):
+            break
+        if purse.spent:
+            open_bounds.append(least)
+            break
+        part = arena(tables, problem, sizes)
+        # Two ticks above: the search rules out what only equals its horizon.
+        horizon = known / weight + 2 * TICK_SECONDS if weight > 0 and known < inf else None
+        starts = attempted(part, names, limits)
+        found = _fastest(part, starts, purse.some(), horizon)
+        purse.take(proven=found.proven)
+        options += found.options
+        if not found.proven:
+            open_bounds.append(weight * found.lower_bound_seconds)
+        if found.selected is None:
+            continue
+        value = _price(tables, problem, found.selected)
+        if best is None or value < best.objective_value:
+            best = _best(part, found, attempts, purse.some())
+            if _price(tables, problem, best.selected) > value * (1 + SLACK):
+                best = replace(best, selected=found.selected)  # ties may touch more nodes
+            value = _price(tables, problem, best.selected)
+            best, known = replace(best, objective_value=value), min(known, value)
+    best = best or _best_attempt(tables, problem, attempts)
+    return _summed_up(best, problem, attempts, open_bounds, options)
+
+
+def _price(tables: Tables, problem: Problem, selected: Selected | None) -> float:
+    """Price of an iteration; infinite where there is no placement."""
+    if selected is None:
+        return inf
+    touched = touched_gpus(tables, problem, selected)
+    return selected.timing.period * price_per_second(problem, touched)
+
+
+def _best_attempt(tables: Tables, problem: Problem, attempts: list[Attempt]) -> Best | None:
+    """The cheapest baseline, for when the search found nothing in its time."""
+    placed = [a for a in attempts if a.selected is not None]
+    if not placed:
+        return None
+    start = min(placed, key=lambda a: _price(tables, problem, a.selected))
+    found = Found(start.selected, 0.0, False, 0, start.strategy)
+    best = _best(arena(tables, problem), found, attempts, Limits())
+    return replace(best, objective_value=_price(tables, problem, start.selected))
+
+
+def _fewest(
+    tables: Tables,
+    problem: Problem,
+    attempts: list[Attempt],
+    names: list[str],
+    limits: Limits,
+    target_seconds: float | None,
+) -> Best:
+    """The fewest GPUs on which an iteration meets the target, and the fastest plan there.
+
+    Every pool combination is tried from the fewest paid GPUs upwards; bounds skip what cannot meet
+    the target.
+    """
+    options, undecided = 0, []
+    purse = _Purse(limits)
+    choices = sorted(
+        (paid_gpus(problem, sizes), bound, sizes)
+        for bound, sizes in _bounded(tables, problem)
+        if target_seconds is None or bound <= target_seconds
+    )
+    for paid, _, sizes in choices:
+        if purse.spent:
+            undecided.append(float(paid))
+            break
+        part = arena(tables, problem, sizes)
+        starts = attempted(part, names, limits)
+        found = _fastest(part, starts, purse.some(), target_seconds)
+        purse.take(proven=found.proven)
+        options += found.options
+        if found.selected is None:
+            undecided += [] if found.proven else [float(paid)]
+            continue
+        best = _best(part, found, attempts, purse.some())
+        assert best.selected is not None
+        value = float(sum(touched_gpus(tables, problem, best.selected)))
+        least = min([value, *undecided])
+        proven = found.proven and not undecided
+        return replace(
+            best, objective_value=value, lower_bound=least, proven=proven, options=options
+        )
+    return _summed_up(None, problem, attempts, undecided, options)
+
+
+def _summed_up(
+    best: Best | None,
+    problem: Problem,
+    attempts: list[Attempt],
+    open_bounds: list[float],
+    options: int,
+) -> Best:
+    """Totals over all numbers of nodes; `open_bounds` are of those that were not decided."""
+    proven = not open_bounds
+    if best is None:
+        return Best(
+            None, problem, inf, min(open_bounds, default=inf), 0.0, proven, options, None, attempts
+        )
+    bound = min([best.objective_value, *open_bounds])
+    return replace(best, lower_bound=bound, options=options, proven=proven)

@@ -1,0 +1,340 @@
+"""The best placement on given nodes: baselines, pruning, CP-SAT, and the proof.
+
+A problem is split by which shadows exist: in each scenario fewer calls have a choice of copy, so
+bounds are sharper and much more can be pruned. The best solution known so far bounds all of them.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.search.baselines import STRATEGIES, DoesNotFit, Index
+from planner.search.problem import Assignment, Problem, Solution, Timing
+from planner.search.pruning import SLACK, prune
+from planner.search.sizes import Sizes, SizeSearch, cause, rows_of_sizes
+from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
+from planner.search.space import Arena, Rows, all_rows, rows_with_counts, rows_within
+
+BASELINE_COUNTS = 20
+"""Range sizes that baselines choose from; on larger clusters the sizes are thinned to so many."""
+PATIENCE = 5.0
+"""Times the effort of solving sizes exactly that widening their cut is worth."""
+TIE_TRIES = 3
+"""Smaller sizes that are tried for a placement that is already proven."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A placement by rows of the tables, with its schedule."""
+
+    copy_rows: tuple[int | None, ...]
+    first_gpus: tuple[int | None, ...]
+    call_rows: tuple[tuple[int, int] | None, ...]
+    """Per call (copy, row of that call's table on that copy)."""
+    timing: Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a baseline came to: a placement, or the reason why there is none."""
+
+    strategy: str
+    selected: Selected | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best placement and what is proven about it."""
+
+    selected: Selected | None
+    lower_bound_seconds: float
+    proven: bool
+    options: int
+    """Options that reached CP-SAT, over all scenarios."""
+    warm_start: str | None = None
+
+
+def attempt(
+    arena: Arena, names: list[str], *, limits: Limits, most_counts: int = BASELINE_COUNTS
+) -> list[Attempt]:
+    """Place the named baselines and schedule each exactly."""
+    rows = arena.rows.both(_thinned(arena, most_counts))
+    if not _complete(arena, rows):
+        return [Attempt(name, None, "some model has no layout that fits") for name in names]
+    problem = arena.options(rows)
+    index = Index(problem)
+    attempts = []
+    for name in names:
+        try:
+            assignment = STRATEGIES[name].place_indexed(index).assignment
+        except DoesNotFit as reason:
+            attempts.append(Attempt(name, None, reason.reason))
+            continue
+        solution = schedule(problem, assignment, limits=limits)
+        placed = None if solution is None else rows_of(problem, solution)
+        reason_ = "" if placed else "its placement leaves no feasible schedule"
+        attempts.append(Attempt(name, placed, reason_))
+    return attempts
+
+
+def schedule(problem: Problem, assignment: Assignment, *, limits: Limits) -> Solution | None:
+    """The shortest period of a fixed assignment."""
+    fixed = pinned(problem, assignment)
+    slowest = sum(
+        max((option.seconds for option in call.options), default=call.fixed_seconds)
+        for call in fixed.calls
+    ) + sum(option.sync_seconds for copy in fixed.copies for option in copy.options)
+    outcome = minimise_period(
+        fixed, limits=limits, horizon_seconds=slowest + 1e-3, ranges=assignment.first_gpus
+    )
+    if outcome.solution is None:
+        return None
+    return replace(outcome.solution, assignment=assignment)
+
+
+def search(
+    arena: Arena,
+    *,
+    limits: Limits,
+    incumbent: Selected | None,
+    horizon_seconds: float | None = None,
+) -> Found:
+    """Least period; `horizon_seconds` caps it where no incumbent does."""
+    race = _Race(arena, Budget(limits), incumbent, horizon_seconds)
+    for rows in _scenarios(arena):
+        race.run(rows)
+    period = np.inf if race.best is None else race.best.timing.period
+    bound = float(min([period, *race.open_bounds]))
+    if not arena.problem.barrier:
+        # Only whole ticks were ruled out, and a cyclic period may lie between two.
+        bound = max(bound - TICK_SECONDS, 0.0)
+    return Found(race.best, bound, not race.open_bounds, race.options)
+
+
+class _Race:
+    """The scenarios one after another, all against the best placement so far."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        budget: Budget,
+        incumbent: Selected | None,
+        horizon_seconds: float | None,
+    ) -> None:
+        self.arena, self.budget = arena, budget
+        self.best, self.horizon_seconds = incumbent, horizon_seconds
+        self.options = 0
+        self.open_bounds: list[float] = []
+        """Of what the limit left undecided."""
+
+    def run(self, rows: Rows) -> None:
+        """Sizes in the order of their relaxed periods, each solved exactly."""
+        limit = _limit(self.best, self.horizon_seconds)
+        if limit is not None:
+            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
+        if not _complete(self.arena, rows):
+            return
+        horizon = limit if limit is not None else _slowest(self.arena, rows)
+        sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon)
+        sizes.minimise_period()
+        if self.best is not None:
+            sizes.shorter_than(self.best.timing.period)
+        self.options += sum(len(call.options) for call in sizes.problem.calls)
+        while True:
+            relaxed = sizes.best(self.budget)
+            if relaxed.sizes is None:
+                if not relaxed.proven:
+                    self.open_bounds.append(relaxed.bound_seconds)
+                return
+            if self.budget.spent:
+                self.open_bounds.append(relaxed.bound_seconds)
+                return
+            before = self.best
+            real = rows_of_sizes(self.arena, rows, relaxed.sizes)
+            effort = self._solve(real, relaxed.bound_seconds)
+            if self.best is not None and self.best is not before:
+                sizes.shorter_than(self.best.timing.period)
+                rows = rows_within(
+                    self.arena.tables, self.arena.problem, rows, self.best.timing.period
+                )
+            limit = horizon if self.best is None else self.best.timing.period - TICK_SECONDS
+            sizes.rule_out(
+                cause(
+                    self.arena,
+                    rows,
+                    sizes,
+                    relaxed.sizes,
+                    limit_seconds=limit,
+                    budget=self.budget,
+                    patience_seconds=min(max(PATIENCE * effort, 0.005), 0.5),
+                )
+            )
+
+    def _solve(self, rows: Rows, relaxed_seconds: float) -> float:
+        """The real problem on fixed sizes; returns the deterministic seconds it took."""
+        limit = _limit(self.best, self.horizon_seconds)
+        if limit is not None:
+            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
+        if not _complete(self.arena, rows):
+            return 0.0
+        pruned = prune(self.arena.options(rows), upper_bound_seconds=limit)
+        if pruned.hopeless:
+            return 0.0
+        self.options += sum(len(call.options) for call in pruned.problem.calls)
+        outcome = minimise_period(
+            pruned.problem,
+            limits=self.budget.rest(),
+            horizon_seconds=limit if limit is not None else _slowest(self.arena, rows),
+        )
+        self.budget.take(outcome.deterministic_seconds)
+        if not outcome.proven:
+            self.open_bounds.append(max(outcome.lower_bound_seconds, relaxed_seconds))
+        if outcome.solution is not None:
+            found = rows_of(pruned.problem, outcome.solution)
+            if self.best is None or found.timing.period < self.best.timing.period:
+                self.best = found
+        return outcome.deterministic_seconds
+
+
+def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
+    """Of the placements with the proven period one that is always the same.
+
+    Fewer GPUs where a few tries show that the found sizes can shrink, then lowest ranges, then
+    first rows.
+    """
+    assert found.selected is not None
+    limit = found.selected.timing.period * (1 + SLACK)
+    budget = Budget(limits)
+    sizes = _sizes(arena, found.selected)
+    smaller = {
+        copy: frozenset(
+            (pool, int(count))
+            for pool, largest in allowed
+            for count in np.unique(arena.tables.copies[copy].layouts.num_gpus)
+            if count <= largest
+        )
+        for copy, allowed in sizes.items()
+    }
+    rows = rows_of_sizes(arena, arena.rows, smaller)
+    search_ = SizeSearch(
+        arena, rows_within(arena.tables, arena.problem, rows, limit), horizon_seconds=limit
+    )
+    search_.minimise_gpus()
+    for _ in range(TIE_TRIES):
+        relaxed = search_.best(budget)
+        if relaxed.sizes is None or relaxed.sizes == sizes:
+            break
+        settled_ = _settled_on(arena, rows_of_sizes(arena, rows, relaxed.sizes), limit, budget)
+        if settled_ is not None:
+            return settled_
+        search_.rule_out(relaxed.sizes)
+    settled_ = _settled_on(arena, rows_of_sizes(arena, rows, sizes), limit, budget)
+    return settled_ or found.selected
+
+
+def _sizes(arena: Arena, selected: Selected) -> Sizes:
+    """The size of every copy of a placement."""
+    sizes: Sizes = {}
+    for index, (copy, row) in enumerate(zip(arena.tables.copies, selected.copy_rows, strict=True)):
+        here = () if row is None else ((int(copy.pool[row]), int(copy.layouts.num_gpus[row])),)
+        sizes[index] = frozenset(here)
+    return sizes
+
+
+def _settled_on(arena: Arena, rows: Rows, limit: float, budget: Budget) -> Selected | None:
+    """The placement on fixed sizes that order decides; None when they cannot hold the limit."""
+    rows = rows_within(arena.tables, arena.problem, rows, limit)
+    if not _complete(arena, rows):
+        return None
+    pruned = prune(arena.options(rows), upper_bound_seconds=limit)
+    if pruned.hopeless:
+        return None
+    solution = settle_ties(pruned.problem, limits=budget.rest(), period_seconds=limit)
+    return None if solution is None else rows_of(pruned.problem, solution)
+
+
+def rows_of(problem: Problem, solution: Solution) -> Selected:
+    """A solution by table rows, which problems with other options can read too."""
+    assignment = solution.assignment
+    copies = tuple(
+        None if option is None else copy.options[option].row
+        for copy, option in zip(problem.copies, assignment.copy_options, strict=True)
+    )
+    calls = tuple(
+        None if option is None else (call.options[option].copy, call.options[option].row)
+        for call, option in zip(problem.calls, assignment.call_options, strict=True)
+    )
+    return Selected(copies, assignment.first_gpus, calls, solution.timing)
+
+
+def _limit(best: Selected | None, horizon_seconds: float | None) -> float | None:
+    limits = [] if best is None else [best.timing.period]
+    return min([*limits, *([] if horizon_seconds is None else [horizon_seconds])], default=None)
+
+
+def _slowest(arena: Arena, rows: Rows) -> float:
+    """A period that no sensible schedule exceeds: every call at its slowest, one by one."""
+    total = sum(call.fixed_seconds for call in arena.problem.calls)
+    slowest: dict[int, float] = {}
+    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+        here = float(table.seconds[mask].max(initial=0.0))
+        slowest[table.call] = max(slowest.get(table.call, 0.0), here)
+    for copy, mask in zip(arena.tables.copies, rows.copies, strict=True):
+        total += float(copy.sync_seconds[mask].max(initial=0.0))
+    return total + sum(slowest.values()) + 1e-3
+
+
+def _complete(arena: Arena, rows: Rows) -> bool:
+    """Every home has a row, and every call with a table too."""
+    homes = all(
+        rows.copies[index].any()
+        for index, copy in enumerate(arena.tables.copies)
+        if copy.shadow_of is None
+    )
+    calls = {table.call for table in arena.tables.calls}
+    served = {table.call for n, table in enumerate(arena.tables.calls) if rows.calls[n].any()}
+    return homes and calls <= served
+
+
+def _scenarios(arena: Arena) -> Iterator[Rows]:
+    """Rows for every set of shadows that exist, none first.
+
+    A shadow with a single call serves it wherever it exists: otherwise nothing would use it.
+    """
+    tables = arena.tables
+    shadows = [i for i, copy in enumerate(tables.copies) if copy.shadow_of is not None]
+    for present in itertools.product([False, True], repeat=len(shadows)):
+        used = {shadow for shadow, there in zip(shadows, present, strict=True) if there}
+        alone = {shadow for shadow in used if sum(t.copy == shadow for t in tables.calls) == 1}
+        taken = {table.call for table in tables.calls if table.copy in alone}
+        copies = [
+            mask if tables.copies[i].shadow_of is None or i in used else np.zeros_like(mask)
+            for i, mask in enumerate(arena.rows.copies)
+        ]
+        calls = []
+        for table, mask in zip(tables.calls, arena.rows.calls, strict=True):
+            shadow = tables.copies[table.copy].shadow_of is not None
+            keep = table.copy in used if shadow else table.call not in taken
+            calls.append(mask.copy() if keep else np.zeros_like(mask))
+        yield Rows([mask.copy() for mask in copies], calls)
+
+
+def _thinned(arena: Arena, most: int) -> Rows:
+    """Rows of at most `most` sizes, evenly spread in ln(size), the largest among them."""
+    sizes = sorted(
+        {
+            int(size)
+            for copy, mask in zip(arena.tables.copies, arena.rows.copies, strict=True)
+            for size in np.unique(copy.layouts.num_gpus[mask])
+        }
+    )
+    if len(sizes) <= most:
+        return all_rows(arena.tables)
+    wanted = np.geomspace(max(sizes[-1] / 64, sizes[0]), sizes[-1], most)
+    kept = {min(sizes, key=lambda size: abs(size - want)) for want in wanted}
+    # Halves and quarters are what split placements use.
+    kept |= {size for size in sizes if sizes[-1] % size == 0 and sizes[-1] // size <= 16}
+    return rows_with_counts(arena.tables, kept)

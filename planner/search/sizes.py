@@ -1,0 +1,269 @@
+"""The search over sizes: which range sizes can still beat the best plan, proven by relaxation.
+
+The relaxed problem has one option per copy and size: every call takes the least seconds that any
+layout of that size gives it, and memory is forgotten. Its optimum bounds all real plans, and there
+are so few options that it is proven in milliseconds. A relaxed optimum names one size per copy; the
+real problem restricted to those sizes is small too and is solved exactly. Then the sizes are ruled
+out and the next relaxed optimum asked for, until the relaxation has nothing better to offer
+(combinatorial Benders decomposition; Codato and Fischetti 2006).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from planner.layout import IntArray
+from planner.search.formulation import formulate
+from planner.search.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
+from planner.search.pruning import prune
+from planner.search.solve import (
+    TICK_SECONDS,
+    Budget,
+    minimise_period,
+    rounding_seconds,
+    run_restarting,
+)
+from planner.search.space import Arena, Rows
+from planner.search.strengthening import strengthen
+from planner.search.variables import Formulation, seconds_to_ticks
+
+MOST_OPTIONS = 300
+"""Call options up to which it is worth trying to widen a cut."""
+Size = tuple[int, int]
+"""(pool, GPUs) of a range."""
+Sizes = dict[int, frozenset[Size]]
+"""Copy → sizes it may have; none for a shadow that is absent. Copies left out are free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """Sizes with the least relaxed objective, and the bound that is proven for all sizes left."""
+
+    sizes: Sizes | None
+    """None: no sizes are left."""
+    bound_seconds: float
+    """Of the period, when that is what is minimised."""
+    proven: bool
+
+
+class SizeSearch:
+    """The relaxed problem, from which sizes are ruled out one vector at a time."""
+
+    def __init__(self, arena: Arena, rows: Rows, *, horizon_seconds: float) -> None:
+        self.problem = relaxed_problem(arena, rows)
+        self.formulation: Formulation = formulate(
+            self.problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds
+        )
+        strengthen(self.formulation)
+
+    def minimise_period(self) -> None:
+        """Look for the shortest period."""
+        self.formulation.model.minimize(self.formulation.period)
+
+    def minimise_gpus(self) -> None:
+        """Look for the fewest GPUs over all copies; of equals, small early copies."""
+        total = [(4096 + index) * copy.count for index, copy in enumerate(self.formulation.copies)]
+        self.formulation.model.minimize(cp_model.LinearExpr.sum(total))
+
+    def shorter_than(self, seconds: float) -> None:
+        """Only periods below `seconds` are of interest from now on."""
+        ticks = seconds_to_ticks(seconds, self.formulation.tick_seconds)
+        self.formulation.model.add(self.formulation.period <= ticks - 1)
+
+    def rule_out(self, sizes: Sizes) -> None:
+        """No copy may have one of its sizes while all others have one of theirs."""
+        literals: list[cp_model.LiteralT] = []
+        for copy, allowed in sizes.items():
+            variables, options = self.formulation.copies[copy], self.problem.copies[copy].options
+            if not allowed:
+                literals.append(~variables.present)
+            literals += [
+                take
+                for option, take in zip(options, variables.takes, strict=True)
+                if (option.pool, option.num_gpus) in allowed
+            ]
+        self.formulation.model.add(cp_model.LinearExpr.sum(literals) <= len(sizes) - 1)
+
+    def best(self, budget: Budget) -> Relaxed:
+        """The best sizes that are left."""
+        done = run_restarting(self.formulation, budget)
+        tick = self.formulation.tick_seconds
+        if done.status == cp_model.INFEASIBLE:
+            return Relaxed(None, self.formulation.horizon * tick, True)
+        rounding = rounding_seconds(self.formulation)
+        bound = max(done.best_objective_bound * tick - rounding, 0.0)
+        if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return Relaxed(None, bound, False)
+        return Relaxed(self._chosen(done.solver), bound, done.status == cp_model.OPTIMAL)
+
+    def _chosen(self, solver: cp_model.CpSolver) -> Sizes:
+        sizes: Sizes = {}
+        for index, choice in enumerate(self.problem.copies):
+            takes = self.formulation.copies[index].takes
+            sizes[index] = frozenset(
+                (option.pool, option.num_gpus)
+                for option, take in zip(choice.options, takes, strict=True)
+                if solver.value(take)
+            )
+        return sizes
+
+    def sizes_of(self, copy: int) -> list[Size]:
+        """All sizes of a copy."""
+        return [(o.pool, o.num_gpus) for o in self.problem.copies[copy].options]
+
+
+def mixed_problem(real: Problem, relaxed: Problem, kept: Sizes) -> Problem:
+    """Real options for the kept copies, relaxed ones (all sizes, no memory) for the others."""
+    copies = tuple(
+        (real if index in kept else relaxed).copies[index] for index in range(len(real.copies))
+    )
+    calls = tuple(
+        replace(
+            call,
+            options=tuple(
+                option
+                for options, wanted in ((call.options, True), (loose.options, False))
+                for option in options
+                if (option.copy in kept) == wanted
+            ),
+        )
+        for call, loose in zip(real.calls, relaxed.calls, strict=True)
+    )
+    return replace(relaxed, copies=copies, calls=calls)
+
+
+def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
+    """One option per copy and size, without memory; a lower bound on every row of that size."""
+    tables, problem = arena.tables, arena.problem
+    copies, sizes_of = [], []
+    for choice, copy, mask in zip(problem.copies, tables.copies, rows.copies, strict=True):
+        options: list[CopyOption] = []
+        keys = _keys(copy.pool[mask], copy.layouts.num_gpus[mask])
+        for number, (pool, count) in enumerate(keys):
+            same = mask & (copy.pool == pool) & (copy.layouts.num_gpus == count)
+            sync = float(copy.sync_seconds[same].min())
+            options.append(CopyOption(pool, count, 0, 0, sync, number))
+        sizes_of.append({key: number for number, key in enumerate(keys)})
+        copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, tuple(options)))
+    calls: list[list[CallOption]] = [[] for _ in problem.calls]
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        copy = tables.copies[table.copy]
+        pools = copy.pool[table.copy_row[mask]]
+        counts = copy.layouts.num_gpus[table.copy_row[mask]]
+        seconds = table.seconds[mask]
+        for pool, count in _keys(pools, counts):
+            least = float(seconds[(pools == pool) & (counts == count)].min())
+            number = sizes_of[table.copy][pool, count]
+            calls[table.call].append(CallOption(table.copy, number, least, 0, number))
+    return Problem(
+        pools=problem.pools,
+        copies=tuple(copies),
+        calls=tuple(
+            CallChoice(call.id, tuple(options), call.fixed_seconds)
+            for call, options in zip(problem.calls, calls, strict=True)
+        ),
+        precedences=problem.precedences,
+        syncs=tuple(replace(sync, bucket_bytes=0) for sync in problem.syncs),
+        barrier=problem.barrier,
+        colocate=problem.colocate,
+        separate=problem.separate,
+    )
+
+
+def _keys(pools: IntArray, counts: IntArray) -> list[Size]:
+    """The distinct sizes, in order."""
+    largest = int(counts.max(initial=0)) + 1
+    keys = np.unique(pools * largest + counts)
+    return [(int(key) // largest, int(key) % largest) for key in keys]
+
+
+def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
+    """Of `rows` those whose copy has one of its sizes; all rows of free copies."""
+    copies = []
+    for index, (copy, mask) in enumerate(zip(arena.tables.copies, rows.copies, strict=True)):
+        if index not in sizes:
+            copies.append(mask)
+            continue
+        keep = np.zeros_like(mask)
+        for pool, count in sizes[index]:
+            keep |= mask & (copy.pool == pool) & (copy.layouts.num_gpus == count)
+        copies.append(keep)
+    calls = [
+        mask & copies[table.copy][table.copy_row]
+        for table, mask in zip(arena.tables.calls, rows.calls, strict=True)
+    ]
+    return Rows(copies, calls)
+
+
+def cause(
+    arena: Arena,
+    rows: Rows,
+    search: SizeSearch,
+    sizes: Sizes,
+    *,
+    limit_seconds: float,
+    budget: Budget,
+    patience_seconds: float,
+) -> Sizes:
+    """More sizes that exclude a period of at most the limit for the same reason as `sizes`.
+
+    First copies are freed as far as the exclusion still holds with their relaxed options, then the
+    kept ones are widened to all smaller, or all larger, sizes. One cut then serves many vectors.
+    An attempt that takes more than `patience_seconds` (deterministic) has failed.
+    """
+    absent: Sizes = dict.fromkeys(sizes, frozenset())
+    patience = patience_seconds
+
+    def excluded(trial: Sizes) -> bool:
+        nonlocal patience
+        kept_rows = rows_of_sizes(arena, rows, {**absent, **trial})
+        if sum(int(mask.sum()) for mask in kept_rows.calls) > MOST_OPTIONS:
+            return False
+        real = arena.options(kept_rows)
+        problem = mixed_problem(real, search.problem, trial)
+        before = budget.left
+        found = is_excluded(
+            problem, limit_seconds=limit_seconds, budget=budget, patience_seconds=patience
+        )
+        if found:
+            # Later attempts resemble this one: what takes far longer will hardly succeed.
+            patience = min(patience, max(4.0 * (before - budget.left), 0.01))
+        return found
+
+    kept = dict(sizes)
+    for group in _groups(search.problem, sizes):
+        trial = {copy: allowed for copy, allowed in kept.items() if copy not in group}
+        if trial and len(trial) < len(kept) and excluded(trial):
+            kept = trial
+    for copy in [copy for copy, allowed in kept.items() if allowed]:
+        (size,) = kept[copy]
+        here = [other for other in search.sizes_of(copy) if other[0] == size[0]]
+        for wider in ([o for o in here if o <= size], [o for o in here if o >= size]):
+            trial = {**kept, copy: frozenset(wider) | kept[copy]}
+            if trial != kept and excluded(trial):
+                kept = trial
+    return kept
+
+
+def _groups(problem: Problem, sizes: Sizes) -> list[list[int]]:
+    """Copies to free: all that never train at once, then every one alone."""
+    trains = {edge.source for edge in problem.precedences if edge.distance > 0}
+    busy = {option.copy for call in trains for option in problem.calls[call].options}
+    there = [copy for copy, allowed in sizes.items() if allowed]
+    return [[copy for copy in there if copy not in busy], *([copy] for copy in there)]
+
+
+def is_excluded(
+    problem: Problem, *, limit_seconds: float, budget: Budget, patience_seconds: float
+) -> bool:
+    """True when it is quickly proven that no period is as short as the limit."""
+    pruned = prune(problem, upper_bound_seconds=limit_seconds)
+    if pruned.hopeless:
+        return True
+    if budget.spent:
+        return False
+    limits = replace(budget.rest(), deterministic_seconds=min(patience_seconds, budget.left))
+    outcome = minimise_period(pruned.problem, limits=limits, horizon_seconds=limit_seconds)
+    budget.take(outcome.deterministic_seconds)
+    return outcome.proven and outcome.solution is None

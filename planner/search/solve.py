@@ -1,0 +1,282 @@
+"""Search: CP-SAT on the formulation, exact seconds, and a bound that holds despite rounding."""
+
+import math
+from dataclasses import dataclass, replace
+
+from ortools.sat.python import cp_model
+
+from planner.search.formulation import formulate
+from planner.search.problem import (
+    Assignment,
+    CallChoice,
+    CopyChoice,
+    Problem,
+    Solution,
+    chosen,
+)
+from planner.search.strengthening import strengthen
+from planner.search.timing import exact_timing
+from planner.search.variables import Formulation, timed_nodes
+
+TICK_SECONDS = 1e-6
+"""Prices are whole microseconds, so ticks lose nothing: the proven gap is 0, not 1e-4."""
+MOST_TICKS = 10**12
+"""Longer periods get coarser ticks, so that GPUs × ticks stay far inside 64 bits."""
+FIRST_LIMIT_SECONDS = 0.5
+"""Deterministic seconds of the first try of a run that restarts."""
+DETERMINISTIC_PER_SECOND = 0.25
+"""Deterministic seconds that a search spends per second of its time limit, about what a 2020s core
+does; the solver counts its work instead of looking at a clock, so that a cut search repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much to search, in the solver's deterministic seconds, and with what seed."""
+
+    deterministic_seconds: float = 30.0 * DETERMINISTIC_PER_SECOND
+    seed: int = 0
+
+    @staticmethod
+    def within(time_limit_seconds: float, *, seed: int) -> "Limits":
+        """Limits for about so many seconds."""
+        return Limits(time_limit_seconds * DETERMINISTIC_PER_SECOND, seed)
+
+
+class Budget:
+    """What is left of a search's limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.left = limits.deterministic_seconds
+
+    @property
+    def spent(self) -> bool:
+        """True when nothing is left."""
+        return self.left <= 0
+
+    def rest(self) -> Limits:
+        """Limits for the next solver run."""
+        return replace(self.limits, deterministic_seconds=max(self.left, 1e-3))
+
+    def take(self, seconds: float) -> None:
+        """Count what a run has used."""
+        self.left -= seconds
+
+
+def run_restarting(formulation: Formulation, budget: Budget) -> "Run":
+    """Run CP-SAT with another seed and twice the limit until it is done or the budget is spent.
+
+    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute.
+    """
+    limit, seed = FIRST_LIMIT_SECONDS, budget.limits.seed
+    while True:
+        limits = replace(
+            budget.limits, seed=seed, deterministic_seconds=max(min(limit, budget.left), 1e-3)
+        )
+        done = run(formulation, limits)
+        budget.take(done.deterministic_seconds)
+        if done.status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) or budget.spent:
+            return done
+        limit, seed = 2.0 * limit, seed + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The best solution found (None: there is none, or none in time) and what is proven."""
+
+    solution: Solution | None
+    lower_bound_seconds: float
+    """No solution of the problem has a shorter period; the rounding is subtracted."""
+    proven: bool
+    """True when search was exhaustive: the solution is optimal, or none exists."""
+    deterministic_seconds: float
+
+
+def minimise_period(
+    problem: Problem,
+    *,
+    limits: Limits,
+    horizon_seconds: float,
+    ranges: tuple[int | None, ...] | None = None,
+) -> Outcome:
+    """Least period of at most `horizon_seconds`, proven unless the limit ends the search.
+
+    `ranges` fixes the first GPU of every copy that has one.
+    """
+    tick = max(TICK_SECONDS, horizon_seconds / MOST_TICKS)
+    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=horizon_seconds)
+    strengthen(formulation)
+    formulation.model.minimize(formulation.period)
+    if ranges is not None:
+        fix_ranges(formulation, ranges)
+    budget = Budget(limits)
+    solver = run_restarting(formulation, budget)
+    used = limits.deterministic_seconds - budget.left
+    status = solver.status
+    proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    if status == cp_model.INFEASIBLE:
+        return Outcome(None, horizon_seconds, True, used)
+    bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Outcome(None, bound, False, used)
+    solution = decode(formulation, solver)
+    # Exact times may reach the bound where the solver's own rough period has not yet.
+    proven |= solution.timing.period - bound < tick / 2
+    return Outcome(solution, bound, proven, used)
+
+
+def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> Solution | None:
+    """Of the solutions with a period of at most `period_seconds` the one that order decides.
+
+    Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: each
+    step fixes what the one before found. One worker, so that chance has no part in it.
+    """
+    tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
+    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
+    strengthen(formulation)
+    result: Solution | None = None
+    for total in _tie_sums(formulation):
+        formulation.model.minimize(total)
+        if result is not None:
+            formulation.model.clear_hints()  # type: ignore[no-untyped-call]
+            add_hint(formulation, result)
+        done = run(formulation, limits)
+        if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return result
+        result = decode(formulation, done)
+        formulation.model.add(total <= done.solver.value(total))
+    return result
+
+
+def _tie_sums(formulation: Formulation) -> list[cp_model.LinearExpr]:
+    copies = formulation.copies
+    counts, numbers = [], []
+    for copy, choice in zip(copies, formulation.problem.copies, strict=True):
+        sizes = [option.num_gpus // formulation.unit for option in choice.options]
+        counts.append(cp_model.LinearExpr.weighted_sum(copy.takes, sizes))
+    every = [copy.takes for copy in copies] + [call.takes for call in formulation.calls]
+    for takes in every:
+        numbers.append(cp_model.LinearExpr.weighted_sum(takes, list(range(len(takes)))))
+    return [
+        cp_model.LinearExpr.sum(counts),
+        cp_model.LinearExpr.sum([copy.first for copy in copies]),
+        cp_model.LinearExpr.sum(numbers),
+    ]
+
+
+def fix_ranges(formulation: Formulation, first_gpus: tuple[int | None, ...]) -> None:
+    """Pin every copy's first GPU."""
+    for copy, first in zip(formulation.copies, first_gpus, strict=True):
+        if first is not None:
+            formulation.model.add(copy.first == first // formulation.unit)
+
+
+def rounding_seconds(formulation: Formulation) -> float:
+    """What rounding up to ticks can add to a period: the most of every call and sync, summed."""
+    problem, tick = formulation.problem, formulation.tick_seconds
+
+    def most(values: list[float]) -> float:
+        return max((formulation.ticks(value) * tick - value for value in values), default=0.0)
+
+    calls = [
+        most([option.seconds for option in call.options] or [call.fixed_seconds])
+        for call in problem.calls
+    ]
+    syncs = [
+        most([o.sync_seconds for c in (s.home, s.shadow) for o in problem.copies[c].options])
+        for s in problem.syncs
+    ]
+    return max(sum(calls) + sum(syncs), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished solver."""
+
+    status: cp_model.CpSolverStatus
+    solver: cp_model.CpSolver
+
+    @property
+    def best_objective_bound(self) -> float:
+        """Proven bound in ticks."""
+        return self.solver.best_objective_bound
+
+    @property
+    def deterministic_seconds(self) -> float:
+        """Work done, in the solver's own unit: the same on every machine."""
+        return self.solver.response_proto.deterministic_time
+
+
+def run(formulation: Formulation, limits: Limits) -> Run:
+    """Run CP-SAT: deterministic for the same model, seed, workers and limit."""
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    # One worker: these models are small, and a single thread repeats exactly.
+    parameters.num_workers = 1
+    parameters.random_seed = limits.seed
+    parameters.max_deterministic_time = limits.deterministic_seconds
+    # Deterministic time decides; the clock only guards against a stalled machine.
+    parameters.max_time_in_seconds = 10.0 + 20.0 * limits.deterministic_seconds
+    parameters.relative_gap_limit = 0.0
+    # Probing and repeated presolve cost more than they save on models that are already pruned.
+    parameters.cp_model_probing_level = 0
+    parameters.max_presolve_iterations = 1
+    parameters.symmetry_level = 0
+    parameters.find_big_linear_overlap = False
+    # Few rectangles with many sizes: strong reasoning about them pays, and cuts off long tails.
+    parameters.use_energetic_reasoning_in_no_overlap_2d = True
+    parameters.use_area_energetic_reasoning_in_no_overlap_2d = True
+    parameters.use_timetabling_in_no_overlap_2d = True
+    parameters.max_pairs_pairwise_reasoning_in_no_overlap_2d = 5000
+    status = solver.solve(formulation.model)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"invalid model: {formulation.model.validate()}")
+    return Run(status, solver)
+
+
+def decode(formulation: Formulation, run: Run) -> Solution:
+    """The solver's choices with exact seconds."""
+    problem, solver = formulation.problem, run.solver
+
+    def taken(literals: list[cp_model.IntVar]) -> int | None:
+        return next((i for i, literal in enumerate(literals) if solver.value(literal)), None)
+
+    options = tuple(taken(copy.takes) for copy in formulation.copies)
+    firsts = tuple(
+        None if option is None else solver.value(copy.first) * formulation.unit
+        for option, copy in zip(options, formulation.copies, strict=True)
+    )
+    calls = tuple(taken(call.takes) for call in formulation.calls)
+    assignment = Assignment(options, firsts, calls)
+    timed = timed_nodes(formulation)
+    starts = [float(solver.value(node.start)) for node in timed]
+    stages = [0 if node.stage is None else solver.value(node.stage) for node in timed]
+    return Solution(assignment, exact_timing(problem, assignment, starts, stages))
+
+
+def add_hint(formulation: Formulation, solution: Solution) -> None:
+    """Start the search from a known solution."""
+    model, tick = formulation.model, formulation.tick_seconds
+    assignment = solution.assignment
+    for index, copy in enumerate(formulation.copies):
+        for option, literal in enumerate(copy.takes):
+            model.add_hint(literal, option == assignment.copy_options[index])
+        first = assignment.first_gpus[index]
+        model.add_hint(copy.first, 0 if first is None else first // formulation.unit)
+    for index, call in enumerate(formulation.calls):
+        for option, literal in enumerate(call.takes):
+            model.add_hint(literal, option == assignment.call_options[index])
+        model.add_hint(call.start, math.floor(solution.timing.call_starts[index] / tick))
+
+
+def pinned(problem: Problem, assignment: Assignment) -> Problem:
+    """The problem with everything but the times fixed: one option for every copy and call."""
+    copies, calls = [], []
+    for copy, option in zip(problem.copies, assignment.copy_options, strict=True):
+        options = () if option is None else (copy.options[option],)
+        copies.append(CopyChoice(copy.id, copy.role, copy.shadow_of, options))
+    for index, call in enumerate(problem.calls):
+        choice = chosen(problem, assignment, index)
+        options_of_call = () if choice is None else (replace(choice, copy_option=0),)
+        calls.append(CallChoice(call.id, options_of_call, call.fixed_seconds))
+    return replace(problem, copies=tuple(copies), calls=tuple(calls))

@@ -1,0 +1,247 @@
+"""Redundant constraints: every solution satisfies them, and they raise the bound that is proven.
+
+The weighted lengths of bounds.py, with variables: Σ f(n_k) d_k of calls that must all run
+inside a stretch of time is at most that stretch. Copies that share a GPU run their calls one after
+another, so their durations sum to at most the stretch, too.
+
+Under the barrier the stretches are: from the end of u to the start of v for the calls between u
+and v, from 0 to v for its ancestors, from u to P for its descendants, and P for all. In a cyclic
+schedule the only stretch is P, and along every path v → … → u that an edge (u, v, δ) closes, the
+durations sum to at most δ P.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ortools.sat.python import cp_model
+
+from planner.search.bounds import FUNCTIONS, Bounds, dual_feasible_weight
+from planner.search.variables import Formulation
+
+
+def strengthen(formulation: Formulation) -> None:
+    """Add the redundant constraints to a model."""
+    calls = range(len(formulation.calls))
+    bounds = Bounds(formulation.problem)
+    parts = [_parts(formulation, bounds, call) for call in calls]
+    _weighted_lengths(formulation, parts, calls, None, None)
+    _gpus_over_time(formulation)
+    shared = _sharing(formulation)
+    if formulation.problem.barrier:
+        _stretches(formulation, parts, shared)
+    else:
+        _loads(formulation, shared)
+        _cycles(formulation)
+
+
+def _stretches(
+    formulation: Formulation, parts: "list[list[_Part]]", shared: "dict[_Pair, cp_model.IntVar]"
+) -> None:
+    after = Bounds(formulation.problem).following
+    calls = range(len(formulation.calls))
+    before = [{u for u in calls if v in after[u]} for v in calls]
+    stretches: list[tuple[set[int], int | None, int | None]] = [(set(calls), None, None)]
+    for u in calls:
+        stretches += [(after[u], u, None), (before[u], None, u)]
+        stretches += [(after[u] & before[v], u, v) for v in after[u]]
+    for inside, source, target in stretches:
+        _weighted_lengths(formulation, parts, sorted(inside), source, target)
+        _one_after_another(formulation, shared, sorted(inside), source, target)
+
+
+def _stretch(
+    formulation: Formulation, source: int | None, target: int | None
+) -> cp_model.LinearExprT:
+    """From the end of source (or 0) to the start of target (or P)."""
+    stretch: cp_model.LinearExprT
+    stretch = formulation.period if target is None else formulation.calls[target].start
+    return stretch if source is None else stretch - formulation.calls[source].end
+
+
+def _one_after_another(
+    formulation: Formulation,
+    shared: "dict[_Pair, cp_model.IntVar]",
+    calls: list[int],
+    source: int | None,
+    target: int | None,
+) -> None:
+    """Calls that are bound to one of two copies which share a GPU do not overlap in time."""
+    only = {
+        call: next(iter(formulation.calls[call].bound))
+        for call in calls
+        if len(formulation.calls[call].bound) == 1
+    }
+    for (one, other), literal in shared.items():
+        mine = [call for call in calls if only.get(call) in (one, other)]
+        if {only[call] for call in mine} == {one, other}:
+            length = _length(formulation, mine)
+            formulation.model.add(length <= _stretch(formulation, source, target)).only_enforce_if(
+                literal
+            )
+
+
+def _weighted_lengths(
+    formulation: Formulation,
+    parts: "list[list[_Part]]",
+    calls: Iterable[int],
+    source: int | None,
+    target: int | None,
+) -> None:
+    """Σ f(n_k) d_k over `calls` ≤ the stretch from the end of source to the start of target."""
+    of_calls = [part for call in calls for part in parts[call]]
+    stretch = _stretch(formulation, source, target)
+    for index, pool in enumerate(formulation.problem.pools):
+        here = [part for part in of_calls if part.pool == index]
+        seen: set[tuple[float, ...]] = set()
+        for function in FUNCTIONS if here else ():
+            weights = [dual_feasible_weight(function, part.count, pool.num_gpus) for part in here]
+            total = pool.num_gpus * max(function, 1)
+            shares = tuple(weight / total for weight in weights)
+            if shares in seen or not any(weights):
+                continue
+            seen.add(shares)
+            divisor = math.gcd(total, *weights)
+            length = cp_model.LinearExpr.weighted_sum(
+                [part.ticks for part in here], [weight // divisor for weight in weights]
+            )
+            formulation.model.add(length <= total // divisor * stretch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """At least the ticks of a call if it runs on ranges of one size in one pool, otherwise 0.
+
+    One of the calls that only a weight sync can precede counts that sync (planner.search.bounds).
+    """
+
+    pool: int
+    count: int
+    ticks: cp_model.IntVar
+
+
+def _parts(formulation: Formulation, bounds: Bounds, call: int) -> list[_Part]:
+    """One variable per size keeps the cuts short: they have a term per size, not per option."""
+    groups: dict[tuple[int, int], list[tuple[cp_model.IntVar, int]]] = defaultdict(list)
+    options = formulation.problem.calls[call].options
+    variables = formulation.calls[call]
+    for option, take in zip(options, variables.takes, strict=True):
+        copy = formulation.problem.copies[option.copy].options[option.copy_option]
+        seconds = bounds.busy_seconds(call, option)
+        groups[copy.pool, copy.num_gpus].append((take, formulation.ticks(seconds)))
+    parts = []
+    for (pool, count), terms in groups.items():
+        ticks = formulation.model.new_int_var(0, max(t for _, t in terms), "")
+        literals, values = zip(*terms, strict=True)
+        formulation.model.add(ticks >= cp_model.LinearExpr.weighted_sum(literals, values))
+        parts.append(_Part(pool, count, ticks))
+    return parts
+
+
+def _gpus_over_time(formulation: Formulation) -> None:
+    """A Cumulative over time: the GPUs of calls that run at once are at most all GPUs."""
+    if not formulation.problem.barrier:
+        return
+    model, intervals, demands = formulation.model, [], []
+    for call in formulation.calls:
+        for copy, bound in call.bound.items():
+            intervals.append(
+                model.new_optional_interval_var(call.start, call.duration, call.end, bound, "")
+            )
+            demands.append(formulation.copies[copy].count)
+    model.add_cumulative(intervals, demands, formulation.axis)
+
+
+_Pair = tuple[int, int]
+
+
+def _sharing(formulation: Formulation) -> dict[_Pair, cp_model.IntVar]:
+    """Per pair of copies a literal that is true where both are there and share a GPU."""
+    model, shared = formulation.model, {}
+    for one in range(len(formulation.copies)):
+        for other in range(one):
+            first, second = formulation.copies[one], formulation.copies[other]
+            before, after, literal = (model.new_bool_var("") for _ in range(3))
+            absent = [
+                ~copy.present
+                for copy, choice in (
+                    (first, formulation.problem.copies[one]),
+                    (second, formulation.problem.copies[other]),
+                )
+                if choice.shadow_of is not None
+            ]
+            model.add_bool_or([before, after, literal, *absent])
+            model.add(first.end <= second.first).only_enforce_if(before)
+            model.add(second.end <= first.first).only_enforce_if(after)
+            shared[one, other] = literal
+    return shared
+
+
+def _loads(formulation: Formulation, shared: dict[_Pair, cp_model.IntVar]) -> None:
+    """Σ d_k over the calls of a copy, or of two that overlap, ≤ P; syncs load both their copies."""
+    loads = [_load(formulation, copy) for copy in range(len(formulation.copies))]
+    for load in loads:
+        formulation.model.add(load <= formulation.period)
+    for (one, other), literal in shared.items():
+        # A sync is in both loads, but runs once where its copies share GPUs.
+        twice = cp_model.LinearExpr.sum(_syncs_of(formulation, one, other))
+        load = loads[one] + loads[other] - twice
+        formulation.model.add(load <= formulation.period).only_enforce_if(literal)
+
+
+def _syncs_of(formulation: Formulation, *copies: int) -> list[cp_model.IntVar]:
+    """Loads of the syncs that touch all the given copies."""
+    return [
+        variables.load
+        for sync, variables in zip(formulation.problem.syncs, formulation.syncs, strict=True)
+        if {*copies} <= {sync.home, sync.shadow}
+    ]
+
+
+def _load(formulation: Formulation, copy: int) -> cp_model.LinearExpr:
+    variables, weights = [*_syncs_of(formulation, copy)], [1] * len(_syncs_of(formulation, copy))
+    for call, chosen in zip(formulation.problem.calls, formulation.calls, strict=True):
+        for option, take in zip(call.options, chosen.takes, strict=True):
+            if option.copy == copy:
+                variables.append(take)
+                weights.append(formulation.ticks(option.seconds))
+    return cp_model.LinearExpr.weighted_sum(variables, weights)
+
+
+def _cycles(formulation: Formulation) -> None:
+    """Σ d along v → … → u ≤ δ P for every edge (u, v, δ), through the sync where there is one."""
+    model, problem, period = formulation.model, formulation.problem, formulation.period
+    for edge in problem.precedences:
+        if edge.distance > 0:
+            for path in _paths(formulation, edge.target, edge.source):
+                model.add(_length(formulation, path) <= edge.distance * period)
+    for sync, variables in zip(problem.syncs, formulation.syncs, strict=True):
+        for index, call in enumerate(formulation.calls):
+            bound = call.bound.get(sync.shadow)
+            if bound is None:
+                continue
+            for path in _paths(formulation, index, sync.train):
+                length = _length(formulation, path) + variables.load
+                model.add(length <= sync.distance * period).only_enforce_if(bound)
+
+
+def _length(formulation: Formulation, path: list[int]) -> cp_model.LinearExpr:
+    return cp_model.LinearExpr.sum([formulation.calls[call].duration for call in path])
+
+
+def _paths(formulation: Formulation, source: int, target: int) -> list[list[int]]:
+    """Paths from one call to another inside an iteration; at most 64, enough for any program."""
+    found: list[list[int]] = []
+    open_paths = [[source]]
+    while open_paths and len(found) < 64:
+        path = open_paths.pop()
+        if path[-1] == target:
+            found.append(path)
+            continue
+        open_paths += [
+            [*path, edge.target]
+            for edge in formulation.problem.precedences
+            if edge.distance == 0 and edge.source == path[-1]
+        ]
+    return found
