@@ -70,6 +70,7 @@ def make_plan(spec: JobSpec) -> Plan:
         warm_start=best.warm_start,
         space=enumeration.SPACE,
     )
+    report = report.model_copy(update={"stopped": _stopped(spec, report)})
     plan = _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
     alternatives = [_strategy(job, tables, plan, each) for each in best.attempts]
     return _sound(job, plan.model_copy(update={"alternatives": alternatives}))
@@ -96,6 +97,7 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
         solving_seconds=0.0,
         candidates_priced=len(placement.calls),
         options=0,
+        stopped="nothing was searched: the placement was given",
         space=GIVEN,
     )
     return _sound(job, _plan(job, ordered, timing, report, timing.period))
@@ -200,6 +202,15 @@ def _relative_gap(report: SearchReport) -> float:
     gap = max(report.objective_value - report.lower_bound, 0.0) / report.objective_value
     # A bound and a value that differ by float noise alone are equal.
     return gap if gap > 1e-12 else 0.0
+
+
+def _stopped(spec: JobSpec, report: SearchReport) -> str:
+    """Why the search ended: only a proof or the limit ends it."""
+    if report.status == "optimal":
+        return "the search is complete: no plan of the searched space is better"
+    gap = _relative_gap(report)
+    end = f"with a gap of {100 * gap:.2g} %" if gap else "before the proof was complete"
+    return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}"
 
 
 def _priced_calls(

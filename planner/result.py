@@ -14,9 +14,9 @@ Bytes = Annotated[int, Field(ge=0)]
 
 
 class ResultModel(BaseModel):
-    """Frozen, and an unknown field is an error."""
+    """Frozen, and an unknown field is an error; docstrings under fields go into the schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Parallelism(ResultModel):
@@ -187,10 +187,14 @@ class SearchReport(ResultModel):
     lower_bound: float
     """Proven: no plan of the searched space is below; integer rounding is already subtracted."""
     pricing_seconds: float
+    """By the clock: to resolve the spec and price every candidate."""
     solving_seconds: float
+    """By the clock: from the strategies that start the search to the choice between equal plans."""
     candidates_priced: int
     options: int
     """Choices that were left to CP-SAT after sound pruning."""
+    stopped: str | None = None
+    """Why the search ended, in words; missing in plans of versions that did not say."""
     warm_start: str | None = None
     space: str
     """Over what the claim holds, in words."""
@@ -217,7 +221,10 @@ class Plan(ResultModel):
     iteration_seconds: float
     lower_bound_seconds: float
     relative_gap: float
+    """Of the objective: (value − proven bound) ÷ value; 0 when proven optimal."""
     search_seconds: float
+    """By the clock: pricing_seconds + solving_seconds, without the final check. It may exceed the
+    spec's time_limit_seconds, which counts the solver's work alone."""
     tokens_per_second: float
     tokens_per_iteration: float
     gpus_used: int

@@ -146,19 +146,38 @@ class ClusterSpec(SpecModel):
 class SearchSpec(SpecModel):
     """What to optimise and how long to look. The same spec, seed and limit give the same plan."""
 
-    objective: Literal["throughput", "price", "fewest_gpus"] = "throughput"
+    objective: Literal["throughput", "price", "fewest_gpus"] = Field(
+        default="throughput",
+        description="throughput: least seconds per iteration; price: least price per iteration; "
+        "fewest_gpus: fewest paid GPUs with which an iteration meets target_iteration_seconds",
+    )
     target_iteration_seconds: PositiveFloat | None = Field(
-        default=None, description="fewest_gpus: the slowest iteration that is good enough"
+        default=None,
+        description="Seconds; fewest_gpus only: the slowest iteration that is good enough. "
+        "Default: any",
     )
     staleness: Annotated[int, Field(ge=0, le=16)] = Field(
-        default=0, description="Iterations by which rollout weights may lag behind training"
+        default=0,
+        description="Iterations by which rollout weights may lag behind training; 0: on-policy. "
+        "Above 0 iterations overlap, whatever iteration_barrier says",
     )
     iteration_barrier: bool = Field(
         default=True,
-        description="Every call of an iteration ends before the next begins; staleness lifts it",
+        description="Every call of an iteration ends before the next begins; staleness lifts it. "
+        "Without a barrier the plan is a cyclic schedule, in which iterations overlap",
     )
-    time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
+        default=30.0,
+        description="About so many seconds of search, then the best plan so far is returned with "
+        "its gap. Counted in solver work, at the pace of a 2020s core, and not by the clock: so a "
+        "search that is cut short always ends with the same plan, and a slow or busy machine takes "
+        "longer. Pricing the candidates and deciding between equal plans come on top; "
+        "search_seconds of the plan is what the clock said",
+    )
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        default=0,
+        description="Of the solver's random choices. The same spec and seed give the same plan",
+    )
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Threads that price candidates; the proof runs in one, so it repeats"
     )

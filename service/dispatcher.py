@@ -12,6 +12,7 @@ from planner.errors import PlanningError
 from planner.spec import JobSpec
 from service import jobs
 from service.database import Database
+from service.deadlines import planning_deadline_seconds
 from service.jobs import Claim
 from service.planner_errors import PlannerCancelledError, PlannerProcessError
 from service.planner_messages import PlanRequest
@@ -102,7 +103,9 @@ class Dispatcher:
 
     def _plan(self, process: PlannerProcess, held: Claim) -> dict[str, JsonValue]:
         spec = JobSpec.model_validate(held.spec)
-        limit = spec.search.time_limit_seconds + self._settings.planning_overhead_seconds
+        limit = planning_deadline_seconds(
+            spec, overhead_seconds=self._settings.planning_overhead_seconds
+        )
         plan = process.run(
             PlanRequest(spec=spec), limit_seconds=limit, keep_going=lambda: self._renew(held)
         )

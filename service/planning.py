@@ -13,6 +13,7 @@ from planner.spec import ClusterSpec, JobSpec
 from service import idempotency, jobs, problems, store
 from service.bodies import Body
 from service.database import Database
+from service.deadlines import planning_deadline_seconds
 from service.dispatcher import Dispatcher
 from service.idempotency import HeldKey
 from service.planner_errors import PlannerProcessError
@@ -110,7 +111,9 @@ def _plan_now(
                 idempotency.extend(session, held, lease_seconds=planning.settings.lease_seconds)
         return True
 
-    limit = spec.search.time_limit_seconds + planning.settings.planning_overhead_seconds
+    limit = planning_deadline_seconds(
+        spec, overhead_seconds=planning.settings.planning_overhead_seconds
+    )
     try:
         with planning.planners.process() as process:
             plan = process.run(PlanRequest(spec=spec), limit_seconds=limit, keep_going=keep_key)

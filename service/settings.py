@@ -28,7 +28,8 @@ class Settings(BaseSettings):
     )
     planning_overhead_seconds: PositiveSeconds = Field(
         default=60.0,
-        description="What planning may take beyond the spec's own time limit before it is ended",
+        description="What planning may take beyond twice the spec's own time limit (a slow "
+        "machine needs that) before it is ended",
     )
     request_planners: Annotated[int, Field(ge=1, le=64)] = Field(
         default=1, description="Planner processes that answer waiting requests"

@@ -109,7 +109,7 @@ def _plan_and_compare(spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, l
 
 
 def _planning_message(spec: JobSpec) -> str:
-    return f"Planning (at most {spec.search.time_limit_seconds:g} s of search)"
+    return f"Planning (about {spec.search.time_limit_seconds:g} s of search at most)"
 
 
 def _need_pools(spec: JobSpec) -> None:

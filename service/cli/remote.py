@@ -11,9 +11,10 @@ from planner.result import Plan
 from planner.spec import JobSpec
 from service.cli.failures import BadInputError, ServerError
 from service.cli.inputs import error_lines
+from service.deadlines import planning_deadline_seconds
 
 ANSWER_SECONDS = 120.0
-"""What a request may take beyond the search's own limit: queueing, start-up, transfer."""
+"""What a request may take beyond the search itself: queueing, start-up, transfer."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -43,7 +44,9 @@ def post_plan(spec: JobSpec, *, server: str, api_key: str | None) -> StoredPlan:
             url,
             json=spec.model_dump(mode="json", exclude_unset=True),
             headers=headers,
-            timeout=httpx.Timeout(10.0, read=spec.search.time_limit_seconds + ANSWER_SECONDS),
+            timeout=httpx.Timeout(
+                10.0, read=planning_deadline_seconds(spec, overhead_seconds=ANSWER_SECONDS)
+            ),
             trust_env=proxied,
         )
     except httpx.InvalidURL as error:

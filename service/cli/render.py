@@ -61,9 +61,13 @@ def _proof(plan: Plan) -> str:
         case "optimal":
             return "proven optimal"
         case "feasible":
-            return f"not proven, gap at most {formats.gap(plan.relative_gap)}"
+            return f"not proven: stopped at {_limit(plan)}, gap {formats.gap(plan.relative_gap)}"
         case "given":
             return "as given"
+
+
+def _limit(plan: Plan) -> str:
+    return f"the time limit of {plan.spec.search.time_limit_seconds:g} s"
 
 
 def _gpu_time(plan: Plan) -> str:
@@ -164,7 +168,9 @@ def _proof_line(plan: Plan) -> str:
     if search.objective == "fewest_gpus":
         write = formats.count
     found, bound = write(search.objective_value), write(search.lower_bound)
-    verdict = "optimal" if search.status == "optimal" else "best found in the time"
+    verdict = "optimal"
+    if search.status == "feasible":
+        verdict = f"best found when the search stopped at {_limit(plan)}"
     return (
         f"{verdict}: {found}{unit} against a proven bound of {bound}{unit}, "
         f"gap {formats.gap(plan.relative_gap)}"

@@ -117,3 +117,13 @@ def test_duration(value, text):
 
 def test_percent_never_hides_what_is_there():
     assert [formats.percent(share) for share in (0, 0.001, 0.5, 1)] == ["0%", "<1%", "50%", "100%"]
+
+
+def test_a_cut_search_is_told_with_its_limit_in_the_first_line_and_the_proof():
+    plan = ppo_plan()
+    cut = plan.search.model_copy(update={"status": "feasible", "lower_bound": 125.58})
+    plan = plan.model_copy(update={"search": cut, "relative_gap": 0.034})
+    text = rendered(lambda: plan, 200)
+    limit = "the time limit of 30 s"
+    assert f"not proven: stopped at {limit}, gap 3.4%" in text.split("\n")[0]
+    assert f"best found when the search stopped at {limit}: 130.0 s" in text
