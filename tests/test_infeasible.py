@@ -1,6 +1,7 @@
 """Jobs that fit nowhere: the call and the bytes, and remedies that really help."""
 
 import re
+import time
 from typing import Any
 
 import pytest
@@ -100,9 +101,85 @@ def test_constraints_that_exclude_each_other_only_in_the_end() -> None:
     parted = small_job(
         cluster__pools=[pool(gpus_per_node=1)], constraints={"separate": [("actor", "reference")]}
     )
-    (reason,) = reasons(parted)
-    assert "constraints" in reason.summary
-    assert reason.over_bytes is None
+    first, *others = reasons(parted)
+    assert "constraints.separate" in first.summary
+    assert first.over_bytes is None
+    assert "leave out constraints.separate" in [reason.remedy for reason in others]
+    assert make_plan(small_job(cluster__pools=[pool(gpus_per_node=1)])).iteration_seconds > 0
+
+
+def test_gpus_that_are_kept_free_are_given_up_only_as_far_as_needed() -> None:
+    def keeping(count: int) -> JobSpec:
+        return small_job(models=SEVEN, constraints__keep_free_gpus={"a100": count})
+
+    most = int(re.findall(r"\d+", remedy(keeping(3), "set constraints.keep_free_gpus.a100"))[1])
+    assert 0 < most < 3
+    assert make_plan(keeping(most)).gpus_used == 4
+    assert reasons(keeping(most + 1))
+
+
+def test_the_call_that_cannot_even_run_alone_is_blamed_not_the_one_beside_it() -> None:
+    """Of 405B on 16 GPUs training holds over 400 GiB a GPU; the reference would fit alone."""
+    large = {"architecture": "llama-3.1-405b"}
+    pools = [pool(2, gpus_per_node=8)]
+    models = {"actor": large, "reference": large, "reward": {"function": True}}
+    causes = [r for r in reasons(small_job(models=models, cluster__pools=pools)) if r.phase]
+    assert [reason.phase for reason in causes] == ["actor.train"]
+    assert causes[0].required_bytes is not None
+    assert causes[0].required_bytes > 16 * 405e9 / 16
+    frozen = {**models, "actor": SEVEN["actor"]}
+    assert make_plan(small_job(models=frozen, cluster__pools=pools)).iteration_seconds > 0
+
+
+def test_models_that_fit_alone_but_not_together_are_told_so() -> None:
+    models = dict.fromkeys(("actor", "critic", "reference", "reward"), SEVEN["actor"])
+    cluster = {"cluster__pools": [pool(gpus_per_node=2)], "constraints__allow_offload": False}
+    first = reasons(small_job("ppo", models=models, **cluster))[0]
+    assert "beside the other models" in first.summary
+    assert first.over_bytes is not None
+    assert first.over_bytes > 0
+
+
+def test_where_no_single_change_helps_that_is_said_with_what_helps_together() -> None:
+    """70B on one GPU: more of them are forbidden, and on four only recomputation saves it."""
+    models = {**SEVEN, "actor": {"architecture": "llama-2-70b", "lora": {"rank": 16}}}
+    lengths = {"mean": 2000, "max": 32000}
+    pinned = {"parallelism": {"actor": {"num_gpus": 1}}}
+    forbidden = pinned | {"allow_offload": False, "allow_recompute": False}
+
+    def job(constraints: dict[str, Any]) -> JobSpec:
+        return small_job(models=models, workload__response_length=lengths, constraints=constraints)
+
+    *causes, last = reasons(job(forbidden))
+    assert [reason.phase for reason in causes] == ["actor.train"]
+    assert "no single change makes it fit" in last.summary
+    assert last.remedy is not None
+    for part in ("allow_recompute: true", "leave out constraints.parallelism"):
+        assert part in last.remedy
+    assert make_plan(job({})).iteration_seconds > 0
+
+
+def test_where_nothing_helps_that_is_said_soon() -> None:
+    """Prompts of ten million tokens fit on no number of GPUs that is worth trying."""
+    endless = {"mean": 1000, "max": 10**7}
+    lengths = {"workload__prompt_length": endless, "workload__response_length": endless}
+    spec = small_job(models=SEVEN, **lengths)
+    started = time.perf_counter()
+    *causes, last = reasons(spec)
+    assert time.perf_counter() - started < 8
+    assert causes[0].phase == "actor.train"
+    assert "nor do these together" in last.summary
+    assert last.remedy is None
+
+
+def test_a_huge_maximum_is_refused_soon_with_the_longest_that_fits() -> None:
+    endless = {"mean": 1000, "max": 10**7}
+    spec = small_job(models=SEVEN, workload__response_length=endless)
+    started = time.perf_counter()
+    longest, mean = map(int, re.findall(r"\d+", remedy(spec, "shorten")))
+    assert time.perf_counter() - started < 8
+    shorter = {"mean": mean, "max": longest}
+    assert make_plan(small_job(models=SEVEN, workload__response_length=shorter)).run_seconds > 0
 
 
 def test_a_target_that_no_plan_meets_says_which_one_would() -> None:
