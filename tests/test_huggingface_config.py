@@ -139,6 +139,42 @@ def test_missing_keys_are_named_with_file_and_remedy(name: str, key: str) -> Non
     assert "whole number" in error.remedy
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_everything_that_is_missing_is_told_at_once_with_the_file(name: str) -> None:
+    model_type = CONFIGS[name]["model_type"]
+    error = refusal({"model_type": model_type})
+    assert error.message.startswith("config.json: ")
+    assert " are missing" in error.message
+    for key in REQUIRED.get(name, []):
+        assert key in error.message
+        assert key in error.remedy
+    # What is told is enough: with these keys, and no others, the file is read.
+    told = error.message.removeprefix("config.json: ").removesuffix(" are missing")
+    keys = told.replace(" and ", ", ").split(", ")
+    given = {key: CONFIGS[name][key] for key in keys if key in CONFIGS[name]}
+    assert architecture_from_config({"model_type": model_type, **given}, field=FIELD)
+
+
+def test_missing_null_and_wrong_keys_are_told_together() -> None:
+    broken = without(LLAMA_3_1_8B, "vocab_size") | {
+        "hidden_size": None,
+        "intermediate_size": "a",
+        "num_attention_heads": -5,
+        "tie_word_embeddings": "no",
+    }
+    error = refusal(broken)
+    for told in (
+        "vocab_size is missing",
+        "hidden_size is null",
+        "intermediate_size is 'a'",
+        "num_attention_heads is -5",
+        "tie_word_embeddings is 'no'",
+    ):
+        assert told in error.message
+    assert "tie_word_embeddings must be true or false" in error.remedy
+    assert "num_attention_heads and intermediate_size must each be a whole number" in error.remedy
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -1,5 +1,6 @@
-"""Typed reading of a configuration from outside: each mistake names its key, file and remedy."""
+"""Typed reading of a configuration from outside; all mistakes together make one error."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -7,22 +8,34 @@ from planner.errors import SpecError
 
 MAX_SIZE = 10**7
 MAX_SHOWN_LENGTH = 60
+MAX_MISTAKES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Mistake:
+    state: str
+    """`missing`, `null`, or the value as messages quote it."""
+    absent: bool
+    valid: str
+    """What the key must be."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigReader:
-    """The keys of one `config.json`; `field` is the path in the spec, `source` the file's name."""
+    """The keys of one `config.json`; `field` is the path in the spec, `source` the file's name.
+
+    A mistake is noted, and the least valid value stands in for the key, so that the other keys are
+    read as well. Whoever reads must ask `mistakes_error` before using what was read.
+    """
 
     config: Mapping[str, object]
     field: str
     source: str
+    _mistakes: dict[str, _Mistake] = dataclasses.field(default_factory=dict)
+    _contradictions: list[SpecError] = dataclasses.field(default_factory=list)
 
     def size(self, key: str, *, maximum: int = MAX_SIZE) -> int:
-        """A whole number from 1 to `maximum` that must be there.
-
-        Raises:
-            SpecError: the key is missing, null, of another type, or out of range.
-        """
+        """A whole number from 1 to `maximum` that must be there."""
         return self._required(key, minimum=1, maximum=maximum)
 
     def count(self, key: str, *, maximum: int = MAX_SIZE) -> int:
@@ -34,59 +47,88 @@ class ConfigReader:
         return self._whole_number(key, minimum=1, maximum=maximum)
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false; `default` is the documented one of the model class.
-
-        Raises:
-            SpecError: the key has a value of another type.
-        """
+        """True or false; `default` is the documented one of the model class."""
         found = self.config.get(key)
-        if found is None:
-            return default
-        if not isinstance(found, bool):
-            raise self._unexpected(key, found, "true or false")
-        return found
+        if isinstance(found, bool):
+            return found
+        if found is not None:
+            self._unexpected(key, found, "true or false")
+        return default
 
     def layer_indices(self, key: str) -> Sequence[int]:
-        """A list of layer numbers; empty where the key is missing or null.
-
-        Raises:
-            SpecError: the value is no list of whole numbers from 0.
-        """
+        """A list of layer numbers from 0; empty where the key is missing or null."""
         found = self.config.get(key)
         if found is None:
             return []
-        if not isinstance(found, list) or not all(
+        if isinstance(found, list) and all(
             isinstance(index, int) and not isinstance(index, bool) and index >= 0 for index in found
         ):
-            raise self._unexpected(key, found, "a list of layer numbers from 0")
-        return found
+            return found
+        self._unexpected(key, found, "a list of layer numbers from 0")
+        return []
 
     def error(self, message: str, *, remedy: str) -> SpecError:
-        """The error to raise about this file."""
-        return SpecError(self.field, message, remedy=remedy)
+        """An error about this file."""
+        return SpecError(self.field, f"{self.source}: {message}", remedy=remedy)
+
+    def contradiction(self, message: str, *, remedy: str) -> None:
+        """Note that keys are at odds; it counts only if every key is right by itself."""
+        self._contradictions.append(self.error(message, remedy=remedy))
+
+    def mistakes_error(self) -> SpecError | None:
+        """One error about every key that is missing or wrong, or else the first contradiction.
+
+        None where there is neither.
+        """
+        if not self._mistakes:
+            return self._contradictions[0] if self._contradictions else None
+        told = dict(list(self._mistakes.items())[:MAX_MISTAKES])
+        absent: dict[str, list[str]] = {}
+        needed: dict[tuple[bool, str], list[str]] = {}
+        for key, mistake in told.items():
+            needed.setdefault((mistake.absent, mistake.valid), []).append(key)
+            if mistake.absent:
+                absent.setdefault(mistake.state, []).append(key)
+        states = [f"{_listed(keys)} {_are(keys)} {state}" for state, keys in absent.items()]
+        states += [f"{key} is {wrong.state}" for key, wrong in told.items() if not wrong.absent]
+        if len(self._mistakes) > len(told):
+            states.append(f"and {len(self._mistakes) - len(told)} more")
+        remedies = [
+            f"give {_listed(keys)}, {'each ' if len(keys) > 1 else ''}{valid}"
+            if is_absent
+            else f"{_listed(keys)} must {'each ' if len(keys) > 1 else ''}be {valid}"
+            for (is_absent, valid), keys in needed.items()
+        ]
+        return self.error("; ".join(states), remedy="; ".join(remedies))
 
     def _required(self, key: str, *, minimum: int, maximum: int) -> int:
         found = self._whole_number(key, minimum=minimum, maximum=maximum)
-        if found is None:
+        if found is None and key not in self._mistakes:
             state = "null" if key in self.config else "missing"
-            raise self.error(
-                f"{self.source}: {key} is {state}",
-                remedy=f"give {key}, a whole number from {minimum} to {maximum}",
-            )
-        return found
+            valid = f"a whole number from {minimum} to {maximum}"
+            self._mistakes[key] = _Mistake(state, True, valid)
+        return minimum if found is None else found
 
     def _whole_number(self, key: str, *, minimum: int, maximum: int) -> int | None:
         found = self.config.get(key)
         if found is None:
             return None
         if isinstance(found, bool) or not isinstance(found, int) or not minimum <= found <= maximum:
-            raise self._unexpected(key, found, f"a whole number from {minimum} to {maximum}")
+            self._unexpected(key, found, f"a whole number from {minimum} to {maximum}")
+            return None
         return found
 
-    def _unexpected(self, key: str, found: object, valid: str) -> SpecError:
-        return self.error(
-            f"{self.source}: {key} is {shown(found)}", remedy=f"{key} must be {valid}"
-        )
+    def _unexpected(self, key: str, found: object, valid: str) -> None:
+        self._mistakes[key] = _Mistake(shown(found), False, valid)
+
+
+def _listed(keys: Sequence[str]) -> str:
+    """One, two and three."""
+    return " and ".join([", ".join(keys[:-1]), keys[-1]] if len(keys) > 1 else keys)
+
+
+def _are(keys: Sequence[str]) -> str:
+    return "are" if len(keys) > 1 else "is"
 
 
 def shown(value: object) -> str:

@@ -95,11 +95,11 @@ def _head_dim(reader: ConfigReader) -> int:
 def _divided_head_dim(reader: ConfigReader, *, hidden: str, heads: str) -> int:
     hidden_size, num_heads = reader.size(hidden), reader.size(heads)
     if hidden_size % num_heads:
-        raise reader.error(
-            f"{reader.source}: {hidden}={hidden_size} is not a multiple of {heads}={num_heads}",
+        reader.contradiction(
+            f"{hidden}={hidden_size} is not a multiple of {heads}={num_heads}",
             remedy="correct one of the two",
         )
-    return hidden_size // num_heads
+    return max(hidden_size // num_heads, 1)
 
 
 def _ignored_window(reader: ConfigReader) -> list[str]:

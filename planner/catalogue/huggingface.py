@@ -71,8 +71,9 @@ def architecture_from_config(
     `source` is the file's name for messages.
 
     Raises:
-        SpecError: an unsupported model_type, or a key that is missing, of a wrong type, negative,
-            or at odds with another; names `field`, the key, the file and what is valid.
+        SpecError: an unsupported model_type; or keys that are missing, of a wrong type or out of
+            range, all of them at once; or keys at odds with one another. Names `field`, the keys,
+            the file and what is valid.
     """
     reader = ConfigReader(config, field=field, source=source)
     model_type = config.get("model_type")
@@ -84,9 +85,19 @@ def architecture_from_config(
             remedy=f"supported: {', '.join(FAMILIES)}; or give the sizes inline",
         )
     try:
-        return FAMILIES[model_type](reader)
+        read = FAMILIES[model_type](reader)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, e['loc'])) or 'sizes'}: {e['msg']}" for e in error.errors()
-        )
-        raise SpecError(field, f"{source}: {problems}", remedy="correct the file") from error
+        # Values that stand in for missing ones may be at odds: what is missing comes first.
+        raise (reader.mistakes_error() or _at_odds(error, reader)) from error
+    mistakes = reader.mistakes_error()
+    if mistakes is not None:
+        raise mistakes
+    return read
+
+
+def _at_odds(error: ValidationError, reader: ConfigReader) -> SpecError:
+    """Every key is there and in range, but they contradict one another."""
+    problems = "; ".join(
+        f"{'.'.join(map(str, e['loc'])) or 'sizes'}: {e['msg']}" for e in error.errors()
+    )
+    return reader.error(problems, remedy="correct the file")
