@@ -4,7 +4,7 @@ import math
 import time
 from importlib.metadata import PackageNotFoundError, version
 
-from planner import catalogue
+from planner import catalogue, enumeration
 from planner.assembly import (
     PricedCall,
     PricedCopy,
@@ -15,15 +15,15 @@ from planner.assembly import (
     price_copy,
     weight_syncs,
 )
+from planner.assumptions import assumptions
 from planner.check.check import violations
 from planner.cost.pricing import Pricing
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.infeasible import explain_infeasible
 from planner.job import Job
 from planner.placements import scheduled
-from planner.resolve import length_warnings, resolve
+from planner.resolve import resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
-from planner.search import enumeration
 from planner.search.baselines import STRATEGIES, StrategyInfo
 from planner.search.candidates import price
 from planner.search.objectives import attempted, best_placement
@@ -189,7 +189,7 @@ def _plan(
         iteration_barrier=not spec.search.cyclic,
         search=report,
         alternatives=[],
-        assumptions=_assumptions(job),
+        assumptions=assumptions(job),
         provenance=_provenance(job),
         spec=spec,
     )
@@ -261,21 +261,6 @@ def _run_seconds(job: Job, period: float) -> float:
         + workload.iterations * period
         + checkpoints * workload.checkpoint_seconds
     )
-
-
-def _assumptions(job: Job) -> list[str]:
-    derived = [
-        f"pools.{pool.name}: {pool.gpu.name} has no operator tables of its own; times derive from "
-        f"{Pricing(job).profile(pool).table_gpu or 'the roofline alone'}"
-        for pool in job.pools
-        if Pricing(job).profile(pool).derived
-    ]
-    approximated = [
-        f"models.{role}: {model.architecture.approximation}"
-        for role, model in job.models.items()
-        if model.architecture.approximation
-    ]
-    return [*length_warnings(job), *derived, *approximated]
 
 
 def _provenance(job: Job) -> Provenance:

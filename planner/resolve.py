@@ -18,6 +18,8 @@ from planner.lengths import ASSUMED_SPREAD
 from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from planner.trace import trace
 
+SLOWEST_LINK_BYTES_PER_SECOND = 1e6
+"""Eight megabits per second, less than the first Ethernet had: a lower value is in another unit."""
 SCALAR_ROLES = frozenset({"critic", "reward", "cost"})
 """A role with one of these words in its name (cost_critic) has one output per token."""
 
@@ -216,6 +218,7 @@ def _pools(spec: JobSpec) -> tuple[Pool, ...]:
 
 
 def _pool(given: PoolSpec, *, field: str, first_gpu: int, kept_free: int) -> Pool:
+    _check_link_units(given, field=field)
     gpu = catalogue.gpu_type(given.gpu, field=f"{field}.gpu")
     node = catalogue.node_type(gpu.node, field=f"{field}.gpu")
     gpus_per_node = given.gpus_per_node or node.gpus_per_node
@@ -265,3 +268,19 @@ def _pool(given: PoolSpec, *, field: str, first_gpu: int, kept_free: int) -> Poo
 def _first(given: float | None, default: float) -> float:
     """The spec's value, or the node type's; 0 is a value."""
     return default if given is None else given
+
+
+def _check_link_units(given: PoolSpec, *, field: str) -> None:
+    """Refuse speeds that only another unit explains: GB/s, MB/s or Gbit/s."""
+    for name in (
+        "intra_node_bytes_per_second",
+        "inter_node_bytes_per_second",
+        "host_link_bytes_per_second",
+    ):
+        value = getattr(given, name)
+        if value is not None and value < SLOWEST_LINK_BYTES_PER_SECOND:
+            raise SpecError(
+                f"{field}.{name}",
+                f"{value:g} bytes per second is too slow for any link between GPUs",
+                remedy=f"give bytes per second, not GB/s: {value:g} GB/s are {value:g}e9",
+            )

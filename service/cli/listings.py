@@ -10,11 +10,26 @@ from planner.cluster import GpuType
 from planner.result import placement_json_schema
 from planner.spec import job_spec_json_schema
 from service.cli import console, formats
-from service.cli.call_table import plain_table
+from service.cli.call_table import MEDIUM_COLUMNS, plain_table
 from service.cli.failures import BadInputError
 
 ALIAS_COLUMNS = 120
 """From this width on the other name of a model fits beside its sizes."""
+GPU_HEADERS = (
+    "memory\nGiB",
+    "memory\nTB/s",
+    "bf16\nTFLOPS",
+    "per\nnode",
+    "linked\nGPUs",
+    "link\nGB/s",
+    "network\nGB/s",
+    "USD per\nGPU-hour",
+)
+GPU_NOTES = (
+    "link: between the linked GPUs, by NVLink, or by PCIe where there is none; network: across "
+    "nodes. Both per GPU and direction; a spec overrides them with intra_node_bytes_per_second and "
+    "inter_node_bytes_per_second (1 GB/s = 1e9).\n* fp16: the GPU does not compute in bf16."
+)
 SCHEMAS = {"job-spec": job_spec_json_schema, "placement": placement_json_schema}
 
 
@@ -77,14 +92,16 @@ def list_gpus(*, as_json: bool) -> None:
             )
         )
         return
+    out = console.stdout_console()
     table = _table("GPU")
-    for header in ("memory\nGiB", "memory\nTB/s", "bf16\nTFLOPS", "per\nnode", "NVLink\nGPUs"):
+    for header in GPU_HEADERS:
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("price\nper hour", justify="right", no_wrap=True)
     table.add_column("also known as")
+    num_aliases = 2 if out.width >= MEDIUM_COLUMNS else 1
     for entry in entries:
-        table.add_row(*_gpu_cells(entry))
-    console.stdout_console().print(table)
+        table.add_row(*_gpu_cells(entry), _aliases(entry.aliases, most=num_aliases))
+    out.print(table)
+    out.print(Text(GPU_NOTES, style="dim"))
 
 
 def _gpu_cells(gpu: GpuType) -> list[str | Text]:
@@ -93,11 +110,12 @@ def _gpu_cells(gpu: GpuType) -> list[str | Text]:
         Text(gpu.name),
         formats.gib(gpu.memory_bytes),
         f"{gpu.memory_bytes_per_second / 1e12:.2f}",
-        _tera_flops(gpu.bf16_flops_per_second),
+        _tera_flops(gpu.bf16_flops_per_second) + ("" if gpu.has_bf16 else "*"),
         str(node.gpus_per_node),
         str(node.nvlink_domain_gpus),
+        _giga_bytes(node.intra_node_bytes_per_second),
+        _giga_bytes(node.inter_node_bytes_per_second),
         formats.price(node.price_per_gpu_hour),
-        _aliases(gpu.aliases),
     ]
 
 
@@ -107,9 +125,10 @@ def _table(name: str) -> Table:
     return table
 
 
-def _aliases(names: tuple[str, ...]) -> Text:
-    """The shortest other names; --json has them all."""
-    return Text(", ".join(sorted(names, key=len)[:2]), style="dim")
+def _aliases(names: tuple[str, ...], *, most: int) -> Text:
+    """The shortest other names, where few have room those without blanks; --json has them all."""
+    fitting = [name for name in names if most > 1 or " " not in name]
+    return Text(", ".join(sorted(fitting, key=len)[:most]), style="dim")
 
 
 def _first_alias(names: tuple[str, ...]) -> Text:
@@ -119,6 +138,10 @@ def _first_alias(names: tuple[str, ...]) -> Text:
 def _billions(parameters: int) -> str:
     value = parameters / 1e9
     return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def _giga_bytes(bytes_per_second: float) -> str:
+    return f"{bytes_per_second / 1e9:.3g}"
 
 
 def _tera_flops(flops_per_second: float) -> str:

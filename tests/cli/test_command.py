@@ -192,6 +192,22 @@ def test_listings(capsys, command):
     assert all(name in out for name in names)
 
 
+@pytest.mark.parametrize("width", ["80", "120"])
+def test_gpus_are_listed_with_the_speed_of_their_links_and_its_unit(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", width)
+    code, out, _ = call(capsys, "gpus")
+    assert code == 0
+    lines = out.splitlines()
+    header = " ".join(lines[:2])
+    for named in ("link", "network", "GB/s", "USD per", "GPU-hour"):
+        assert named in header
+    row = next(line for line in lines if line.startswith("h100-80gb-sxm")).split()
+    assert row[4:9] == ["8", "8", "450", "50", "2.99"]
+    assert "125*" in next(line for line in lines if line.startswith("v100-32gb")).split()
+    assert "* fp16" in out
+    assert "intra_node_bytes_per_second" in out
+
+
 @pytest.mark.parametrize(("name", "field"), [("job-spec", "workload"), ("placement", "copies")])
 def test_schemas(capsys, name, field):
     code, out, _ = call(capsys, "schema", name)

@@ -1,0 +1,63 @@
+"""What a plan rests on beyond its spec, in words: the lines of `Plan.assumptions`."""
+
+from collections.abc import Iterator
+
+from planner.cost.pricing import Pricing
+from planner.job import Job
+from planner.resolve import length_warnings
+
+SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
+"""One gigabit Ethernet port for a GPU of its own; clusters that train have at least ten of them."""
+
+
+def assumptions(job: Job) -> list[str]:
+    """One line per approximation or doubtful value, each beginning with its place in the spec."""
+    return [
+        *length_warnings(job),
+        *_derived_tables(job),
+        *_missing_precisions(job),
+        *_slow_networks(job),
+        *(
+            f"models.{role}: {model.architecture.approximation}"
+            for role, model in job.models.items()
+            if model.architecture.approximation
+        ),
+    ]
+
+
+def _derived_tables(job: Job) -> Iterator[str]:
+    pricing = Pricing(job)
+    for pool in job.pools:
+        profile = pricing.profile(pool)
+        if profile.derived:
+            yield (
+                f"pools.{pool.name}: {pool.gpu.name} has no operator tables of its own; times "
+                f"derive from {profile.table_gpu or 'the roofline alone'}"
+            )
+
+
+def _missing_precisions(job: Job) -> Iterator[str]:
+    """Precisions that the spec asks for and a GPU cannot compute in."""
+    workload = job.spec.workload
+    wanted = {workload.precision, workload.rollout_precision or workload.precision}
+    for pool in job.pools:
+        if "bf16" in wanted and not pool.gpu.has_bf16:
+            yield (
+                f"pools.{pool.name}: {pool.gpu.name} does not compute in bf16; it is priced at its "
+                "fp16 rate, and the job will have to run with workload.precision: fp16"
+            )
+        if "fp8" in wanted and pool.gpu.fp8_flops_per_second is None:
+            yield (
+                f"pools.{pool.name}: {pool.gpu.name} does not compute in fp8; rollout weights are "
+                "stored in fp8 and priced at the bf16 rate"
+            )
+
+
+def _slow_networks(job: Job) -> Iterator[str]:
+    for pool in job.pools:
+        given = pool.inter_node_bytes_per_second
+        if pool.num_nodes > 1 and given < SLOW_NETWORK_BYTES_PER_SECOND:
+            yield (
+                f"pools.{pool.name}: inter_node_bytes_per_second is {given:g}, slower than "
+                "gigabit Ethernet; the unit is bytes per second and GPU (25 GB/s are 25e9)"
+            )
