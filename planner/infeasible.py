@@ -21,7 +21,7 @@ EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "
 
 def explain_infeasible(job: Job) -> list[Reason]:
     """The calls that lack memory, by how many bytes, and every kind of change that would help."""
-    alone = _worst_per_role(least_needs(job))
+    alone = _to_blame(least_needs(job))
     if alone:
         suspects = tuple(need.call.id for need in alone)
         return [*(_too_large(need) for need in alone), *remedies(job.spec, suspects=suspects)]
@@ -34,13 +34,21 @@ def explain_infeasible(job: Job) -> list[Reason]:
     return _without_layout(job) or [_excluded(job.spec), *remedies(job.spec)]
 
 
-def _worst_per_role(needs: list[Need]) -> list[Need]:
-    """Of every model that does not fit even alone the call that lacks most, the worst first."""
-    worst: dict[str, Need] = {}
+def _to_blame(needs: list[Need]) -> list[Need]:
+    """Calls that do not fit even alone, the worst first.
+
+    What a model holds all the time counts once, against its worst call: its other calls are to
+    blame only where the model itself would leave room for one.
+    """
+    worst: set[str | None] = set()
+    blamed = []
     for need in sorted(needs, key=lambda need: -need.over_bytes):
-        if need.over_bytes > 0:
-            worst.setdefault(need.call.model or "", need)
-    return list(worst.values())
+        if need.over_bytes > 0 and (
+            need.call.model not in worst or need.held_bytes < need.capacity_bytes
+        ):
+            blamed.append(need)
+            worst.add(need.call.model)
+    return blamed
 
 
 def _too_large(need: Need) -> Reason:

@@ -4,7 +4,7 @@ import math
 import time
 from importlib.metadata import PackageNotFoundError, version
 
-from planner import catalogue, enumeration
+from planner import catalogue
 from planner.assembly import (
     PricedCall,
     PricedCopy,
@@ -17,21 +17,22 @@ from planner.assembly import (
 )
 from planner.assumptions import assumptions
 from planner.check.check import violations
+from planner.comparison import strategy
 from planner.cost.pricing import Pricing
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.infeasible import explain_infeasible
 from planner.job import Job
+from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
 from planner.resolve import resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
+from planner.search import enumeration
 from planner.search.baselines import STRATEGIES, StrategyInfo
 from planner.search.candidates import price
 from planner.search.objectives import attempted, best_placement
 from planner.search.problem import Timing
-from planner.search.search import Attempt
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
-from planner.search.tables import Tables
 from planner.spec import JobSpec
 
 __all__ = ["STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
@@ -72,7 +73,7 @@ def make_plan(spec: JobSpec) -> Plan:
     )
     report = report.model_copy(update={"stopped": _stopped(spec, report)})
     plan = _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
-    alternatives = [_strategy(job, tables, plan, each) for each in best.attempts]
+    alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
     return _sound(job, plan.model_copy(update={"alternatives": alternatives}))
 
 
@@ -109,8 +110,8 @@ def _objective_value(job: Job, placement: Placement, period: float) -> float:
     copies = [price_copy(pricing, copy) for copy in placement.copies]
     values = {
         "throughput": period,
-        "price": period * _price_per_second(job, copies),
-        "fewest_gpus": float(sum(_touched(job, copies).values())),
+        "price": period * price_per_second(job, copies),
+        "fewest_gpus": float(sum(paid_gpus(job, copies).values())),
     }
     return values[job.spec.search.objective]
 
@@ -129,27 +130,7 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     limits = Limits.within(spec.search.time_limit_seconds, seed=spec.search.seed)
     whole = arena(tables, skeleton(job, tables))
     attempts = attempted(whole, strategies, limits)
-    return [_strategy(job, tables, plan, each) for each in attempts]
-
-
-def _strategy(job: Job, tables: Tables, plan: Plan, attempt_: Attempt) -> Strategy:
-    """A baseline beside the plan: how much slower, or why not."""
-    if attempt_.selected is None:
-        return Strategy(name=attempt_.strategy, feasible=False, reason=attempt_.reason)
-    placement = placement_of(job, tables, attempt_.selected)
-    period = attempt_.selected.timing.period
-    pricing = Pricing(job)
-    copies = [price_copy(pricing, copy) for copy in placement.copies]
-    slower = period / plan.iteration_seconds if plan.iteration_seconds else 1.0
-    return Strategy(
-        name=attempt_.strategy,
-        feasible=True,
-        iteration_seconds=period,
-        times_slower=slower,
-        price_per_iteration=period * _price_per_second(job, copies),
-        reason="" if slower <= 1 else f"{period - plan.iteration_seconds:.3f} s slower",
-        placement=placement,
-    )
+    return [strategy(job, tables, plan, each) for each in attempts]
 
 
 def _plan(
@@ -165,7 +146,7 @@ def _plan(
     calls = _priced_calls(pricing, placement, copies)
     period = timing.period
     tokens = _tokens_per_iteration(job)
-    price_per_iteration = period * _price_per_second(job, copies)
+    price_per_iteration = period * price_per_second(job, copies)
     run_seconds = _run_seconds(job, period)
     lower = min(lower_bound_seconds, period)
     return Plan(
@@ -180,11 +161,11 @@ def _plan(
         search_seconds=report.pricing_seconds + report.solving_seconds,
         tokens_per_second=tokens / period if period else 0.0,
         tokens_per_iteration=tokens,
-        gpus_used=sum(_touched(job, copies).values()),
+        gpus_used=sum(paid_gpus(job, copies).values()),
         price_per_iteration=price_per_iteration,
         price_per_million_tokens=price_per_iteration / tokens * 1e6,
         run_seconds=run_seconds,
-        run_price=run_seconds * _price_per_second(job, copies),
+        run_price=run_seconds * price_per_second(job, copies),
         staleness=spec.search.staleness,
         iteration_barrier=not spec.search.cyclic,
         search=report,
@@ -236,21 +217,6 @@ def _tokens_per_iteration(job: Job) -> float:
     return workload.num_sequences * mean
 
 
-def _touched(job: Job, copies: list[PricedCopy]) -> dict[str, int]:
-    """Pool → GPUs of the nodes that some copy touches; these are paid for."""
-    nodes: dict[str, set[int]] = {pool.name: set() for pool in job.pools}
-    for copy in copies:
-        first, per_node = copy.placement.first_gpu, copy.pool.gpus_per_node
-        last = first + copy.placement.num_gpus - 1
-        nodes[copy.pool.name] |= set(range(first // per_node, last // per_node + 1))
-    return {pool.name: len(nodes[pool.name]) * pool.gpus_per_node for pool in job.pools}
-
-
-def _price_per_second(job: Job, copies: list[PricedCopy]) -> float:
-    touched = _touched(job, copies)
-    return sum(touched[pool.name] * pool.price_per_gpu_hour / 3600.0 for pool in job.pools)
-
-
 def _run_seconds(job: Job, period: float) -> float:
     """Start-up, iterations, checkpoints; a cyclic schedule also fills and drains, within noise."""
     workload = job.spec.workload
@@ -272,6 +238,7 @@ def _provenance(job: Job) -> Provenance:
     return Provenance(
         code_version=code_version,
         profile_versions={pool.gpu.name: pricing.profile(pool).version for pool in job.pools},
+        operator_tables={pool.gpu.name: pricing.profile(pool).table_gpu for pool in job.pools},
         catalogue_version=catalogue.catalogue_version(),
     )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from planner.errors import Reason, SpecError
+from planner.job import Job
 from planner.lengths import LengthSpec
 from planner.needs import least_need
 from planner.resolve import resolve
@@ -88,17 +89,19 @@ class _Trial:
             job = resolve(spec)
         except SpecError:
             return False
-        if self._excess_bytes(spec) > 0:
-            return False
+        return self._first_excess(job) is None and self._fit_together(job)
+
+    def _first_excess(self, job: Job) -> tuple[str, int] | None:
+        """A suspect that does not fit alone, and by how many bytes; None when all do."""
+        for call in sorted(job.dataflow.calls, key=lambda call: call.kind == "generate"):
+            need = least_need(job, call) if call.id in self.suspects else None
+            if need is not None and need.over_bytes > 0:
+                return call.id, need.over_bytes
+        return None
+
+    def _fit_together(self, job: Job) -> bool:
         tables = price(job)
         return fits_somewhere(skeleton(job, tables), tables)
-
-    def _excess_bytes(self, spec: JobSpec) -> int:
-        """By how much a suspect exceeds a GPU, the worst of them; 0 when all fit alone."""
-        job = resolve(spec)
-        calls = [call for call in job.dataflow.calls if call.id in self.suspects]
-        needs = [least_need(job, call) for call in calls]
-        return max((need.over_bytes for need in needs if need is not None), default=0)
 
     def _fewer_kept_free(self, spec: JobSpec) -> Iterator[str]:
         """The most GPUs that can stay free, pool by pool, the others as they are."""
@@ -142,13 +145,22 @@ class _Trial:
 
     def _fewest_nodes(self, spec: JobSpec, pool: PoolSpec) -> int | None:
         """Doubled until it fits, then bisected; None where that leads nowhere."""
-        low, high, before = pool.num_nodes, 2 * pool.num_nodes, self._excess_bytes(spec)
-        while not self.fits(_with_nodes(spec, pool, high)):
-            excess = self._excess_bytes(_with_nodes(spec, pool, high))
-            # A GPU's share at best halves with every doubling: it nears 2 × excess − before.
-            if high > MOST_NODES // 2 or (excess > 0 and 2 * excess >= before):
+        low, high = pool.num_nodes, 2 * pool.num_nodes
+        seen: dict[str, int] = {}
+        while True:
+            job = resolve(_with_nodes(spec, pool, high))
+            excess = self._first_excess(job)
+            if excess is None and self._fit_together(job):
+                break
+            if high > MOST_NODES // 2:
                 return None
-            low, high, before = high, 2 * high, excess
+            if excess is not None:
+                call, over = excess
+                # A GPU's share at best halves with every doubling: it nears 2 × over − before.
+                if call in seen and 2 * over >= seen[call]:
+                    return None
+                seen[call] = over
+            low, high = high, 2 * high
         while high - low > 1:
             middle = (low + high) // 2
             if self.fits(_with_nodes(spec, pool, middle)):

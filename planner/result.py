@@ -148,6 +148,9 @@ class CallPlan(CallPlacement):
     """Residents of all copies on the worst GPU of the range plus this call's transient bytes."""
     capacity_bytes: Bytes
     source: Source
+    """The weakest origin of any part of the seconds. Measured and interpolated operators and
+    collectives come from tables, all else is a formula: memory-bound kernels, the optimizer,
+    transfers across nodes. So nearly every call is analytical, however much of it was measured."""
 
 
 class WeightSync(ResultModel):
@@ -172,7 +175,7 @@ class Strategy(ResultModel):
     """iteration_seconds over the plan's."""
     price_per_iteration: float | None = None
     reason: str = ""
-    """Why it cannot run, or where it loses."""
+    """Why it cannot run, or how it differs from the plan."""
     placement: Placement | None = None
 
 
@@ -206,6 +209,9 @@ class Provenance(ResultModel):
     code_version: str
     profile_versions: dict[str, str]
     """GPU type → content hash of its operator tables."""
+    operator_tables: dict[str, str | None] = {}
+    """GPU type → the GPU whose measured operator times it is priced with; null: none was measured,
+    everything is a formula. Another GPU's times are scaled by the peaks of the two."""
     catalogue_version: str
 
 

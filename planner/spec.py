@@ -112,21 +112,28 @@ class PoolSpec(SpecModel):
     gpu: str
     num_nodes: Annotated[int, Field(ge=1, le=100_000)]
     gpus_per_node: Annotated[int, Field(ge=1, le=128)] | None = None
-    price_per_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] | None = None
+    price_per_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
+        default=None,
+        description="US dollars per GPU and hour, or another currency for all pools: every price "
+        "of a plan is in the same. Default: a list price of 2025",
+    )
     nvlink_domain_gpus: PositiveInt | None = Field(
         default=None, description="GPUs joined by NVLink; may span nodes (72 in a GB200 rack)"
     )
     intra_node_bytes_per_second: PositiveFloat | None = Field(
-        default=None, description="Per GPU and direction, inside the NVLink domain (or PCIe)"
+        default=None,
+        description="Bytes per second (450 GB/s are 450e9), per GPU and direction, inside the "
+        "NVLink domain (or over PCIe)",
     )
     inter_node_bytes_per_second: PositiveFloat | None = Field(
-        default=None, description="Per GPU and direction, across nodes"
+        default=None,
+        description="Bytes per second (25 GB/s are 25e9), per GPU and direction, across nodes",
     )
     host_memory_bytes: Annotated[int, Field(ge=1, le=10**15)] | None = Field(
-        default=None, description="Per node"
+        default=None, description="Bytes per node"
     )
     host_link_bytes_per_second: PositiveFloat | None = Field(
-        default=None, description="Host to GPU copies, per GPU and direction"
+        default=None, description="Bytes per second, host to GPU copies, per GPU and direction"
     )
 
 

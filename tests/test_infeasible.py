@@ -131,6 +131,17 @@ def test_the_call_that_cannot_even_run_alone_is_blamed_not_the_one_beside_it() -
     assert make_plan(small_job(models=frozen, cluster__pools=pools)).iteration_seconds > 0
 
 
+def test_every_call_that_cannot_run_alone_is_told_also_those_of_one_model() -> None:
+    """On 4 GiB more GPUs would save the training, but nothing saves the rollout."""
+    small = small_job(cluster__pools=[pool(gpu="cpu")])
+    *causes, last = reasons(small)
+    assert [reason.phase for reason in causes] == ["actor.train", "actor.generate"]
+    assert causes[0].over_bytes is not None
+    assert causes[1].over_bytes is not None
+    assert causes[0].over_bytes > causes[1].over_bytes > 0
+    assert last.remedy is None
+
+
 def test_models_that_fit_alone_but_not_together_are_told_so() -> None:
     models = dict.fromkeys(("actor", "critic", "reference", "reward"), SEVEN["actor"])
     cluster = {"cluster__pools": [pool(gpus_per_node=2)], "constraints__allow_offload": False}

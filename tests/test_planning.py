@@ -58,6 +58,65 @@ def test_every_algorithm_has_a_proven_plan_that_no_baseline_beats(algorithm: str
         assert each.times_slower == pytest.approx(each.iteration_seconds / plan.iteration_seconds)
 
 
+def test_every_strategy_says_how_it_differs_from_the_plan() -> None:
+    plan = plan_of("grpo", 2)
+    order = ("copies", "calls")
+
+    def parts(placement: Placement) -> list[list[str]]:
+        return [sorted(str(part) for part in getattr(placement, name)) for name in order]
+
+    told = set()
+    for each in plan.alternatives:
+        assert each.reason
+        if each.placement is None or each.iteration_seconds is None:
+            continue
+        same = parts(each.placement) == parts(plan.placement())
+        slower = each.iteration_seconds - plan.iteration_seconds
+        assert (each.reason == "same placement") == same
+        if not same:
+            expected = f"{slower:.3f} s slower" if slower >= 5e-4 else "as fast, placed otherwise"
+            assert each.reason == expected
+        told.add(each.reason)
+    assert len(told) > 1
+
+
+def test_a_strategy_of_the_plans_own_placement_says_so() -> None:
+    """On one GPU with one model there is nothing to place otherwise."""
+    models = {"actor": {"architecture": "qwen2.5-0.5b"}, "reward": {"function": True}}
+    one = pool(gpus_per_node=1)
+    plan = make_plan(small_job(models=models, workload__kl="none", cluster__pools=[one]))
+    assert "same placement" in {each.reason for each in plan.alternatives}
+
+
+def test_under_other_objectives_strategies_differ_in_what_is_asked_for() -> None:
+    target = 2 * plan_of("grpo", 2).iteration_seconds
+    fewest = make_plan(
+        small_job(
+            num_nodes=2,
+            search__objective="fewest_gpus",
+            search__target_iteration_seconds=target,
+        )
+    )
+    assert fewest.gpus_used == 4
+    larger = [each for each in fewest.alternatives if "on 8 GPUs instead of 4" in each.reason]
+    assert larger
+    assert all("faster" in each.reason or "slower" in each.reason for each in larger)
+    cheapest = make_plan(small_job(num_nodes=2, search__objective="price"))
+    for each in cheapest.alternatives:
+        if each.price_per_iteration is not None:
+            dearer = each.price_per_iteration > 1.001 * cheapest.price_per_iteration
+            assert ("% dearer" in each.reason) == dearer
+
+
+def test_a_plan_names_the_gpu_whose_operator_times_it_uses() -> None:
+    assert plan_of().provenance.operator_tables == {"a100-80gb-sxm": "a100-80gb-sxm"}
+    derived = make_plan(small_job(cluster__pools=[pool(gpu="a800")]))
+    assert derived.provenance.operator_tables == {"a800-80gb-sxm": "a100-80gb-sxm"}
+    tiny = {role: {"architecture": MOE} for role in ("actor", "reference", "reward")}
+    bare = make_plan(small_job(models=tiny, cluster__pools=[pool(gpu="cpu")]))
+    assert bare.provenance.operator_tables == {"cpu": None}
+
+
 @pytest.mark.parametrize(("algorithm", "num_nodes"), [("ppo", 1), ("ppo", 2), ("grpo", 2)])
 def test_estimate_of_a_plans_placement_gives_its_seconds(algorithm: str, num_nodes: int) -> None:
     plan = plan_of(algorithm, num_nodes)

@@ -88,7 +88,7 @@ def _call_headers(columns: _CallColumns) -> Iterator[tuple[str, _ColumnOptions]]
         yield "", word
     if columns.details:
         yield "time is", {}
-        yield "estimate", word
+        yield "weakest\nsource", word
 
 
 def _call_cells(

@@ -1,6 +1,6 @@
 """A plan for people: calls, copies, timeline, totals, and what other strategies would cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -145,6 +145,8 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
         f"({formats.number_of(iterations, 'iteration')})",
     )
     yield "GPU time", _gpu_time(plan)
+    if plan.provenance.operator_tables:
+        yield "operator times", _operator_times(plan.provenance.operator_tables)
     yield "proof", _proof_line(plan)
     search = plan.search
     if search.status != "given":
@@ -157,6 +159,18 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
             f"solving {formats.seconds(search.solving_seconds)} s "
             f"({formats.count(search.options)} options left)",
         )
+
+
+def _operator_times(tables: Mapping[str, str | None]) -> str:
+    """Where the seconds of operators come from, GPU type by GPU type; the rest is formulas."""
+    return "; ".join(
+        f"{gpu}: formulas alone, nothing was measured"
+        if source is None
+        else f"{gpu}: measured on it, other parts by formula"
+        if source == gpu
+        else f"{gpu}: scaled from those measured on {source}, other parts by formula"
+        for gpu, source in tables.items()
+    )
 
 
 def _proof_line(plan: Plan) -> str:
