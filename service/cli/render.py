@@ -164,11 +164,11 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
 def _operator_times(tables: Mapping[str, str | None]) -> str:
     """Where the seconds of operators come from, GPU type by GPU type; the rest is formulas."""
     return "; ".join(
-        f"{gpu}: formulas alone, nothing was measured"
+        f"{gpu}: by formula alone"
         if source is None
-        else f"{gpu}: measured on it, other parts by formula"
+        else f"{gpu}: from tables measured on it, the rest by formula"
         if source == gpu
-        else f"{gpu}: scaled from those measured on {source}, other parts by formula"
+        else f"{gpu}: scaled from tables measured on {source}, the rest by formula"
         for gpu, source in tables.items()
     )
 

@@ -127,3 +127,14 @@ def test_a_cut_search_is_told_with_its_limit_in_the_first_line_and_the_proof():
     limit = "the time limit of 30 s"
     assert f"not proven: stopped at {limit}, gap 3.4%" in text.split("\n")[0]
     assert f"best found when the search stopped at {limit}: 130.0 s" in text
+
+
+def test_the_totals_say_on_which_gpu_operators_were_measured():
+    plan = ppo_plan()
+    tables = {"a100-80gb-sxm": "a100-80gb-sxm", "a800": "a100-80gb-sxm", "cpu": None}
+    named = plan.provenance.model_copy(update={"operator_tables": tables})
+    text = rendered(lambda: plan.model_copy(update={"provenance": named}), 240)
+    line = next(line for line in text.split("\n") if line.startswith("operator times"))
+    assert "a100-80gb-sxm: from tables measured on it" in line
+    assert "a800: scaled from tables measured on a100-80gb-sxm" in line
+    assert "cpu: by formula alone" in line
