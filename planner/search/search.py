@@ -206,7 +206,7 @@ def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
     first rows.
     """
     assert found.selected is not None
-    limit = found.selected.timing.period * (1 + SLACK)
+    limit = found.selected.timing.period
     budget = Budget(limits)
     sizes = _sizes(arena, found.selected)
     smaller = {
@@ -253,7 +253,10 @@ def _settled_on(arena: Arena, rows: Rows, limit: float, budget: Budget) -> Selec
     if pruned.hopeless:
         return None
     solution = settle_ties(pruned.problem, limits=budget.rest(), period_seconds=limit)
-    return None if solution is None else rows_of(pruned.problem, solution)
+    # A cyclic period may lie between two ticks, and the solver knows only the later one.
+    if solution is None or solution.timing.period > limit * (1 + SLACK):
+        return None
+    return rows_of(pruned.problem, solution)
 
 
 def rows_of(problem: Problem, solution: Solution) -> Selected:
