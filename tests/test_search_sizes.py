@@ -30,9 +30,10 @@ from planner.search.problem import (
     PoolSlice,
     Precedence,
     Problem,
+    WeightSyncChoice,
     copy_range,
 )
-from planner.search.search import Found, Selected, search, settled
+from planner.search.search import Found, Selected, schedule, search, settled
 from planner.search.solve import Limits
 from planner.search.space import Arena, arena
 from planner.search.tables import CallTable, CopyTable, Tables
@@ -223,6 +224,37 @@ def test_a_tie_is_no_microsecond_longer() -> None:
     assert found.selected is not None
     assert found.selected.timing.period == 20.0
     assert settled(arena_of(problem), found, limits=LIMITS).timing.period == 20.0
+
+
+def test_a_fixed_placement_is_scheduled_at_once() -> None:
+    """Where only bounds of start times tell an order, this takes 90,000 conflicts and more."""
+    pools = tuple(
+        PoolSlice(f"p{i}", first, count, node, 18 * MIB, 7 * MIB, 1.0)
+        for i, (first, count, node) in enumerate(((0, 4, 2), (4, 2, 2), (6, 4, 4)))
+    )
+    lays = ((None, 1, 1, 1.0), (None, 0, 1, 2.0), (1, 2, 4, 2.0))
+    copies = tuple(
+        CopyChoice(f"m{i}", f"m{i}", home, (CopyOption(pool, count, 0, 0, sync, 0),))
+        for i, (home, pool, count, sync) in enumerate(lays)
+    )
+    runs = ((0, 5.0), (1, 4.0), (2, 1.0), (1, 1.0), (0, 3.0), (1, 3.0))
+    calls = tuple(
+        CallChoice(f"c{i}", (CallOption(copy, 0, seconds, 0, 0),))
+        for i, (copy, seconds) in enumerate(runs)
+    )
+    before = ((0, 3), (1, 3), (1, 4), (2, 3), (3, 4), (3, 5))
+    edges = tuple(Precedence(*edge, 0) for edge in before)
+    problem = Problem(
+        pools,
+        copies,
+        calls,
+        (*edges, Precedence(5, 1, 1), Precedence(5, 2, 1)),
+        (WeightSyncChoice(1, 2, 5, 1, 0),),
+    )
+    fixed = Assignment((0, 0, 0), (4, 2, 6), (0,) * 6)
+    solution = schedule(problem, fixed, limits=Limits(0.05))
+    assert solution is not None
+    assert solution.timing.period == oracle.least_period(problem, fixed, limit=30)
 
 
 def check_cyclic(problem: Problem) -> None:

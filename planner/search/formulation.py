@@ -15,23 +15,21 @@ Variables
     P                    the period, minimised
 Constraints
     (1) alignment        f_c inside a node at a multiple of n_c, or at the first GPU of a node
-    (2) rectangles       NoOverlap2D over [f_c, e_c) × [s_k, s_k + d_k) for every call on its copy
-    (3) weight syncs     two rectangles at one time, one on each range; on ranges that overlap, one
-                         rectangle on their hull
+    (2) no overlap       of two calls on copies that share a GPU, one ends before the other starts
+    (3) weight syncs     the same, against every call on one of their two ranges
     (4) memory           for every call k a Cumulative over the GPU axis:
                          Σ_{c over g} r_c + [g in range of k] m_k ≤ M_g
     (5) host memory      a Cumulative over the GPU axis: Σ_{c over g} b_c ≤ B_g
     (6) barrier          s_v ≥ s_u + d_u for δ = 0; every end ≤ P
     (7) cyclic           phases s ∈ [0, P), stages q: s_v + (q_v + δ) P ≥ s_u + d_u + q_u P;
-                         rectangles once more, shifted by P; d_k ≤ P
+                         of two on a shared GPU, the later ends before the first returns; d_k ≤ P
     (8) colocated pairs  f_c = f_c', n_c = n_c';  separated pairs: e_c ≤ f_c' or e_c' ≤ f_c
 Redundant (they only speed up the proof): planner.search.strengthening.
 """
 
-from dataclasses import dataclass
-
 from ortools.sat.python import cp_model
 
+from planner.search.bounds import Bounds
 from planner.search.problem import Problem
 from planner.search.variables import (
     MIB,
@@ -67,7 +65,8 @@ def formulate(problem: Problem, *, tick_seconds: float, horizon_seconds: float) 
     _shadows_are_used(formulation)
     for index in range(len(problem.syncs)):
         formulation.syncs.append(add_sync(formulation, index))
-    _rectangles(formulation)
+    _sharing(formulation)
+    _orders(formulation)
     _memory(formulation)
     _host_memory(formulation)
     if problem.barrier:
@@ -105,71 +104,74 @@ def _shadows_are_used(formulation: Formulation) -> None:
             formulation.model.add_bool_or([*users, ~formulation.copies[index].present])
 
 
-@dataclass(slots=True)
-class _Rectangle:
-    first: cp_model.IntVar
-    count: cp_model.IntVar
-    end: cp_model.IntVar
-    time: "CallVariables | SyncVariables"
-    present: cp_model.LiteralT
-
-
-def _all_rectangles(formulation: Formulation) -> list[_Rectangle]:
-    rectangles = []
-    for call in formulation.calls:
-        for copy, bound in call.bound.items():
-            span = formulation.copies[copy]
-            rectangles.append(_Rectangle(span.first, span.count, span.end, call, bound))
-    for sync, variables in zip(formulation.problem.syncs, formulation.syncs, strict=True):
-        rectangles += _sync_rectangles(formulation, sync.home, sync.shadow, variables)
-    return rectangles
-
-
-def _sync_rectangles(
-    formulation: Formulation, home: int, shadow: int, sync: SyncVariables
-) -> list[_Rectangle]:
-    """(3) One rectangle per range, or one on the hull of both."""
-    model, axis = formulation.model, formulation.axis
-    sides = [formulation.copies[home], formulation.copies[shadow]]
-    apart = model.new_bool_var("")
-    model.add_bool_and([~sync.hull, sync.present]).only_enforce_if(apart)
-    model.add_bool_or([sync.hull, ~sync.present, apart])
-    first, end = (model.new_int_var(0, axis, "") for _ in range(2))
-    count = model.new_int_var(1, axis, "")
-    model.add_min_equality(first, [side.first for side in sides])
-    model.add_max_equality(end, [side.end for side in sides])
-    model.add(count == end - first)
-    return [
-        *(_Rectangle(side.first, side.count, side.end, sync, apart) for side in sides),
-        _Rectangle(first, count, end, sync, sync.hull),
-    ]
-
-
-def _rectangles(formulation: Formulation) -> None:
-    """(2), (3) and, in a cyclic schedule, the same rectangles shifted by a period (7)."""
+def _sharing(formulation: Formulation) -> None:
+    """Per pair of copies a literal that is true where both are there and share a GPU."""
     model = formulation.model
-    shifts: list[cp_model.IntVar | None] = [None]
-    if not formulation.problem.barrier:
-        shifts.append(formulation.period)
-    x_intervals, y_intervals = [], []
-    for rectangle in _all_rectangles(formulation):
-        for shift in shifts:
-            time = rectangle.time
-            start, end = time.start, time.end
-            if shift is not None:
-                start = model.new_int_var(0, 2 * formulation.horizon, "")
-                end = model.new_int_var(0, 3 * formulation.horizon, "")
-                model.add(start == time.start + shift)
-                model.add(end == time.end + shift)
-            x_intervals.append(
-                model.new_optional_interval_var(
-                    rectangle.first, rectangle.count, rectangle.end, rectangle.present, ""
-                )
-            )
-            y_intervals.append(
-                model.new_optional_interval_var(start, time.duration, end, rectangle.present, "")
-            )
-    model.add_no_overlap_2d(x_intervals, y_intervals)
+    for one in range(len(formulation.copies)):
+        for other in range(one):
+            first, second = formulation.copies[one], formulation.copies[other]
+            before, after, literal = (model.new_bool_var("") for _ in range(3))
+            model.add_bool_or([before, after, literal, ~first.present, ~second.present])
+            model.add(first.end <= second.first).only_enforce_if(before)
+            model.add(second.end <= first.first).only_enforce_if(after)
+            formulation.shared[one, other] = literal
+
+
+def _orders(formulation: Formulation) -> None:
+    """(2), (3) Of two calls or syncs on a shared GPU one is first; in a cycle also around it."""
+    following = Bounds(formulation.problem).following if formulation.problem.barrier else []
+    nodes = _nodes(formulation)
+    for later in range(len(nodes)):
+        for earlier in range(later):
+            if later < len(following) and (
+                later in following[earlier] or earlier in following[later]
+            ):
+                continue  # the dataflow orders them
+            reasons = _reasons(formulation, nodes[earlier][1], nodes[later][1])
+            if reasons:
+                _one_is_first(formulation, nodes[earlier][0], nodes[later][0], reasons)
+
+
+def _nodes(
+    formulation: Formulation,
+) -> "list[tuple[CallVariables | SyncVariables, dict[int, cp_model.LiteralT]]]":
+    """Every call and sync with the copies whose GPUs it takes, and when."""
+    calls = [(call, call.bound) for call in formulation.calls]
+    syncs = [
+        (variables, dict.fromkeys((sync.home, sync.shadow), variables.present))
+        for sync, variables in zip(formulation.problem.syncs, formulation.syncs, strict=True)
+    ]
+    return [*calls, *syncs]
+
+
+def _reasons(
+    formulation: Formulation, one: dict[int, cp_model.LiteralT], two: dict[int, cp_model.LiteralT]
+) -> list[list[cp_model.LiteralT]]:
+    """Literals that are all true where two nodes share a GPU, for every pair of their copies."""
+    reasons = []
+    for copy, bound in one.items():
+        for other, bound_too in two.items():
+            pair = max(copy, other), min(copy, other)
+            shared = [] if copy == other else [formulation.shared[pair]]
+            reasons.append([bound, bound_too, *shared])
+    return reasons
+
+
+def _one_is_first(
+    formulation: Formulation,
+    one: "CallVariables | SyncVariables",
+    two: "CallVariables | SyncVariables",
+    reasons: list[list[cp_model.LiteralT]],
+) -> None:
+    model = formulation.model
+    before, after = model.new_bool_var(""), model.new_bool_var("")
+    for first, second, literal in ((one, two, before), (two, one, after)):
+        model.add(first.end <= second.start).only_enforce_if(literal)
+        if not formulation.problem.barrier:
+            around = first.start + formulation.period
+            model.add(second.end <= around).only_enforce_if(literal)
+    for reason in reasons:
+        model.add_bool_or([before, after, *(~literal for literal in reason)])
 
 
 def _fillers(
@@ -276,7 +278,7 @@ def _barrier(formulation: Formulation) -> None:
 
 
 def _cyclic(formulation: Formulation) -> None:
-    """(7) Phases and stages. A stage is at most the number of rectangles."""
+    """(7) Phases and stages. A stage is at most the number of calls and syncs."""
     model, problem = formulation.model, formulation.problem
     most = len(problem.calls) + len(problem.syncs)
     for timed in timed_nodes(formulation):

@@ -223,11 +223,9 @@ def run(formulation: Formulation, limits: Limits) -> Run:
     parameters.max_presolve_iterations = 1
     parameters.symmetry_level = 0
     parameters.find_big_linear_overlap = False
-    # Few rectangles with many sizes: strong reasoning about them pays, and cuts off long tails.
-    parameters.use_energetic_reasoning_in_no_overlap_2d = True
-    parameters.use_area_energetic_reasoning_in_no_overlap_2d = True
-    parameters.use_timetabling_in_no_overlap_2d = True
-    parameters.max_pairs_pairwise_reasoning_in_no_overlap_2d = 5000
+    if not formulation.problem.barrier:
+        # Around a cycle bounds creep by ticks; the linear relaxation adds the cycle up at once.
+        parameters.linearization_level = 2
     status = solver.solve(formulation.model)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"invalid model: {formulation.model.validate()}")

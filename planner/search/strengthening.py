@@ -28,17 +28,14 @@ def strengthen(formulation: Formulation) -> None:
     parts = [_parts(formulation, bounds, call) for call in calls]
     _weighted_lengths(formulation, parts, calls, None, None)
     _gpus_over_time(formulation)
-    shared = _sharing(formulation)
     if formulation.problem.barrier:
-        _stretches(formulation, parts, shared)
+        _stretches(formulation, parts)
     else:
-        _loads(formulation, shared)
+        _loads(formulation)
         _cycles(formulation)
 
 
-def _stretches(
-    formulation: Formulation, parts: "list[list[_Part]]", shared: "dict[_Pair, cp_model.IntVar]"
-) -> None:
+def _stretches(formulation: Formulation, parts: "list[list[_Part]]") -> None:
     after = Bounds(formulation.problem).following
     calls = range(len(formulation.calls))
     before = [{u for u in calls if v in after[u]} for v in calls]
@@ -48,7 +45,7 @@ def _stretches(
         stretches += [(after[u] & before[v], u, v) for v in after[u]]
     for inside, source, target in stretches:
         _weighted_lengths(formulation, parts, sorted(inside), source, target)
-        _one_after_another(formulation, shared, sorted(inside), source, target)
+        _one_after_another(formulation, sorted(inside), source, target)
 
 
 def _stretch(
@@ -62,7 +59,6 @@ def _stretch(
 
 def _one_after_another(
     formulation: Formulation,
-    shared: "dict[_Pair, cp_model.IntVar]",
     calls: list[int],
     source: int | None,
     target: int | None,
@@ -73,7 +69,7 @@ def _one_after_another(
         for call in calls
         if len(formulation.calls[call].bound) == 1
     }
-    for (one, other), literal in shared.items():
+    for (one, other), literal in formulation.shared.items():
         mine = [call for call in calls if only.get(call) in (one, other)]
         if {only[call] for call in mine} == {one, other}:
             length = _length(formulation, mine)
@@ -153,37 +149,12 @@ def _gpus_over_time(formulation: Formulation) -> None:
     model.add_cumulative(intervals, demands, formulation.axis)
 
 
-_Pair = tuple[int, int]
-
-
-def _sharing(formulation: Formulation) -> dict[_Pair, cp_model.IntVar]:
-    """Per pair of copies a literal that is true where both are there and share a GPU."""
-    model, shared = formulation.model, {}
-    for one in range(len(formulation.copies)):
-        for other in range(one):
-            first, second = formulation.copies[one], formulation.copies[other]
-            before, after, literal = (model.new_bool_var("") for _ in range(3))
-            absent = [
-                ~copy.present
-                for copy, choice in (
-                    (first, formulation.problem.copies[one]),
-                    (second, formulation.problem.copies[other]),
-                )
-                if choice.shadow_of is not None
-            ]
-            model.add_bool_or([before, after, literal, *absent])
-            model.add(first.end <= second.first).only_enforce_if(before)
-            model.add(second.end <= first.first).only_enforce_if(after)
-            shared[one, other] = literal
-    return shared
-
-
-def _loads(formulation: Formulation, shared: dict[_Pair, cp_model.IntVar]) -> None:
+def _loads(formulation: Formulation) -> None:
     """Σ d_k over the calls of a copy, or of two that overlap, ≤ P; syncs load both their copies."""
     loads = [_load(formulation, copy) for copy in range(len(formulation.copies))]
     for load in loads:
         formulation.model.add(load <= formulation.period)
-    for (one, other), literal in shared.items():
+    for (one, other), literal in formulation.shared.items():
         # A sync is in both loads, but runs once where its copies share GPUs.
         twice = cp_model.LinearExpr.sum(_syncs_of(formulation, one, other))
         load = loads[one] + loads[other] - twice

@@ -23,7 +23,7 @@ def bytes_to_mib(num_bytes: float) -> int:
 def seconds_to_ticks(seconds: float, tick_seconds: float) -> int:
     """Time for the solver: whole ticks, rounded up; a hair of float noise is not a tick.
 
-    At least one: a rectangle without length would lie inside others and have no order.
+    At least one: a call without length could share its start with another and have no order.
     """
     return max(math.ceil(seconds / tick_seconds - 1e-3), 1)
 
@@ -66,7 +66,6 @@ class SyncVariables:
     load: cp_model.IntVar
     """The duration, or 0 without a shadow."""
     present: cp_model.LiteralT
-    hull: cp_model.IntVar
     stage: cp_model.IntVar | None = None
 
 
@@ -84,6 +83,8 @@ class Formulation:
     copies: list[CopyVariables] = field(default_factory=list)
     calls: list[CallVariables] = field(default_factory=list)
     syncs: list[SyncVariables] = field(default_factory=list)
+    shared: dict[tuple[int, int], cp_model.IntVar] = field(default_factory=dict)
+    """Per pair of copies, the larger index first: true where both are there and share a GPU."""
     period: cp_model.IntVar = field(init=False)
 
     def ticks(self, seconds: float) -> int:
@@ -141,7 +142,7 @@ def _count(
     takes: list[cp_model.IntVar],
     present: cp_model.LiteralT,
 ) -> cp_model.IntVar:
-    """n_c, never 0: CP-SAT 9.15 presolves optional rectangles that may have no width wrongly."""
+    """n_c, never 0: CP-SAT 9.15 was wrong about optional rectangles without width (ADR 4)."""
     copy = formulation.problem.copies[index]
     counts = [option.num_gpus // formulation.unit for option in copy.options]
     domain = cp_model.Domain.from_values(counts or [1])
@@ -239,9 +240,9 @@ def _bind(
 
 
 def add_sync(formulation: Formulation, index: int) -> SyncVariables:
-    """(3) Duration: the slower side; `hull` is free to be true, and must be on shared GPUs."""
+    """(3) Duration: the slower side, where there is a shadow."""
     model, sync = formulation.model, formulation.problem.syncs[index]
-    home, shadow = formulation.copies[sync.home], formulation.copies[sync.shadow]
+    shadow = formulation.copies[sync.shadow]
     start = model.new_int_var(0, formulation.horizon, f"s[sync {index}]")
     duration = model.new_int_var(1, formulation.horizon, f"d[sync {index}]")
     load = model.new_int_var(0, formulation.horizon, f"load[sync {index}]")
@@ -257,12 +258,7 @@ def add_sync(formulation: Formulation, index: int) -> SyncVariables:
     model.add(load == duration).only_enforce_if(shadow.present)
     model.add(load == 0).only_enforce_if(~shadow.present)
     model.add(start == 0).only_enforce_if(~shadow.present)
-    hull, before, after = (model.new_bool_var("") for _ in range(3))
-    model.add(home.end <= shadow.first).only_enforce_if(before)
-    model.add(shadow.end <= home.first).only_enforce_if(after)
-    model.add_bool_or([hull, before, after, ~shadow.present])
-    model.add_implication(hull, shadow.present)
-    return SyncVariables(start, duration, end, load, shadow.present, hull)
+    return SyncVariables(start, duration, end, load, shadow.present)
 
 
 def timed_nodes(formulation: Formulation) -> "list[CallVariables | SyncVariables]":
