@@ -19,8 +19,9 @@ VIRTUAL_SIZES = (1, 2, 4)
 CACHE_STEPS = 24
 SPACE = (
     "one contiguous, aligned range of one pool per copy; powers of two inside a node, every whole "
-    "number of nodes up to 32 and steps of at most one sixteenth beyond; tensor sizes that divide "
-    "the heads, pipeline sizes up to 64, cache budgets in steps of 1/24 of a GPU's usable memory, "
+    "number of nodes up to 32 and steps of at most one sixteenth beyond; powers of two up to 64 as "
+    "tensor sizes, where they divide the heads, pipeline sizes up to 64, cache budgets in steps of "
+    "1/24 of a GPU's usable memory, "
     "and the micro-batches, recomputation, sharding, offload and (from 16,384 tokens) context "
     "sizes of planner/search/enumeration.py"
 )
