@@ -24,7 +24,7 @@ MOST_TICKS = 10**12
 """Longer periods get coarser ticks, so that GPUs × ticks stay far inside 64 bits."""
 FIRST_LIMIT_SECONDS = 0.5
 """Deterministic seconds of the first try of a run that restarts."""
-DETERMINISTIC_PER_SECOND = 0.25
+DETERMINISTIC_PER_SECOND = 0.45
 """Deterministic seconds that a search spends per second of its time limit, about what a 2020s core
 does; the solver counts its work instead of looking at a clock, so that a cut search repeats."""
 
