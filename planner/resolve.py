@@ -212,12 +212,20 @@ def _pools(spec: JobSpec) -> tuple[Pool, ...]:
         first_gpu = pools[-1].first_gpu + pools[-1].num_gpus if pools else 0
         field = f"cluster.pools.{index}"
         pools.append(
-            _pool(given, field=field, first_gpu=first_gpu, kept_free=kept_free.get(given.name, 0))
+            resolve_pool(
+                given, field=field, first_gpu=first_gpu, kept_free=kept_free.get(given.name, 0)
+            )
         )
     return tuple(pools)
 
 
-def _pool(given: PoolSpec, *, field: str, first_gpu: int, kept_free: int) -> Pool:
+def resolve_pool(given: PoolSpec, *, field: str, first_gpu: int = 0, kept_free: int = 0) -> Pool:
+    """A pool with what it leaves out taken from the catalogue's node type.
+
+    Raises:
+        SpecError: an unknown GPU, links in another unit, an NVLink domain that does not fit the
+            nodes, or no GPU left.
+    """
     _check_link_units(given, field=field)
     gpu = catalogue.gpu_type(given.gpu, field=f"{field}.gpu")
     node = catalogue.node_type(gpu.node, field=f"{field}.gpu")

@@ -1,6 +1,6 @@
 """Seconds and transient bytes of a generate call: prefill, then decode of a shrinking batch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -34,7 +34,14 @@ from planner.job import Model
 from planner.layout import FloatArray, IntArray
 from planner.spec import WorkloadSpec
 
-__all__ = ["full_kv_cache_bytes", "minimum_kv_cache_bytes", "price_generate"]
+__all__ = [
+    "full_kv_cache_bytes",
+    "generation_phases",
+    "minimum_kv_cache_bytes",
+    "price_generate",
+]
+
+PARTS = tuple(field.name for field in fields(SecondsColumns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,17 @@ class Running:
 
     sequences: IntArray
     slots: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationPhases:
+    """Seconds of the two phases of a replica, one row per candidate."""
+
+    prefill: SecondsColumns
+    decode: SecondsColumns
+    """Environment time included, as overhead."""
+    running: Running
+    source: IntArray
 
 
 def price_generate(
@@ -59,6 +77,49 @@ def price_generate(
     kv_cache_bytes: IntArray,
 ) -> CallEstimates:
     """Price the generation of one iteration without its reshard, one row per candidate.
+
+    The seconds of `generation_phases` together, and what the engine holds beside its weights.
+    """
+    phase = generation_phases(
+        model,
+        call,
+        workload,
+        pool,
+        profile,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        expert_parallel_size=expert_parallel_size,
+        data_parallel_size=data_parallel_size,
+        kv_cache_bytes=kv_cache_bytes,
+    )
+    prefill, decode = phase.prefill, phase.decode
+    seconds = SecondsColumns(
+        **{name: getattr(decode, name) + getattr(prefill, name) for name in PARTS}
+    )
+    transient = _transient_bytes(
+        model,
+        tensor_parallel_size=tensor_parallel_size,
+        pipeline_parallel_size=pipeline_parallel_size,
+        kv_cache_bytes=kv_cache_bytes,
+        running_batch=np.minimum(phase.running.slots, phase.running.sequences),
+    )
+    return CallEstimates(seconds, transient, phase.source)
+
+
+def generation_phases(
+    model: Model,
+    call: Call,
+    workload: WorkloadSpec,
+    pool: Pool,
+    profile: Profile,
+    *,
+    tensor_parallel_size: IntArray,
+    pipeline_parallel_size: IntArray,
+    expert_parallel_size: IntArray,
+    data_parallel_size: IntArray,
+    kv_cache_bytes: IntArray,
+) -> GenerationPhases:
+    """Prefill and decode of one iteration's generation, one row per candidate.
 
     `data_parallel_size` engine replicas share the sequences evenly (rounded up). Each prefills
     its prompts in chunks, a prompt once for all its responses, and decodes: all slots that the
@@ -96,23 +157,26 @@ def price_generate(
     prefill = _prefill(setting, call, workload, shapes, shape, running.sequences)
     waiting = workload.turns * workload.environment_seconds_per_turn
     zero = np.zeros(len(shape))
-    seconds = SecondsColumns(
-        compute=compute + prefill[0].seconds,
-        communication=moved + prefill[1].seconds,
-        bubble=prefill[2],
-        optimizer=zero,
-        transition=zero,
-        overhead=overhead + waiting,
+    return GenerationPhases(
+        prefill=SecondsColumns(
+            compute=prefill[0].seconds,
+            communication=prefill[1].seconds,
+            bubble=prefill[2],
+            optimizer=zero,
+            transition=zero,
+            overhead=zero,
+        ),
+        decode=SecondsColumns(
+            compute=compute,
+            communication=moved,
+            bubble=zero,
+            optimizer=zero,
+            transition=zero,
+            overhead=overhead + waiting,
+        ),
+        running=running,
+        source=np.maximum.reduce([tables.source[shape], prefill[0].source, prefill[1].source]),
     )
-    source = np.maximum.reduce([tables.source[shape], prefill[0].source, prefill[1].source])
-    transient = _transient_bytes(
-        model,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        kv_cache_bytes=kv_cache_bytes,
-        running_batch=np.minimum(running.slots, running.sequences),
-    )
-    return CallEstimates(seconds, transient, source)
 
 
 def _prompt_lengths(workload: WorkloadSpec) -> SequenceLengths:

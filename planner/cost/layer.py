@@ -5,7 +5,7 @@ product (m, k) × (k, n) has the data gradient (m, n) × (n, k) and the weight g
 (k, m) × (m, n). Communication is Megatron's with sequence parallelism.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -51,6 +51,8 @@ class Setting:
     profile: Profile
     precision: str
     lengths: SequenceLengths
+    product_precision: str | None = None
+    """Of the layers' matrix products where it differs (fp8 recipes); the rest keeps `precision`."""
 
     @property
     def element_bytes(self) -> int:
@@ -95,7 +97,7 @@ def _zero(batch: MicroBatch) -> Timed:
 
 def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int) -> Timed:
     """C[m, n] = A[m, k]·B[k, n] at the rate that lasts."""
-    short = setting.profile.gemm(m, n, k, precision=setting.precision)
+    short = setting.profile.gemm(m, n, k, precision=setting.product_precision or setting.precision)
     return scaled(short, 1.0 / constants.SUSTAINED_SHARE)
 
 
@@ -334,7 +336,9 @@ def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     else:
         vocabulary = padded_vocabulary(arch, tensor)
         hidden = np.full_like(tensor, arch.hidden_size)
-        product = _linear(setting, batch.tokens, Linear(hidden, vocabulary))
+        # Low-precision recipes leave the head as it is.
+        whole = replace(setting, product_precision=None)
+        product = _linear(whole, batch.tokens, Linear(hidden, vocabulary))
         logits = batch.tokens * vocabulary
         there = add(product[0], setting.profile.memory_bound(14 * logits))
         back = add(product[1], setting.profile.memory_bound(18 * logits))

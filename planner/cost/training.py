@@ -45,16 +45,18 @@ def price_train(
     *,
     micro_batch_size: IntArray,
     recompute: IntArray,
+    product_precision: str | None = None,
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
     Per optimizer step a data rank works through m micro-batches in a 1F1B pipeline: (m·slowest
     stage) + (all stages − slowest)/v; then reduces gradients and updates. Sequences are dealt
     evenly, rounded up; the slowest rank's surplus tokens follow from the length distribution.
+    `product_precision`: of the layers' matrix products where a low-precision recipe changes it.
     Source: Narayanan et al. 2021 (arXiv:2104.04473) for the bubble; docs/cost-model.md.
     """
     lengths = sequence_lengths(workload)
-    setting = Setting(model, pool, profile, workload.precision, lengths)
+    setting = Setting(model, pool, profile, workload.precision, lengths, product_precision)
     updates = max(call.num_updates, 1)
     sequences = -(-(call.epochs * call.num_sequences + call.extra_forward_sequences) // updates)
     per_rank, num_micro_batches = micro_batches(
