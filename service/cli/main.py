@@ -134,6 +134,35 @@ def estimate(
 
 
 @app.command()
+def validate(
+    tables: Annotated[
+        list[str],
+        typer.Argument(metavar="TABLE.csv...", help="Tables of measurements; docs/accuracy.md."),
+    ],
+    quality: Annotated[str, typer.Option(help="Only rows of these grades, of A, B and C.")] = "A,B",
+    by: Annotated[
+        str, typer.Option(help="Group by some of source, gpu, precision, model.")
+    ] = "source,gpu,precision",
+    json: JsonOption = False,
+    rows: Annotated[
+        str | None,
+        typer.Option(metavar="OUT.csv", help="Write every prediction with its parts here."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="OUT.png", help="Draw predicted against measured here."),
+    ] = None,
+) -> None:
+    """Predict published measurements with the cost model and show how wrong it is.
+
+    Rows with a mistake are named and left out; then the exit code is 2.
+    """
+    from service.cli.validation import Outputs, run_validate
+
+    run_validate(tables, quality=quality, by=by, as_json=json, outputs=Outputs(rows, plot))
+
+
+@app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,

@@ -1,0 +1,198 @@
+"""Generation rows: time per output token, prefill of one prompt, output tokens per second."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from planner.cluster import Pool
+from planner.cost import generation, memory
+from planner.cost.estimates import BytesColumns
+from planner.cost.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
+from planner.cost.pricing import Engine
+from planner.cost.profile import load_profile
+from planner.dataflow import Call
+from planner.job import Model
+from planner.layout import OFFLOADS, SHARDINGS, Layouts
+from planner.spec import WorkloadSpec
+from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from planner.validation.rows import GenerationRow
+from planner.validation.subjects import (
+    architecture_of,
+    check_priceable,
+    column,
+    constant,
+    framework,
+    pool_of,
+    product_precision,
+)
+
+FEW_REQUESTS = 4
+"""Up to so many requests in flight, time to first token is one prefill and hardly any queueing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An engine on its GPUs with the requests of a row."""
+
+    model: Model
+    pool: Pool
+    engine: Engine
+    workload: WorkloadSpec
+    replicas: int
+
+    def call(self, num_sequences: int) -> Call:
+        """Generation of so many sequences, all started together."""
+        return Call(
+            id="actor.generate",
+            role="actor",
+            model="actor",
+            kind="generate",
+            num_sequences=num_sequences,
+        )
+
+    def full_cache(self, num_sequences: int) -> int:
+        """Cache bytes per GPU with which all of them run at once."""
+        full = full_kv_cache_bytes(
+            self.model, self.call(num_sequences), self.workload, **self.engine.columns()
+        )
+        return int(full[0])
+
+    def phases(self, num_sequences: int, cache_bytes: int) -> generation.GenerationPhases:
+        """The planner's prefill and decode of so many sequences."""
+        return generation.generation_phases(
+            self.model,
+            self.call(num_sequences),
+            self.workload.model_copy(update={"prompts_per_iteration": num_sequences}),
+            self.pool,
+            load_profile(self.pool.gpu),
+            **self.engine.columns(),
+            kv_cache_bytes=column(cache_bytes),
+        )
+
+
+def predict_generation(
+    row: GenerationRow, assumptions: Assumptions
+) -> dict[str, Estimate | CannotPredictError]:
+    """The measured columns of the row, each as its table defines it.
+
+    A decode step includes the prefills that interrupt it: while one request decodes its R tokens,
+    each of the other requests in flight on its replica ends once and the next one is prefilled.
+    """
+    server = _server(row, assumptions)
+    concurrency = row.concurrency
+    room = cache_room(server)
+    if concurrency is None and row.load != "max_load":
+        raise CannotPredictError("concurrency is not stated")
+    fits = _sequences_that_fit(server, room)
+    if concurrency is None:
+        assumptions.add("concurrency not stated: as many requests as the cache holds")
+    elif concurrency > fits:
+        assumptions.add("fewer requests than stated fit the cache: the rest waits")
+    running = fits if concurrency is None else min(concurrency, fits)
+    phases = server.phases(running, server.full_cache(running))
+    one = server.phases(server.replicas, server.full_cache(server.replicas))
+    step = _decode_step(server, phases, one, running)
+    prefill = Estimate(float(one.prefill.total[0]), _parts(one.prefill, 1.0))
+    total = float((phases.prefill.total + phases.decode.total)[0])
+    tokens = running * server.workload.response_length.max_tokens
+    queued = CannotPredictError(
+        "time to first token includes queueing (more than 4 requests in flight)"
+    )
+    few = row.load == "static" or running <= FEW_REQUESTS
+    return {
+        "decode_step_seconds": step,
+        "prefill_seconds": prefill if few else queued,
+        "output_tokens_per_second": Estimate(tokens / total),
+    }
+
+
+def _decode_step(
+    server: Server,
+    phases: generation.GenerationPhases,
+    one: generation.GenerationPhases,
+    running: int,
+) -> Estimate:
+    tokens = server.workload.response_length.max_tokens
+    others = max(running / server.replicas - 1.0, 0.0)
+    interrupted = others * float(one.prefill.total[0]) / tokens
+    parts = _parts(phases.decode, 1.0 / tokens) | {"interrupting_prefill_seconds": interrupted}
+    return Estimate(sum(parts.values()), parts)
+
+
+def _parts(seconds: object, scale: float) -> dict[str, float]:
+    names = ("compute", "communication", "bubble", "overhead")
+    return {f"{name}_seconds": scale * float(getattr(seconds, name)[0]) for name in names}
+
+
+def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
+    check_priceable(row)
+    precision = product_precision(row)
+    framework(row, assumptions)
+    if row.prompt_length is None or row.response_length is None:
+        raise CannotPredictError("prompt_length or response_length is not stated")
+    tensor, pipeline = row.tensor_parallel_size or 1, row.pipeline_parallel_size or 1
+    replicas = row.data_parallel_size or row.num_gpus // (tensor * pipeline)
+    if tensor * pipeline * replicas != row.num_gpus:
+        raise CannotPredictError("num_gpus is no multiple of the stated parallel sizes")
+    if row.concurrency is not None and row.concurrency < replicas:
+        raise CannotPredictError("fewer requests in flight than replicas")
+    engine = Engine(
+        *(column(size) for size in (tensor, pipeline, row.expert_parallel_size or 1, replicas))
+    )
+    workload = WorkloadSpec.model_validate(
+        {
+            "prompts_per_iteration": row.concurrency or 1,
+            "prompt_length": constant(row.prompt_length),
+            "response_length": constant(row.response_length),
+            "precision": "bf16" if precision == "fp8" else precision,
+            "rollout_precision": precision,
+        }
+    )
+    model = Model("actor", architecture_of(row), False, False, None)
+    return Server(model, pool_of(row, assumptions), engine, workload, replicas)
+
+
+def cache_room(server: Server) -> int:
+    """Cache bytes per GPU beside weights and what the engine holds.
+
+    Raises:
+        CannotPredictError: not one sequence fits.
+    """
+    engine = server.engine
+    layouts = Layouts(
+        num_gpus=engine.tensor_parallel_size
+        * engine.pipeline_parallel_size
+        * engine.data_parallel_size,
+        tensor_parallel_size=engine.tensor_parallel_size,
+        pipeline_parallel_size=engine.pipeline_parallel_size,
+        virtual_pipeline_parallel_size=column(1),
+        context_parallel_size=column(1),
+        data_parallel_size=engine.data_parallel_size,
+        expert_parallel_size=engine.expert_parallel_size,
+        sharding=column(SHARDINGS.index("none")),
+        offload=column(OFFLOADS.index("none")),
+    )
+    weights: BytesColumns
+    weights, _ = memory.shadow_resident_bytes(server.model, server.workload, layouts)
+    few = server.call(server.replicas)
+    least = minimum_kv_cache_bytes(server.model, few, server.workload, **engine.columns())
+    estimates = generation.price_generate(
+        server.model,
+        few,
+        server.workload,
+        server.pool,
+        load_profile(server.pool.gpu),
+        **engine.columns(),
+        kv_cache_bytes=least,
+    )
+    beside = replace(estimates.transient, kv_cache=np.zeros_like(least))
+    room = memory.usable_bytes(server.pool) - int((weights.total + beside.total)[0])
+    if room < int(least[0]):
+        raise CannotPredictError("the model and one request do not fit, by the cost model")
+    return room
+
+
+def _sequences_that_fit(server: Server, room: int) -> int:
+    """Requests over all replicas whose whole cache fits; each replica has the same number."""
+    tokens_bytes = server.full_cache(1000 * server.replicas) / 1000
+    return max(int(room / tokens_bytes), 1) * server.replicas

@@ -1,0 +1,64 @@
+"""Collectives and matrix products: the tables that the cost model's profile stands on."""
+
+from dataclasses import replace
+
+from planner import catalogue
+from planner.cost.communication import collective_seconds
+from planner.cost.profile import load_profile
+from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from planner.validation.rows import CollectiveRow, GemmRow
+from planner.validation.subjects import PRODUCT_PRECISIONS, pool_with, stated_port
+
+LARGE_BYTES = 1_000_000
+"""From here on a collective is about bandwidth, below about latency."""
+
+
+def collective_subset(row: CollectiveRow) -> str:
+    """Where a collective runs, and whether bandwidth or latency decides."""
+    where = "in a node" if row.num_nodes == 1 else "across nodes"
+    large = row.size_bytes is not None and row.size_bytes >= LARGE_BYTES
+    return f"{where}, {'from' if large else 'below'} 1 MB"
+
+
+def predict_collective(
+    row: CollectiveRow, assumptions: Assumptions
+) -> dict[str, Estimate | CannotPredictError]:
+    """Seconds of one collective.
+
+    Groups take the first GPUs of a node, equally many of each of several nodes.
+    """
+    if row.size_bytes is None:
+        raise CannotPredictError("size_bytes is not stated")
+    node = catalogue.node_type(catalogue.gpu_type(row.gpu_type).node)
+    port = stated_port(row.fabric or "", node.gpus_per_node)
+    if row.num_nodes > 1 and port is None:
+        raise CannotPredictError("the network between nodes is not stated")
+    pairs = "pairs" in (row.fabric or "").lower()
+    if pairs and row.num_gpus > 2:
+        raise CannotPredictError("NVLink joins pairs only; the link between pairs is not stated")
+    pool = pool_with(row.gpu_type, row.num_nodes, node.gpus_per_node, port)
+    if pairs:
+        pool = replace(pool, nvlink_domain_gpus=2)
+    per_node = row.num_gpus // row.num_nodes
+    stride = node.gpus_per_node // per_node if row.num_nodes > 1 else 1
+    timed = collective_seconds(
+        pool,
+        load_profile(pool.gpu),
+        row.collective,
+        row.size_bytes,
+        group_size=row.num_gpus,
+        stride=stride,
+    )
+    return {"seconds": Estimate(float(timed.seconds))}
+
+
+def predict_gemm(
+    row: GemmRow, assumptions: Assumptions
+) -> dict[str, Estimate | CannotPredictError]:
+    """Seconds of one matrix product, as the profile has it."""
+    if row.precision not in PRODUCT_PRECISIONS:
+        raise CannotPredictError(f"{row.precision or 'precision'} is not in the cost model")
+    gpu = catalogue.gpu_type(row.gpu_type)
+    precision = PRODUCT_PRECISIONS[row.precision]
+    timed = load_profile(gpu).gemm(row.m, row.n, row.k, precision=precision)
+    return {"seconds": Estimate(float(timed.seconds))}

@@ -1,0 +1,58 @@
+"""What a row predicts: one prediction for each of its measured quantities, or why there is none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from planner.validation.rows import Row
+
+
+class CannotPredictError(Exception):
+    """A row that the cost model cannot price as it stands; the message counts among its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A predicted value with its parts (seconds by part, bytes by kind)."""
+
+    value: float
+    breakdown: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One quantity of one row. `predicted` is None exactly where `skipped_because` says why."""
+
+    row: Row
+    quantity: str
+    subset: str
+    """What of its kind the row is: dense or mixture of experts; inside a node or across nodes."""
+    measured: float
+    predicted: float | None = None
+    skipped_because: str | None = None
+    breakdown: Mapping[str, float] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()
+    """What had to be assumed because the row does not state it, or the model cannot follow it."""
+
+    @property
+    def relative_error(self) -> float | None:
+        """Predicted ÷ measured − 1; None where nothing was predicted, or for a yes or no."""
+        if self.predicted is None or self.is_verdict:
+            return None
+        return self.predicted / self.measured - 1.0
+
+    @property
+    def is_verdict(self) -> bool:
+        """True for `out_of_memory`, which is 0 or 1 and has no percentage."""
+        return self.quantity == "out_of_memory"
+
+
+@dataclass(slots=True)
+class Assumptions:
+    """Collected while a row is read; each is told once."""
+
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, text: str) -> None:
+        """Remember one."""
+        if text not in self.texts:
+            self.texts.append(text)

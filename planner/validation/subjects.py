@@ -1,0 +1,234 @@
+"""From a row to what the cost model prices: architecture, pool, layout, workload."""
+
+import re
+from functools import cache
+
+import numpy as np
+from pydantic import ValidationError
+
+from planner import catalogue
+from planner.architecture import ModelArchitecture
+from planner.cluster import Pool
+from planner.errors import SpecError
+from planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
+from planner.lengths import LengthSpec
+from planner.resolve import resolve_pool
+from planner.spec import PoolSpec, WorkloadSpec
+from planner.validation.predictions import Assumptions, CannotPredictError
+from planner.validation.rows import RunRow
+from planner.validation.stacks import NOTED, UNPRICED, Stack, stack_of
+
+SIZES = (
+    "num_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+)
+SAME_MODEL = (
+    *SIZES[1:],
+    "gated_mlp",
+    "num_experts",
+    "num_experts_per_token",
+    "moe_intermediate_size",
+)
+"""Sizes by which a catalogue model is known again; its depth may have been reduced."""
+
+LATENT_ATTENTION = "multi-head latent attention"
+PRODUCT_PRECISIONS = {
+    "bf16": "bf16",
+    "fp16": "fp16",
+    "fp32": "fp32",
+    "fp8": "fp8",
+    "mxfp8": "fp8",
+}
+"""The cost model's name for the precision of matrix products; others it cannot price."""
+
+
+def check_priceable(row: RunRow) -> None:
+    """Refuse what the cost model has no term for.
+
+    Raises:
+        CannotPredictError: the notes name it.
+    """
+    note = row.note.lower()
+    for phrase, reason in UNPRICED:
+        if phrase in note:
+            raise CannotPredictError(reason)
+
+
+def product_precision(row: RunRow) -> str:
+    """Precision of the row's matrix products, as the cost model names it."""
+    if row.precision is None:
+        raise CannotPredictError("precision is not stated")
+    if row.precision not in PRODUCT_PRECISIONS:
+        raise CannotPredictError(f"{row.precision} is not in the cost model")
+    return PRODUCT_PRECISIONS[row.precision]
+
+
+def architecture_of(row: RunRow) -> ModelArchitecture:
+    """The row's sizes; what no column has comes from the catalogue's model of the same sizes.
+
+    Raises:
+        CannotPredictError: sizes are missing, contradict one another, or attention is latent and
+            the catalogue does not know the model.
+    """
+    sizes = {name: getattr(row, name) for name in SIZES}
+    if row.num_experts and not row.num_dense_layers:
+        # No layer has a dense MLP whose width could be stated.
+        sizes["intermediate_size"] = row.intermediate_size or row.moe_intermediate_size
+    missing = [name for name, size in sizes.items() if size is None]
+    if missing:
+        raise CannotPredictError(f"{missing[0]} is not stated")
+    sizes["gated_mlp"] = row.gated_mlp != 0
+    sizes["tied_embeddings"] = row.tied_embeddings == 1
+    if row.num_experts:
+        width = row.moe_intermediate_size or 0
+        sizes |= {
+            "num_experts": row.num_experts,
+            "num_experts_per_token": row.num_experts_per_token or 0,
+            "moe_intermediate_size": width,
+            "shared_expert_intermediate_size": (row.num_shared_experts or 0) * width,
+            "num_dense_layers": row.num_dense_layers or 0,
+        }
+    known = _catalogue_models().get(tuple(sizes.get(name, 0) for name in SAME_MODEL))
+    if known is None and LATENT_ATTENTION in row.note.lower():
+        raise CannotPredictError("latent attention of a model that the catalogue does not have")
+    base = known.model_dump() if known is not None else {}
+    try:
+        return ModelArchitecture.model_validate(base | sizes)
+    except ValidationError as error:
+        raise CannotPredictError(f"architecture: {error.errors()[0]['msg']}") from None
+
+
+@cache
+def _catalogue_models() -> dict[tuple[object, ...], ModelArchitecture]:
+    """Architectures by the sizes that tell models apart."""
+    return {
+        tuple(getattr(entry.architecture, name) for name in SAME_MODEL): entry.architecture
+        for entry in catalogue.architectures().values()
+    }
+
+
+def pool_of(row: RunRow, assumptions: Assumptions) -> Pool:
+    """Nodes of the row's GPU with the catalogue's links; a network that the notes state wins."""
+    per_node = (
+        row.gpus_per_node
+        or catalogue.node_type(catalogue.gpu_type(row.gpu_type).node).gpus_per_node
+    )
+    num_nodes = -(-row.num_gpus // per_node)
+    stated = stated_port(row.note, per_node)
+    pool = pool_with(row.gpu_type, num_nodes, per_node, stated)
+    if row.num_gpus > pool.nvlink_domain_gpus and stated is None:
+        assumptions.add("network between nodes: the catalogue's for this GPU")
+    return pool
+
+
+@cache
+def pool_with(
+    gpu: str, num_nodes: int, gpus_per_node: int, inter_node_bytes_per_second: float | None
+) -> Pool:
+    """A pool of the catalogue's GPU."""
+    given = PoolSpec(
+        name="measured",
+        gpu=gpu,
+        num_nodes=num_nodes,
+        gpus_per_node=gpus_per_node,
+        inter_node_bytes_per_second=inter_node_bytes_per_second,
+    )
+    try:
+        return resolve_pool(given, field="row")
+    except SpecError as error:
+        raise CannotPredictError(f"{error.field}: {error.message}") from None
+
+
+def stated_port(text: str, gpus_per_node: int) -> float | None:
+    """Bytes per second and GPU of a network as notes and `fabric` put it; None: not stated.
+
+    Read are "8 x 200 Gb/s … per node", "4 Omni-Path (100 Gb/s) links per node", "3200 Gb/s per
+    node", "400 Gbps (per node, …)" and "400 Gb/s per GPU".
+    """
+    rate = r"(\d+) ?(?:Gb/s|Gbps)"
+    several = re.search(rf"(\d+) ?x ?{rate}[^;]*per node", text) or re.search(
+        r"(\d+) [\w-]+ \((\d+) Gb/s\) links per node", text
+    )
+    if several:
+        return int(several[1]) * int(several[2]) * 1e9 / 8 / gpus_per_node
+    whole = re.search(rf"{rate} \(?per node", text)
+    if whole:
+        return int(whole[1]) * 1e9 / 8 / gpus_per_node
+    each = re.search(rf"{rate} per GPU", text)
+    return int(each[1]) * 1e9 / 8 if each else None
+
+
+def column(value: int) -> IntArray:
+    """One row of a column."""
+    return np.array([value], dtype=np.int64)
+
+
+def layout_of(row: RunRow, stack: Stack, assumptions: Assumptions) -> Layouts:
+    """The row's layout; what it leaves out is 1, data parallelism what is left of the GPUs.
+
+    Raises:
+        CannotPredictError: the GPUs are no multiple of the stated sizes.
+    """
+    tensor, pipeline = row.tensor_parallel_size or 1, row.pipeline_parallel_size or 1
+    context = row.context_parallel_size or 1
+    inner = tensor * pipeline * context
+    data = row.data_parallel_size or row.num_gpus // inner
+    if inner * data != row.num_gpus:
+        raise CannotPredictError("num_gpus is no multiple of the stated parallel sizes")
+    expert = row.expert_parallel_size or 1
+    if expert > 1 and not row.num_experts:
+        raise CannotPredictError("expert parallelism without experts")
+    if pipeline > 1 and row.virtual_pipeline_parallel_size is None:
+        assumptions.add("virtual_pipeline_parallel_size not stated: 1")
+    if tensor > 1 and row.sequence_parallel == 0:
+        assumptions.add("sequence parallelism is priced although the run had none")
+    if row.sharding is None and row.num_gpus > 1:
+        assumptions.add(f"sharding not stated: {stack.sharding} ({stack.name}: {stack.why})")
+    sizes = {
+        "num_gpus": row.num_gpus,
+        "tensor_parallel_size": tensor,
+        "pipeline_parallel_size": pipeline,
+        "virtual_pipeline_parallel_size": row.virtual_pipeline_parallel_size or 1,
+        "context_parallel_size": context,
+        "data_parallel_size": data,
+        "expert_parallel_size": expert,
+        "sharding": SHARDINGS.index(row.sharding or stack.sharding),
+        "offload": OFFLOADS.index("none"),
+    }
+    return Layouts(**{name: column(size) for name, size in sizes.items()})
+
+
+def framework(row: RunRow, assumptions: Assumptions) -> Stack:
+    """The stack behind a row; its notes' departures from the cost model become assumptions."""
+    note = row.note.lower()
+    for phrase, text in NOTED:
+        if phrase in note:
+            assumptions.add(text)
+    return stack_of(row.source)
+
+
+def constant(tokens: int) -> LengthSpec:
+    """A length without spread."""
+    return LengthSpec(mean=tokens, max=tokens)
+
+
+def whole_sequences(num_sequences: int, tokens: int, *, precision: str) -> WorkloadSpec:
+    """A batch of equally long sequences; the planner splits them into prompt and response.
+
+    Training reads only their sum, so the split (all but one token is prompt) does not matter.
+    """
+    if tokens < 2:
+        raise CannotPredictError("sequence_length below 2 tokens")
+    return WorkloadSpec.model_validate(
+        {
+            "prompts_per_iteration": num_sequences,
+            "prompt_length": constant(tokens - 1),
+            "response_length": constant(1),
+            "precision": precision if precision in ("bf16", "fp16", "fp32") else "bf16",
+        }
+    )

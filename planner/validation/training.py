@@ -1,0 +1,153 @@
+"""Training rows: seconds of one optimizer step, and peak bytes of the fullest GPU."""
+
+import re
+from dataclasses import dataclass, fields
+
+from planner.cluster import Pool
+from planner.cost import constants, memory
+from planner.cost.estimates import BytesColumns, CallEstimates
+from planner.cost.profile import load_profile
+from planner.cost.training import price_train
+from planner.dataflow import Call
+from planner.job import Model
+from planner.layout import RECOMPUTES, Layouts
+from planner.spec import LoraSpec, WorkloadSpec
+from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from planner.validation.rows import MemoryRow, RunRow, TrainingRow
+from planner.validation.stacks import Stack
+from planner.validation.subjects import (
+    architecture_of,
+    check_priceable,
+    column,
+    framework,
+    layout_of,
+    pool_of,
+    product_precision,
+    whole_sequences,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A priced training run: what it keeps, and what a step takes and adds."""
+
+    pool: Pool
+    resident: BytesColumns
+    step: CallEstimates
+
+
+def predict_training(
+    row: TrainingRow, assumptions: Assumptions
+) -> dict[str, Estimate | CannotPredictError]:
+    """Seconds of one optimizer step."""
+    seconds = _price(row, row.workload, assumptions).step.seconds
+    parts = {
+        f"{part.name}_seconds": float(getattr(seconds, part.name)[0]) for part in fields(seconds)
+    }
+    return {"iteration_seconds": Estimate(float(seconds.total[0]), parts)}
+
+
+def predict_memory(
+    row: MemoryRow, assumptions: Assumptions
+) -> dict[str, Estimate | CannotPredictError]:
+    """Peak bytes as `measured_by` counts them, and whether a plan would have been refused.
+
+    nvidia-smi sees the CUDA context as well; PyTorch's allocator sees neither that nor NCCL's
+    channel buffers. The verdict compares with the memory that a plan may fill.
+    """
+    run = _price(row, row.workload, assumptions)
+    kinds = {
+        kind.name: int(getattr(run.resident, kind.name)[0] + getattr(transient, kind.name)[0])
+        for transient in (run.step.transient,)
+        for kind in fields(transient)
+    }
+    needed = sum(kinds.values())
+    if row.measured_by == "nvidia-smi":
+        kinds["context"] = constants.CONTEXT_BYTES
+    elif row.num_gpus > 1:
+        kinds["communication_buffers"] -= constants.COMMUNICATION_BUFFER_BYTES
+    parts = {f"{name}_bytes": float(size) for name, size in kinds.items()}
+    too_much = float(needed > memory.usable_bytes(run.pool))
+    return {
+        "peak_memory_bytes": Estimate(sum(parts.values()), parts),
+        "out_of_memory": Estimate(too_much, parts),
+    }
+
+
+def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
+    """Price the row's step through the planner's own functions."""
+    check_priceable(row)
+    if workload_kind in ("layer", "qlora"):
+        raise CannotPredictError(f"workload {workload_kind} is not in the cost model")
+    precision = product_precision(row)
+    stack = framework(row, assumptions)
+    rank = _lora_rank(row, workload_kind, assumptions)
+    model = Model("actor", architecture_of(row), False, True, rank)
+    # Bytes do not depend on the network.
+    pool = pool_of(row, Assumptions() if isinstance(row, MemoryRow) else assumptions)
+    layouts = layout_of(row, stack, assumptions)
+    micro_batch = row.micro_batch_size
+    if micro_batch is None:
+        micro_batch = 1
+        assumptions.add("micro_batch_size not stated: 1")
+    workload = _workload(row, micro_batch, int(layouts.data_parallel_size[0]), assumptions)
+    step = price_train(
+        model,
+        _train_call(workload),
+        workload,
+        pool,
+        load_profile(pool.gpu),
+        layouts,
+        micro_batch_size=column(micro_batch),
+        recompute=column(RECOMPUTES.index(_recompute(row, stack, assumptions))),
+        product_precision=None if precision == workload.precision else precision,
+    )
+    return Run(pool, _resident(model, workload, layouts), step)
+
+
+def _resident(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesColumns:
+    resident, _ = memory.home_resident_bytes(model, workload, layouts)
+    return resident
+
+
+def _workload(
+    row: RunRow, micro_batch: int, data_parallel: int, assumptions: Assumptions
+) -> WorkloadSpec:
+    if row.sequence_length is None:
+        raise CannotPredictError("sequence_length is not stated")
+    batch = row.global_batch_size
+    if batch is None:
+        batch = micro_batch * data_parallel
+        assumptions.add("global_batch_size not stated: one micro-batch per data-parallel rank")
+    precision = row.precision or "bf16"
+    return whole_sequences(batch, row.sequence_length, precision=precision)
+
+
+def _train_call(workload: WorkloadSpec) -> Call:
+    """One optimizer step over the whole batch."""
+    return Call(
+        id="actor.train",
+        role="actor",
+        model="actor",
+        kind="train",
+        num_sequences=workload.num_sequences,
+        num_updates=1,
+    )
+
+
+def _lora_rank(row: RunRow, workload_kind: str, assumptions: Assumptions) -> int | None:
+    """The adapters' rank: as the notes state it ("lora32"), or the planner's default."""
+    stated = re.search(r"lora ?(\d+)", row.note, re.IGNORECASE)
+    if stated:
+        return int(stated[1])
+    if workload_kind != "lora":
+        return None
+    rank = LoraSpec().rank
+    assumptions.add(f"adapter rank not stated: {rank}")
+    return rank
+
+
+def _recompute(row: RunRow, stack: Stack, assumptions: Assumptions) -> str:
+    if row.recompute is None:
+        assumptions.add(f"recompute not stated: {stack.recompute} ({stack.name}: {stack.why})")
+    return row.recompute or stack.recompute
