@@ -49,7 +49,7 @@ def predict_rlhf(
         iteration = _iteration(row, assumptions)
     except CannotPredictError as reason:
         iteration = reason
-    relative = CannotPredictError("relative throughput: the placements compared are not stated")
+    relative = CannotPredictError("relative throughput: batch and placements are not stated")
     return {"iteration_seconds": iteration, "relative_throughput": relative}
 
 
