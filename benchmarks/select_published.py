@@ -2,8 +2,9 @@
 
     python -m benchmarks.select_published OUT_FOLDER TABLE.csv [...]
 
-Of the rows of grades A and B, sorted by row_id, each source and GPU gives its first row and every
-n-th after it, n by the kind of table (EVERY). All columns are kept, the citation among them.
+Of the rows of grades A and B, sorted by row_id, each source, GPU, engine and synchrony gives its
+first row and every n-th after it, n by the kind of table (EVERY); every run that ran out of memory is
+kept. All columns are kept, the citation among them.
 """
 
 import csv
@@ -21,14 +22,20 @@ EVERY = {
     "collectives": 60,
     "gemm": 135,
 }
+APART = ("source", "gpu_type", "engine", "synchrony")
 
 
 def selected(rows: list[dict[str, str]], every: int) -> list[dict[str, str]]:
-    groups: dict[tuple[str, str], list[dict[str, str]]] = defaultdict(list)
+    groups: dict[tuple[str, ...], list[dict[str, str]]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: row["row_id"]):
         if row["quality"] in ("A", "B"):
-            groups[row["source"], row["gpu_type"]].append(row)
-    return [row for key in sorted(groups) for row in groups[key][::every]]
+            groups[tuple(row.get(name, "") for name in APART)].append(row)
+    return [
+        row
+        for key in sorted(groups)
+        for number, row in enumerate(groups[key])
+        if number % every == 0 or row.get("out_of_memory") == "1"
+    ]
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from planner import catalogue
 from planner.cost.communication import collective_seconds
 from planner.cost.profile import load_profile
+from planner.layout import SOURCES
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rows import CollectiveRow, GemmRow
 from planner.validation.subjects import PRODUCT_PRECISIONS, pool_with, stated_port
@@ -49,7 +50,7 @@ def predict_collective(
         group_size=row.num_gpus,
         stride=stride,
     )
-    return {"seconds": Estimate(float(timed.seconds))}
+    return {"seconds": Estimate(float(timed.seconds), provenance=SOURCES[int(timed.source)])}
 
 
 def predict_gemm(
@@ -61,4 +62,4 @@ def predict_gemm(
     gpu = catalogue.gpu_type(row.gpu_type)
     precision = PRODUCT_PRECISIONS[row.precision]
     timed = load_profile(gpu).gemm(row.m, row.n, row.k, precision=precision)
-    return {"seconds": Estimate(float(timed.seconds))}
+    return {"seconds": Estimate(float(timed.seconds), provenance=SOURCES[int(timed.source)])}

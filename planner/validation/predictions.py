@@ -16,6 +16,8 @@ class Estimate:
 
     value: float
     breakdown: Mapping[str, float] = field(default_factory=dict)
+    provenance: str = "analytical"
+    """Of layout.SOURCES; `measured` is a point of the profile's own tables, no prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,7 @@ class Prediction:
     predicted: float | None = None
     skipped_because: str | None = None
     breakdown: Mapping[str, float] = field(default_factory=dict)
+    provenance: str | None = None
     assumptions: tuple[str, ...] = ()
     """What had to be assumed because the row does not state it, or the model cannot follow it."""
 

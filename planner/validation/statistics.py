@@ -44,6 +44,8 @@ class Summary:
     subset: str
     key: Key
     num_predicted: int
+    num_from_tables: int
+    """Of these, points that the profile's own tables hold: no prediction, and no merit."""
     skipped: Mapping[str, int]
     """Reason → number of rows."""
     median_error: float | None
@@ -91,6 +93,7 @@ def summary_of(
         subset=subset,
         key=key,
         num_predicted=len(done),
+        num_from_tables=sum(one.provenance == "measured" for one in done),
         skipped=dict(
             sorted(Counter(one.skipped_because for one in group if one.skipped_because).items())
         ),

@@ -10,7 +10,7 @@ from planner.cost.profile import load_profile
 from planner.cost.training import price_train
 from planner.dataflow import Call
 from planner.job import Model
-from planner.layout import RECOMPUTES, Layouts
+from planner.layout import RECOMPUTES, SOURCES, Layouts
 from planner.spec import LoraSpec, WorkloadSpec
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rows import MemoryRow, RunRow, TrainingRow
@@ -40,11 +40,14 @@ def predict_training(
     row: TrainingRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
     """Seconds of one optimizer step."""
-    seconds = _price(row, row.workload, assumptions).step.seconds
+    step = _price(row, row.workload, assumptions).step
+    seconds = step.seconds
     parts = {
         f"{part.name}_seconds": float(getattr(seconds, part.name)[0]) for part in fields(seconds)
     }
-    return {"iteration_seconds": Estimate(float(seconds.total[0]), parts)}
+    return {
+        "iteration_seconds": Estimate(float(seconds.total[0]), parts, SOURCES[int(step.source[0])])
+    }
 
 
 def predict_memory(

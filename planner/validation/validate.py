@@ -61,6 +61,7 @@ def _prediction(
         measured,
         predicted=found.value,
         breakdown=found.breakdown,
+        provenance=found.provenance,
         assumptions=tuple(assumptions.texts),
     )
 

@@ -18,7 +18,7 @@ MAX_TABLE_BYTES = 64 * 2**20
 QUALITIES = ("A", "B", "C")
 SHOWN_MISTAKES = 40
 FIRST_COLUMNS = ("row_id", "quantity", "predicted", "measured", "skipped_because")
-LAST_COLUMNS = ("table", "assumptions")
+LAST_COLUMNS = ("provenance", "table", "assumptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +149,7 @@ def _row(source: str, one: Prediction) -> dict[str, object]:
         "measured": f"{one.measured:.6g}",
         "skipped_because": one.skipped_because or "",
         **{name: f"{value:.6g}" for name, value in one.breakdown.items()},
+        "provenance": one.provenance or "",
         "table": Path(source).name,
         "assumptions": "; ".join(one.assumptions),
     }

@@ -22,10 +22,6 @@ from service.cli import formats
 from service.cli.call_table import plain_table
 
 NOTHING = "-"
-HELD_BY_PROFILE = {
-    "gemm": "The profile interpolates tables like this one: these are errors of interpolation, "
-    "not of a held-out measurement.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +127,9 @@ def _print_notes(report: Report, totals: Sequence[Summary], out: Console) -> Non
             out.print(Text(_verdicts(one.confusion)), soft_wrap=True)
     _print_counted("Skipped", skip_counts(report.predictions), out)
     _print_counted("Assumed", assumption_counts(report.predictions), out)
-    if report.table.kind in HELD_BY_PROFILE:
-        out.print(Text(HELD_BY_PROFILE[report.table.kind]), soft_wrap=True)
+    held = sum(one.num_from_tables for one in totals)
+    if held:
+        out.print(Text(f"\n{held} of the predicted values are points of the profile's own tables."))
 
 
 def _verdicts(cells: Confusion) -> str:

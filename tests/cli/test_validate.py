@@ -1,0 +1,175 @@
+"""`automap validate` as a user types it: what it prints and writes, and how it ends."""
+
+import csv
+import json
+from importlib import util
+from pathlib import Path
+
+import pytest
+
+from service.cli.main import main
+from tests.validation.tables import KINDS, PUBLISHED, changed, golden, text_of
+
+TABLES = [str(PUBLISHED / f"{kind}.csv") for kind in KINDS]
+FIRST_COLUMNS = ["row_id", "quantity", "predicted", "measured", "skipped_because"]
+
+
+def call(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["validate", *arguments])
+    captured = capsys.readouterr()
+    return ended.value.code or 0, captured.out, captured.err
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text: str, name: str = "table.csv") -> str:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_the_golden_tables_are_predicted_and_explained(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, err = call(capsys, *TABLES)
+    assert (code, err) == (0, "")
+    for kind in KINDS:
+        assert f"{kind}.csv ({kind}, {len(golden(kind))} rows)" in out
+    for shown in ("iteration_seconds, dense", "peak_memory_bytes", "median", "bias", "tau"):
+        assert shown in out
+    assert "Out of memory: 1 failed as predicted" in out
+    assert "recompute not stated" in out
+    assert "nvfp4 is not in the cost model" in out
+    table_lines = [line for line in out.splitlines() if "%" in line]
+    assert max(map(len, table_lines)) <= 80
+
+
+def test_json_has_every_figure_and_nothing_else(capsys):
+    code, out, err = call(capsys, *TABLES, "--json")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document["mistakes"] == {}
+    assert [table["kind"] for table in document["tables"]] == list(KINDS)
+    training = document["tables"][0]
+    dense = next(one for one in training["totals"] if one["subset"] == "dense")
+    groups = [one for one in training["groups"] if one["subset"] == "dense"]
+    assert dense["num_predicted"] == sum(one["num_predicted"] for one in groups)
+    assert {"source", "gpu", "precision"} <= set(groups[0])
+    assert 0 < dense["median_error"] < 1
+    total = sum(one["num_predicted"] + sum(one["skipped"].values()) for one in training["totals"])
+    assert total == len(golden("training"))
+
+
+def test_rows_are_written_with_their_parts(capsys, tmp_path):
+    out = tmp_path / "rows.csv"
+    code, _, _ = call(capsys, *TABLES, "--json", "--rows", str(out))
+    assert code == 0
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[:5] == FIRST_COLUMNS
+    for row in rows:
+        assert bool(row["predicted"]) != bool(row["skipped_because"])
+    steps = [row for row in rows if row["table"] == "training.csv" and row["predicted"]]
+    for row in steps:
+        parts = sum(float(cell) for name, cell in row.items() if name.endswith("_seconds") and cell)
+        assert parts == pytest.approx(float(row["predicted"]), rel=1e-4)
+    memory = [row for row in rows if row["quantity"] == "peak_memory_bytes" and row["predicted"]]
+    for row in memory:
+        parts = sum(float(cell) for name, cell in row.items() if name.endswith("_bytes") and cell)
+        assert parts == pytest.approx(float(row["predicted"]), rel=1e-4)
+
+
+def test_doubtful_rows_are_skipped_unless_asked_for(capsys, written):
+    table = written(changed("gemm", quality="C"))
+    document = json.loads(call(capsys, table, "--json")[1])
+    assert document["tables"][0]["totals"][0]["skipped"] == {"quality C": 1}
+    document = json.loads(call(capsys, table, "--json", "--quality", "c")[1])
+    assert document["tables"][0]["totals"][0]["skipped"] == {"quality A": 1}
+
+
+def test_groups_can_be_chosen(capsys):
+    document = json.loads(call(capsys, TABLES[0], "--json", "--by", "model,gpu")[1])
+    group = document["tables"][0]["groups"][0]
+    assert {"model", "gpu"} <= set(group)
+    assert "source" not in group
+
+
+def test_a_wrong_row_is_named_the_others_count_and_the_code_is_2(capsys, written):
+    table = written(changed("training", iteration_seconds="1e6"))
+    code, out, err = call(capsys, table, "--json")
+    assert code == 2
+    assert "1 mistake" in err
+    assert f"{table}: line 3 (changed): iteration_seconds" in err
+    document = json.loads(out)
+    assert document["tables"][0]["num_rows"] == 1
+    assert document["tables"][0]["totals"][0]["num_predicted"] == 1
+    assert len(document["mistakes"][table]) == 1
+
+
+def test_a_file_that_is_no_table_does_not_stop_the_others(capsys, written):
+    prose = written("A report\nwith sentences, and a comma\n", "prose.txt")
+    code, out, err = call(capsys, prose, TABLES[-1], "--json")
+    assert code == 2
+    assert "prose.txt: the header is that of no known kind of table" in err
+    assert [table["kind"] for table in json.loads(out)["tables"]] == ["gemm"]
+
+
+@pytest.mark.parametrize(
+    ("content", "part"),
+    [(b"\x89PNG\r\n\x1a\n\xff", "not text in UTF-8"), (b"row_id\x00,m", "NUL"), (b"", "no header")],
+)
+def test_bytes_that_are_no_text_are_said_so(capsys, tmp_path, content, part):
+    path = tmp_path / "picture.csv"
+    path.write_bytes(content)
+    code, _, err = call(capsys, str(path))
+    assert code == 2
+    assert part in err
+
+
+def test_a_file_that_is_not_there(capsys):
+    code, out, err = call(capsys, "no-such-table.csv")
+    assert (code, out) == (2, "")
+    assert "cannot read it: No such file" in err
+
+
+def test_many_mistakes_are_cut_and_counted(capsys, written):
+    rows = [row | {"row_id": f"r{i}", "m": "x"} for i in range(60) for row in golden("gemm")[:1]]
+    code, _, err = call(capsys, written(text_of(rows)))
+    assert code == 2
+    assert "60 mistakes" in err
+    assert "and 20 more" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--quality", "A,Z"], "unknown Z (valid: A, B, C)"),
+        (["--quality", ","], "names nothing"),
+        (["--by", "colour"], "unknown colour"),
+        (["--rows", "no/such/folder/out.csv"], "there is no folder"),
+    ],
+)
+def test_wrong_options_are_told_before_any_work(capsys, arguments, part):
+    code, out, err = call(capsys, TABLES[-1], *arguments)
+    assert (code, out) == (2, "")
+    assert part in err
+
+
+def test_plot_draws_or_says_what_it_needs(capsys, tmp_path):
+    picture = tmp_path / "errors.png"
+    code, _, err = call(capsys, TABLES[-1], "--plot", str(picture))
+    if util.find_spec("matplotlib") is None:
+        assert code == 2
+        assert "automap[plot]" in err
+        assert not Path(picture).exists()
+    else:
+        assert code == 0
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_control_characters_of_a_table_do_not_reach_the_terminal(capsys, written):
+    code, out, err = call(capsys, written(changed("gemm", source="evil\x1b[2Jsource", m="\x1b[1m")))
+    assert code == 2
+    assert "\x1b" not in out + err

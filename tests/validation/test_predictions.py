@@ -1,0 +1,278 @@
+"""Rows become what the planner prices, and nothing is predicted that it cannot price."""
+
+import numpy as np
+import pytest
+
+from planner import catalogue
+from planner.cost import constants, memory
+from planner.cost.profile import load_profile
+from planner.cost.training import price_train
+from planner.layout import SHARDINGS
+from planner.validation.predictions import Assumptions, CannotPredictError
+from planner.validation.stacks import STACKS, stack_of
+from planner.validation.subjects import architecture_of, pool_of, product_precision, stated_port
+from planner.validation.table import parse_table
+from planner.validation.validate import predictions
+from tests import cost_model
+from tests.validation.tables import golden, text_of
+
+LLAMA = {
+    "model": "Llama 3.1 8B",
+    "num_layers": "32",
+    "hidden_size": "4096",
+    "intermediate_size": "14336",
+    "num_attention_heads": "32",
+    "num_key_value_heads": "8",
+    "head_dim": "128",
+    "vocab_size": "128256",
+    "gated_mlp": "1",
+    "tied_embeddings": "0",
+    "gpu_type": "h100",
+    "gpus_per_node": "8",
+    "precision": "bf16",
+    "quality": "A",
+    "source": "somewhere",
+}
+TRAINING = LLAMA | {
+    "num_gpus": "16",
+    "tensor_parallel_size": "2",
+    "pipeline_parallel_size": "2",
+    "virtual_pipeline_parallel_size": "1",
+    "context_parallel_size": "1",
+    "data_parallel_size": "4",
+    "sharding": "optimizer",
+    "recompute": "selective",
+    "micro_batch_size": "2",
+    "global_batch_size": "64",
+    "sequence_length": "4096",
+    "workload": "pretrain",
+    "iteration_seconds": "3.5",
+}
+SERVING = LLAMA | {
+    "num_gpus": "2",
+    "tensor_parallel_size": "2",
+    "data_parallel_size": "1",
+    "engine": "vllm",
+    "load": "serving",
+    "prompt_length": "1024",
+    "response_length": "512",
+    "concurrency": "16",
+    "decode_step_seconds": "0.01",
+}
+
+
+def row(kind, cells):
+    names = golden(kind)[0].keys()
+    table = parse_table(text_of([dict.fromkeys(names, "") | {"row_id": "r"} | cells]))
+    assert table.mistakes == ()
+    return table.rows[0]
+
+
+def predicted(kind, cells):
+    return list(predictions([row(kind, cells)]))
+
+
+def reason(kind, cells):
+    (one,) = predicted(kind, cells)
+    assert one.predicted is None
+    return one.skipped_because
+
+
+def planner_price(**changes):
+    """The same run through the planner's front: a job's train call."""
+    layouts = cost_model.layouts(2, 2, data=4, sharding=SHARDINGS.index("optimizer"))
+    workload = cost_model.workload(
+        prompts_per_iteration=64,
+        prompt_length={"mean": 3000, "max": 3000},
+        response_length={"mean": 1096, "max": 1096},
+        updates_per_epoch=1,
+    )
+    model = cost_model.model("llama-3.1-8b")
+    pool = cost_model.pool("h100-80gb-sxm", num_nodes=2)
+    priced = price_train(
+        model,
+        cost_model.call("train", num_sequences=64, num_updates=1),
+        workload,
+        pool,
+        load_profile(pool.gpu),
+        layouts,
+        micro_batch_size=np.array([2]),
+        recompute=np.array([1]),
+        **changes,
+    )
+    return priced, memory.home_resident_bytes(model, workload, layouts)[0]
+
+
+def test_a_training_row_is_what_the_planner_prices_for_the_same_run():
+    priced, _ = planner_price()
+    (one,) = predicted("training", TRAINING)
+    assert one.predicted == pytest.approx(float(priced.seconds.total[0]), rel=1e-12)
+    assert sum(one.breakdown.values()) == pytest.approx(one.predicted)
+    assert one.breakdown["bubble_seconds"] == pytest.approx(float(priced.seconds.bubble[0]))
+    assert one.relative_error == pytest.approx(one.predicted / 3.5 - 1)
+
+
+def test_fp8_rows_price_only_their_products_in_fp8():
+    whole, _ = planner_price()
+    low, _ = planner_price(product_precision="fp8")
+    (one,) = predicted("training", TRAINING | {"precision": "mxfp8"})
+    assert one.predicted == pytest.approx(float(low.seconds.total[0]), rel=1e-12)
+    assert low.seconds.compute[0] < whole.seconds.compute[0]
+    assert low.seconds.optimizer[0] == whole.seconds.optimizer[0]
+    assert low.transient.total[0] == whole.transient.total[0]
+
+
+@pytest.mark.parametrize(
+    ("measured_by", "beside"),
+    [
+        ("nvidia-smi", constants.CONTEXT_BYTES),
+        ("torch", -constants.COMMUNICATION_BUFFER_BYTES),
+    ],
+)
+def test_memory_counts_what_the_measurement_counts(measured_by, beside):
+    priced, resident = planner_price()
+    cells = {name: cell for name, cell in TRAINING.items() if name != "iteration_seconds"}
+    cells |= {"peak_memory_bytes": "5e10", "out_of_memory": "0", "measured_by": measured_by}
+    peak, verdict = predicted("memory", cells)
+    assert peak.predicted == int(priced.transient.total[0] + resident.total[0]) + beside
+    assert verdict.predicted == 0.0
+
+
+def test_an_impossible_run_is_predicted_to_run_out_of_memory():
+    cells = {name: cell for name, cell in TRAINING.items() if name != "iteration_seconds"}
+    cells |= {"micro_batch_size": "32", "recompute": "none", "sequence_length": "32768"}
+    (verdict,) = predicted("memory", cells | {"out_of_memory": "1", "measured_by": "torch"})
+    assert (verdict.quantity, verdict.predicted, verdict.measured) == ("out_of_memory", 1.0, 1.0)
+
+
+def test_a_decode_step_has_the_prefills_that_interrupt_it():
+    (many,) = predicted("generation", SERVING)
+    (one,) = predicted("generation", SERVING | {"concurrency": "1"})
+    assert one.breakdown["interrupting_prefill_seconds"] == 0.0
+    # 15 others, each prefilled once while a request decodes its 512 tokens.
+    prefills = predicted("generation", SERVING | {"concurrency": "1", "prefill_seconds": "0.1"})[1]
+    assert prefills.quantity == "prefill_seconds"
+    expected = 15 * prefills.predicted / 512
+    assert many.breakdown["interrupting_prefill_seconds"] == pytest.approx(expected)
+    assert sum(many.breakdown.values()) == pytest.approx(many.predicted)
+
+
+def test_prefill_with_many_requests_in_flight_is_queueing():
+    one, prefill = predicted("generation", SERVING | {"prefill_seconds": "0.5"})
+    assert one.predicted is not None
+    assert "queueing" in prefill.skipped_because
+
+
+def test_requests_beyond_the_cache_wait_and_that_is_said():
+    cells = SERVING | {"tensor_parallel_size": "1", "num_gpus": "1", "prompt_length": "32768"}
+    (few,) = predicted("generation", cells | {"concurrency": "64"})
+    (more,) = predicted("generation", cells | {"concurrency": "512"})
+    assert any("the rest waits" in text for text in more.assumptions)
+    assert more.predicted == few.predicted
+
+
+def test_a_catalogue_model_is_known_by_its_sizes():
+    deepseek = next(
+        cells for cells in golden("generation") if cells["model"].startswith("deepseek-ai")
+    )
+    found = architecture_of(row("generation", deepseek | {"num_layers": "20"}))
+    whole = catalogue.architecture("deepseek-v3")
+    assert found.attention_parameters_per_layer == whole.attention_parameters_per_layer
+    assert found.num_layers == 20
+    other = deepseek | {"vocab_size": "1000"}
+    with pytest.raises(CannotPredictError, match="latent attention"):
+        architecture_of(row("generation", other))
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "part"),
+    [
+        ("training", TRAINING | {"quality": "C"}, "quality C"),
+        ("training", TRAINING | {"hidden_size": ""}, "hidden_size is not stated"),
+        ("training", TRAINING | {"precision": "nvfp4"}, "nvfp4 is not in the cost model"),
+        ("training", TRAINING | {"sequence_length": ""}, "sequence_length is not stated"),
+        ("training", TRAINING | {"workload": "layer"}, "workload layer"),
+        (
+            "training",
+            TRAINING | {"num_gpus": "18", "data_parallel_size": ""},
+            "no multiple of the stated parallel sizes",
+        ),
+        ("generation", SERVING | {"concurrency": ""}, "concurrency is not stated"),
+        ("generation", SERVING | {"notes": "gated linear attention in 3 of 4"}, "gated linear"),
+        (
+            "generation",
+            SERVING
+            | {"gpu_type": "a10g", "num_gpus": "1", "tensor_parallel_size": "1"}
+            | {"num_layers": "80"},
+            "do not fit",
+        ),
+    ],
+)
+def test_what_cannot_be_priced_says_why(kind, cells, part):
+    assert part in reason(kind, cells)
+
+
+def test_what_a_row_leaves_open_is_the_frameworks_default():
+    cells = TRAINING | {"sharding": "", "recompute": "", "source": "NVIDIA MaxText; README.md"}
+    (one,) = predicted("training", cells)
+    (stated,) = predicted("training", cells | {"sharding": "full", "recompute": "full"})
+    assert one.predicted == stated.predicted
+    assert any(text.startswith("recompute not stated: full") for text in one.assumptions)
+    assert stated.assumptions == ("network between nodes: the catalogue's for this GPU",)
+
+
+def test_each_stack_is_recognised_and_says_why():
+    for stack in STACKS:
+        assert all(stack_of(f"Some {phrase.upper()} page") is stack for phrase in stack.phrases)
+        assert stack.why
+    assert stack_of("nobody knows").name == "unknown framework"
+
+
+@pytest.mark.parametrize(
+    ("text", "gigabytes"),
+    [
+        ("4 Omni-Path (100 Gb/s) links per node", 6.25),
+        ("8 x 200 Gb/s InfiniBand per node", 25.0),
+        ("EFA 4x100 Gb/s per node (400 Gb/s)", 6.25),
+        ("8x400 Gb/s NDR InfiniBand per node, job name: h100-64-SHARP", 50.0),
+        ("EFAv2 3200 Gb/s per node", 50.0),
+        ("inter-node 800 Gbps (per node, as stated)", 12.5),
+        ("Grand Teton, 400 Gb/s per GPU", 50.0),
+    ],
+)
+def test_a_stated_network_is_read(text, gigabytes):
+    assert stated_port(text, 8) == pytest.approx(gigabytes * 1e9)
+
+
+def test_a_network_that_is_not_stated_is_the_catalogues():
+    assert stated_port("NVLink; 8 GPUs", 8) is None
+    assumptions = Assumptions()
+    pool = pool_of(row("training", TRAINING), assumptions)
+    node = catalogue.node_type("dgx-h100")
+    assert pool.inter_node_bytes_per_second == node.inter_node_bytes_per_second
+    assert assumptions.texts == ["network between nodes: the catalogue's for this GPU"]
+    inside = Assumptions()
+    pool_of(row("training", TRAINING | {"num_gpus": "8", "data_parallel_size": "2"}), inside)
+    assert inside.texts == []
+
+
+def test_precisions_map_to_what_the_profile_has():
+    assert product_precision(row("training", TRAINING | {"precision": "mxfp8"})) == "fp8"
+    with pytest.raises(CannotPredictError, match="precision is not stated"):
+        product_precision(row("training", TRAINING | {"precision": ""}))
+
+
+def test_gemm_rows_are_points_of_the_profile_itself():
+    found = list(predictions(parse_table(text_of(golden("gemm"))).rows))
+    assert {one.provenance for one in found} <= {"measured", "interpolated"}
+
+
+def test_collectives_over_an_unstated_network_are_skipped():
+    cells = next(row for row in golden("collectives") if row["num_nodes"] != "1")
+    cells = cells | {"row_id": "r", "fabric": "not stated"}
+    assert reason("collectives", cells) == "the network between nodes is not stated"
+
+
+def test_predictions_repeat():
+    rows = parse_table(text_of(golden("training"))).rows
+    assert list(predictions(rows)) == list(predictions(rows))
