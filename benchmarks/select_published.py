@@ -3,8 +3,8 @@
     python -m benchmarks.select_published OUT_FOLDER TABLE.csv [...]
 
 Of the rows of grades A and B, sorted by row_id, each source, GPU, engine and synchrony gives its
-first row and every n-th after it, n by the kind of table (EVERY); every run that ran out of memory is
-kept. All columns are kept, the citation among them.
+first row and every n-th after it, n by the kind of table (EVERY); every run that ran out of memory
+is kept. All columns are kept, the citation among them.
 """
 
 import csv

@@ -19,6 +19,8 @@ from planner.validation.rows import (
 from planner.validation.training import predict_memory, predict_training
 
 DEFAULT_QUALITIES = ("A", "B")
+PRODUCT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "nvfp4": 4, "mxfp4": 4, "fp4": 4, "int4": 4}
+"""Of the formats of a matrix product; every other one has 8."""
 
 
 def predictions(
@@ -96,6 +98,8 @@ def subset_of(row: Row) -> str:
             return collective_subset(row)
         case GenerationRow():
             return f"{_mixture(row)}, {row.engine or 'engine not stated'}"
+        case TrainingRow():
+            return f"{_mixture(row)}, {PRODUCT_BITS.get(row.precision or '', 8)}-bit"
         case RunRow():
             return _mixture(row)
         case _:

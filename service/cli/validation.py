@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -137,8 +137,20 @@ def _write_rows(path: str | None, reports: Sequence[Report]) -> None:
             writer.writeheader()
             for report in reports:
                 writer.writerows(_row(report.source, one) for one in report.predictions)
+                writer.writerows(_refused(report))
     except OSError as error:
         raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _refused(report: Report) -> Iterator[dict[str, object]]:
+    """The rows that were left out, each once per mistake."""
+    for mistake in report.table.mistakes:
+        if mistake.line > 1:
+            yield {
+                "row_id": mistake.row_id or "",
+                "skipped_because": f"refused: {mistake}",
+                "table": Path(report.source).name,
+            }
 
 
 def _row(source: str, one: Prediction) -> dict[str, object]:

@@ -37,7 +37,7 @@ def test_the_golden_tables_are_predicted_and_explained(capsys, monkeypatch):
     assert (code, err) == (0, "")
     for kind in KINDS:
         assert f"{kind}.csv ({kind}, {len(golden(kind))} rows)" in out
-    for shown in ("iteration_seconds, dense", "peak_memory_bytes", "median", "bias", "tau"):
+    for shown in ("iteration_seconds, dense, 16-bit", "peak_memory_bytes", "median", "bias", "tau"):
         assert shown in out
     assert "Out of memory: 1 failed as predicted" in out
     assert "recompute not stated" in out
@@ -53,8 +53,8 @@ def test_json_has_every_figure_and_nothing_else(capsys):
     assert document["mistakes"] == {}
     assert [table["kind"] for table in document["tables"]] == list(KINDS)
     training = document["tables"][0]
-    dense = next(one for one in training["totals"] if one["subset"] == "dense")
-    groups = [one for one in training["groups"] if one["subset"] == "dense"]
+    dense = next(one for one in training["totals"] if one["subset"] == "dense, 16-bit")
+    groups = [one for one in training["groups"] if one["subset"] == "dense, 16-bit"]
     assert dense["num_predicted"] == sum(one["num_predicted"] for one in groups)
     assert {"source", "gpu", "precision"} <= set(groups[0])
     assert 0 < dense["median_error"] < 1
@@ -98,7 +98,8 @@ def test_groups_can_be_chosen(capsys):
 
 def test_a_wrong_row_is_named_the_others_count_and_the_code_is_2(capsys, written):
     table = written(changed("training", iteration_seconds="1e6"))
-    code, out, err = call(capsys, table, "--json")
+    rows = Path(table).with_name("rows.csv")
+    code, out, err = call(capsys, table, "--json", "--rows", str(rows))
     assert code == 2
     assert "1 mistake" in err
     assert f"{table}: line 3 (changed): iteration_seconds" in err
@@ -106,6 +107,7 @@ def test_a_wrong_row_is_named_the_others_count_and_the_code_is_2(capsys, written
     assert document["tables"][0]["num_rows"] == 1
     assert document["tables"][0]["totals"][0]["num_predicted"] == 1
     assert len(document["mistakes"][table]) == 1
+    assert "changed,,,,refused: line 3" in rows.read_text(encoding="utf-8")
 
 
 def test_a_file_that_is_no_table_does_not_stop_the_others(capsys, written):
