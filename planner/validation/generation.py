@@ -152,6 +152,20 @@ def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
     return Server(model, pool_of(row, assumptions), engine, workload, replicas)
 
 
+def layouts_of(engine: Engine) -> Layouts:
+    """How an engine's weights lie on its GPUs."""
+    sizes = engine.columns()
+    gpus = engine.tensor_parallel_size * engine.pipeline_parallel_size * engine.data_parallel_size
+    return Layouts(
+        num_gpus=gpus,
+        **sizes,
+        virtual_pipeline_parallel_size=column(1),
+        context_parallel_size=column(1),
+        sharding=column(SHARDINGS.index("none")),
+        offload=column(OFFLOADS.index("none")),
+    )
+
+
 def cache_room(server: Server) -> int:
     """Cache bytes per GPU beside weights and what the engine holds.
 
@@ -159,21 +173,8 @@ def cache_room(server: Server) -> int:
         CannotPredictError: not one sequence fits.
     """
     engine = server.engine
-    layouts = Layouts(
-        num_gpus=engine.tensor_parallel_size
-        * engine.pipeline_parallel_size
-        * engine.data_parallel_size,
-        tensor_parallel_size=engine.tensor_parallel_size,
-        pipeline_parallel_size=engine.pipeline_parallel_size,
-        virtual_pipeline_parallel_size=column(1),
-        context_parallel_size=column(1),
-        data_parallel_size=engine.data_parallel_size,
-        expert_parallel_size=engine.expert_parallel_size,
-        sharding=column(SHARDINGS.index("none")),
-        offload=column(OFFLOADS.index("none")),
-    )
     weights: BytesColumns
-    weights, _ = memory.shadow_resident_bytes(server.model, server.workload, layouts)
+    weights, _ = memory.shadow_resident_bytes(server.model, server.workload, layouts_of(engine))
     few = server.call(server.replicas)
     least = minimum_kv_cache_bytes(server.model, few, server.workload, **engine.columns())
     estimates = generation.price_generate(

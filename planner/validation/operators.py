@@ -41,6 +41,8 @@ def predict_collective(
     if pairs:
         pool = replace(pool, nvlink_domain_gpus=2)
     per_node = row.num_gpus // row.num_nodes
+    if per_node > node.gpus_per_node:
+        raise CannotPredictError("more GPUs on a node than the catalogue's node type has")
     stride = node.gpus_per_node // per_node if row.num_nodes > 1 else 1
     timed = collective_seconds(
         pool,

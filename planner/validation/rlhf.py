@@ -2,15 +2,17 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.cluster import Pool
 from planner.cost.pricing import Engine, Pricing
 from planner.dataflow import Call
 from planner.errors import SpecError
 from planner.job import Job
-from planner.layout import OFFLOADS, RECOMPUTES, Layouts
+from planner.layout import OFFLOADS, RECOMPUTES, IntArray, Layouts
 from planner.resolve import resolve
 from planner.spec import JobSpec
-from planner.validation.generation import Server, cache_room
+from planner.validation.generation import Server, cache_room, layouts_of
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rows import RlhfRow
 from planner.validation.subjects import (
@@ -43,7 +45,7 @@ class Sizes:
 def predict_rlhf(
     row: RlhfRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Seconds of one iteration: generation, log-probabilities and training one after the other."""
+    """Seconds of one iteration: generation, log-probabilities and training."""
     iteration: Estimate | CannotPredictError
     try:
         iteration = _iteration(row, assumptions)
@@ -55,31 +57,108 @@ def predict_rlhf(
 
 def _iteration(row: RlhfRow, assumptions: Assumptions) -> Estimate:
     sizes = _check(row)
-    pool = pool_of(row, assumptions)
-    job = _job(row, sizes, assumptions)
+    # On one half of the GPUs each where generation runs beside training.
+    apart = row.synchrony == "async"
+    gpus = row.num_gpus // 2 if apart else row.num_gpus
+    trainer = row.model_copy(
+        update={"num_gpus": gpus, "data_parallel_size": None if apart else row.data_parallel_size}
+    )
     stack = framework(row, assumptions)
     recompute = row.recompute or stack.recompute
     if row.recompute is None:
         assumptions.add(f"recompute not stated: {recompute} ({stack.name}: {stack.why})")
-    layouts = replace(
-        layout_of(row, stack, assumptions), offload=column(OFFLOADS.index("optimizer"))
+    run = Run(
+        pricing=Pricing(_job(row, sizes, assumptions)),
+        pool=pool_of(row, assumptions),
+        layouts=layout_of(trainer, stack, assumptions),
+        engine=_engine(row, gpus),
+        recompute=recompute,
     )
+    if apart:
+        assumptions.add("split of generation and training GPUs not stated: half each")
+        return _apart(run)
     assumptions.add("optimizer state goes to the host while the engine generates")
-    engine = _engine(row)
-    seconds = {
-        f"{call.id}_seconds": _seconds(job, call, pool, layouts, engine, recompute)
-        for call in job.dataflow.calls
-        if call.model is not None
-    }
-    return Estimate(sum(seconds.values()), seconds)
+    away = replace(run.layouts, offload=column(OFFLOADS.index("optimizer")))
+    return _together(replace(run, layouts=away))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A GRPO job as the row lays it out."""
+
+    pricing: Pricing
+    pool: Pool
+    layouts: Layouts
+    engine: Engine
+    recompute: str
+
+    def call(self, kind: str, role: str) -> Call:
+        """The job's only call of that kind and role."""
+        calls = self.pricing.job.dataflow.calls
+        return next(call for call in calls if (call.kind, call.role) == (kind, role))
+
+    def kv_cache_bytes(self, call: Call) -> IntArray:
+        """What no sequence waits for, or all that fits beside the engine's weights."""
+        server = Server(
+            self.pricing.job.models["actor"],
+            self.pool,
+            self.engine,
+            self.pricing.workload,
+            int(self.engine.data_parallel_size[0]),
+        )
+        full = self.pricing.kv_cache_limits(call, self.engine)[1]
+        return np.minimum(full, cache_room(server))
+
+    def learning_seconds(self) -> dict[str, float]:
+        """Both forward passes and the optimizer steps, through the planner's own prices."""
+        micro, code = column(MICRO_BATCH), column(RECOMPUTES.index(self.recompute))
+        parts = {}
+        for role in ("actor", "reference"):
+            priced = self.pricing.forward(
+                self.call("forward", role), self.pool, self.layouts, micro_batch_size=micro
+            )
+            parts[f"{role}.forward_seconds"] = float(priced.seconds.total[0])
+        trained = self.pricing.train(
+            self.call("train", "actor"),
+            self.pool,
+            self.layouts,
+            micro_batch_size=micro,
+            recompute=code,
+        )
+        return parts | {"actor.train_seconds": float(trained.seconds.total[0])}
+
+
+def _together(run: Run) -> Estimate:
+    """One after the other on the same GPUs."""
+    call = run.call("generate", "actor")
+    generated = run.pricing.generate_from_home(
+        call, run.pool, run.layouts, run.engine, kv_cache_bytes=run.kv_cache_bytes(call)
+    )
+    parts = {"actor.generate_seconds": float(generated.seconds.total[0])}
+    parts |= run.learning_seconds()
+    return Estimate(sum(parts.values()), parts)
+
+
+def _apart(run: Run) -> Estimate:
+    """Generation beside training; the slower of the two, and the weight sync between them."""
+    call = run.call("generate", "actor")
+    generated = run.pricing.generate(
+        call, run.pool, run.engine, kv_cache_bytes=run.kv_cache_bytes(call)
+    )
+    generation = float(generated.seconds.total[0])
+    learning = run.learning_seconds()
+    sync = max(
+        float(run.pricing.send_seconds("actor", run.pool, run.layouts)[0]),
+        float(run.pricing.receive_seconds("actor", run.pool, layouts_of(run.engine))[0]),
+    )
+    parts = {"actor.generate_seconds": generation, **learning, "weight_sync_seconds": sync}
+    return Estimate(max(generation, sum(learning.values())) + sync, parts)
 
 
 def _check(row: RlhfRow) -> Sizes:
     """The sizes of the iteration; refuse rows that leave open what decides their time."""
     if product_precision(row) == "fp8":
         raise CannotPredictError("fp8 training is no setting of a job yet")
-    if row.synchrony == "async":
-        raise CannotPredictError("split of generation and training GPUs is not stated")
     if row.relative_throughput is not None and row.iteration_seconds is None:
         raise CannotPredictError("only a relative throughput is stated")
     if row.algorithm == "PPO":
@@ -126,7 +205,7 @@ def _job(row: RlhfRow, sizes: Sizes, assumptions: Assumptions) -> Job:
             "updates_per_epoch": max(sizes.num_rollouts // sizes.global_batch_size, 1),
             "kl": "loss",
         },
-        "cluster": {"pools": [{"name": "measured", "gpu": row.gpu_type, "num_nodes": 1}]},
+        "cluster": {"pools": [{"name": "measured", "gpu": row.gpu_type, "num_nodes": 2}]},
     }
     try:
         return resolve(JobSpec.model_validate(document))
@@ -134,31 +213,10 @@ def _job(row: RlhfRow, sizes: Sizes, assumptions: Assumptions) -> Job:
         raise CannotPredictError(f"no job: {error}") from None
 
 
-def _engine(row: RlhfRow) -> Engine:
+def _engine(row: RlhfRow, gpus: int) -> Engine:
     tensor = row.generation_tensor_parallel_size or 1
     pipeline = row.generation_pipeline_parallel_size or 1
-    if row.num_gpus % (tensor * pipeline):
-        raise CannotPredictError("num_gpus is no multiple of the generation's parallel sizes")
-    replicas = row.num_gpus // (tensor * pipeline)
+    if gpus == 0 or gpus % (tensor * pipeline):
+        raise CannotPredictError("GPUs are no multiple of the generation's parallel sizes")
+    replicas = gpus // (tensor * pipeline)
     return Engine(*(column(size) for size in (tensor, pipeline, 1, replicas)))
-
-
-def _seconds(
-    job: Job, call: Call, pool: Pool, layouts: Layouts, engine: Engine, recompute: str
-) -> float:
-    """One call through the planner's own prices."""
-    pricing = Pricing(job)
-    micro = column(MICRO_BATCH)
-    if call.kind == "train":
-        code = column(RECOMPUTES.index(recompute))
-        priced = pricing.train(call, pool, layouts, micro_batch_size=micro, recompute=code)
-    elif call.kind == "forward":
-        priced = pricing.forward(call, pool, layouts, micro_batch_size=micro)
-    else:
-        replicas = int(engine.data_parallel_size[0])
-        room = cache_room(Server(job.models["actor"], pool, engine, pricing.workload, replicas))
-        full = pricing.kv_cache_limits(call, engine)[1]
-        priced = pricing.generate_from_home(
-            call, pool, layouts, engine, kv_cache_bytes=full.clip(max=room)
-        )
-    return float(priced.seconds.total[0])

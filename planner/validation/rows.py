@@ -31,8 +31,9 @@ def _known_gpu(name: str) -> str:
 
 Empty = BeforeValidator(_empty_is_none)
 Positive = Field(gt=0, allow_inf_nan=False)
-Size = Annotated[Annotated[int, Field(ge=1, le=10**9)] | None, Empty]
-Count = Annotated[Annotated[int, Field(ge=0, le=10**9)] | None, Empty]
+Size = Annotated[Annotated[int, Field(ge=1, le=10**7)] | None, Empty]
+NodeSize = Annotated[Annotated[int, Field(ge=1, le=128)] | None, Empty]
+Count = Annotated[Annotated[int, Field(ge=0, le=10**7)] | None, Empty]
 Flag = Annotated[Annotated[int, Field(ge=0, le=1)] | None, Empty]
 Number = Annotated[Annotated[float, Positive] | None, Empty]
 StepSeconds = Annotated[Annotated[float, Positive, Field(ge=1e-5, le=1e5)] | None, Empty]
@@ -93,8 +94,8 @@ class RunRow(Row):
     moe_intermediate_size: Count
     num_shared_experts: Count
     num_dense_layers: Count
-    num_gpus: Annotated[int, Field(ge=1, le=10**6)]
-    gpus_per_node: Size
+    num_gpus: Annotated[int, Field(ge=1, le=10**5)]
+    gpus_per_node: NodeSize
     tensor_parallel_size: Size
     pipeline_parallel_size: Size
     virtual_pipeline_parallel_size: Size
@@ -125,6 +126,13 @@ class RunRow(Row):
             listed = " × ".join(f"{name} {size}" for name, size in sizes.items() if size)
             raise contradiction(
                 "num_gpus", f"{listed} is {product} GPUs, but num_gpus is {self.num_gpus}"
+            )
+        at_once = (self.micro_batch_size or 1) * (self.data_parallel_size or 1)
+        if self.global_batch_size is not None and at_once > self.global_batch_size:
+            raise contradiction(
+                "global_batch_size",
+                f"{self.global_batch_size} sequences are fewer than micro_batch_size × "
+                f"data_parallel_size = {at_once}",
             )
         heads, groups = self.num_attention_heads, self.num_key_value_heads
         if heads and groups and heads % groups:
@@ -230,9 +238,9 @@ class CollectiveRow(Row):
     collective: Literal[
         "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"
     ]
-    num_gpus: Annotated[int, Field(ge=2, le=10**6)]
-    gpus_per_node: Size
-    num_nodes: Annotated[int, Field(ge=1, le=10**6)]
+    num_gpus: Annotated[int, Field(ge=2, le=10**5)]
+    gpus_per_node: NodeSize
+    num_nodes: Annotated[int, Field(ge=1, le=10**5)]
     fabric: Text
     size_bytes: MessageBytes
     seconds: KernelSeconds

@@ -276,3 +276,55 @@ def test_collectives_over_an_unstated_network_are_skipped():
 def test_predictions_repeat():
     rows = parse_table(text_of(golden("training"))).rows
     assert list(predictions(rows)) == list(predictions(rows))
+
+
+NEMO_RL = LLAMA | {
+    "source": "NeMo-RL performance summary",
+    "system": "NeMo-RL",
+    "algorithm": "GRPO",
+    "synchrony": "sync",
+    "num_gpus": "16",
+    "tensor_parallel_size": "1",
+    "pipeline_parallel_size": "2",
+    "data_parallel_size": "8",
+    "generation_tensor_parallel_size": "1",
+    "global_batch_size": "512",
+    "sequence_length": "4096",
+    "average_sequence_length": "1000",
+    "num_rollouts": "2048",
+    "iteration_seconds": "90",
+}
+
+
+def test_a_synchronous_iteration_is_the_sum_of_its_calls():
+    (one,) = predicted("rlhf", NEMO_RL)
+    assert list(one.breakdown) == [
+        "actor.generate_seconds",
+        "actor.forward_seconds",
+        "reference.forward_seconds",
+        "actor.train_seconds",
+    ]
+    assert one.predicted == pytest.approx(sum(one.breakdown.values()))
+
+
+def test_an_asynchronous_iteration_is_the_slower_half_and_the_sync():
+    (one,) = predicted("rlhf", NEMO_RL | {"synchrony": "async", "data_parallel_size": ""})
+    parts = dict(one.breakdown)
+    sync, generation = parts.pop("weight_sync_seconds"), parts.pop("actor.generate_seconds")
+    assert one.predicted == pytest.approx(max(generation, sum(parts.values())) + sync)
+    assert any("half each" in text for text in one.assumptions)
+    (together,) = predicted("rlhf", NEMO_RL)
+    assert parts["actor.train_seconds"] > 1.5 * together.breakdown["actor.train_seconds"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "part"),
+    [
+        ({"algorithm": "PPO"}, "sizes of critic and reward"),
+        ({"average_sequence_length": ""}, "mean sequence length"),
+        ({"precision": "fp8"}, "fp8 training"),
+        ({"generation_tensor_parallel_size": "3"}, "no multiple"),
+    ],
+)
+def test_iterations_that_leave_their_time_open_say_so(cells, part):
+    assert part in reason("rlhf", NEMO_RL | cells)

@@ -33,6 +33,13 @@ def test_the_order_of_columns_and_a_byte_order_mark_do_not_matter():
         ("training", {"precision": "fp12"}, "precision", "got 'fp12'"),
         ("training", {"row_id": ""}, "row_id", "at least 1 character"),
         ("training", {"num_gpus": "7"}, "num_gpus", "but num_gpus is 7"),
+        ("training", {"gpus_per_node": "4096"}, "gpus_per_node", "less than or equal to 128"),
+        (
+            "training",
+            {"global_batch_size": "1", "micro_batch_size": "2"},
+            "global_batch_size",
+            "fewer than micro",
+        ),
         ("training", {"num_key_value_heads": "7"}, "num_key_value_heads", "does not divide"),
         ("memory", {"peak_memory_bytes": "64.5"}, "peak_memory_bytes", "got '64.5'"),
         ("memory", {"out_of_memory": "2"}, "out_of_memory", "got '2'"),
