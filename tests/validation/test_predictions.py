@@ -141,6 +141,7 @@ def test_memory_counts_what_the_measurement_counts(measured_by, beside):
 def test_an_impossible_run_is_predicted_to_run_out_of_memory():
     cells = {name: cell for name, cell in TRAINING.items() if name != "iteration_seconds"}
     cells |= {"micro_batch_size": "32", "recompute": "none", "sequence_length": "32768"}
+    cells |= {"global_batch_size": "128"}
     (verdict,) = predicted("memory", cells | {"out_of_memory": "1", "measured_by": "torch"})
     assert (verdict.quantity, verdict.predicted, verdict.measured) == ("out_of_memory", 1.0, 1.0)
 
