@@ -1,7 +1,7 @@
 """Resolved hardware: what the cost model needs to know of GPUs, nodes and pools."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -25,6 +25,8 @@ class GpuType(BaseModel):
     fp8_flops_per_second: float | None = None
     fp32_flops_per_second: Annotated[float, Field(gt=0)]
     """What a framework's fp32 matrix product reaches (TF32 where it exists)."""
+    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "none"]
+    """NVIDIA's architecture generation, by which instructions and kernels differ."""
     node: str
     """The node type that a pool of this GPU defaults to."""
     profile: str

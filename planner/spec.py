@@ -51,6 +51,11 @@ class ModelSpec(SpecModel):
         return self
 
 
+TrainingStack = Literal[
+    "megatron-core", "fsdp", "fsdp-eager", "megatron-2021", "megatron-deepspeed"
+]
+
+
 class WorkloadSpec(SpecModel):
     """What one iteration processes. Batches count sequences, lengths count tokens."""
 
@@ -66,6 +71,10 @@ class WorkloadSpec(SpecModel):
         description="Precision of the rollout weights; default: the training precision",
     )
     optimizer: Literal["adam", "sgd"] = "adam"
+    training_stack: TrainingStack = Field(
+        default="megatron-core",
+        description="Software that trains and scores, whose speed the prices assume",
+    )
     old_log_probs: Literal["recompute", "rollout"] = "recompute"
     kl: Literal["none", "reward", "loss"] = "reward"
     expected_acceptance: Annotated[float, Field(gt=0, le=1)] = Field(

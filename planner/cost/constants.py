@@ -36,13 +36,16 @@ PEAK_TOKENS_SIGMAS = 3.0
 longest sequence plus means, if that is more): an out-of-memory about once in a thousand draws."""
 
 # --- training and scoring ------------------------------------------------------------------
-SUSTAINED_SHARE = 0.85
+SUSTAINED_SHARE = 0.94
 """Rate of matrix products under hours of load over that of a short benchmark: power and heat pull
-the clock down. Chosen: A100 runs suggest about 0.9, H100 runs about 0.8."""
-TRAINING_ATTENTION_SHARE = 0.7
-"""Rate of training's attention over the inference engine's context kernel of the tables (beside
-SUSTAINED_SHARE). Chosen: on H100 FlashAttention-2 reaches up to 335 TFLOP/s forward and backward
-(Dao 2023, arXiv:2307.08691) where the tables' forward reaches 500-600; on A100 they are level."""
+the clock down. Fitted with the constants of planner/cost/stacks.py."""
+HOPPER_ATTENTION_SHARE = 0.64
+"""Rate of training's attention on Hopper and later over the profile's kernel there: kernels written
+for Ampere miss the asynchronous tensor instructions (Shah et al. 2024, arXiv:2407.08608, measure
+FlashAttention-2 at 35 % of an H100's peak and kernels made for it 1.5-2 times as fast)."""
+HOPPER_AND_LATER = ("hopper", "blackwell")
+NO_TENSOR_CORE_SHARE = 1 / 16
+"""Product rate without tensor cores over that with them: 19.5 of 312 TFLOP/s (A100 data sheet)."""
 ATTENTION_BACKWARD_RATIO = 2.5
 """Backward over forward seconds of flash attention: five products for two (Dao 2023,
 arXiv:2307.08691); measured 2-2.5 on the shapes of the operator tables."""

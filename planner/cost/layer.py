@@ -11,6 +11,7 @@ import numpy as np
 
 from planner.cluster import Pool
 from planner.cost import constants
+from planner.cost.attention import attention_seconds
 from planner.cost.batches import SequenceLengths
 from planner.cost.communication import Collective, collective_seconds
 from planner.cost.profile import Profile, Timed
@@ -23,6 +24,7 @@ from planner.cost.shards import (
     mlp_linears,
     padded_vocabulary,
 )
+from planner.cost.stacks import STACKS, SoftwareStack
 from planner.job import Model
 from planner.layout import FloatArray, IntArray
 
@@ -53,6 +55,8 @@ class Setting:
     lengths: SequenceLengths
     product_precision: str | None = None
     """Of the layers' matrix products where it differs (fp8 recipes); the rest keeps `precision`."""
+    stack: SoftwareStack = STACKS["megatron-core"]
+    """Of training and scoring; an inference engine reads none of it."""
 
     @property
     def element_bytes(self) -> int:
@@ -127,23 +131,18 @@ def linears_seconds(
     return add(*(pair[0] for pair in pairs)), add(*(pair[1] for pair in pairs))
 
 
-def attention_seconds(setting: Setting, batch: MicroBatch) -> Timed:
-    """Causal attention forward of one layer, averaged over the length distribution.
-
-    Context parallelism gives each rank 1/c of the scores (zigzag order balances the mask).
-    """
-    arch = setting.model.architecture
-    heads = ceil_div(arch.num_attention_heads, batch.tensor_parallel_size)
-    seconds, source = setting.profile.prefill_attention(
-        batch_size=batch.num_sequences[:, None],
-        sequence_length=setting.lengths.points[None, :],
-        num_attention_heads=heads[:, None],
-        num_key_value_heads=local_key_value_heads(arch, batch.tensor_parallel_size)[:, None],
-        head_dim=arch.head_dim,
+def _attention(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
+    return attention_seconds(
+        setting.model.architecture,
+        setting.pool,
+        setting.profile,
+        setting.stack,
+        setting.lengths,
+        precision=setting.precision,
+        tensor_parallel_size=batch.tensor_parallel_size,
+        context_parallel_size=batch.context_parallel_size,
+        num_sequences=batch.num_sequences,
     )
-    mean = seconds @ setting.lengths.weights
-    share = constants.SUSTAINED_SHARE * constants.TRAINING_ATTENTION_SHARE
-    return Timed(mean / (share * batch.context_parallel_size), source.max(axis=1))
 
 
 def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
@@ -158,10 +157,11 @@ def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
     per_token = 10 * arch.hidden_size / tensor + rotary + activation
     kernels = 6.0
     num_bytes = np.asarray(setting.element_bytes * per_token * batch.tokens, dtype=np.float64)
-    return scaled(setting.profile.memory_bound(num_bytes / kernels), kernels)
+    passes = setting.stack.elementwise_passes
+    return scaled(setting.profile.memory_bound(passes * num_bytes / kernels), kernels)
 
 
-def _collective(
+def collective(
     setting: Setting,
     name: Collective,
     num_bytes: FloatArray | IntArray,
@@ -169,9 +169,11 @@ def _collective(
     group_size: IntArray,
     stride: IntArray | int,
 ) -> Timed:
-    return collective_seconds(
+    """Seconds of a collective as this software runs it."""
+    alone = collective_seconds(
         setting.pool, setting.profile, name, num_bytes, group_size=group_size, stride=stride
     )
+    return scaled(alone, setting.stack.collective_slowdown)
 
 
 def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
@@ -179,8 +181,8 @@ def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
     size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
     group = batch.tensor_parallel_size
     return add(
-        _collective(setting, "all_gather", size, group_size=group, stride=1),
-        _collective(setting, "reduce_scatter", size, group_size=group, stride=1),
+        collective(setting, "all_gather", size, group_size=group, stride=1),
+        collective(setting, "reduce_scatter", size, group_size=group, stride=1),
     )
 
 
@@ -189,7 +191,7 @@ def _context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Time
     arch, context = setting.model.architecture, batch.context_parallel_size
     heads = local_key_value_heads(arch, batch.tensor_parallel_size)
     size = 2 * heads * arch.head_dim * setting.element_bytes * batch.tokens
-    step = _collective(
+    step = collective(
         setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
     )
     rest = np.maximum(step.seconds - attention.seconds / context, 0.0)
@@ -202,7 +204,7 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     arch, tensor = setting.model.architecture, batch.tensor_parallel_size
     linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
     forward, backward = linears_seconds(setting, batch.tokens, linears)
-    attention = attention_seconds(setting, batch)
+    attention = _attention(setting, batch)
     elementwise = _elementwise(setting, batch, ceil_div(arch.intermediate_size, tensor))
     return _layer(
         batch,
@@ -211,7 +213,7 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         attention=attention,
         elementwise=elementwise,
         communication=scaled(tensor_pair(setting, batch), 2.0),
-        ring=_context_ring(setting, batch, attention),
+        ring=_context_ring(setting, batch, attention[0]),
     )
 
 
@@ -227,7 +229,7 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         communication = add(communication, tensor_pair(setting, batch))
     forward, backward = linears_seconds(setting, batch.tokens, linears)
     experts, experts_backward = experts_seconds(setting, batch)
-    attention = attention_seconds(setting, batch)
+    attention = _attention(setting, batch)
     return _layer(
         batch,
         forward=add(forward, experts),
@@ -235,7 +237,7 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         attention=attention,
         elementwise=_elementwise(setting, batch, width),
         communication=communication,
-        ring=_context_ring(setting, batch, attention),
+        ring=_context_ring(setting, batch, attention[0]),
     )
 
 
@@ -266,14 +268,14 @@ def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
     token = arch.hidden_size * setting.element_bytes
     own = ceil_div(batch.tokens, batch.tensor_parallel_size) * token
     copies = np.where(expert > 1, arch.num_experts_per_token, 1)
-    exchange = _collective(
+    exchange = collective(
         setting, "all_to_all", own * copies, group_size=expert, stride=shards // expert
     )
     gathered = own * copies * inside
     return add(
         scaled(exchange, 2.0),
-        _collective(setting, "all_gather", gathered, group_size=inside, stride=1),
-        _collective(setting, "reduce_scatter", gathered, group_size=inside, stride=1),
+        collective(setting, "all_gather", gathered, group_size=inside, stride=1),
+        collective(setting, "reduce_scatter", gathered, group_size=inside, stride=1),
     )
 
 
@@ -282,22 +284,21 @@ def _layer(
     *,
     forward: Timed,
     backward: Timed,
-    attention: Timed,
+    attention: tuple[Timed, Timed],
     elementwise: Timed,
     communication: Timed,
     ring: Timed,
 ) -> UnitSeconds:
     """Assemble a layer; elementwise kernels move twice the bytes backward."""
-    back_attention = scaled(attention, constants.ATTENTION_BACKWARD_RATIO)
-    there = add(forward, attention, elementwise)
-    back = add(backward, back_attention, scaled(elementwise, 2.0))
+    there = add(forward, attention[0], elementwise)
+    back = add(backward, attention[1], scaled(elementwise, 2.0))
     launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
     return UnitSeconds(
         forward=np.maximum(there.seconds, launch),
         backward=np.maximum(back.seconds, 2.0 * launch),
-        selective=attention.seconds + elementwise.seconds,
+        selective=attention[0].seconds + elementwise.seconds,
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,
         source=add(there, back, moved).source,
@@ -309,8 +310,8 @@ def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
     lookup = setting.profile.memory_bound(2 * size)
     group = batch.tensor_parallel_size
-    scatter = _collective(setting, "reduce_scatter", size, group_size=group, stride=1)
-    gather = _collective(setting, "all_gather", size, group_size=group, stride=1)
+    scatter = collective(setting, "reduce_scatter", size, group_size=group, stride=1)
+    gather = collective(setting, "all_gather", size, group_size=group, stride=1)
     return UnitSeconds(
         forward=lookup.seconds,
         backward=2.0 * lookup.seconds,

@@ -13,6 +13,7 @@ from planner.cost.layer import Setting
 from planner.cost.pipeline import units, worst_stage
 from planner.cost.profile import Profile
 from planner.cost.shards import stage_parameters
+from planner.cost.stacks import STACKS
 from planner.cost.training import exposed, gathered_weights, stage_hop
 from planner.cost.transition import reload_seconds
 from planner.dataflow import Call
@@ -38,7 +39,14 @@ def price_forward(
     """
     lengths = sequence_lengths(workload)
     # Only backward passes differ between a trained and a frozen model.
-    setting = Setting(replace(model, trainable=False), pool, profile, workload.precision, lengths)
+    setting = Setting(
+        replace(model, trainable=False),
+        pool,
+        profile,
+        workload.precision,
+        lengths,
+        stack=STACKS[workload.training_stack],
+    )
     per_rank, num_micro_batches = micro_batches(
         call.num_sequences,
         data_parallel_size=layouts.data_parallel_size,

@@ -13,13 +13,14 @@ from planner.cost.batches import (
     rank_imbalance,
     sequence_lengths,
 )
-from planner.cost.communication import Collective, collective_seconds, point_to_point_seconds
+from planner.cost.communication import Collective, point_to_point_seconds
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
-from planner.cost.layer import Setting, UnitSeconds, add
+from planner.cost.layer import Setting, UnitSeconds, add, collective
 from planner.cost.pipeline import StageSeconds, Units, units, worst_stage
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
 from planner.cost.shards import StageParameters, expert_shards, stage_parameters
+from planner.cost.stacks import STACKS
 from planner.cost.transition import reload_seconds
 from planner.dataflow import Call
 from planner.job import Model
@@ -56,7 +57,15 @@ def price_train(
     Source: Narayanan et al. 2021 (arXiv:2104.04473) for the bubble; docs/cost-model.md.
     """
     lengths = sequence_lengths(workload)
-    setting = Setting(model, pool, profile, workload.precision, lengths, product_precision)
+    setting = Setting(
+        model,
+        pool,
+        profile,
+        workload.precision,
+        lengths,
+        product_precision=product_precision,
+        stack=STACKS[workload.training_stack],
+    )
     updates = max(call.num_updates, 1)
     sequences = -(-(call.epochs * call.num_sequences + call.extra_forward_sequences) // updates)
     per_rank, num_micro_batches = micro_batches(
@@ -115,6 +124,7 @@ def stage_hop(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) ->
         setting.pool, setting.profile, size, crosses_node=crosses
     )
     piped = layouts.pipeline_parallel_size > 1
+    seconds = seconds * setting.stack.collective_slowdown
     return Timed(np.where(piped, seconds, 0.0), np.where(piped, source, 0))
 
 
@@ -157,7 +167,7 @@ def gathered_weights(
 
     Dense weights repeat over data × context ranks, experts over what the expert group leaves.
     """
-    pool, profile, model = setting.pool, setting.profile, setting.model
+    model = setting.model
     tensor = layouts.tensor_parallel_size
     shards, _ = expert_shards(
         tensor_parallel_size=tensor, expert_parallel_size=layouts.expert_parallel_size
@@ -168,16 +178,11 @@ def gathered_weights(
     trained = parameters.adapter if adapters else parameters.dense
 
     def over(name: Collective, dense: IntArray, size: int, *, experts: bool) -> Timed:
-        found = collective_seconds(
-            pool, profile, name, dense * size, group_size=group, stride=tensor
-        )
+        found = collective(setting, name, dense * size, group_size=group, stride=tensor)
         if not (experts and has_experts):
             return found
         other = parameters.expert * size
-        return add(
-            found,
-            collective_seconds(pool, profile, name, other, group_size=expert_group, stride=shards),
-        )
+        return add(found, collective(setting, name, other, group_size=expert_group, stride=shards))
 
     gradient = constants.GRADIENT_BYTES
     return (
