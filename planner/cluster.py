@@ -20,8 +20,6 @@ class GpuType(BaseModel):
     memory_bytes_per_second: Annotated[float, Field(gt=0)]
     bf16_flops_per_second: Annotated[float, Field(gt=0)]
     """Dense, without sparsity; fp16 where the device has no bf16."""
-    has_bf16: bool = True
-    """False for devices before Ampere, whose tensor cores know fp16 alone."""
     fp8_flops_per_second: float | None = None
     fp32_flops_per_second: Annotated[float, Field(gt=0)]
     """What a framework's fp32 matrix product reaches (TF32 where it exists)."""
@@ -32,6 +30,11 @@ class GpuType(BaseModel):
     profile: str
     """The GPU whose shipped operator tables apply; its own name, or the nearest relative."""
     source: str
+
+    @property
+    def has_bf16(self) -> bool:
+        """False before Ampere, whose tensor cores know fp16 alone."""
+        return self.generation != "volta"
 
 
 class NodeType(BaseModel):
