@@ -6,6 +6,8 @@ A row's `source` names the project; each project has documented defaults. Nothin
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.spec import TrainingStack
+
 
 @dataclass(frozen=True, slots=True)
 class Stack:
@@ -14,6 +16,8 @@ class Stack:
     name: str
     phrases: tuple[str, ...]
     """Lower-case parts of `source` that identify it."""
+    training_stack: TrainingStack
+    """With whose constants the cost model prices it (planner/cost/stacks.py)."""
     sharding: Literal["none", "optimizer", "gradient", "full"]
     recompute: Literal["none", "selective", "full"]
     why: str
@@ -23,27 +27,55 @@ STACKS: tuple[Stack, ...] = (
     Stack(
         "MaxText",
         ("maxtext",),
+        "fsdp",
         "full",
-        "full",
-        "base.yml: remat_policy full, weights sharded over the fsdp axis",
+        "selective",
+        "weights sharded over the fsdp axis; GPU recipes keep the products and repeat the rest",
+    ),
+    Stack(
+        "Megatron-LM of 2021 and 2022",
+        ("sc21", "korthikanti", "v100 tuning"),
+        "megatron-2021",
+        "none",
+        "none",
+        "the distributed optimizer and recomputation are options",
+    ),
+    Stack(
+        "Megatron-DeepSpeed",
+        ("bigscience",),
+        "megatron-deepspeed",
+        "optimizer",
+        "none",
+        "ZeRO stage 1; no --checkpoint-activations is the default",
     ),
     Stack(
         "NeMo / Megatron-Bridge",
         ("megatron-bridge", "nemo", "dgx cloud benchmarking"),
+        "megatron-core",
         "optimizer",
         "none",
         "recipes train with the distributed optimizer and recompute nothing unless stated",
     ),
     Stack(
         "Megatron-LM",
-        ("megatron-lm", "korthikanti", "bigscience"),
+        ("megatron-lm",),
+        "megatron-core",
         "optimizer",
         "none",
         "example scripts pass --use-distributed-optimizer; no --recompute-… option is the default",
     ),
     Stack(
+        "llm-foundry",
+        ("llm-foundry",),
+        "fsdp-eager",
+        "full",
+        "none",
+        "FSDP with Triton attention, not compiled; activation checkpointing is an option",
+    ),
+    Stack(
         "FSDP",
-        ("torchtitan", "llm-foundry", "fms-fsdp"),
+        ("torchtitan", "fms-fsdp"),
+        "fsdp",
         "full",
         "none",
         "fully sharded data parallelism; activation checkpointing is an option",
@@ -51,13 +83,19 @@ STACKS: tuple[Stack, ...] = (
     Stack(
         "LitGPT",
         ("litgpt",),
+        "fsdp-eager",
         "none",
         "none",
         "single-device finetuning recipes shard nothing and keep all activations",
     ),
 )
 UNKNOWN = Stack(
-    "unknown framework", (), "optimizer", "none", "the most common setting of published runs"
+    "unknown framework",
+    (),
+    "megatron-core",
+    "optimizer",
+    "none",
+    "the most common setting of published runs",
 )
 
 NOTED: tuple[tuple[str, str], ...] = (

@@ -13,7 +13,7 @@ from planner.errors import SpecError
 from planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
 from planner.lengths import LengthSpec
 from planner.resolve import resolve_pool
-from planner.spec import PoolSpec, WorkloadSpec
+from planner.spec import PoolSpec, TrainingStack, WorkloadSpec
 from planner.validation.predictions import Assumptions, CannotPredictError
 from planner.validation.rows import RunRow
 from planner.validation.stacks import NOTED, UNPRICED, Stack, stack_of
@@ -217,7 +217,9 @@ def constant(tokens: int) -> LengthSpec:
     return LengthSpec(mean=tokens, max=tokens)
 
 
-def whole_sequences(num_sequences: int, tokens: int, *, precision: str) -> WorkloadSpec:
+def whole_sequences(
+    num_sequences: int, tokens: int, *, precision: str, training_stack: TrainingStack
+) -> WorkloadSpec:
     """A batch of equally long sequences; the planner splits them into prompt and response.
 
     Training reads only their sum, so the split (all but one token is prompt) does not matter.
@@ -230,5 +232,6 @@ def whole_sequences(num_sequences: int, tokens: int, *, precision: str) -> Workl
             "prompt_length": constant(tokens - 1),
             "response_length": constant(1),
             "precision": precision if precision in ("bf16", "fp16", "fp32") else "bf16",
+            "training_stack": training_stack,
         }
     )

@@ -93,7 +93,8 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
     if micro_batch is None:
         micro_batch = 1
         assumptions.add("micro_batch_size not stated: 1")
-    workload = _workload(row, micro_batch, int(layouts.data_parallel_size[0]), assumptions)
+    data_parallel = int(layouts.data_parallel_size[0])
+    workload = _workload(row, stack, micro_batch, data_parallel, assumptions)
     step = price_train(
         model,
         _train_call(workload),
@@ -114,7 +115,7 @@ def _resident(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesCo
 
 
 def _workload(
-    row: RunRow, micro_batch: int, data_parallel: int, assumptions: Assumptions
+    row: RunRow, stack: Stack, micro_batch: int, data_parallel: int, assumptions: Assumptions
 ) -> WorkloadSpec:
     if row.sequence_length is None:
         raise CannotPredictError("sequence_length is not stated")
@@ -123,7 +124,9 @@ def _workload(
         batch = micro_batch * data_parallel
         assumptions.add("global_batch_size not stated: one micro-batch per data-parallel rank")
     precision = row.precision or "bf16"
-    return whole_sequences(batch, row.sequence_length, precision=precision)
+    return whole_sequences(
+        batch, row.sequence_length, precision=precision, training_stack=stack.training_stack
+    )
 
 
 def _train_call(workload: WorkloadSpec) -> Call:
