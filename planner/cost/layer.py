@@ -14,6 +14,7 @@ from planner.cost import constants
 from planner.cost.attention import attention_seconds
 from planner.cost.batches import SequenceLengths
 from planner.cost.communication import Collective, collective_seconds
+from planner.cost.operators import TRAINING_COLLECTOR
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
 from planner.cost.shards import (
@@ -101,7 +102,9 @@ def _zero(batch: MicroBatch) -> Timed:
 
 def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int) -> Timed:
     """C[m, n] = A[m, k]·B[k, n] at the rate that lasts."""
-    short = setting.profile.gemm(m, n, k, precision=setting.product_precision or setting.precision)
+    precision = setting.product_precision or setting.precision
+    collector = TRAINING_COLLECTOR if precision == "fp8" else None
+    short = setting.profile.gemm(m, n, k, precision=precision, collector=collector)
     return scaled(short, 1.0 / constants.SUSTAINED_SHARE)
 
 
@@ -177,12 +180,22 @@ def collective(
 
 
 def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
-    """The all-gather before and the reduce-scatter after a block, in the tensor group."""
-    size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
+    """The all-gather before and the reduce-scatter after a block, in the tensor group.
+
+    What is gathered for products in fp8 is cast before it travels.
+    """
+    elements = batch.tokens * setting.model.architecture.hidden_size
+    gathered = constants.PRECISION_BYTES[setting.product_precision or setting.precision]
     group = batch.tensor_parallel_size
     return add(
-        collective(setting, "all_gather", size, group_size=group, stride=1),
-        collective(setting, "reduce_scatter", size, group_size=group, stride=1),
+        collective(setting, "all_gather", elements * gathered, group_size=group, stride=1),
+        collective(
+            setting,
+            "reduce_scatter",
+            elements * setting.element_bytes,
+            group_size=group,
+            stride=1,
+        ),
     )
 
 

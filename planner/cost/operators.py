@@ -35,6 +35,8 @@ from planner.layout import FloatArray, IntArray
 ENGINE_COLLECTOR = "vllm"
 """Whose fp8 kernels count: the engine that plans run on. The engines' fp8 kernels quantise
 differently and differ by a factor of 2, so a median over them would belong to none."""
+TRAINING_COLLECTOR = "trtllm"
+"""Whose fp8 products are training's: one scale per tensor, operands cast beforehand."""
 
 CONFIG_NEIGHBOURS = 3
 """Measured configurations blended for one that was not measured."""
@@ -125,7 +127,7 @@ class Tables:
     def __init__(self, folder: Path, peaks: Peaks) -> None:
         self._reader = TableReader(folder)
         self.peaks = peaks
-        self._gemm: dict[str, Grid | None] = {}
+        self._gemm: dict[tuple[str, str | None], Grid | None] = {}
         self._moe: dict[str, MoeGrid | None] = {}
         self._collectives: dict[str, Grid | None] = {}
         self._fixed_seconds: dict[str, float] = {}
@@ -141,21 +143,23 @@ class Tables:
             self._fixed_seconds[table] = float(seconds.min())
         return self._fixed_seconds[table]
 
-    def gemm(self, precision: str) -> Grid | None:
-        """Axes m, n, k."""
-        if precision not in self._gemm:
-            self._gemm[precision] = self._gemm_grid(precision)
-        return self._gemm[precision]
+    def gemm(self, precision: str, collector: str | None = None) -> Grid | None:
+        """Axes m, n, k; of one collector's kernels where one is named and was measured."""
+        key = precision, collector
+        if key not in self._gemm:
+            self._gemm[key] = self._gemm_grid(precision, collector)
+        return self._gemm[key]
 
-    def _gemm_grid(self, precision: str) -> Grid | None:
+    def _gemm_grid(self, precision: str, collector: str | None) -> Grid | None:
         rows = self._reader.rows("gemm", precision=precision)
         if not rows.any():
             return None
         m, n, k, seconds = self._reader.columns("gemm", ("m", "n", "k", "seconds"), rows)
         efficiency = np.log(gemm_roofline(self.peaks, m, n, k, precision=precision) / seconds)
         collectors = self._reader.texts("gemm", "collector")
-        if precision == "fp8" and ENGINE_COLLECTOR in collectors:
-            collectors = [ENGINE_COLLECTOR]
+        wanted = collector or (ENGINE_COLLECTOR if precision == "fp8" else None)
+        if wanted in collectors:
+            collectors = [wanted]
         axes = (np.unique(m), np.unique(n), np.unique(k))
         cells = _cells(axes, (m, n, k))
         layers = np.full((len(collectors), *map(len, axes)), np.nan)

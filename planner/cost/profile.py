@@ -79,14 +79,20 @@ class Profile:
         k: FloatArray | IntArray | float,
         *,
         precision: str,
+        collector: str | None = None,
     ) -> Timed:
         """Forward matrix product C[m,n] = A[m,k]·B[k,n].
 
-        fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape.
+        fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape. `collector`
+        names whose kernels count where several were measured.
         """
         precision = known_precision(precision)
         (rows, columns, inner), shape = _columns(m, n, k)
-        grid, stored = self._measured(precision, Tables.gemm)
+
+        def of_collector(tables: Tables, precision: str) -> Grid | None:
+            return tables.gemm(precision, collector)
+
+        grid, stored = self._measured(precision, of_collector)
         if grid:
             # A matrix thinner than any measured one takes as long as the thinnest.
             columns = np.maximum(columns, grid.axes[1][0])
