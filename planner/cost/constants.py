@@ -39,7 +39,7 @@ longest sequence plus means, if that is more): an out-of-memory about once in a 
 SUSTAINED_SHARE = 0.94
 """Rate of matrix products under hours of load over that of a short benchmark: power and heat pull
 the clock down. Fitted with the constants of planner/cost/stacks.py."""
-HOPPER_ATTENTION_SHARE = 0.64
+HOPPER_ATTENTION_SHARE = 0.67
 """Rate of training's attention on Hopper and later over the profile's kernel there: kernels written
 for Ampere miss the asynchronous tensor instructions (Shah et al. 2024, arXiv:2407.08608, measure
 FlashAttention-2 at 35 % of an H100's peak and kernels made for it 1.5-2 times as fast)."""
