@@ -23,9 +23,9 @@ from planner.catalogue import gpu_type
 from planner.cost import constants
 from planner.cost.stacks import STACKS
 from planner.spec import TrainingStack
+from planner.validation.frameworks import framework_of
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rows import TrainingRow
-from planner.validation.stacks import stack_of
 from planner.validation.table import parse_table
 from planner.validation.training import predict_training
 from planner.validation.validate import subset_of
@@ -66,7 +66,7 @@ class Constant:
 
 
 def stack_name(row: TrainingRow) -> TrainingStack:
-    return stack_of(row.source).training_stack
+    return framework_of(row.source).training_stack
 
 
 def log_ratio(row: TrainingRow) -> float | None:

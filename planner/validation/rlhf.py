@@ -12,6 +12,7 @@ from planner.job import Job
 from planner.layout import OFFLOADS, RECOMPUTES, IntArray, Layouts
 from planner.resolve import resolve
 from planner.spec import JobSpec
+from planner.validation.frameworks import Framework
 from planner.validation.generation import Server, cache_room, layouts_of
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rows import RlhfRow
@@ -63,14 +64,14 @@ def _iteration(row: RlhfRow, assumptions: Assumptions) -> Estimate:
     trainer = row.model_copy(
         update={"num_gpus": gpus, "data_parallel_size": None if apart else row.data_parallel_size}
     )
-    stack = framework(row, assumptions)
-    recompute = row.recompute or stack.recompute
+    defaults = framework(row, assumptions)
+    recompute = row.recompute or defaults.recompute
     if row.recompute is None:
-        assumptions.add(f"recompute not stated: {recompute} ({stack.name}: {stack.why})")
+        assumptions.add(f"recompute not stated: {recompute} {defaults.reason}")
     run = Run(
-        pricing=Pricing(_job(row, sizes, assumptions)),
+        pricing=Pricing(_job(row, sizes, defaults, assumptions)),
         pool=pool_of(row, assumptions),
-        layouts=layout_of(trainer, stack, assumptions),
+        layouts=layout_of(trainer, defaults, assumptions),
         engine=_engine(row, gpus),
         recompute=recompute,
     )
@@ -176,7 +177,7 @@ def _check(row: RlhfRow) -> Sizes:
     )
 
 
-def _job(row: RlhfRow, sizes: Sizes, assumptions: Assumptions) -> Job:
+def _job(row: RlhfRow, sizes: Sizes, defaults: Framework, assumptions: Assumptions) -> Job:
     """A GRPO job with a reward function that takes no time."""
     prompt = row.prompt_length
     if prompt is None:
@@ -204,6 +205,7 @@ def _job(row: RlhfRow, sizes: Sizes, assumptions: Assumptions) -> Job:
             },
             "updates_per_epoch": max(sizes.num_rollouts // sizes.global_batch_size, 1),
             "kl": "loss",
+            "training_stack": defaults.training_stack,
         },
         "cluster": {"pools": [{"name": "measured", "gpu": row.gpu_type, "num_nodes": 2}]},
     }

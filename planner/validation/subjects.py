@@ -14,9 +14,9 @@ from planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
 from planner.lengths import LengthSpec
 from planner.resolve import resolve_pool
 from planner.spec import PoolSpec, TrainingStack, WorkloadSpec
+from planner.validation.frameworks import NOTED, UNPRICED, Framework, framework_of
 from planner.validation.predictions import Assumptions, CannotPredictError
 from planner.validation.rows import RunRow
-from planner.validation.stacks import NOTED, UNPRICED, Stack, stack_of
 
 SIZES = (
     "num_layers",
@@ -168,7 +168,7 @@ def column(value: int) -> IntArray:
     return np.array([value], dtype=np.int64)
 
 
-def layout_of(row: RunRow, stack: Stack, assumptions: Assumptions) -> Layouts:
+def layout_of(row: RunRow, defaults: Framework, assumptions: Assumptions) -> Layouts:
     """The row's layout; what it leaves out is 1, data parallelism what is left of the GPUs.
 
     Raises:
@@ -188,7 +188,9 @@ def layout_of(row: RunRow, stack: Stack, assumptions: Assumptions) -> Layouts:
     if tensor > 1 and row.sequence_parallel == 0:
         assumptions.add("sequence parallelism is priced although the run had none")
     if row.sharding is None and row.num_gpus > 1:
-        assumptions.add(f"sharding not stated: {stack.sharding} ({stack.name}: {stack.why})")
+        assumptions.add(
+            f"sharding not stated: {defaults.sharding} ({defaults.name}: {defaults.why})"
+        )
     sizes = {
         "num_gpus": row.num_gpus,
         "tensor_parallel_size": tensor,
@@ -197,19 +199,19 @@ def layout_of(row: RunRow, stack: Stack, assumptions: Assumptions) -> Layouts:
         "context_parallel_size": context,
         "data_parallel_size": data,
         "expert_parallel_size": expert,
-        "sharding": SHARDINGS.index(row.sharding or stack.sharding),
+        "sharding": SHARDINGS.index(row.sharding or defaults.sharding),
         "offload": OFFLOADS.index("none"),
     }
     return Layouts(**{name: column(size) for name, size in sizes.items()})
 
 
-def framework(row: RunRow, assumptions: Assumptions) -> Stack:
-    """The stack behind a row; its notes' departures from the cost model become assumptions."""
+def framework(row: RunRow, assumptions: Assumptions) -> Framework:
+    """The framework behind a row; its notes' departures from the cost model become assumptions."""
     note = row.note.lower()
     for phrase, text in NOTED:
         if phrase in note:
             assumptions.add(text)
-    return stack_of(row.source)
+    return framework_of(row.source)
 
 
 def constant(tokens: int) -> LengthSpec:

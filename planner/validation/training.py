@@ -12,9 +12,9 @@ from planner.dataflow import Call
 from planner.job import Model
 from planner.layout import RECOMPUTES, SOURCES, Layouts
 from planner.spec import LoraSpec, WorkloadSpec
+from planner.validation.frameworks import Framework
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rows import MemoryRow, RunRow, TrainingRow
-from planner.validation.stacks import Stack
 from planner.validation.subjects import (
     architecture_of,
     check_priceable,
@@ -83,18 +83,18 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
     if workload_kind in ("layer", "qlora"):
         raise CannotPredictError(f"workload {workload_kind} is not in the cost model")
     precision = product_precision(row)
-    stack = framework(row, assumptions)
+    defaults = framework(row, assumptions)
     rank = _lora_rank(row, workload_kind, assumptions)
     model = Model("actor", architecture_of(row), False, True, rank)
     # Bytes do not depend on the network.
     pool = pool_of(row, Assumptions() if isinstance(row, MemoryRow) else assumptions)
-    layouts = layout_of(row, stack, assumptions)
+    layouts = layout_of(row, defaults, assumptions)
     micro_batch = row.micro_batch_size
     if micro_batch is None:
         micro_batch = 1
         assumptions.add("micro_batch_size not stated: 1")
     data_parallel = int(layouts.data_parallel_size[0])
-    workload = _workload(row, stack, micro_batch, data_parallel, assumptions)
+    workload = _workload(row, defaults, micro_batch, data_parallel, assumptions)
     step = price_train(
         model,
         _train_call(workload),
@@ -103,7 +103,7 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
         load_profile(pool.gpu),
         layouts,
         micro_batch_size=column(micro_batch),
-        recompute=column(RECOMPUTES.index(_recompute(row, stack, assumptions))),
+        recompute=column(RECOMPUTES.index(_recompute(row, defaults, assumptions))),
         product_precision=None if precision == workload.precision else precision,
     )
     return Run(pool, _resident(model, workload, layouts), step)
@@ -115,7 +115,7 @@ def _resident(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesCo
 
 
 def _workload(
-    row: RunRow, stack: Stack, micro_batch: int, data_parallel: int, assumptions: Assumptions
+    row: RunRow, defaults: Framework, micro_batch: int, data_parallel: int, assumptions: Assumptions
 ) -> WorkloadSpec:
     if row.sequence_length is None:
         raise CannotPredictError("sequence_length is not stated")
@@ -125,7 +125,7 @@ def _workload(
         assumptions.add("global_batch_size not stated: one micro-batch per data-parallel rank")
     precision = row.precision or "bf16"
     return whole_sequences(
-        batch, row.sequence_length, precision=precision, training_stack=stack.training_stack
+        batch, row.sequence_length, precision=precision, training_stack=defaults.training_stack
     )
 
 
@@ -153,7 +153,9 @@ def _lora_rank(row: RunRow, workload_kind: str, assumptions: Assumptions) -> int
     return rank
 
 
-def _recompute(row: RunRow, stack: Stack, assumptions: Assumptions) -> str:
+def _recompute(row: RunRow, defaults: Framework, assumptions: Assumptions) -> str:
     if row.recompute is None:
-        assumptions.add(f"recompute not stated: {stack.recompute} ({stack.name}: {stack.why})")
-    return row.recompute or stack.recompute
+        assumptions.add(
+            f"recompute not stated: {defaults.recompute} ({defaults.name}: {defaults.why})"
+        )
+    return row.recompute or defaults.recompute

@@ -8,8 +8,8 @@ from planner.cost import constants, memory
 from planner.cost.profile import load_profile
 from planner.cost.training import price_train
 from planner.layout import SHARDINGS
+from planner.validation.frameworks import FRAMEWORKS, framework_of
 from planner.validation.predictions import Assumptions, CannotPredictError
-from planner.validation.stacks import STACKS, stack_of
 from planner.validation.subjects import architecture_of, pool_of, product_precision, stated_port
 from planner.validation.table import parse_table
 from planner.validation.validate import predictions
@@ -222,11 +222,11 @@ def test_what_a_row_leaves_open_is_the_frameworks_default():
     assert stated.assumptions == ("network between nodes: the catalogue's for this GPU",)
 
 
-def test_each_stack_is_recognised_and_says_why():
-    for stack in STACKS:
-        assert all(stack_of(f"Some {phrase.upper()} page") is stack for phrase in stack.phrases)
-        assert stack.why
-    assert stack_of("nobody knows").name == "unknown framework"
+def test_each_framework_is_recognised_and_says_why():
+    for one in FRAMEWORKS:
+        assert all(framework_of(f"Some {phrase.upper()} page") is one for phrase in one.phrases)
+        assert one.why
+    assert framework_of("nobody knows").name == "unknown framework"
 
 
 @pytest.mark.parametrize(
@@ -306,6 +306,15 @@ def test_a_synchronous_iteration_is_the_sum_of_its_calls():
         "actor.train_seconds",
     ]
     assert one.predicted == pytest.approx(sum(one.breakdown.values()))
+
+
+def test_an_iteration_is_priced_with_the_stack_of_its_framework():
+    stated = NEMO_RL | {"sharding": "optimizer", "recompute": "none"}
+    (core,) = predicted("rlhf", stated)
+    (fsdp,) = predicted("rlhf", stated | {"source": "torchtitan; an RL example"})
+    assert fsdp.breakdown["actor.generate_seconds"] == core.breakdown["actor.generate_seconds"]
+    for part in ("actor.forward_seconds", "actor.train_seconds"):
+        assert fsdp.breakdown[part] > core.breakdown[part]
 
 
 def test_an_asynchronous_iteration_is_the_slower_half_and_the_sync():

@@ -10,7 +10,7 @@ from planner.spec import TrainingStack
 
 
 @dataclass(frozen=True, slots=True)
-class Stack:
+class Framework:
     """Documented defaults of a training framework."""
 
     name: str
@@ -22,9 +22,14 @@ class Stack:
     recompute: Literal["none", "selective", "full"]
     why: str
 
+    @property
+    def reason(self) -> str:
+        """For an assumption: whose default it is, and why."""
+        return f"({self.name}: {self.why})"
 
-STACKS: tuple[Stack, ...] = (
-    Stack(
+
+FRAMEWORKS: tuple[Framework, ...] = (
+    Framework(
         "MaxText",
         ("maxtext",),
         "fsdp",
@@ -32,7 +37,7 @@ STACKS: tuple[Stack, ...] = (
         "selective",
         "weights sharded over the fsdp axis; GPU recipes keep the products and repeat the rest",
     ),
-    Stack(
+    Framework(
         "Megatron-LM of 2021 and 2022",
         ("sc21", "korthikanti", "v100 tuning"),
         "megatron-2021",
@@ -40,7 +45,7 @@ STACKS: tuple[Stack, ...] = (
         "none",
         "the distributed optimizer and recomputation are options",
     ),
-    Stack(
+    Framework(
         "Megatron-DeepSpeed",
         ("bigscience",),
         "megatron-deepspeed",
@@ -48,7 +53,7 @@ STACKS: tuple[Stack, ...] = (
         "none",
         "ZeRO stage 1; no --checkpoint-activations is the default",
     ),
-    Stack(
+    Framework(
         "NeMo / Megatron-Bridge",
         ("megatron-bridge", "nemo", "dgx cloud benchmarking"),
         "megatron-core",
@@ -56,7 +61,7 @@ STACKS: tuple[Stack, ...] = (
         "none",
         "recipes train with the distributed optimizer and recompute nothing unless stated",
     ),
-    Stack(
+    Framework(
         "Megatron-LM",
         ("megatron-lm",),
         "megatron-core",
@@ -64,7 +69,7 @@ STACKS: tuple[Stack, ...] = (
         "none",
         "example scripts pass --use-distributed-optimizer; no --recompute-… option is the default",
     ),
-    Stack(
+    Framework(
         "llm-foundry",
         ("llm-foundry",),
         "fsdp-eager",
@@ -72,7 +77,7 @@ STACKS: tuple[Stack, ...] = (
         "none",
         "FSDP with Triton attention, not compiled; activation checkpointing is an option",
     ),
-    Stack(
+    Framework(
         "FSDP",
         ("torchtitan", "fms-fsdp"),
         "fsdp",
@@ -80,7 +85,7 @@ STACKS: tuple[Stack, ...] = (
         "none",
         "fully sharded data parallelism; activation checkpointing is an option",
     ),
-    Stack(
+    Framework(
         "LitGPT",
         ("litgpt",),
         "fsdp-eager",
@@ -89,7 +94,7 @@ STACKS: tuple[Stack, ...] = (
         "single-device finetuning recipes shard nothing and keep all activations",
     ),
 )
-UNKNOWN = Stack(
+UNKNOWN = Framework(
     "unknown framework",
     (),
     "megatron-core",
@@ -118,8 +123,8 @@ UNPRICED: tuple[tuple[str, str], ...] = (
 """Phrases of `notes` (lower case) for which there is no prediction."""
 
 
-def stack_of(source: str) -> Stack:
+def framework_of(source: str) -> Framework:
     """The framework behind a source; `UNKNOWN` where none is recognised."""
     lower = source.lower()
-    found = (stack for stack in STACKS if any(phrase in lower for phrase in stack.phrases))
+    found = (one for one in FRAMEWORKS if any(phrase in lower for phrase in one.phrases))
     return next(found, UNKNOWN)
