@@ -7,8 +7,9 @@ and Hopper: three constants per software stack and two that all share, by least 
 |log(predicted ÷ measured)|, each source with the square root of its rows as weight. Printed:
 
 - fitted: errors on the rows of the fit, and on other GPU generations, of which the fit saw none;
-- left out: errors on every row when its group had no part in the fit of its stack's constants. A
-  group is a source where the stack has several, otherwise a model on a GPU type.
+- left out: errors on every row when its group had no part in the fit of its stack's constants,
+  which starts from 1 each time. A group is a source where the stack has several, otherwise a model
+  on a GPU type; a stack with one group alone has no such errors.
 """
 
 import math
@@ -137,7 +138,11 @@ def left_out(rows: list[TrainingRow], stack: TrainingStack) -> list[float]:
 
     numbers = [Constant(stack, name) for name in PER_STACK]
     kept, found = [number.get() for number in numbers], []
-    for one in sorted({group(row) for row in own}, key=str):
+    groups = sorted({group(row) for row in own}, key=str)
+    for one in groups if len(groups) > 1 else ():
+        # From the fitted constants, those that the rest leaves open would remember the group.
+        for number in numbers:
+            number.put(1.0)
         fit([row for row in own if group(row) != one], numbers)
         found += list(ratios(row for row in own if group(row) == one))
         for number, value in zip(numbers, kept, strict=True):
