@@ -163,8 +163,8 @@ class Tables:
         axes = (np.unique(m), np.unique(n), np.unique(k))
         cells = _cells(axes, (m, n, k))
         layers = np.full((len(collectors), *map(len, axes)), np.nan)
-        for number, collector in enumerate(collectors):
-            own = self._reader.rows("gemm", collector=collector)[rows]
+        for number, name in enumerate(collectors):
+            own = self._reader.rows("gemm", collector=name)[rows]
             layers[number][tuple(cell[own] for cell in cells)] = efficiency[own]
         return Grid.of(axes, median_of_known(layers))
 
