@@ -73,7 +73,10 @@ class WorkloadSpec(SpecModel):
     optimizer: Literal["adam", "sgd"] = "adam"
     training_stack: TrainingStack = Field(
         default="megatron-core",
-        description="Software that trains and scores, whose speed the prices assume",
+        description="Software that trains and scores, whose speed the prices assume: megatron-core "
+        "(with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) as of 2024; "
+        "fsdp-eager (not compiled, Triton attention) of 2023; megatron-2021 and "
+        "megatron-deepspeed, both before flash attention",
     )
     old_log_probs: Literal["recompute", "rollout"] = "recompute"
     kl: Literal["none", "reward", "loss"] = "reward"

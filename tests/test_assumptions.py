@@ -47,6 +47,13 @@ def test_a_gpu_without_fp8_is_named() -> None:
     assert lines("fp8", gpu="h100-80gb-sxm", workload={"rollout_precision": "fp8"}) == []
 
 
+def test_software_that_stores_attention_scores_is_told_that_they_are_not_counted() -> None:
+    for name in ("megatron-2021", "megatron-deepspeed"):
+        (line,) = lines("training_stack", workload={"training_stack": name})
+        assert line.startswith(f"workload.training_stack: {name} keeps the attention scores")
+    assert lines("training_stack", workload={"training_stack": "fsdp"}) == []
+
+
 @pytest.mark.parametrize("name", LINKS)
 @pytest.mark.parametrize("value", [25.0, 400.0, 0.5])
 def test_a_link_in_gigabytes_is_refused_with_the_value_in_bytes(name: str, value: float) -> None:

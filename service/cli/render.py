@@ -6,6 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from planner.cost.stacks import STACKS
 from planner.result import CopyPlan, Plan, SecondsByPart, Strategy
 from service.cli import formats
 from service.cli.call_table import MEDIUM_COLUMNS, NOTHING, call_table, plain_table, shares
@@ -147,6 +148,8 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "GPU time", _gpu_time(plan)
     if plan.provenance.operator_tables:
         yield "operator times", _operator_times(plan.provenance.operator_tables)
+    stack = STACKS[plan.spec.workload.training_stack]
+    yield "training stack", f"{stack.name}: {stack.summary}"
     yield "proof", _proof_line(plan)
     search = plan.search
     if search.status != "given":
