@@ -35,7 +35,7 @@ def run_validate(
     """Predict every row of the tables and tell how wrong that is."""
     qualities = _listed("--quality", quality.upper(), QUALITIES)
     dimensions = _listed("--by", by, tuple(DIMENSIONS))
-    _check_outputs(outputs)
+    _check_outputs(outputs, sources)
     with console.progress("Predicting", quiet=False):
         reports, mistakes = _reports(sources, qualities)
     _write_rows(outputs.rows, reports)
@@ -111,11 +111,14 @@ def _listed(option: str, given: str, valid: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _check_outputs(outputs: Outputs) -> None:
-    """Say so before the work, not after it, when a result could not be written."""
+def _check_outputs(outputs: Outputs, sources: Sequence[str]) -> None:
+    """Say so before the work, not after it, when a result could not or must not be written."""
+    tables = {Path(source).resolve() for source in sources}
     for path in (outputs.rows, outputs.plot):
         if path is not None and not Path(path).parent.is_dir():
             raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
+        if path is not None and Path(path).resolve() in tables:
+            raise BadInputError(f"cannot write {path}: it is one of the tables that are read")
     if outputs.plot is not None and util.find_spec("matplotlib") is None:
         raise BadInputError(
             "--plot needs matplotlib, which is not installed",

@@ -68,8 +68,11 @@ def print_report(report: Report, by: Sequence[str], out: Console) -> None:
     totals = summarise(report.predictions, by=())
     groups = summarise(report.predictions, by=by)
     sources = _short_sources([one.row.source for one in report.predictions])
-    out.print(_table(totals, groups, sources))
-    _print_notes(report, totals, out)
+    if totals:
+        out.print(_table(totals, groups, sources))
+        _print_notes(report, totals, out)
+    else:
+        out.print(Text("No row to predict."))
     out.print()
 
 

@@ -159,6 +159,22 @@ def test_wrong_options_are_told_before_any_work(capsys, arguments, part):
     assert part in err
 
 
+@pytest.mark.parametrize("option", ["--rows", "--plot"])
+def test_a_table_that_is_read_is_not_overwritten(capsys, written, option):
+    text = text_of(golden("gemm"))
+    path = written(text)
+    code, _, err = call(capsys, path, option, path)
+    assert (code, Path(path).read_text(encoding="utf-8")) == (2, text)
+    assert "one of the tables that are read" in err
+
+
+def test_a_table_without_rows_says_so(capsys, written):
+    code, out, _ = call(capsys, written(text_of(golden("gemm")).splitlines()[0]))
+    assert code == 0
+    assert "No row to predict." in out
+    assert "median" not in out
+
+
 def test_plot_draws_or_says_what_it_needs(capsys, tmp_path):
     picture = tmp_path / "errors.png"
     code, _, err = call(capsys, TABLES[-1], "--plot", str(picture))
