@@ -161,15 +161,6 @@ class LengthSpec(BaseModel):
         return _lengths_of_percentiles(percentiles, self.max), _CELL_WEIGHTS
 
 
-def squared_sequence_length(prompt: LengthSpec, response: LengthSpec) -> float:
-    """Mean of (prompt + response)² in tokens², for lengths that are independent.
-
-    Attention over packed rows costs in proportion.
-    """
-    cross = 2 * prompt.mean_tokens * response.mean_tokens
-    return prompt.second_moment + cross + response.second_moment
-
-
 @lru_cache(maxsize=256)
 def _lengths_of_mean(mean: float, maximum: int) -> FloatArray:
     """Length per cell: a log-normal of ASSUMED_SPREAD, cut at the maximum, with that mean.

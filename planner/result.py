@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from planner.errors import Reason
 from planner.spec import CallKind, JobSpec
 
-SCHEMA_VERSION = 1
 Source = Literal["measured", "interpolated", "analytical"]
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Bytes = Annotated[int, Field(ge=0)]

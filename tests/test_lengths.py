@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from planner.lengths import ASSUMED_SPREAD, LengthSpec, squared_sequence_length
+from planner.lengths import ASSUMED_SPREAD, LengthSpec
 
 
 @st.composite
@@ -131,13 +131,6 @@ def test_histogram_is_its_own_discretisation() -> None:
     assert spec.max_tokens == 2048
     assert spec.second_moment == pytest.approx(0.3 * 512**2 + 0.7 * 2048**2)
     assert spec.expected_maximum(2) == pytest.approx(512 * 0.09 + 2048 * 0.91)
-
-
-def test_squared_sequence_length_of_independent_parts() -> None:
-    prompt = LengthSpec(histogram=[(100, 1), (300, 1)])
-    response = LengthSpec(histogram=[(1000, 1), (2000, 1)])
-    sums = [(p + r) ** 2 for p in (100, 300) for r in (1000, 2000)]
-    assert squared_sequence_length(prompt, response) == pytest.approx(sum(sums) / 4)
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,10 @@
 """The placement problem as plain numbers: what search, baselines and tests share.
 
-It knows neither models nor GPUs types nor a solver. Copies choose an option and an aligned range of
+It knows neither models nor GPU types nor a solver. Copies choose an option and an aligned range of
 GPUs; calls choose an option that belongs to one of their copies' options.
 """
 
 from dataclasses import dataclass
-from typing import Literal
-
-Objective = Literal["throughput", "price", "fewest_gpus"]
 
 
 @dataclass(frozen=True, slots=True)
