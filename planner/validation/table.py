@@ -79,8 +79,17 @@ def _recognise(header: list[str]) -> type[Row]:
     best = max(ROW_TYPES, key=likeness)
     if len(given & set(best.model_fields)) < ALIKE * len(best.model_fields):
         kinds = ", ".join(row_type.kind for row_type in ROW_TYPES)
-        raise NotATableError(f"the header is that of no known kind of table ({kinds})")
+        raise NotATableError(
+            f"the header is that of no known kind of table ({kinds}){_separator(header)}"
+        )
     return best
+
+
+def _separator(header: list[str]) -> str:
+    """What to say of a header with other separators than commas."""
+    alone = header[0] if len(header) == 1 and "row_id" in header[0] else ""
+    other = next((mark for mark in ";\t" if mark in alone), None)
+    return f"; its columns are separated by {other!r}; commas are read" if other else ""
 
 
 def _header_mistakes(header: list[str], row_type: type[Row]) -> Iterator[Mistake]:

@@ -122,7 +122,7 @@ def _check_outputs(outputs: Outputs, sources: Sequence[str]) -> None:
     if outputs.plot is not None and util.find_spec("matplotlib") is None:
         raise BadInputError(
             "--plot needs matplotlib, which is not installed",
-            ["pip install 'automap[plot]', or leave --plot out"],
+            ["pip install matplotlib, or leave --plot out"],
         )
 
 
