@@ -144,7 +144,7 @@ class Tables:
         return self._fixed_seconds[table]
 
     def gemm(self, precision: str, collector: str | None = None) -> Grid | None:
-        """Axes m, n, k; of one collector's kernels where one is named and was measured."""
+        """Axes m, n, k; in fp8 of one collector's kernels, where it was measured."""
         key = precision, collector
         if key not in self._gemm:
             self._gemm[key] = self._gemm_grid(precision, collector)
@@ -157,7 +157,7 @@ class Tables:
         m, n, k, seconds = self._reader.columns("gemm", ("m", "n", "k", "seconds"), rows)
         efficiency = np.log(gemm_roofline(self.peaks, m, n, k, precision=precision) / seconds)
         collectors = self._reader.texts("gemm", "collector")
-        wanted = collector or (ENGINE_COLLECTOR if precision == "fp8" else None)
+        wanted = (collector or ENGINE_COLLECTOR) if precision == "fp8" else None
         if wanted in collectors:
             collectors = [wanted]
         axes = (np.unique(m), np.unique(n), np.unique(k))

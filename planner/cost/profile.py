@@ -84,7 +84,7 @@ class Profile:
         """Forward matrix product C[m,n] = A[m,k]·B[k,n].
 
         fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape. `collector`
-        names whose kernels count where several were measured.
+        names whose fp8 kernels count (default: the inference engine's).
         """
         precision = known_precision(precision)
         (rows, columns, inner), shape = _columns(m, n, k)
