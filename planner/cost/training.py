@@ -35,6 +35,22 @@ class Passes:
     forward: StageSeconds
     backward: StageSeconds
 
+    @property
+    def compute(self) -> FloatArray:
+        """Of both passes on the slowest stage."""
+        return self.forward.compute + self.backward.compute
+
+    @property
+    def communication(self) -> FloatArray:
+        """Of both passes on the slowest stage."""
+        return self.forward.communication + self.backward.communication
+
+    @property
+    def elsewhere(self) -> FloatArray:
+        """What both passes take on all other stages; rounding leaves a single one a hair off 0."""
+        whole = self.forward.pipeline_total + self.backward.pipeline_total
+        return np.maximum(whole - self.compute - self.communication, 0.0)
+
 
 def price_train(
     model: Model,
@@ -81,20 +97,15 @@ def price_train(
     hop = stage_hop(setting, layouts, micro_batch_size)
     work = updates * num_micro_batches * slowest
     chunks = layouts.virtual_pipeline_parallel_size
-    both = (passes.forward, passes.backward)
-    compute = sum((part.compute for part in both), start=np.zeros(len(layouts)))
-    moved = sum((part.communication for part in both), start=np.zeros(len(layouts)))
-    whole = sum((part.pipeline_total for part in both), start=np.zeros(len(layouts)))
     parameters = stage_parameters(model, layouts)
     reduction = _data_parallel_seconds(setting, layouts, parameters, passes, num_micro_batches)
     optimizer = _optimizer_seconds(setting, workload, layouts, parameters)
-    # Rounding leaves a single stage a hair off zero.
-    piped = layouts.pipeline_parallel_size > 1
-    idle = np.where(piped, np.maximum(whole - compute - moved, 0.0), 0.0)
-    waiting = idle + 2.0 * hop.seconds * (layouts.pipeline_parallel_size - 1)
+    hops = layouts.pipeline_parallel_size - 1
+    waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
+    moved = passes.communication + 2.0 * chunks * hop.seconds
     seconds = SecondsColumns(
-        compute=work * compute,
-        communication=work * (moved + 2.0 * chunks * hop.seconds) + updates * reduction.seconds,
+        compute=work * passes.compute,
+        communication=work * moved + updates * reduction.seconds,
         bubble=updates * slowest * waiting / chunks,
         optimizer=updates * optimizer.seconds,
         transition=_offload_seconds(model, workload, pool, layouts),
