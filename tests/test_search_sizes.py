@@ -14,9 +14,11 @@ import pytest
 
 from planner.cost.pricing import Engine
 from planner.layout import Layouts
+from planner.search.baselines import STRATEGIES
 from planner.search.objectives import (
     _cheapest,
     _fewest,
+    attempted,
     paid_gpus,
     price_per_second,
     touched_gpus,
@@ -343,3 +345,24 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
             assert sum(touched_gpus(tables, problem, fewest.selected)) == fewest.objective_value
             if target is not None:
                 assert fewest.selected.timing.period <= target + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int) -> None:
+    problem = priced(instance(seed, barrier=True), seed)
+    tables, bare = tables_of(problem), skeleton_of(problem)
+    names = list(STRATEGIES)
+    attempts = attempted(arena_of(problem), names, LIMITS)
+    periods = [a.selected.timing.period for a in attempts if a.selected is not None]
+    none = Limits(0.0, seed=1)
+    for target in (None, *periods):
+        fewest = _fewest(tables, bare, attempts, names, none, target)
+        if not periods:
+            assert fewest.selected is None
+            continue
+        assert fewest.selected is not None
+        assert fewest.lower_bound <= fewest.objective_value
+        if target is not None:
+            assert fewest.selected.timing.period <= target
+    cheapest = _cheapest(tables, bare, attempts, names, none)
+    assert (cheapest.selected is None) == (not periods)

@@ -7,6 +7,7 @@ every search share the best value known.
 
 import itertools
 from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -237,7 +238,9 @@ def _cheapest(
                 best = replace(best, selected=found.selected)  # ties may touch more nodes
             value = _price(tables, problem, best.selected)
             best, known = replace(best, objective_value=value), min(known, value)
-    best = best or _best_attempt(tables, problem, attempts)
+    best = best or _best_attempt(
+        tables, problem, attempts, lambda selected: _price(tables, problem, selected)
+    )
     return _summed_up(best, problem, attempts, open_bounds, options)
 
 
@@ -249,15 +252,19 @@ def _price(tables: Tables, problem: Problem, selected: Selected | None) -> float
     return selected.timing.period * price_per_second(problem, touched)
 
 
-def _best_attempt(tables: Tables, problem: Problem, attempts: list[Attempt]) -> Best | None:
-    """The cheapest baseline, for when the search found nothing in its time."""
-    placed = [a for a in attempts if a.selected is not None]
-    if not placed:
+def _best_attempt(
+    tables: Tables,
+    problem: Problem,
+    attempts: list[Attempt],
+    value: Callable[[Selected | None], float],
+) -> Best | None:
+    """The baseline of the least value, for when the search found nothing in its time."""
+    start = min(attempts, key=lambda a: value(a.selected), default=None)
+    if start is None or value(start.selected) == inf:
         return None
-    start = min(placed, key=lambda a: _price(tables, problem, a.selected))
     found = Found(start.selected, 0.0, False, 0, start.strategy)
     best = _best(arena(tables, problem), found, attempts, Limits())
-    return replace(best, objective_value=_price(tables, problem, start.selected))
+    return replace(best, objective_value=value(start.selected))
 
 
 def _fewest(
@@ -300,7 +307,14 @@ def _fewest(
         return replace(
             best, objective_value=value, lower_bound=least, proven=proven, options=options
         )
-    return _summed_up(None, problem, attempts, undecided, options)
+
+    def gpus(selected: Selected | None) -> float:
+        if selected is None or (target_seconds and selected.timing.period > target_seconds):
+            return inf
+        return float(sum(touched_gpus(tables, problem, selected)))
+
+    best_known = _best_attempt(tables, problem, attempts, gpus) if undecided else None
+    return _summed_up(best_known, problem, attempts, undecided, options)
 
 
 def _summed_up(
