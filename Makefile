@@ -11,14 +11,22 @@ PORT ?=
 BIN := $(VENV)/bin
 RUNTIME_STAMP := $(VENV)/.runtime-installed
 TEST_STAMP := $(VENV)/.test-installed
+EXECUTOR_STAMP := $(VENV)/.executor-installed
+# executor-gpu.lock on a machine with GPUs. The CPU build of torch comes from where pip is told to
+# look, else from PyTorch's own index.
+EXECUTOR_LOCK ?= requirements/executor-cpu.lock
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
 BENCHMARKS ?= planning pricing baselines
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
-LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+LOCK := --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--custom-compile-command 'make lock'
+LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LOCK)
+EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo serve test test-all lint bench lock schema clean
+.PHONY: help demo executor serve test test-all test-executor lint bench lock schema clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,14 +34,21 @@ help:  ## list the targets
 demo: $(RUNTIME_STAMP)  ## plan the 70B PPO example through a running service
 	@PORT=$(PORT) examples/demo.sh $(BIN)
 
-serve: $(RUNTIME_STAMP)  ## run the HTTP service (HOST=, PORT=; AUTOMAP_DATABASE_URL for PostgreSQL)
-	@$(BIN)/automap serve $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
+executor: $(EXECUTOR_STAMP)  ## install what running plans needs (EXECUTOR_LOCK=, TORCH_INDEX=)
 
-test: $(TEST_STAMP)  ## run the tests, except those marked slow
+serve: $(RUNTIME_STAMP)  ## run the HTTP service and, after make executor, a worker (HOST=, PORT=; AUTOMAP_…)
+	@$(BIN)/automap serve --with-worker $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
+
+test: $(TEST_STAMP)  ## run the tests that need no torch and no Ray, except those marked slow
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: $(TEST_STAMP)  ## run every test
+test-all: $(TEST_STAMP)  ## run the slow ones too
 	$(BIN)/python -m pytest
+
+test-executor: $(EXECUTOR_STAMP)  ## run the executor's tests, on torch, Ray, vLLM and Megatron-core
+	$(BIN)/python -m pytest tests/executor -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" tests/service/test_job_worker.py \
+		tests/service/test_job_restart.py tests/service/test_job_local_ray.py
 
 lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/ruff check .
@@ -53,6 +68,14 @@ lock:  ## resolve the dependencies again and write requirements/*.lock (needs uv
 	$(LOCK_COMMAND) pyproject.toml requirements/build.in --output-file requirements/service.lock
 	$(LOCK_COMMAND) --extra test --constraint requirements/service.lock \
 		pyproject.toml requirements/build.in --output-file requirements/test.lock
+	grep -oE '^[][a-zA-Z0-9._-]+==[^\\]+' requirements/test.lock | grep -v '^setuptools=' \
+		> requirements/.shared.txt
+	$(EXECUTOR_LOCK_COMMAND) --excludes requirements/executor-excluded.txt \
+		--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match $(UV_OPTIONS) \
+		--extra executor-cpu pyproject.toml --output-file requirements/executor-cpu.lock
+	$(EXECUTOR_LOCK_COMMAND) --extra executor-gpu pyproject.toml \
+		--output-file requirements/executor-gpu.lock
+	rm requirements/.shared.txt
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .automap .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -80,4 +103,12 @@ $(RUNTIME_STAMP): requirements/service.lock pyproject.toml | $(BIN)/python
 $(TEST_STAMP): requirements/test.lock $(RUNTIME_STAMP)
 	@echo "Installing the locked test dependencies"
 	@$(PIP_INSTALL) --require-hashes -r requirements/test.lock
+	@touch $@
+
+# --no-deps: the lock is the whole truth, less what executor-excluded.txt says.
+$(EXECUTOR_STAMP): $(EXECUTOR_LOCK) $(TEST_STAMP)
+	@echo "Installing the locked executor dependencies (torch, Ray, vLLM, Megatron-core: 2.5 GB)"
+	@$(PIP_INSTALL) --no-deps --require-hashes -r $(EXECUTOR_LOCK) 2>/dev/null || { \
+		echo "Looking for torch at $(TORCH_INDEX) too"; \
+		$(PIP_INSTALL) --no-deps --require-hashes --extra-index-url $(TORCH_INDEX) -r $(EXECUTOR_LOCK); }
 	@touch $@

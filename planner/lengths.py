@@ -169,7 +169,8 @@ def _lengths_of_mean(mean: float, maximum: int) -> FloatArray:
     """
 
     def lengths(log_median: float) -> FloatArray:
-        return np.minimum(np.exp(log_median + ASSUMED_SPREAD * _CENTRES), maximum)
+        cut: FloatArray = np.minimum(np.exp(log_median + ASSUMED_SPREAD * _CENTRES), maximum)
+        return cut
 
     low, high = log(mean) - 10 * ASSUMED_SPREAD, log(maximum) + 10 * ASSUMED_SPREAD
     for _ in range(100):

@@ -57,7 +57,8 @@ def micro_batches_in_flight(layouts: Layouts, num_micro_batches: IntArray) -> Fl
     chunks = layouts.virtual_pipeline_parallel_size
     interleaved = stages + (stages - 1) / chunks
     depth = np.where(chunks > 1, interleaved, stages)
-    return np.minimum(depth, num_micro_batches)
+    in_flight: FloatArray = np.minimum(depth, num_micro_batches)
+    return in_flight
 
 
 def activation_bytes(

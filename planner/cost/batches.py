@@ -72,7 +72,8 @@ def peak_tokens(lengths: SequenceLengths, num_sequences: IntArray) -> IntArray:
     one_longest = lengths.max_tokens + (count - 1) * mean
     spread = count * mean + constants.PEAK_TOKENS_SIGMAS * deviation * np.sqrt(count)
     tokens = np.minimum(np.maximum(one_longest, spread), count * lengths.max_tokens)
-    return np.ceil(tokens - 1e-6).astype(np.int64)
+    whole: IntArray = np.ceil(tokens - 1e-6).astype(np.int64)
+    return whole
 
 
 def rank_imbalance(
@@ -85,7 +86,9 @@ def rank_imbalance(
     variation = lengths.deviation_tokens / lengths.mean_tokens
     ranks = np.maximum(data_parallel_size, 1).astype(np.float64)
     factor = 1.0 + variation * np.sqrt(2.0 * np.log(ranks) / np.maximum(sequences_per_rank, 1))
-    return np.minimum(factor, max(lengths.max_tokens / lengths.mean_tokens, 1.0))
+    most = max(lengths.max_tokens / lengths.mean_tokens, 1.0)
+    at_most: FloatArray = np.minimum(factor, most)
+    return at_most
 
 
 def micro_batches(

@@ -176,4 +176,5 @@ def communication_buffer_bytes(
         layouts.pipeline_parallel_size > 1, 4 * whole // layouts.tensor_parallel_size, 0
     )
     channels = np.where(layouts.num_gpus > 1, constants.COMMUNICATION_BUFFER_BYTES, 0)
-    return channels + gathered + sends
+    total: IntArray = channels + gathered + sends
+    return total

@@ -266,5 +266,5 @@ def _config_grid(
     axes = tuple(np.unique(c) for c in coordinates)
     values = np.full((len(configs), *map(len, axes)), np.nan)
     values[(number.reshape(-1), *_cells(axes, coordinates))] = efficiency
-    numbers = np.arange(1.0, len(configs) + 1.0)
+    numbers = np.arange(1, len(configs) + 1).astype(np.float64)
     return ConfigGrid(configs, np.array(emphasis), Grid.of((numbers, *axes), values))

@@ -33,9 +33,11 @@ class Units:
     @property
     def source(self) -> IntArray:
         """Weakest provenance of the blocks."""
-        weakest = np.maximum(self.dense.source, self.embedding.source)
-        weakest = np.maximum(weakest, self.head.source)
-        return weakest if self.moe is None else np.maximum(weakest, self.moe.source)
+        blocks = [self.dense, self.embedding, self.head]
+        if self.moe is not None:
+            blocks.append(self.moe)
+        weakest: IntArray = np.maximum.reduce([block.source for block in blocks])
+        return weakest
 
     def forward(self) -> tuple[Blocks, Blocks]:
         """(compute, communication) of the forward pass."""
