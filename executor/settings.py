@@ -1,0 +1,159 @@
+"""How a job is run: everything that a plan leaves open. One pydantic model for files and HTTP."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+PositiveInt = Annotated[int, Field(ge=1)]
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+
+
+class SettingsModel(BaseModel):
+    """Frozen; an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class OptimizerSettings(SettingsModel):
+    """AdamW with gradient clipping and a learning-rate schedule, per role."""
+
+    learning_rate: PositiveFloat = 1e-6
+    minimum_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    decay: Literal["constant", "linear", "cosine"] = "constant"
+    decay_steps: PositiveInt | None = None
+    """Optimizer steps after which the minimum is reached; needed unless constant."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: PositiveFloat = 1e-8
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    clip_grad_norm: PositiveFloat = 1.0
+
+
+class TrainingSettings(SettingsModel):
+    """How a role's model trains and scores."""
+
+    engine: Literal["megatron", "fsdp"] = "megatron"
+    optimizer: OptimizerSettings = OptimizerSettings()
+    micro_batch_tokens: PositiveInt | None = None
+    """Tokens of a micro-batch, packed; None: the plan's micro_batch_size in sequences."""
+    sequence_parallel: bool = True
+    master_weights: Literal["fp32"] = "fp32"
+    reduce_dtype: Literal["fp32"] = "fp32"
+
+
+class AlgorithmSettings(SettingsModel):
+    """The numbers of the losses and advantages; names as in the papers and in verl."""
+
+    gamma: Fraction = 1.0
+    lam: Fraction = 0.95
+    clip_low: PositiveFloat = 0.2
+    clip_high: PositiveFloat = 0.2
+    dual_clip: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    """Bound of the ratio where the advantage is negative (Ye et al. 2019); None: no bound."""
+    clip_value: PositiveFloat = 0.2
+    kl_coefficient: Annotated[float, Field(ge=0)] = 0.05
+    kl_estimator: Literal["k1", "k2", "k3"] | None = None
+    """Schulman's estimators of the KL from one sample; None: k1 in the reward, k3 in the loss."""
+    entropy_coefficient: Annotated[float, Field(ge=0)] = 0.0
+    aggregate: Literal["token_mean", "sequence_mean"] | None = None
+    """Mean of a loss over tokens, or over sequences of their own means; None: the algorithm's."""
+    whiten_advantages: bool | None = None
+    """GAE alone: zero mean and unit variance over the batch's response tokens; None: the
+    algorithm's."""
+    overlong_buffer_tokens: Annotated[int, Field(ge=0)] = 0
+    """DAPO: the last tokens before the maximum over which the penalty grows from 0 to 1."""
+    cost_limit: float = 0.0
+    """Safe-RLHF: the multiplier grows while the mean cost is above."""
+    initial_multiplier: PositiveFloat = 1.0
+    multiplier_learning_rate: PositiveFloat = 0.1
+    maximum_multiplier: PositiveFloat = 5.0
+    pretrain_coefficient: Annotated[float, Field(ge=0)] = 1.0
+    dynamic_sampling_max_rounds: PositiveInt = 10
+
+
+class RolloutSettings(SettingsModel):
+    """How the actor generates."""
+
+    temperature: PositiveFloat = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    top_k: int = -1
+    max_running_sequences: PositiveInt = 256
+    prefix_caching: bool = False
+
+
+class DataSettings(SettingsModel):
+    """Where prompts come from."""
+
+    path: Path
+    """A .parquet or .jsonl file."""
+    prompt_column: str = "prompt"
+    """Text, or a list of chat messages."""
+    answer_column: str | None = None
+    """What a reward function may compare with."""
+    tokenizer: Path | None = None
+    """A Hugging Face tokenizer folder; None: prompts are lists of token ids."""
+    chat_template: bool = False
+    overlong: Literal["error", "drop", "truncate_left"] = "error"
+    """What to do with a prompt above the spec's maximum length."""
+
+
+class CheckpointSettings(SettingsModel):
+    """When and where the run's state is saved."""
+
+    every_iterations: PositiveInt | None = None
+    keep_last: PositiveInt = 2
+    resume: bool = True
+    """Continue from the newest whole checkpoint of the output folder, if there is one."""
+
+
+class MetricsSettings(SettingsModel):
+    """Where the metrics of every iteration are written."""
+
+    loggers: list[Literal["jsonl", "tensorboard", "mlflow", "wandb"]] = ["jsonl", "tensorboard"]
+    """Files in the run's folder, MLflow, Weights & Biases; the last two need their packages."""
+    project: str = "automap"
+    """MLflow's experiment, Weights & Biases' project."""
+    mlflow_tracking_uri: str | None = None
+    """A server's address or a folder; None: MLflow's own default."""
+    wandb_mode: Literal["online", "offline"] = "online"
+    """Offline: into the run's folder, for `wandb sync`."""
+
+
+class FunctionSettings(SettingsModel):
+    """A reward (or cost) computed by a Python function."""
+
+    path: str
+    """module:function, or file.py:function."""
+    timeout_seconds: PositiveFloat = 30.0
+    """For one batch of responses."""
+
+
+class RunSettings(SettingsModel):
+    """One run of a plan."""
+
+    models: dict[str, Path] = {}
+    """Role → Hugging Face folder; a role without one starts from random weights of its seed. The
+    reference defaults to the actor's weights, the critic to the reward model's."""
+    functions: dict[str, FunctionSettings] = {}
+    """Role → function, for roles that the spec declares as functions."""
+    data: DataSettings
+    training: dict[str, TrainingSettings] = {}
+    """Role → settings; `default` serves the others."""
+    algorithm: AlgorithmSettings = AlgorithmSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    iterations: PositiveInt | None = None
+    """None: the spec's."""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    call_timeout_seconds: PositiveFloat = 1800.0
+    """A call that takes longer is reported with rank and name, and the run ends."""
+    start_timeout_seconds: PositiveFloat = 600.0
+    max_restarts: Annotated[int, Field(ge=0)] = 3
+    """Times that a run resumes by itself after a worker died."""
+
+    def training_of(self, role: str) -> TrainingSettings:
+        """A role's settings, or the default ones."""
+        return self.training.get(role) or self.training.get("default") or TrainingSettings()
