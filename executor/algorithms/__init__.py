@@ -1,0 +1,1 @@
+"""The mathematics of the algorithms: rewards, advantages and losses, on plain tensors."""

@@ -1,0 +1,28 @@
+"""What an algorithm's numbers are where the settings leave them open."""
+
+from typing import Literal
+
+from executor.settings import AlgorithmSettings
+
+_DEFAULTS: dict[str, object] = {"aggregate": "token_mean", "whiten_advantages": True}
+# Only what the papers do differently; docs/algorithms.md lists it.
+_DEFAULTS_OF: dict[str, dict[str, object]] = {
+    "grpo": {"aggregate": "sequence_mean"},
+    "safe_rlhf": {"whiten_advantages": False},
+}
+_KL_ESTIMATORS = {"none": "k1", "reward": "k1", "loss": "k3"}
+
+
+def resolve_settings(
+    settings: AlgorithmSettings, *, algorithm: str, kl: Literal["none", "reward", "loss"]
+) -> AlgorithmSettings:
+    """The settings with every default of the algorithm filled in; of one's own, the common ones.
+
+    Args:
+        settings: As the user gave them.
+        algorithm: Name of the program.
+        kl: Of the workload: where the KL penalty stands, on which its estimator depends.
+    """
+    defaults = {**_DEFAULTS, "kl_estimator": _KL_ESTIMATORS[kl], **_DEFAULTS_OF.get(algorithm, {})}
+    missing = {name: value for name, value in defaults.items() if getattr(settings, name) is None}
+    return AlgorithmSettings.model_validate({**settings.model_dump(), **missing})
