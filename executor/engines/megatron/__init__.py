@@ -1,0 +1,18 @@
+"""Training with Megatron-core: tensor, sequence, pipeline and data parallel."""
+
+import warnings
+
+import torch
+
+with warnings.catch_warnings():
+    # Of Transformer Engine and Apex, which are not needed.
+    warnings.simplefilter("ignore", UserWarning)
+    from executor.engines.megatron.engine import MegatronEngine
+    from executor.engines.megatron.groups import ParallelGroups
+
+if not torch.cuda.is_available():
+    from executor.engines.megatron import cpu
+
+    cpu.install()
+
+__all__ = ["MegatronEngine", "ParallelGroups"]
