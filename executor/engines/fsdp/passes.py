@@ -1,0 +1,89 @@
+"""Micro-batches through a sharded network: equally many on all ranks, or the gathers would hang."""
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
+
+from executor.batch import Batch, Ragged
+from executor.engines.engine import Output
+from executor.engines.fsdp.attention import Sequences
+from executor.engines.fsdp.network import PackedNetwork
+from executor.engines.micro_batches import pack, split_rows
+
+
+class Passes:
+    """Runs the micro-batches of each call in turn."""
+
+    def __init__(
+        self,
+        network: PackedNetwork,
+        mesh: DeviceMesh,
+        device: torch.device,
+        *,
+        rows: int | None,
+        tokens: int | None,
+    ) -> None:
+        """Micro-batches of so many rows, or of so many tokens; see `split_rows`."""
+        self._network = network
+        self._group = mesh["data"].get_group()
+        self._device = device
+        self._rows, self._tokens = rows, tokens
+
+    def micro_batches(self, batch: Batch) -> Iterator[tuple[Tensor, bool]]:
+        """The rows of each, and whether it is the last.
+
+        As many as the data rank with the most has; those beyond this rank's own have no rows.
+        """
+        own = split_rows(batch, rows=self._rows, tokens=self._tokens)
+        most = torch.tensor(len(own), device=self._device)
+        dist.all_reduce(most, op=dist.ReduceOp.MAX, group=self._group)
+        number = int(most)
+        own += [torch.zeros(0, dtype=torch.int64)] * (number - len(own))
+        for index, rows in enumerate(own):
+            yield rows, index == number - 1
+
+    def run(
+        self,
+        batch: Batch,
+        output: Output,
+        *,
+        temperature: float = 1.0,
+        with_entropy: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Outputs of one micro-batch, and entropies if wanted; of no rows, one that is made up."""
+        packed = pack(batch if batch.num_rows else _FILLER)
+        places = packed.last if output == "scores" else packed.predicting
+        targets = packed.tokens[(places + 1).clamp(max=len(packed.tokens) - 1)]
+        prediction, entropy = self._network(
+            packed.tokens.to(self._device),
+            packed.positions.to(self._device),
+            Sequences.of(packed.lengths, self._device),
+            places.to(self._device),
+            targets.to(self._device),
+            temperature,
+            with_entropy,
+        )
+        return prediction, entropy
+
+
+_FILLER = Batch(
+    {
+        "prompt_tokens": Ragged.of([torch.zeros(1, dtype=torch.int64)]),
+        "response_tokens": Ragged.of([torch.zeros(1, dtype=torch.int64)]),
+    }
+)
+
+
+def in_order(batch: Batch, rows: list[Tensor], outputs: list[Tensor], output: Output) -> Batch:
+    """Outputs of micro-batches, put back in the order of the batch's rows, on the host."""
+    values = torch.cat([torch.zeros(0), *(each.cpu() for each in outputs)])
+    order = torch.cat([torch.zeros(0, dtype=torch.int64), *rows])
+    if output == "scores":
+        scores = torch.empty(batch.num_rows)
+        scores[order] = values
+        return Batch({output: scores})
+    lengths = batch.ragged("response_tokens").lengths[order]
+    return Batch({output: Ragged(values, lengths)}).take(order.argsort())
