@@ -1,0 +1,119 @@
+"""Generation beside a training engine, or on a shadow's own devices, with the trainer's weights."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from torch import Tensor
+
+from executor.batch import Batch
+from executor.engines.engine import Piece, TrainingEngine
+from executor.reshard.broadcast import WeightSender
+from executor.reshard.ledger import Ledger
+from executor.reshard.transition import Transition
+from executor.rollout.engine import VllmEngine
+from executor.runtime.setup import ModelSetup
+
+
+class WeightSource(Protocol):
+    """Where generation weights come from; a `Transition` is one."""
+
+    ledger: Ledger
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Hugging Face names and whole tensors; collective, to be exhausted."""
+        ...
+
+
+class MergedWeights:
+    """Of an engine with LoRA: base weights with the adapters' products added, tensor by tensor."""
+
+    def __init__(self, merged: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
+        self._merged = merged
+        self.ledger = Ledger()
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """See `WeightSource`."""
+        for name, tensor in self._merged():
+            self.ledger.watch("assembly", [tensor])
+            yield name, tensor
+
+
+def pieces_of(engine: TrainingEngine, *, tensor_rank: int) -> Callable[[], Iterator[Piece]]:
+    """What this rank holds of Hugging Face tensors, asked for anew at every transition."""
+
+    def pieces() -> Iterator[Piece]:
+        for name, tensor in engine.parameters():
+            yield from engine.pieces(name, tensor, tensor_rank=tensor_rank)
+
+    return pieces
+
+
+class VllmRollout:
+    """vLLM with the settings of a copy; implements `executor.runtime.worker.Rollout`."""
+
+    def __init__(
+        self, setup: ModelSetup, vllm: VllmEngine, source: WeightSource | None = None
+    ) -> None:
+        """`source` is None on a shadow: its weights are sent (`WeightReceipt`)."""
+        self.vllm = vllm
+        self._setup = setup
+        self._source = source
+
+    def start(self) -> dict[str, float]:
+        """See `Rollout`: on a GPU room for the weights, then they, then room for the cache."""
+        if self._source is None:
+            return {}
+        received = load_from(self._source, self.vllm)
+        self.vllm.wake("cache")
+        return {"reshard_received": received}
+
+    def generate(
+        self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int
+    ) -> Batch:
+        """See `Rollout`."""
+        return self.vllm.generate(
+            prompts,
+            responses_per_prompt=responses_per_prompt,
+            greedy=greedy,
+            max_response_tokens=self._setup.max_response_tokens,
+            end_tokens=self._setup.end_tokens,
+            iteration=iteration,
+        )
+
+    def stop(self) -> None:
+        """See `Rollout`; a shadow's engine keeps the device."""
+        if self._source is not None:
+            self.vllm.sleep()
+
+
+class WeightSending:
+    """A home's rank in a weight sync; None: another data-parallel rank sends the same shard."""
+
+    def __init__(self, sender: WeightSender | None) -> None:
+        self._sender = sender
+
+    def run(self) -> dict[str, float]:
+        """See `executor.runtime.worker.WeightSync`."""
+        if self._sender is not None:
+            self._sender.send()
+        return {}
+
+
+class WeightReceipt:
+    """A shadow's rank in a weight sync."""
+
+    def __init__(self, source: Transition, vllm: VllmEngine) -> None:
+        self._source = source
+        self._vllm = vllm
+
+    def run(self) -> dict[str, float]:
+        """See `executor.runtime.worker.WeightSync`."""
+        return {"weight_sync_received": load_from(self._source, self._vllm)}
+
+
+def load_from(source: WeightSource, vllm: VllmEngine) -> float:
+    """Bring all weights into vLLM; the bytes that came from other ranks."""
+    before = source.ledger.received_bytes()
+    vllm.wake("weights")
+    vllm.load_weights(source.tensors())
+    return float(source.ledger.received_bytes() - before)

@@ -1,0 +1,177 @@
+"""From a training engine's weights to the tensors that vLLM loads, on the ranks that do both."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.engines.engine import Piece
+from executor.layout import GenerationLayout
+from executor.reshard.exchange import Exchange
+from executor.reshard.gather import BUCKET_BYTES, AllGather
+from executor.reshard.ledger import Ledger
+from executor.reshard.parts import Target, by_name, covers, full_tensor, is_whole, whole
+
+Pieces = Callable[[], Iterable[Piece]]
+
+
+class Transition:
+    """Brings the generation weights of this rank, one tensor after the other."""
+
+    def __init__(self, sources: Iterable[AllGather | Exchange], ledger: Ledger) -> None:
+        self._sources = list(sources)
+        self.ledger = ledger
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Hugging Face names and tensors of the full shape, for `VllmEngine.load_weights`.
+
+        Only what this rank's target reads is filled in. A tensor has memory of its own (in the
+        ledger as `assembly`) that goes when the caller lets go of it, unless it is the training
+        weight itself. Collective; must be exhausted.
+        """
+        for source in self._sources:
+            for name, held in source.run():
+                part, values = next(iter(held.items()))
+                if source.num_members == 1 and is_whole(part):
+                    yield name, values.reshape(part.shape)
+                    continue
+                tensor = full_tensor(held)
+                self.ledger.watch("assembly", [tensor])
+                yield name, tensor
+
+
+def gather_within(
+    pieces: Pieces,
+    layout: GenerationLayout,
+    *,
+    dtype: torch.dtype | None = None,
+    only: Callable[[str], bool] = lambda name: True,
+    bucket_bytes: int = BUCKET_BYTES,
+    ledger: Ledger | None = None,
+) -> AllGather:
+    """The all-gather that a layout asks for, over this rank's own group.
+
+    In interval grouping that is its micro-data-parallel group. In vanilla grouping it is the
+    model-parallel group (HybridFlow, Table 2), of which a rank keeps what it generates with.
+
+    Args: see `AllGather`. Ranks are those of torch's default group.
+    """
+    rank = dist.get_rank()
+    if layout.grouping == "interval" or layout.micro_data_parallel_size == 1:
+        ranks = _own(layout.groups("micro_data"), rank)
+    else:
+        ranks = _own(layout.training.groups("tensor", "pipeline"), rank)
+    shard = layout.shard(rank)
+    return AllGather(
+        pieces,
+        new_group(ranks),
+        dtype=dtype,
+        keep=[shard.contains(layout.training.shard(member)) for member in ranks],
+        only=only,
+        bucket_bytes=bucket_bytes,
+        ledger=ledger,
+    )
+
+
+def model_parallel_transition(
+    pieces: Pieces,
+    layout: GenerationLayout,
+    *,
+    num_key_value_heads: int,
+    dtype: torch.dtype | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+    ledger: Ledger | None = None,
+) -> Transition:
+    """For an engine whose shards are by tensor and pipeline rank, in interval grouping.
+
+    A tensor that training and vLLM cut at other places (a vocabulary that they pad unlike) comes
+    from the whole model-parallel group instead of the micro-data-parallel one.
+
+    Args:
+        pieces: this rank's weights, asked for at every transition.
+        layout: over torch's default group.
+        num_key_value_heads: of the model.
+        dtype: to generate in; None: as the weights are.
+        bucket_bytes: see `AllGather`.
+        ledger: to count in; None: one of its own.
+    """
+    ledger = ledger if ledger is not None else Ledger()
+    place = layout.coordinates(dist.get_rank())
+    target = Target(place.tensor, layout.tensor_parallel_size, num_key_value_heads)
+    near = gather_within(pieces, layout, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger)
+    group = new_group(_own(layout.training.groups("tensor", "pipeline"), dist.get_rank()))
+    far = _cut_elsewhere(near, target, group)
+    if not far:
+        return Transition([near], ledger)
+    near = gather_within(
+        pieces,
+        layout,
+        dtype=dtype,
+        only=lambda name: name not in far,
+        bucket_bytes=bucket_bytes,
+        ledger=ledger,
+    )
+    rest = AllGather(
+        pieces,
+        group,
+        dtype=dtype,
+        only=far.__contains__,
+        bucket_bytes=bucket_bytes,
+        ledger=ledger,
+    )
+    return Transition([near, rest], ledger)
+
+
+def data_parallel_transition(
+    pieces: Pieces,
+    group: dist.ProcessGroup,
+    target: Target,
+    *,
+    dtype: torch.dtype | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+    ledger: Ledger | None = None,
+) -> Transition:
+    """For an engine whose shards are by data rank (FSDP), to any generation layout.
+
+    Args:
+        pieces: this rank's weights, asked for at every transition.
+        group: the ranks that together hold the model.
+        target: what this rank generates with.
+        dtype: to generate in; None: as the weights are.
+        bucket_bytes: see `AllGather`.
+        ledger: to count in; None: one of its own.
+    """
+    ledger = ledger if ledger is not None else Ledger()
+    if target.tensor_parallel_size == 1:
+        source: AllGather | Exchange = AllGather(
+            pieces, group, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
+        )
+    else:
+        source = Exchange(
+            pieces, group, target, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
+        )
+    return Transition([source], ledger)
+
+
+def new_group(ranks: list[int]) -> dist.ProcessGroup:
+    """A group that only its members ask for, in the default group's backend."""
+    group = dist.new_group(ranks, use_local_synchronization=True)
+    assert isinstance(group, dist.ProcessGroup)
+    return group
+
+
+def _cut_elsewhere(near: AllGather, target: Target, group: dist.ProcessGroup) -> frozenset[str]:
+    """Tensors of which some rank's all-gather does not bring all that its target reads."""
+    missing = []
+    for name, parts in by_name(near.wanted).items():
+        read = target.part(whole(parts[0]))
+        if read is not None and not covers(parts, read):
+            missing.append(name)
+    everywhere: list[list[str]] = [[] for _ in range(dist.get_world_size(group))]
+    dist.all_gather_object(everywhere, missing, group=group)
+    return frozenset(name for names in everywhere for name in names)
+
+
+def _own(groups: list[list[int]], rank: int) -> list[int]:
+    return next(ranks for ranks in groups if rank in ranks)

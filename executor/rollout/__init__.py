@@ -1,0 +1,1 @@
+"""Generation with vLLM inside the processes that train, or in processes of its own."""

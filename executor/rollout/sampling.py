@@ -1,0 +1,60 @@
+"""How a response is drawn, with log-probabilities as the trainer computes them.
+
+The log-probability of a token is log_softmax(logits ÷ temperature) before top-p and top-k cut the
+distribution: what a training engine's forward with the same temperature gives. Greedy responses
+report the same quantity, at the run's sampling temperature.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+from vllm import SamplingParams
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.sample.metadata import SamplingMetadata
+from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
+from vllm.v1.sample.sampler import Sampler
+
+from executor.settings import RolloutSettings
+
+
+def sampling_params(
+    settings: RolloutSettings,
+    *,
+    seed: int,
+    greedy: bool,
+    max_response_tokens: int,
+    end_tokens: Sequence[int],
+) -> SamplingParams:
+    """Of one response, in vLLM's words."""
+    return SamplingParams(
+        temperature=0.0 if greedy else settings.temperature,
+        top_p=1.0 if greedy else settings.top_p,
+        top_k=0 if greedy else max(settings.top_k, 0),
+        seed=None if greedy else seed,
+        max_tokens=max_response_tokens,
+        stop_token_ids=list(end_tokens),
+        logprobs=0,  # of the sampled token alone
+        flat_logprobs=True,
+        detokenize=False,
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+class TemperedSampler(Sampler):
+    """vLLM's sampler with the log-probabilities of this module.
+
+    vLLM itself offers those at temperature 1, or those after top-p and top-k.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        super().__init__("processed_logprobs")
+        # Its own log-probabilities are not wanted: raw lets it use the faster kernels.
+        self.topk_topp_sampler = TopKTopPSampler("raw_logprobs")
+        self.temperature = temperature
+
+    def sample(
+        self, logits: Tensor, sampling_metadata: SamplingMetadata, *_: object
+    ) -> tuple[Tensor, Tensor | None]:
+        """Sampled tokens [requests] and log-probabilities [requests, vocabulary]."""
+        log_probs = self.compute_logprobs(logits / self.temperature)  # before in-place changes
+        return super().sample(logits, sampling_metadata, "raw_logprobs")[0], log_probs

@@ -1,0 +1,55 @@
+"""New weights for a running vLLM model, in place."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from vllm.config import set_current_vllm_config
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBytes:
+    """Bytes of one rank's generation weights."""
+
+    tensors: int
+    """In tensors of vLLM's model."""
+    prepacked: int
+    """In the CPU kernels' own format, which torch does not see; 0 on a GPU."""
+
+
+@torch.no_grad()
+def load_weights(runner: Any, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Load Hugging Face tensors layer by layer, as vLLM's `reload_weights` does.
+
+    Unlike that, a weight that did not come is an error.
+
+    Raises:
+        ValueError: names the weights that did not come.
+    """
+    model, config = runner.get_model(), runner.vllm_config
+    with set_current_vllm_config(config):
+        wanted = {name for name, _ in model.named_parameters()}
+        initialize_layerwise_reload(model)
+        loaded = model.load_weights(tensors)
+        finalize_layerwise_reload(model, runner.model_config)  # type: ignore[no-untyped-call]
+    missing = sorted(wanted - loaded) if loaded is not None and not config.quant_config else []
+    if missing:
+        raise ValueError(f"no weights came for {', '.join(missing)}")
+
+
+def weight_bytes(runner: Any) -> WeightBytes:
+    """Of a model's weights, what lies in tensors and what kernels have packed away."""
+    tensors = packed = 0
+    for layer in runner.get_model().modules():
+        recorded, _ = get_layerwise_info(layer).restore_metadata
+        for name, weight in layer.named_parameters(recurse=False):
+            tensors += weight.nbytes
+            packed += recorded[name].nbytes - weight.nbytes if name in recorded else 0
+    return WeightBytes(tensors, packed)
