@@ -1,0 +1,120 @@
+"""Plans for a machine without GPUs, from placements written by hand."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from planner.algorithms.program import Program
+from planner.planning import estimate
+from planner.resolve import resolve
+from planner.result import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from planner.spec import JobSpec
+
+POOL = {"name": "cpu", "gpu": "cpu", "num_nodes": 1, "gpus_per_node": 8}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a role's home, or its shadow, lies."""
+
+    first: int
+    count: int
+    tensor: int = 1
+    generation_tensor: int = 1
+
+
+def small_spec(algorithm: str, roles: Mapping[str, Place | None], **workload: Any) -> JobSpec:
+    """Roles without a place are functions."""
+    models: dict[str, Any] = {
+        role: {"function": True} if place is None else {"architecture": "tiny-llama"}
+        for role, place in roles.items()
+    }
+    return JobSpec.model_validate(
+        {
+            "name": "small",
+            "algorithm": algorithm,
+            "models": models,
+            "workload": {
+                "prompts_per_iteration": 5,
+                "responses_per_prompt": 3,
+                "prompt_length": {"mean": 8, "max": 8},
+                "response_length": {"mean": 6, "max": 6},
+                "updates_per_epoch": 2,
+                "epochs": 2,
+                "precision": "fp32",
+                "iterations": 2,
+                **workload,
+            },
+            "cluster": {
+                "pools": [{"name": "cpu", "gpu": "cpu", "num_nodes": 1, "gpus_per_node": 8}]
+            },
+        }
+    )
+
+
+def small_plan(
+    algorithm: str,
+    roles: Mapping[str, Place | None],
+    *,
+    shadow: Place | None = None,
+    order: Sequence[str] = (),
+    program: Program | None = None,
+    **workload: Any,
+) -> Plan:
+    """Every role where it is said; `shadow` generates in the actor's stead.
+
+    `order` moves these calls to the front, as far as they may.
+    """
+    spec = small_spec(algorithm, roles, **workload)
+    copies = {role: _copy(role, place) for role, place in roles.items() if place is not None}
+    if shadow is not None:
+        copies["actor.shadow"] = _copy("actor", shadow, shadow=True)
+    calls = [
+        _call(call.id, call.role, call.kind, copies, roles, shadow)
+        for call in resolve(spec, program=program).dataflow.calls
+    ]
+    calls.sort(key=lambda call: order.index(call.id) if call.id in order else len(order))
+    return estimate(spec, Placement(copies=list(copies.values()), calls=calls))
+
+
+def _copy(role: str, place: Place, *, shadow: bool = False) -> CopyPlacement:
+    return CopyPlacement(
+        id=f"{role}.shadow" if shadow else role,
+        role=role,
+        kind="shadow" if shadow else "home",
+        pool="cpu",
+        first_gpu=place.first,
+        num_gpus=place.count,
+        layout=_parallelism(place.count, place.tensor),
+    )
+
+
+def _parallelism(count: int, tensor: int) -> Parallelism:
+    return Parallelism(tensor_parallel_size=tensor, data_parallel_size=count // tensor)
+
+
+def _call(
+    call_id: str,
+    role: str,
+    kind: str,
+    copies: Mapping[str, CopyPlacement],
+    roles: Mapping[str, Place | None],
+    shadow: Place | None,
+) -> CallPlacement:
+    place = roles[role]
+    if place is None:
+        return CallPlacement(id=call_id, role=role, kind=kind, copy_id=None)  # type: ignore[arg-type]
+    on_shadow = kind == "generate" and shadow is not None
+    copy = copies["actor.shadow" if on_shadow else role]
+    generates = kind == "generate"
+    at = shadow if on_shadow and shadow is not None else place
+    return CallPlacement(
+        id=call_id,
+        role=role,
+        kind=kind,  # type: ignore[arg-type]
+        copy_id=copy.id,
+        parallelism=_parallelism(at.count, at.generation_tensor) if generates else copy.layout,
+        micro_batch_size=None if generates else 2,
+        recompute="none" if kind == "train" else None,
+        kv_cache_bytes=2**20 if generates else None,
+    )
