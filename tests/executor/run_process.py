@@ -1,0 +1,116 @@
+"""A real run in processes of its own, watched from outside: events, processes, shared memory."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from executor.settings import RunSettings
+from planner.result import Plan
+
+MARKER = "AUTOMAP_TEST_RUN"
+REPOSITORY = Path(__file__).parents[2]
+
+
+class RunProcess:
+    """`python -m executor.run` with a plan and settings, and all that it starts."""
+
+    def __init__(self, plan: Plan, settings: dict[str, Any], folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.shared_memory: set[Path] = set()
+        """Files of /dev/shm that any process of the run had mapped."""
+        (folder / "plan.json").write_text(plan.model_dump_json(by_alias=True))
+        text = RunSettings.model_validate(settings).model_dump_json()
+        (folder / "settings.json").write_text(text)
+        self._marker = f"{MARKER}={uuid4().hex}"
+        name, _, value = self._marker.partition("=")
+        files = {each: str(folder / f"{each}.json") for each in ("plan", "settings")}
+        arguments = ["--plan", files["plan"], "--settings", files["settings"]]
+        with (folder / "run.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "executor.run", *arguments, "--output", str(folder)],
+                stdout=log,
+                stderr=log,
+                cwd=REPOSITORY,
+                env={**os.environ, name: value, "RAY_DEDUP_LOGS": "1"},
+                start_new_session=True,
+            )
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        path = self.folder / "events.jsonl"
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [event for event in found if event["type"] == kind]
+
+    def metrics(self) -> list[dict[str, float]]:
+        lines = (self.folder / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line)["data"] for line in lines]
+
+    def report(self) -> dict[str, Any]:
+        return json.loads((self.folder / "report.json").read_text())
+
+    def wait_until(self, is_true: Callable[[], bool], *, seconds: float = 300) -> None:
+        deadline = time.monotonic() + seconds
+        while not is_true():
+            assert self._process.poll() is None, self.log()
+            assert time.monotonic() < deadline, self.log()
+            time.sleep(0.02)
+
+    def end(self, *, seconds: float = 300) -> int:
+        try:
+            return self._process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"no end after {seconds} s\n{self.log()}") from None
+
+    def cancel(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill_all(self) -> None:
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+
+    def log(self) -> str:
+        return (self.folder / "run.log").read_text(errors="replace")[-8000:]
+
+    def model_processes(self) -> list[int]:
+        """Workers with models in them: those that hold the most memory come first."""
+        workers = [pid for pid in self.processes() if _title(pid).startswith("ray::Process")]
+        return sorted(workers, key=_resident_pages, reverse=True)
+
+    def processes(self) -> list[int]:
+        """All that the run has started and that still live, itself included."""
+        return [pid for pid in _numbers() if self._marker.encode() in _read(pid, "environ")]
+
+    def note_shared_memory(self) -> None:
+        for pid in self.processes():
+            for line in _read(pid, "maps").decode(errors="replace").splitlines():
+                if "/dev/shm/" in line:
+                    path = line[line.index("/dev/shm/") :].removesuffix(" (deleted)")
+                    self.shared_memory.add(Path(path))
+
+
+def _numbers() -> Iterator[int]:
+    return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _title(pid: int) -> str:
+    return _read(pid, "cmdline").decode(errors="replace")
+
+
+def _resident_pages(pid: int) -> int:
+    fields = _read(pid, "statm").split()
+    return int(fields[1]) if fields else 0
