@@ -8,7 +8,7 @@ from planner.resolve import resolve
 from service.cli.inputs import read_spec
 
 FOLDER = Path(__file__).parents[2] / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.yaml"))
+EXAMPLES = sorted(set(FOLDER.glob("*.yaml")) - set(FOLDER.glob("*.run.yaml")))
 
 
 def test_the_examples_named_in_the_readme_exist():

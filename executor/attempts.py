@@ -1,0 +1,220 @@
+"""A run of a plan from start to end: attempts, each resuming from the last checkpoint."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from executor.checkpoints import (
+    Checkpoint,
+    CheckpointFolder,
+    ControllerState,
+    RandomState,
+)
+from executor.data import PromptData
+from executor.errors import RunCancelledError, WorkerDiedError
+from executor.events import Events
+from executor.factories import FACTORIES
+from executor.recording import CallEvents, Recording
+from executor.report import RunOutcome, RunReport, RunState
+from executor.runtime.controller import Controller, device_numbers, run_iterations
+from executor.runtime.records import FinishedIteration
+from executor.runtime.worker import Factories
+from executor.settings import RunSettings
+from planner.result import Plan
+
+logger = logging.getLogger(__name__)
+
+
+class Run:
+    """One plan, its settings, and the folder for what comes of it. Ray must be initialised."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        settings: RunSettings,
+        folder: Path,
+        events: Events,
+        *,
+        cancel: threading.Event,
+        environment: Mapping[str, str] | None = None,
+        factories: Factories = FACTORIES,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            plan: What to run.
+            settings: Everything that the plan leaves open.
+            folder: For checkpoints, metrics, records, report, timeline and the actor's weights.
+            events: Whom to tell.
+            cancel: Once set, the run stops within seconds.
+            environment: Variables of the worker processes.
+            factories: Of the engines.
+        """
+        self._plan, self._settings, self._folder = plan, settings, folder
+        self._events, self._cancel = events, cancel
+        self._environment, self._factories = dict(environment or {}), factories
+        self._recording = Recording(plan, settings, folder, events)
+        self._calls = CallEvents(plan, events)
+        self._checkpoints = CheckpointFolder(
+            folder / "checkpoints", keep_last=settings.checkpoint.keep_last
+        )
+        self._saving: tuple[int, ControllerState] | None = None
+        self._started_at = datetime.now(UTC)
+        self.restarts = 0
+        self.total = settings.iterations or plan.spec.workload.iterations
+
+    def run(self) -> RunReport:
+        """All iterations; the report.
+
+        Raises:
+            RunError: what ended the run; a died worker only after max_restarts.
+        """
+        if not self._settings.checkpoint.resume:
+            self._set_aside_checkpoints()
+        while True:
+            try:
+                self._attempt()
+                return self.report("succeeded")
+            except WorkerDiedError as error:
+                if self.restarts >= self._settings.max_restarts:
+                    raise
+                self.restarts += 1
+                cause = str(error).splitlines()[0]
+                logger.warning("restart %d: %s", self.restarts, cause)
+                self._events.send("log", message=f"restarting: {cause}")
+            finally:
+                self._calls.iteration = 0
+                self._recording.close()
+                self._discard()
+
+    def report(self, state: RunState, cause: str = "") -> RunReport:
+        """Write the report and the timeline."""
+        return self._recording.write_report(self._outcome(state, cause))
+
+    def _attempt(self) -> None:
+        """From the last checkpoint to the end."""
+        settings = self._settings
+        found = self._checkpoints.newest()
+        prompts = self._prompts()
+        self._tell("starting workers")
+        controller = Controller(
+            self._plan,
+            settings,
+            factories=self._factories,
+            cancel=self._cancel,
+            on_call=self._calls,
+            environment=self._environment,
+        )
+        with controller:
+            done = 0
+            if found is not None:
+                done = self._resume(controller, prompts, found)
+            actor = next(setup.copy.id for setup in controller.setups.values() if setup.trains)
+            num_devices = len(device_numbers(self._plan))
+            device = controller.groups[actor].call("device", (num_devices,)).result()
+            controller.scheduler.take_records()
+            self._recording.begin(done, device)
+            self._tell("running")
+            self._calls.iteration = done + 1
+            run_iterations(
+                controller,
+                prompts,
+                first=done + 1,
+                after_iteration=lambda each: self._after(controller, prompts, each),
+            )
+            self._calls.iteration = 0
+            self._commit(controller)
+            self._tell("saving the actor")
+            homes = (s for s in controller.setups.values() if s.role == "actor" and not s.is_shadow)
+            controller.groups[next(homes).copy.id].call("save", (self._folder / "actor",)).result()
+
+    def _prompts(self) -> PromptData:
+        workload = self._plan.spec.workload
+        return PromptData(
+            self._settings.data,
+            max_prompt_length=workload.prompt_length.max_tokens,
+            seed=self._settings.seed,
+        )
+
+    def _resume(self, controller: Controller, prompts: PromptData, found: Checkpoint) -> int:
+        """Take back a checkpoint; the iterations that are done."""
+        state = found.controller
+        self._events.send("log", message=f"resuming after iteration {state.iteration}")
+        prompts.load_state(state.data["prompts"])
+        controller.load_state(found.path)
+        if state.lagrange_multiplier is not None:
+            controller.multiplier = state.lagrange_multiplier
+        if state.random is not None:
+            state.random.restore()
+        return state.iteration
+
+    def _after(
+        self, controller: Controller, prompts: PromptData, iteration: FinishedIteration
+    ) -> None:
+        number = iteration.number
+        records = controller.records(iteration)
+        metrics = self._recording.add(iteration, records, self._outcome("running"))
+        self._events.send("metrics", iteration=number, metrics=metrics)
+        self._events.send(
+            "iteration",
+            iteration=number,
+            iterations=self.total,
+            seconds=round(iteration.seconds, 6),
+        )
+        self._commit(controller)
+        every = self._settings.checkpoint.every_iterations
+        if every is not None and (number % every == 0 or number == self.total):
+            self._save(controller, prompts, number)
+        self._calls.iteration = number + 1
+
+    def _save(self, controller: Controller, prompts: PromptData, number: int) -> None:
+        """Begin a checkpoint; it is written while the next iteration runs."""
+        state = ControllerState(
+            iteration=number,
+            data={"prompts": prompts.state()},
+            random=RandomState.capture(),
+            lagrange_multiplier=controller.multiplier,
+        )
+        folder = self._checkpoints.begin(number)
+        self._saving = (number, state)
+        controller.save_state(folder)
+
+    def _commit(self, controller: Controller) -> None:
+        """Make a checkpoint of what was begun, once it is on the disk."""
+        if self._saving is None:
+            return
+        number, state = self._saving
+        controller.finish_save()
+        roles = {each.role: each.copy.layout for each in controller.setups.values() if each.trains}
+        self._saving = None
+        self._checkpoints.commit(number, roles=roles, controller=state)
+
+    def _discard(self) -> None:
+        """A checkpoint that was begun when the attempt ended; it may lack anything."""
+        if self._saving is not None:
+            number, _ = self._saving
+            self._saving = None
+            self._checkpoints.discard(number)
+
+    def _set_aside_checkpoints(self) -> None:
+        """Those of an earlier run in the folder, which this one is not to continue."""
+        path = self._folder / "checkpoints"
+        if path.exists():
+            path.rename(path.with_name(f"checkpoints.before-{time.time_ns()}"))
+
+    def _tell(self, state: str) -> None:
+        if self._cancel.is_set():
+            raise RunCancelledError("the run was cancelled")
+        self._events.send("state", state=state)
+
+    def _outcome(self, state: RunState, cause: str = "") -> RunOutcome:
+        return RunOutcome(
+            state=state,
+            cause=cause,
+            restarts=self.restarts,
+            started_at=self._started_at,
+            ended_at=None if state == "running" else datetime.now(UTC),
+        )

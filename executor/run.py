@@ -1,0 +1,215 @@
+"""Runs a plan: `python -m executor.run --plan PLAN.json --settings SETTINGS.json --output DIR`.
+
+Ends with 0 when all iterations are done, 1 when the run failed, 2 when it was refused before
+anything was started, 130 when it was cancelled by SIGTERM or SIGINT. Events are told on stdout
+(`executor.events`); the last one says `finished` with the report, or `failed` with the cause.
+"""
+
+import argparse
+import fcntl
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from executor.errors import RunCancelledError, RunError
+from executor.events import Events
+from executor.settings import RunSettings
+from planner.errors import PlanningError
+from planner.result import Plan
+
+if TYPE_CHECKING:
+    from executor.attempts import Run
+
+EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
+OBJECT_STORE_BYTES = 256 * 2**20
+"""Of a local Ray; its own choice can be more than the shared memory that there is."""
+_Document = TypeVar("_Document", bound=BaseModel)
+
+
+class RefusedError(RunError):
+    """The run cannot be started as it was asked for."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a plan; the exit code."""
+    given = _parsed(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    cancel = threading.Event()
+    _cancel_on_signals(cancel)
+    try:
+        given.output.mkdir(parents=True, exist_ok=True)
+        events = Events(given.output / "events.jsonl")
+    except OSError as error:
+        sys.stderr.write(f"--output: cannot write to {given.output}: {error}\n")
+        return EXIT_REFUSED
+    try:
+        with _locked(given.output):
+            return _run(given, events, cancel)
+    except RefusedError as error:
+        return _tell_failure(events, str(error), kind="bad_input", code=EXIT_REFUSED)
+    finally:
+        events.close()
+
+
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m executor.run", description=__doc__)
+    parser.add_argument("--plan", type=Path, required=True, help="a plan, JSON")
+    parser.add_argument("--settings", type=Path, required=True, help="run settings, JSON")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--ray-address", metavar="ADDR", help="of a cluster; default: a local Ray")
+    return parser.parse_args(arguments)
+
+
+def _run(given: argparse.Namespace, events: Events, cancel: threading.Event) -> int:
+    plan = _read(given.plan, Plan, "--plan")
+    settings = _read(given.settings, RunSettings, "--settings")
+    events.send("state", state="starting Ray")
+    _check(plan, settings)
+    from executor.attempts import Run  # Ray and torch take seconds to import
+
+    with _ray(given.ray_address, plan):
+        _cancel_on_signals(cancel)  # Ray has put its own handlers in their place
+        run = Run(
+            plan,
+            settings,
+            given.output.absolute(),
+            events,
+            cancel=cancel,
+            environment=_environment(plan),
+        )
+        return _outcome(run, events)
+
+
+def _cancel_on_signals(cancel: threading.Event) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: cancel.set())
+
+
+def _outcome(run: "Run", events: Events) -> int:
+    try:
+        report = run.run()
+    except RunCancelledError:
+        run.report("cancelled")
+        events.send("state", state="cancelled")
+        return EXIT_CANCELLED
+    except RunError as error:
+        cause = "\n".join([str(error), *getattr(error, "__notes__", [])])
+        run.report("failed", _brief(cause))
+        return _tell_failure(events, cause, kind=type(error).__name__, code=EXIT_FAILED)
+    except Exception as error:
+        traceback.print_exc()
+        cause = f"{type(error).__name__}: {error}"
+        run.report("failed", cause)
+        return _tell_failure(events, cause, kind="internal", code=EXIT_FAILED)
+    events.send("finished", report=report.model_dump(mode="json"))
+    return 0
+
+
+def _tell_failure(events: Events, cause: str, *, kind: str, code: int) -> int:
+    sys.stdout.write(cause + "\n")
+    events.send("failed", cause=_brief(cause), kind=kind)
+    return code
+
+
+def _brief(cause: str) -> str:
+    """Without the traceback, which follows a blank line."""
+    return cause.partition("\n\n")[0]
+
+
+def _read(path: Path, kind: type[_Document], option: str) -> _Document:
+    try:
+        return kind.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise RefusedError(f"{option}: cannot read {path}: {error.strerror or error}") from error
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(map(str, each['loc'])) or option}: {each['msg']}" for each in error.errors()
+        ]
+        raise RefusedError("; ".join(lines)) from error
+
+
+def _check(plan: Plan, settings: RunSettings) -> None:
+    """Everything that can be said without starting anything."""
+    from executor.data import PromptData
+    from executor.factories import check_setup
+    from executor.runtime.controller import check_run
+
+    try:
+        for setup in check_run(plan, settings).values():
+            check_setup(setup)
+        workload = plan.spec.workload
+        PromptData(settings.data, max_prompt_length=workload.prompt_length.max_tokens)
+        if workload.pretrain_loss:
+            raise RefusedError("workload.pretrain_loss: pre-train data cannot be given here yet")
+    except (RunError, PlanningError) as error:
+        raise RefusedError(str(error)) from error
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """Of the worker processes: what torch and vLLM read when they are imported."""
+    from executor.rollout.environment import CPU_SETTINGS, SETTINGS
+
+    on_cpu = _num_cores(plan) > 0
+    threads = {"OMP_NUM_THREADS": "1"} if on_cpu else {}
+    return {**SETTINGS, **(CPU_SETTINGS if on_cpu else {}), **threads}
+
+
+def _num_cores(plan: Plan) -> int:
+    """Devices of pools whose devices are cores."""
+    from executor.runtime.controller import device_numbers
+    from executor.runtime.placement import device_pools
+    from planner.spec import ClusterSpec
+
+    assert isinstance(plan.spec.cluster, ClusterSpec), "the plan's spec was resolved"
+    pools = device_pools(plan.spec.cluster)
+    return sum(pools[device.pool].resource == "CPU" for device in device_numbers(plan))
+
+
+@contextmanager
+def _ray(address: str | None, plan: Plan) -> Iterator[None]:
+    """Join a cluster, or start a Ray on this machine that ends with the run."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    import ray
+
+    if address is not None:
+        ray.init(address=address, namespace="automap", configure_logging=False)
+    else:
+        ray.init(
+            address="local",
+            num_cpus=_num_cores(plan) or None,
+            include_dashboard=False,
+            object_store_memory=OBJECT_STORE_BYTES,
+            configure_logging=False,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Never two runs in one folder: the second would spoil what the first writes."""
+    with (folder / "run.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RefusedError(f"--output: another run is writing to {folder}") from None
+        yield
+
+
+def _exit() -> NoReturn:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    _exit()
