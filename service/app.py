@@ -15,7 +15,7 @@ from service.dispatcher import Dispatcher
 from service.planner_process import PlannerPool
 from service.planning import Planning
 from service.problems import install_handlers
-from service.routers import catalogue, clusters, estimates, health, plans
+from service.routers import catalogue, clusters, estimates, health, jobs, plans
 from service.settings import Settings
 
 
@@ -38,8 +38,8 @@ def create_app(settings: Settings) -> FastAPI:
     install_handlers(app)
     keys = [Depends(require_key)] if settings.api_keys else []
     v1 = APIRouter(prefix="/v1", dependencies=keys)
-    for router in (plans.router, estimates.router, clusters.router, catalogue.router):
-        v1.include_router(router)
+    for module in (plans, jobs, estimates, clusters, catalogue):
+        v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)
     openapi.install(app, with_keys=bool(keys))

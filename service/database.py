@@ -9,10 +9,12 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 from sqlalchemy import (
     Connection,
+    CursorResult,
     DateTime,
     Dialect,
     Engine,
     MetaData,
+    Update,
     create_engine,
     event,
     make_url,
@@ -59,6 +61,13 @@ class UtcDateTime(TypeDecorator[datetime]):
 def utc_now() -> datetime:
     """The time by this server's clock; servers that share a queue keep theirs in step."""
     return datetime.now(UTC)
+
+
+def changes_a_row(session: Session, statement: Update) -> bool:
+    """Apply a guarded update; False: no row satisfied its guard, and nothing was written."""
+    result = session.execute(statement.execution_options(synchronize_session=False))
+    assert isinstance(result, CursorResult)
+    return result.rowcount > 0
 
 
 class Database:

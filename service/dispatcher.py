@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session
 
 from planner.errors import PlanningError
 from planner.spec import JobSpec
-from service import jobs
+from service import plan_queue
 from service.database import Database
 from service.deadlines import planning_deadline_seconds
-from service.jobs import Claim
+from service.plan_queue import Claim
 from service.planner_errors import PlannerCancelledError, PlannerProcessError
 from service.planner_messages import PlanRequest
 from service.planner_process import PlannerProcess
@@ -74,7 +74,7 @@ class Dispatcher:
 
     def _claim(self) -> Claim | None:
         with self._database.transaction() as session:
-            return jobs.claim(
+            return plan_queue.claim(
                 session,
                 lease_seconds=self._settings.lease_seconds,
                 max_attempts=self._settings.max_attempts,
@@ -87,7 +87,7 @@ class Dispatcher:
             plan = self._plan(process, held)
         except PlannerCancelledError:
             if self._stopping.is_set():
-                self._apply(held, lambda session: jobs.release(session, held))
+                self._apply(held, lambda session: plan_queue.release(session, held))
             return
         except (PlanningError, PlannerProcessError) as error:
             problem = problem_of(error, held.spec)
@@ -97,9 +97,9 @@ class Dispatcher:
             log.exception("planning %s failed", held.plan_id)
             problem = internal_error()
         else:
-            self._apply(held, lambda session: jobs.succeed(session, held, plan))
+            self._apply(held, lambda session: plan_queue.succeed(session, held, plan))
             return
-        self._apply(held, lambda session: jobs.fail(session, held, problem))
+        self._apply(held, lambda session: plan_queue.fail(session, held, problem))
 
     def _plan(self, process: PlannerProcess, held: Claim) -> dict[str, JsonValue]:
         spec = JobSpec.model_validate(held.spec)
@@ -115,7 +115,9 @@ class Dispatcher:
     def _renew(self, held: Claim) -> bool:
         try:
             with self._database.transaction() as session:
-                return jobs.heartbeat(session, held, lease_seconds=self._settings.lease_seconds)
+                return plan_queue.heartbeat(
+                    session, held, lease_seconds=self._settings.lease_seconds
+                )
         except SQLAlchemyError:
             # The database may be back before the lease runs out; the outcome is guarded anyway.
             log.exception("the lease of %s could not be renewed", held.plan_id)

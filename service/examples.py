@@ -59,6 +59,30 @@ COMPARE_EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"strategies": ["colocate_all", "standalone"]},
     }
 }
+JOB_EXAMPLES: dict[str, dict[str, Any]] = {
+    "spec": {
+        "summary": "Plan this, then run it",
+        "value": {
+            "spec": PPO_SPEC,
+            "settings": {
+                "models": {"actor": "/models/llama-2-7b", "reward": "/models/reward-7b"},
+                "data": {"path": "/data/prompts.jsonl", "tokenizer": "/models/llama-2-7b"},
+                "training": {"actor": {"optimizer": {"learning_rate": 1e-6}}},
+            },
+        },
+    },
+    "plan": {
+        "summary": "Run a stored plan",
+        "value": {
+            "plan_id": "5f0c2a53-8b4c-4c3e-9a39-1d2f7e6b8a01",
+            "settings": {
+                "data": {"path": "/data/prompts.parquet", "tokenizer": "/models/llama-2-7b"},
+                "iterations": 100,
+                "checkpoint": {"every_iterations": 20},
+            },
+        },
+    },
+}
 _SHARDED: dict[str, Any] = {"data_parallel_size": 8, "sharding": "full"}
 ESTIMATE_EXAMPLES: dict[str, dict[str, Any]] = {
     "colocated": {

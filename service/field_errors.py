@@ -5,10 +5,12 @@ import json
 import re
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
+from executor.settings import RunSettings
 from planner.errors import SpecError
 from planner.result import placement_json_schema
 from planner.spec import job_spec_json_schema
@@ -177,11 +179,15 @@ def _fields_beside(present: frozenset[object]) -> frozenset[str]:
     return likeliest if likeliest & present else frozenset().union(*_field_sets())
 
 
+def _schemas() -> tuple[dict[str, Any], ...]:
+    return job_spec_json_schema(), placement_json_schema(), RunSettings.model_json_schema()
+
+
 @cache
 def _field_sets() -> tuple[frozenset[str], ...]:
-    """The names of the fields of every kind of mapping in specs and placements."""
+    """The names of the fields of every kind of mapping in specs, placements and settings."""
     return tuple(
         frozenset(definition.get("properties", {}))
-        for schema in (job_spec_json_schema(), placement_json_schema())
+        for schema in _schemas()
         for definition in (schema, *schema.get("$defs", {}).values())
     )

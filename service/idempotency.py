@@ -1,4 +1,4 @@
-"""Idempotency keys: the same key with the same body gives the same plan, made once."""
+"""Idempotency keys: the same key with the same body gives the same plan or job, made once."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from service.database import Database, utc_now
 from service.tables import IdempotencyRow
 
 KEPT_SECONDS = 24 * 3600
-"""How long a key is remembered once its plan exists."""
+"""How long a key is remembered once what it stands for exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,17 @@ class HeldKey:
     token: UUID
 
 
-def fingerprint(data: object) -> str:
-    """The same for the same data, whatever its media type, white space and order of fields."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+def fingerprint(data: object, *, of: str = "") -> str:
+    """The same for the same data, whatever its media type, white space and order of fields.
+
+    `of` is what the data ask for, unless it is a plan: no key stands for a plan and for a job.
+    """
+    text = of + json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def take(database: Database, key: str, *, fingerprint: str, lease_seconds: float) -> HeldKey | UUID:
-    """Hold the key for this request; or the plan that an earlier one made.
+    """Hold the key for this request; or the plan or job that an earlier one made.
 
     Raises a problem: the key was used for another body, or its request is still being answered.
     """
@@ -48,23 +51,25 @@ def take(database: Database, key: str, *, fingerprint: str, lease_seconds: float
                     key=key,
                     fingerprint=fingerprint,
                     plan_id=None,
+                    job_id=None,
                     lease_token=held.token,
                     expires_at=expires_at,
                 )
             )
     except IntegrityError:
-        return _earlier_plan(database, key, fingerprint)
+        return _made_earlier(database, key, fingerprint)
     return held
 
 
-def _earlier_plan(database: Database, key: str, fingerprint: str) -> UUID:
+def _made_earlier(database: Database, key: str, fingerprint: str) -> UUID:
     with database.reading() as session:
         row = session.scalars(select(IdempotencyRow).where(IdempotencyRow.key == key)).one_or_none()
     if row is not None and row.fingerprint != fingerprint:
         raise problems.key_reused()
-    if row is None or row.plan_id is None:  # None: it failed between our two statements
+    made = None if row is None else row.plan_id or row.job_id
+    if made is None:  # it is being answered, or failed between our two statements
         raise problems.request_in_progress()
-    return row.plan_id
+    return made
 
 
 def extend(session: Session, held: HeldKey, *, lease_seconds: float) -> None:
@@ -77,13 +82,16 @@ def extend(session: Session, held: HeldKey, *, lease_seconds: float) -> None:
     )
 
 
-def complete(session: Session, held: HeldKey, plan_id: UUID) -> None:
-    """Let the key stand for the plan, in the transaction that stores it."""
+def complete(
+    session: Session, held: HeldKey, *, plan_id: UUID | None = None, job_id: UUID | None = None
+) -> None:
+    """Let the key stand for the plan or job, in the transaction that stores it."""
     completed = session.execute(
         update(IdempotencyRow)
         .where(IdempotencyRow.key == held.key, IdempotencyRow.lease_token == held.token)
         .values(
             plan_id=plan_id,
+            job_id=job_id,
             lease_token=None,
             expires_at=utc_now() + timedelta(seconds=KEPT_SECONDS),
         )

@@ -10,10 +10,11 @@ from pydantic.json_schema import models_json_schema
 
 from planner.spec import JobSpec
 from service import problems
-from service.schemas import CompareRequest, EstimateRequest, NewCluster
+from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster
 
 PUBLISHED: tuple[type[BaseModel], ...] = (
     JobSpec,
+    JobRequest,
     EstimateRequest,
     CompareRequest,
     NewCluster,
@@ -21,7 +22,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which
 order, when LLMs are post-trained with reinforcement learning; proves how good the answer is; stores
-it.
+it; runs it on Ray and shows what it took beside what was predicted.
 
 Errors are problem objects (RFC 9457). Bodies are JSON or YAML."""
 

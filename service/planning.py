@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter
 from planner.errors import PlanningError, SpecError
 from planner.result import Plan, Strategy
 from planner.spec import ClusterSpec, JobSpec
-from service import idempotency, jobs, problems, store
+from service import idempotency, plan_queue, problems, store
 from service.bodies import Body
 from service.database import Database
 from service.deadlines import planning_deadline_seconds
@@ -90,12 +90,12 @@ def _make(
     plan = None if respond_async else _plan_now(planning, spec, held, body.data)
     with planning.database.transaction() as session:
         if plan is None:
-            jobs.enqueue(session, row)
+            plan_queue.enqueue(session, row)
         else:
-            jobs.store_succeeded(session, row, plan)
+            plan_queue.store_succeeded(session, row, plan)
         session.flush()
         if held is not None:
-            idempotency.complete(session, held, row.id)
+            idempotency.complete(session, held, plan_id=row.id)
         record = store.plan_record(row)
     if plan is None:
         planning.dispatcher.wake()

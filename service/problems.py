@@ -19,7 +19,13 @@ from planner.errors import (
     Reason,
     SpecError,
 )
-from service.field_errors import FieldError, field_error, field_errors, spec_error_field
+from service.field_errors import (
+    MAX_ERRORS,
+    FieldError,
+    field_error,
+    field_errors,
+    spec_error_field,
+)
 from service.planner_errors import (
     PlannerCancelledError,
     PlannerProcessError,
@@ -82,6 +88,11 @@ def invalid_fields(error: ValidationError, data: object, *, what: str) -> Proble
 def invalid_field(error: FieldError) -> ProblemError:
     """One value of the request is wrong."""
     return ProblemError(_invalid_spec(_first([error]), [error]))
+
+
+def invalid_fields_found(errors: list[FieldError]) -> ProblemError:
+    """Several values of the request are wrong."""
+    return ProblemError(_invalid_spec(_first(errors), errors[:MAX_ERRORS]))
 
 
 def _first(errors: list[FieldError]) -> str:
@@ -203,6 +214,38 @@ def attempts_exhausted(attempts: int) -> Problem:
         HTTPStatus.INTERNAL_SERVER_ERROR,
         "Planning was interrupted too often",
         f"The job was taken up {attempts} times and never finished; post it again to retry",
+    )
+
+
+def plan_failed(plan_id: object, status: str, cause: Mapping[str, Any] | None) -> Problem:
+    """The plan that a job waits for will never be."""
+    why = f": {cause['detail']}" if cause else ""
+    return _problem(
+        "plan-failed",
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "There is no plan to run",
+        f"Plan {plan_id} is {status}{why}",
+        **{name: cause[name] for name in ("errors", "reasons") if cause and name in cause},
+    )
+
+
+def run_refused(cause: str) -> Problem:
+    """The executor cannot run this plan with these settings."""
+    return _problem("run-refused", HTTPStatus.UNPROCESSABLE_ENTITY, "The run was refused", cause)
+
+
+def run_failed(cause: str) -> Problem:
+    """The run ended with an error that trying again would not mend."""
+    return _problem("run-failed", HTTPStatus.INTERNAL_SERVER_ERROR, "The run failed", cause)
+
+
+def run_lost(attempts: int, reason: str) -> Problem:
+    """The run was ended from outside as often as it is tried."""
+    return _problem(
+        "attempts-exhausted",
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "The run was interrupted too often",
+        f"The run was started {attempts} times and never finished; the last time {reason}",
     )
 
 

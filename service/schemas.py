@@ -10,9 +10,11 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     WrapValidator,
 )
 
+from executor.settings import RunSettings
 from planner.cluster import GpuType, NodeType
 from planner.result import Placement, Plan, Strategy
 from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
@@ -20,6 +22,7 @@ from service.placements import placement_of
 from service.problems import Problem
 
 PlanStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+JobStatus = Literal["queued", "starting", "running", "succeeded", "failed", "cancelled"]
 Item = TypeVar("Item")
 
 
@@ -49,6 +52,57 @@ class PlanSummary(ApiModel):
     price_per_iteration: float | None = None
 
 
+class CallSeconds(ApiModel):
+    """What a call, or a weight sync, takes: as the plan says and as it was."""
+
+    call: str
+    predicted_seconds: float | None = Field(description="Null: the plan has no such call")
+    measured_seconds: float | None = Field(
+        description="The report's median once there is one; before, the median of the last 32"
+    )
+    measured_bytes: int | None = Field(
+        default=None, description="Bytes that moved for it, the last time, where the run says so"
+    )
+    count: int = Field(description="How often it was measured")
+
+
+class JobSummary(ApiModel):
+    """A job, which is one run of a plan, without its documents: what a list shows."""
+
+    id: UUID
+    plan_id: UUID
+    status: JobStatus
+    cancelling: bool = Field(description="Its end was asked for and is not reached yet")
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    spec_name: str
+    algorithm: str | None
+    iteration: int = Field(description="Iterations that are done")
+    iterations: int
+    predicted_iteration_seconds: float | None = Field(description="Null: the plan is not made yet")
+    measured_iteration_seconds: float | None = Field(description="As of its calls")
+    attempts: int = Field(description="How often it was submitted to Ray")
+
+
+class PlanJob(JobSummary):
+    """A run of a plan, beside the plan's prediction."""
+
+    calls: list[CallSeconds]
+
+
+class JobRecord(PlanJob):
+    """A job: what it runs with, how far it is, and the report or the problem once it is over."""
+
+    settings: RunSettings
+    submission_id: str | None = Field(default=None, description="Its name in Ray, last attempt")
+    output: str | None = Field(default=None, description="Folder on the cluster, all attempts")
+    report: dict[str, JsonValue] | None = Field(
+        default=None, description="The executor's RunReport"
+    )
+    problem: Problem | None = None
+
+
 class PlanRecord(PlanSummary):
     """A stored plan: the spec as it was planned, and the plan or the problem once there is one."""
 
@@ -56,6 +110,7 @@ class PlanRecord(PlanSummary):
     spec: JobSpec
     plan: Plan | None = None
     problem: Problem | None = None
+    jobs: list[PlanJob] = Field(default=[], description="The latest runs of the plan, at most 20")
 
 
 class Page(ApiModel, Generic[Item]):
@@ -92,6 +147,24 @@ class PlanQuery(PageQuery):
     algorithm: AlgorithmName | None = None
     model: ModelName | None = Field(default=None, description="Some role uses this model")
     cluster: Name | None = None
+    created_after: Moment | None = Field(default=None, description="With time zone, exclusive")
+    created_before: Moment | None = Field(default=None, description="With time zone, exclusive")
+
+
+class JobRequest(ApiModel):
+    """What to run, a stored plan or a spec that is planned first, and how."""
+
+    plan_id: UUID | None = Field(default=None, description="Either this or a spec")
+    spec: JobSpec | None = None
+    settings: RunSettings
+
+
+class JobQuery(PageQuery):
+    """Which jobs; all given filters hold together."""
+
+    status: JobStatus | None = None
+    plan_id: UUID | None = None
+    algorithm: AlgorithmName | None = None
     created_after: Moment | None = Field(default=None, description="With time zone, exclusive")
     created_before: Moment | None = Field(default=None, description="With time zone, exclusive")
 

@@ -1,6 +1,7 @@
 """Run the service: migrate, then serve until a signal ends it."""
 
 import logging
+import signal
 import socket
 import sys
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from service.app import create_app
 from service.database import Database
 from service.listening import AddressError, bound_sockets
 from service.settings import Settings
+from service.worker_process import WorkerProcess
 
 SHUTDOWN_SECONDS = 10
 """What a request may still take once the service has been asked to stop."""
@@ -30,8 +32,10 @@ class _Server(uvicorn.Server):
             log.info("Serving on http://%s:%d", f"[{host}]" if ":" in host else host, port)
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, worker: WorkerProcess | None = None) -> None:
     """Bring the database up to date and answer requests; returns after SIGINT or SIGTERM.
+
+    A worker is started once the database is ready, and stopped at the end.
 
     Raises:
         AddressError: it cannot listen there; the database is as it was.
@@ -43,13 +47,18 @@ def serve(settings: Settings) -> None:
         for listener in sockets:
             listening.enter_context(listener)
         migrate(settings)
+        if worker is not None:
+            worker.start()
+            listening.callback(worker.stop)
         server = _Server(
             uvicorn.Config(create_app(settings), timeout_graceful_shutdown=SHUTDOWN_SECONDS)
         )
+        # uvicorn raises the signal again after it has shut down; SIGTERM, too, lets us go on then.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             server.run(sockets=sockets)
         except KeyboardInterrupt:
-            return  # uvicorn has shut down and raises the signal again
+            return
         except SystemExit:
             # The application's start-up failed and the log says why; uvicorn's own code for it
             # is the one that means "no feasible plan" here.

@@ -1,8 +1,9 @@
 """The service's configuration: read once, from AUTOMAP_… variables, and passed on."""
 
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
@@ -11,7 +12,9 @@ PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 class Settings(BaseSettings):
     """Every setting, with its default here and nowhere else."""
 
-    model_config = SettingsConfigDict(env_prefix="AUTOMAP_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(
+        env_prefix="AUTOMAP_", frozen=True, extra="ignore", validate_by_name=True
+    )
 
     database_url: str = Field(
         default="sqlite:///.automap/automap.db",
@@ -41,13 +44,44 @@ class Settings(BaseSettings):
         default=8, description="Requests that may wait for a planner; one more is answered 503"
     )
     lease_seconds: PositiveSeconds = Field(
-        default=15.0, description="A server silent for so long has lost its job to the others"
+        default=15.0,
+        description="A server or worker silent for so long has lost its job to the others",
     )
     max_attempts: Annotated[int, Field(ge=1, le=100)] = Field(
-        default=3, description="How often a job is taken up before it counts as failed"
+        default=3, description="How often a plan or run is taken up before it counts as failed"
     )
     poll_seconds: PositiveSeconds = Field(
         default=1.0, description="How often the queue is looked at when nothing happens"
+    )
+
+    ray_address: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("AUTOMAP_RAY_ADDRESS", "RAY_ADDRESS"),
+        description="Where a worker submits runs, http://HOST:8265; none: a local Ray, on demand",
+    )
+    ray_folder: Path = Field(
+        default=Path(".automap/ray"), description="Where workers keep what a local Ray is found by"
+    )
+    runs_folder: Path = Field(
+        default=Path(".automap/runs"),
+        description="Where runs write, a folder for each; on a cluster all its nodes share it",
+    )
+    run_command: str | None = Field(
+        default=None,
+        description="How a node starts a run; none: python -m executor.run, on this machine with "
+        "the worker's own interpreter",
+    )
+    running_jobs: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=1, description="Runs that a worker has in Ray at a time"
+    )
+    stop_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
+        default=10, description="What a cancelled run has to end by itself before it is killed"
+    )
+    max_log_bytes: Annotated[int, Field(ge=2**16)] = Field(
+        default=2**22, description="How much of a run's output is kept, the latest"
+    )
+    worker_health_file: Path | None = Field(
+        default=None, description="A worker touches this file as long as it is well"
     )
 
     @field_validator("api_keys", mode="before")

@@ -1,35 +1,30 @@
 """Rows in, API objects out: all queries that are not queue transitions."""
 
-import base64
-import binascii
 from collections.abc import Sequence
-from datetime import datetime
-from typing import TypeVar
 from uuid import UUID
 
-from sqlalchemy import Select, delete, select, tuple_
+from sqlalchemy import delete, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer, selectinload
 
 from planner.catalogue import architectures, gpu_type, normalised
 from planner.result import Plan
 from planner.spec import ClusterSpec, JobSpec
-from service import problems
+from service import job_store, problems
 from service.database import utc_now
-from service.field_errors import FieldError
+from service.pages import page_of
 from service.problems import Problem
 from service.schemas import (
     ClusterRecord,
     NewCluster,
     Page,
     PageQuery,
+    PlanJob,
     PlanQuery,
     PlanRecord,
     PlanSummary,
 )
 from service.tables import ClusterRow, PlanModelRow, PlanRow
-
-Row = TypeVar("Row", PlanRow, ClusterRow)
 
 
 def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
@@ -66,14 +61,24 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
     ).one_or_none()
     if row is None:
         raise problems.not_found("plan", plan_id)
-    return plan_record(row)
+    return plan_record(row, job_store.jobs_of_plan(session, row))
 
 
 def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
-    """False: there is none, or it has not finished."""
+    """Delete it with the records of its runs; False: there is none, or it has not finished.
+
+    Raises a `conflict` problem while one of its jobs is not over.
+    """
     finished = PlanRow.status.not_in(["queued", "running"])
-    statement = delete(PlanRow).where(PlanRow.id == plan_id, finished).returning(PlanRow.id)
-    return session.execute(statement).one_or_none() is not None
+    # Locked before we look for jobs: a job that is being posted holds the plan until it is there.
+    if not session.scalars(
+        select(PlanRow.id).where(PlanRow.id == plan_id, finished).with_for_update()
+    ).all():
+        return False
+    if job_store.has_unfinished(session, plan_id):
+        raise problems.conflict(f"Plan {plan_id} has a job that is not over; cancel it first")
+    session.execute(delete(PlanRow).where(PlanRow.id == plan_id))
+    return True
 
 
 def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
@@ -98,18 +103,19 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
         statement = statement.where(PlanRow.created_at > query.created_after)
     if query.created_before is not None:
         statement = statement.where(PlanRow.created_at < query.created_before)
-    rows, next_cursor = _page(session, statement, PlanRow, query)
+    rows, next_cursor = page_of(session, statement, PlanRow, query)
     return Page(items=[_summary(row) for row in rows], next_cursor=next_cursor)
 
 
-def plan_record(row: PlanRow) -> PlanRecord:
-    """The row as the API shows it."""
+def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = ()) -> PlanRecord:
+    """The row as the API shows it, with its latest jobs."""
     return PlanRecord(
         **dict(_summary(row)),
         attempts=row.attempts,
         spec=JobSpec.model_validate(row.spec),
         plan=None if row.plan is None else Plan.model_validate(row.plan),
         problem=None if row.problem is None else Problem.model_validate(row.problem),
+        jobs=list(jobs),
     )
 
 
@@ -159,7 +165,7 @@ def cluster_names(session: Session, limit: int = 20) -> list[str]:
 
 def list_clusters(session: Session, query: PageQuery) -> Page[ClusterRecord]:
     """One page of clusters, newest first."""
-    rows, next_cursor = _page(session, select(ClusterRow), ClusterRow, query)
+    rows, next_cursor = page_of(session, select(ClusterRow), ClusterRow, query)
     return Page(items=[_cluster_record(row) for row in rows], next_cursor=next_cursor)
 
 
@@ -173,44 +179,3 @@ def delete_cluster(session: Session, name: str) -> None:
 def _cluster_record(row: ClusterRow) -> ClusterRecord:
     spec = ClusterSpec.model_validate(row.spec)
     return ClusterRecord(name=row.name, created_at=row.created_at, pools=spec.pools)
-
-
-def _page(
-    session: Session, statement: Select[Row], table: type[Row], query: PageQuery
-) -> tuple[Sequence[Row], str | None]:
-    """Rows after the cursor, newest first: what is inserted meanwhile cannot shift the pages."""
-    order = tuple_(table.created_at, table.id)
-    if query.cursor is not None:
-        created_at, row_id = _read_cursor(query.cursor)
-        # Typed like the columns, so that SQLite compares them in the form it stores.
-        place = tuple_(created_at, row_id, types=[table.created_at.type, table.id.type])
-        statement = statement.where(order < place)
-    statement = statement.order_by(table.created_at.desc(), table.id.desc())
-    rows = session.scalars(statement.limit(query.limit + 1)).all()
-    if len(rows) <= query.limit:
-        return rows, None
-    shown = rows[: query.limit]
-    return shown, _cursor(shown[-1].created_at, shown[-1].id)
-
-
-def _cursor(created_at: datetime, row_id: UUID) -> str:
-    text = f"{created_at.isoformat()}|{row_id}"
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
-    try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        moment, row_id = base64.urlsafe_b64decode(padded).decode("ascii").split("|")
-        created_at = datetime.fromisoformat(moment)
-        if created_at.tzinfo is None:
-            raise ValueError("no time zone")
-        return created_at, UUID(row_id)
-    except (ValueError, binascii.Error):
-        error = FieldError(
-            field="query.cursor",
-            value=cursor,
-            message="is no cursor of this service",
-            remedy="pass the next_cursor of the page before, unchanged",
-        )
-        raise problems.invalid_field(error) from None

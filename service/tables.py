@@ -1,10 +1,10 @@
-"""The tables. Specs, plans and problems are JSON documents beside the columns we filter by."""
+"""The tables. Specs, plans and reports are JSON documents beside the columns we filter by."""
 
 from datetime import datetime
 from uuid import UUID, uuid4
 
 from pydantic import JsonValue
-from sqlalchemy import JSON, CheckConstraint, ForeignKey, Index, String
+from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from service.database import Base, UtcDateTime, utc_now
@@ -91,12 +91,103 @@ class ClusterRow(Base):
     spec: Mapped[JsonObject] = mapped_column(Document)
 
 
+class JobRow(Base):
+    """A run of a plan: this table is also the queue of the workers."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        CheckConstraint(
+            "status IN ('queued', 'starting', 'running', 'succeeded', 'failed', 'cancelled')",
+            name="status",
+        ),
+        CheckConstraint("lease_token IS NULL OR status IN ('starting', 'running')", name="lease"),
+        CheckConstraint("(lease_token IS NULL) = (lease_expires_at IS NULL)", name="lease_expiry"),
+        CheckConstraint(
+            "status NOT IN ('starting', 'running', 'succeeded') OR submission_id IS NOT NULL",
+            name="submission",
+        ),
+        CheckConstraint("(submission_id IS NULL) = (attempts = 0)", name="attempts"),
+        CheckConstraint("(submission_id IS NULL) = (output IS NULL)", name="output"),
+        CheckConstraint("status <> 'succeeded' OR report IS NOT NULL", name="report"),
+        CheckConstraint("(status = 'failed') = (problem IS NOT NULL)", name="problem"),
+        CheckConstraint(
+            "(status IN ('queued', 'starting', 'running')) = (finished_at IS NULL)",
+            name="finished",
+        ),
+        CheckConstraint("iteration BETWEEN 0 AND iterations", name="progress"),
+        Index(None, "created_at", "id"),
+        Index(None, "status", "created_at"),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    plan_id: Mapped[UUID] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"), index=True)
+    status: Mapped[str] = mapped_column(String(16))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    """When its first attempt ran."""
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    cancel_requested_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    settings: Mapped[JsonObject] = mapped_column(Document)
+    iteration: Mapped[int] = mapped_column(default=0)
+    """Iterations that are done."""
+    iterations: Mapped[int]
+    measured: Mapped[JsonObject] = mapped_column(Document)
+    """What `service.measured` keeps of the events."""
+    report: Mapped[JsonObject | None] = mapped_column(Document)
+    problem: Mapped[JsonObject | None] = mapped_column(Document)
+
+    attempts: Mapped[int] = mapped_column(default=0)
+    """How often it was submitted to Ray."""
+    submission_id: Mapped[str | None] = mapped_column(String(64))
+    """Of the last attempt; made of the job's id, so that no attempt can be submitted twice."""
+    output: Mapped[str | None] = mapped_column(String(1000))
+    """Folder on the cluster; the same for all attempts."""
+    log_offset: Mapped[int] = mapped_column(BigInteger, default=0)
+    """Bytes of the last attempt's log that are in the tables below."""
+    lease_token: Mapped[UUID | None]
+    lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    plan: Mapped[PlanRow] = relationship(lazy="raise")
+
+
+class JobEventRow(Base):
+    """What happened in a job, in order, from 1 without gaps."""
+
+    __tablename__ = "job_events"
+
+    job_id: Mapped[UUID] = mapped_column(
+        ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
+    )
+    sequence: Mapped[int] = mapped_column(primary_key=True)
+    time: Mapped[datetime] = mapped_column(UtcDateTime)
+    document: Mapped[JsonObject] = mapped_column(Document)
+
+
+class JobLogRow(Base):
+    """A stretch of what a job has printed; the oldest go when there is too much."""
+
+    __tablename__ = "job_logs"
+
+    job_id: Mapped[UUID] = mapped_column(
+        ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True
+    )
+    end_position: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    """Characters printed up to the end of this stretch, over all attempts."""
+    text: Mapped[str] = mapped_column(Text)
+
+
 class IdempotencyRow(Base):
-    """What a client's Idempotency-Key stands for: a plan, or a request still being answered."""
+    """What a client's Idempotency-Key stands for: a plan, a job, or a request being answered."""
 
     __tablename__ = "idempotency_keys"
     __table_args__ = (
-        CheckConstraint("(plan_id IS NULL) = (lease_token IS NOT NULL)", name="plan_or_lease"),
+        CheckConstraint(
+            "(CASE WHEN plan_id IS NULL THEN 0 ELSE 1 END)"
+            " + (CASE WHEN job_id IS NULL THEN 0 ELSE 1 END)"
+            " + (CASE WHEN lease_token IS NULL THEN 0 ELSE 1 END) = 1",
+            name="plan_job_or_lease",
+        ),
     )
 
     key: Mapped[str] = mapped_column(String(255), primary_key=True)
@@ -104,6 +195,9 @@ class IdempotencyRow(Base):
     """SHA-256 of the request's data."""
     plan_id: Mapped[UUID | None] = mapped_column(
         ForeignKey("plans.id", ondelete="CASCADE"), index=True
+    )
+    job_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("jobs.id", ondelete="CASCADE"), index=True
     )
     lease_token: Mapped[UUID | None]
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime, index=True)

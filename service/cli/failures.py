@@ -26,6 +26,16 @@ class BadInputError(Exception):
         self.lines = list(lines)
 
 
+class RunFailedError(Exception):
+    """A run did not end well; one line per thing to know."""
+
+    def __init__(self, headline: str, lines: Sequence[str] = (), *, code: int = EXIT_OUR_FAULT):
+        super().__init__(headline)
+        self.headline = headline
+        self.lines = list(lines)
+        self.code = code
+
+
 class ServerError(Exception):
     """A service or its database failed or could not be reached."""
 
@@ -35,11 +45,11 @@ def report(error: Exception, *, debug: bool) -> int:
     console = stderr_console()
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    if isinstance(error, BadInputError):
+    if isinstance(error, BadInputError | RunFailedError):
         _headline(console, error.headline)
         for line in error.lines:
             console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
-        return EXIT_BAD_INPUT
+        return EXIT_BAD_INPUT if isinstance(error, BadInputError) else error.code
     if isinstance(error, SpecError):
         _headline(console, "the spec cannot be planned")
         remedy = f" ({error.remedy})" if error.remedy else ""

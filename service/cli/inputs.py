@@ -1,41 +1,98 @@
-"""Files and standard input to a JobSpec or a Placement; whatever is wrong becomes BadInputError."""
+"""Files and standard input to specs, plans and settings; what is wrong becomes BadInputError."""
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from planner.result import Placement
+from planner.result import Placement, Plan
 from planner.spec import JobSpec
 from service.cli.failures import BadInputError
 from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from service.field_errors import FieldError, field_errors
 from service.placements import ANY_PLACEMENT
+from service.run_settings import RunSettings, anchored, settings_errors
 
 STANDARD_INPUT = "-"
 MAX_PLAN_BYTES = 16 * MAX_DOCUMENT_BYTES
 
 Parsed = TypeVar("Parsed")
 _SPEC = TypeAdapter(JobSpec)
+_PLAN = TypeAdapter(Plan)
+_SETTINGS = TypeAdapter(RunSettings)
 
 
 def read_spec(source: str) -> JobSpec:
     """The job spec in a file or on standard input, its config.json files read in."""
-    document = _read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
+    return read_spec_of(read_document(source, max_bytes=MAX_DOCUMENT_BYTES), source)
+
+
+def read_spec_of(document: object, source: str) -> JobSpec:
+    """The job spec in a document that was read from `source`."""
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
     return _validate(_with_local_architectures(document, folder), _SPEC, source)
 
 
 def read_placement(source: str) -> Placement:
     """The placement in a file, which may also hold a plan or a service's record of a plan."""
-    document = _read_document(source, max_bytes=MAX_PLAN_BYTES)
+    document = read_document(source, max_bytes=MAX_PLAN_BYTES)
     return _validate(document, ANY_PLACEMENT, source)
 
 
-def _read_document(source: str, *, max_bytes: int) -> object:
+def read_runnable(source: str) -> JobSpec | Plan:
+    """The plan in a file, which may hold a service's record of it, or else the job spec."""
+    document = read_document(source, max_bytes=MAX_PLAN_BYTES)
+    if not isinstance(document, dict) or "models" in document:
+        return read_spec_of(document, source)
+    if "plan" in document and "spec" in document:  # a record
+        document = document["plan"]
+        if document is None:
+            raise BadInputError(f"{_name(source)}: this record has no plan (yet)")
+    if isinstance(document, dict) and "copies" in document and "iteration_seconds" not in document:
+        raise BadInputError(
+            f"{_name(source)}: a placement alone does not say what job it is for",
+            ["make it a plan: automap estimate SPEC PLACEMENT --output PLAN.json"],
+        )
+    return _validate(document, _PLAN, source)
+
+
+def read_run_settings(given: str | None, *, beside: str, spec: JobSpec) -> RunSettings:
+    """The run settings in a file, or in NAME.run.yaml beside NAME.yaml, checked against the spec.
+
+    Relative paths in it start at its folder.
+    """
+    source = given or _settings_beside(beside)
+    document = read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
+    settings = _validate(document, _SETTINGS, source)
+    folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
+    settings = anchored(settings, folder)
+    if mistakes := settings_errors(settings, spec):
+        raise _mistakes(mistakes, source)
+    return settings
+
+
+def _settings_beside(source: str) -> str:
+    names = (
+        []
+        if source == STANDARD_INPUT
+        else [
+            str(Path(source).with_suffix(f".run{ending}")) for ending in (".yaml", ".yml", ".json")
+        ]
+    )
+    for name in names:
+        if Path(name).is_file():
+            return name
+    raise BadInputError(
+        "nothing says how to run this: there are no run settings",
+        ["give them with --settings FILE" + (f", or write {names[0]}" if names else "")],
+    )
+
+
+def read_document(source: str, *, max_bytes: int = MAX_PLAN_BYTES) -> object:
+    """What is in a file or on standard input, JSON or YAML."""
     content = _read_bytes(source, max_bytes=max_bytes)
     is_json = source.endswith(".json") or content.lstrip()[:1] in (b"{", b"[")
     try:
@@ -59,9 +116,12 @@ def _validate(document: object, model: TypeAdapter[Parsed], source: str) -> Pars
     try:
         return model.validate_python(document)
     except ValidationError as error:
-        mistakes = field_errors(error, document)
-        number = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-        raise BadInputError(f"{_name(source)}: {number}", error_lines(mistakes)) from None
+        raise _mistakes(field_errors(error, document), source) from None
+
+
+def _mistakes(mistakes: Sequence[FieldError], source: str) -> BadInputError:
+    number = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    return BadInputError(f"{_name(source)}: {number}", error_lines(mistakes))
 
 
 def error_lines(mistakes: Iterable[FieldError]) -> list[str]:

@@ -11,8 +11,9 @@ import typer
 
 app = typer.Typer(
     name="automap",
-    help="Plan where the models of an RL post-training job run: GPUs, parallelism, order.",
-    epilog="Exit codes: 0 done, 2 bad input, 3 no feasible plan, 1 our fault.",
+    help="Plan where the models of an RL post-training job run: GPUs, parallelism, order. Run it.",
+    epilog="Exit codes: 0 done, 2 bad input, 3 no feasible plan, 130 cancelled, 1 our fault or a "
+    "run that failed.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
@@ -23,6 +24,14 @@ SpecArgument = Annotated[
     str, typer.Argument(metavar="SPEC", help="Job spec, YAML or JSON; - reads standard input.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+ServerOption = Annotated[str, typer.Option(metavar="URL", help="A running service.")]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(envvar="AUTOMAP_API_KEY", help="Key for --server.", show_default=False),
+]
+DatabaseOption = Annotated[
+    str | None, typer.Option(help="sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
+]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress; one line of result.")
 ]
@@ -65,7 +74,7 @@ def _global_options(
         bool, typer.Option("--debug", help="Show the traceback of a failure.")
     ] = False,
 ) -> None:
-    """Plan where the models of an RL post-training job run: GPUs, parallelism, order."""
+    """Plan where the models of an RL post-training job run: GPUs, parallelism, order. Run it."""
 
 
 @app.command()
@@ -79,10 +88,7 @@ def plan(
         str | None,
         typer.Option("--server", metavar="URL", help="Plan and store on a running service."),
     ] = None,
-    api_key: Annotated[
-        str | None,
-        typer.Option(envvar="AUTOMAP_API_KEY", help="Key for --server.", show_default=False),
-    ] = None,
+    api_key: KeyOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Find the best placement for a job and show it.
@@ -163,17 +169,130 @@ def validate(
 
 
 @app.command()
+def run(
+    plan_or_spec: Annotated[
+        str, typer.Argument(metavar="PLAN|SPEC", help="A plan, or a job spec to plan first.")
+    ],
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            "--settings", "-s", metavar="FILE", help="Run settings; else NAME.run.yaml beside it."
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where the run writes; resumes it."),
+    ] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="A Ray cluster; else one of its own on this machine.")
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a plan here, without the service, and show what its calls take beside the prediction.
+
+    Ctrl-C cancels it. With --json the run's report is printed.
+    """
+    from service.cli.running import RunOptions, run_here
+
+    run_here(
+        plan_or_spec,
+        RunOptions(
+            settings=settings, output=output, ray_address=ray_address, as_json=json, quiet=quiet
+        ),
+    )
+
+
+@app.command()
+def submit(
+    plan_or_spec: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC|PLAN",
+            help="A job spec; or a plan stored on the service: its id, or its record in a file.",
+        ),
+    ],
+    server: ServerOption,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            "--settings", "-s", metavar="FILE", help="Run settings; else NAME.run.yaml beside it."
+        ),
+    ] = None,
+    api_key: KeyOption = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay and show what happens.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Have a running service run a plan, after planning it if need be."""
+    from service.cli.jobs import submit_job
+
+    submit_job(
+        plan_or_spec,
+        settings_source=settings,
+        server=server,
+        api_key=api_key,
+        follow=follow,
+        as_json=json,
+    )
+
+
+@app.command()
+def jobs(
+    job_id: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="Show this job; else list the latest.")
+    ] = None,
+    *,
+    server: ServerOption,
+    api_key: KeyOption = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Stay and show what happens.")
+    ] = False,
+    logs: Annotated[bool, typer.Option("--logs", help="Show the end of its output.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel it.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the jobs of a running service, or show, follow or cancel one."""
+    from service.cli.jobs import JobAction, list_jobs, one_job
+
+    if job_id is None:
+        list_jobs(server=server, api_key=api_key, as_json=json)
+        return
+    action: JobAction = "cancel" if cancel else "logs" if logs else "follow" if follow else "show"
+    one_job(job_id, action, server=server, api_key=api_key, as_json=json)
+
+
+@app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
-    database_url: Annotated[
-        str | None, typer.Option(help="sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
-    ] = None,
+    database_url: DatabaseOption = None,
+    with_worker: Annotated[
+        bool, typer.Option("--with-worker", help="Start a worker too, if Ray is installed.")
+    ] = False,
 ) -> None:
     """Migrate the database and run the HTTP service; AUTOMAP_… variables set what is left out."""
     from service.cli.serving import run_server
 
-    run_server(host=host, port=port, database_url=database_url)
+    run_server(host=host, port=port, database_url=database_url, with_worker=with_worker)
+
+
+@app.command()
+def worker(
+    database_url: DatabaseOption = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Where to submit runs, http://HOST:8265; else a local Ray on demand."),
+    ] = None,
+    until_stdin_closes: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Run the queued jobs of a service on Ray; AUTOMAP_… variables set what is left out."""
+    from service.cli.serving import run_worker
+
+    run_worker(
+        database_url=database_url, ray_address=ray_address, until_stdin_closes=until_stdin_closes
+    )
 
 
 @app.command()

@@ -21,11 +21,16 @@ Answer = TypeVar("Answer")
 def run_plan(source: str, *, as_json: bool, output: str | None, quiet: bool) -> None:
     """Plan here, in this process."""
     spec = read_spec(source)
-    _need_pools(spec)
     _need_folder(output)
-    with console.progress(_planning_message(spec), quiet=quiet):
-        plan = _telling_reasons(lambda: _make_plan(spec), as_json=as_json)
+    plan = make_plan_here(spec, as_json=as_json, quiet=quiet)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
+
+
+def make_plan_here(spec: JobSpec, *, as_json: bool, quiet: bool) -> Plan:
+    """Search in this process, with a spinner."""
+    _need_pools(spec)
+    with console.progress(_planning_message(spec), quiet=quiet):
+        return _telling_reasons(lambda: _make_plan(spec), as_json=as_json)
 
 
 def run_plan_on_server(

@@ -1,7 +1,10 @@
 """A running service, spoken to over HTTP; its problem objects become our errors."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx
 from pydantic import ValidationError
@@ -15,6 +18,8 @@ from service.deadlines import planning_deadline_seconds
 
 ANSWER_SECONDS = 120.0
 """What a request may take beyond the search itself: queueing, start-up, transfer."""
+SILENCE_SECONDS = 60.0
+"""Of a stream of events: a server that lives says so more often."""
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -28,6 +33,83 @@ class StoredPlan:
     url: str
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running service and the key to it."""
+
+    server: str
+    api_key: str | None
+
+    def url(self, path: str) -> str:
+        """Of a path below /v1."""
+        return f"{self.server.rstrip('/')}/v1/{path}"
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        data: object = None,
+        seconds: float = ANSWER_SECONDS,
+    ) -> httpx.Response:
+        """The answer to a request.
+
+        Raises:
+            BadInputError, InfeasibleError, NoSolutionInTimeError: what the service found wrong.
+            ServerError: it cannot be reached, or it failed.
+        """
+        with self._telling(), self._client(seconds) as client:
+            response = client.request(method, self.url(path), json=data)
+        if response.status_code >= 400:
+            raise _failure(response, self.server)
+        return response
+
+    def events(self, path: str, *, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Server-sent events with their ids, until the service ends the stream or is lost.
+
+        Raises:
+            BadInputError, ServerError: as `ask`.
+        """
+        headers = {"Last-Event-ID": str(after)}
+        with (
+            self._telling(),
+            self._client(SILENCE_SECONDS) as client,
+            client.stream("GET", self.url(path), headers=headers) as response,
+        ):
+            if response.status_code >= 400:
+                response.read()
+                raise _failure(response, self.server)
+            event_id = after
+            for line in response.iter_lines():
+                name, _, value = line.partition(": ")
+                if name == "id":
+                    event_id = int(value)
+                elif name == "data":  # the service sends each event's data on one line, last
+                    yield event_id, json.loads(value)
+
+    def _client(self, seconds: float) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+        # A proxy from the environment would not reach a service on this machine.
+        proxied = httpx.URL(self.server).host not in LOOPBACK
+        return httpx.Client(
+            headers=headers, timeout=httpx.Timeout(10.0, read=seconds), trust_env=proxied
+        )
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.InvalidURL as error:
+            raise BadInputError(f"--server: {self.server!r} is no URL: {error}") from None
+        except httpx.UnsupportedProtocol:
+            raise BadInputError(
+                f"--server: {self.server!r} must begin with http:// or https://"
+            ) from None
+        except httpx.HTTPError as error:
+            cause = error or type(error).__name__
+            raise ServerError(f"no answer from {self.server}: {cause}") from None
+
+
 def post_plan(spec: JobSpec, *, server: str, api_key: str | None) -> StoredPlan:
     """POST the spec to /v1/plans and wait for the plan.
 
@@ -35,34 +117,19 @@ def post_plan(spec: JobSpec, *, server: str, api_key: str | None) -> StoredPlan:
         BadInputError, InfeasibleError, NoSolutionInTimeError: what the service found wrong.
         ServerError: it cannot be reached, or it failed.
     """
-    url = server.rstrip("/") + "/v1/plans"
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    try:
-        # A proxy from the environment would not reach a service on this machine.
-        proxied = httpx.URL(url).host not in LOOPBACK
-        response = httpx.post(
-            url,
-            json=spec.model_dump(mode="json", exclude_unset=True),
-            headers=headers,
-            timeout=httpx.Timeout(
-                10.0, read=planning_deadline_seconds(spec, overhead_seconds=ANSWER_SECONDS)
-            ),
-            trust_env=proxied,
-        )
-    except httpx.InvalidURL as error:
-        raise BadInputError(f"--server: {server!r} is no URL: {error}") from None
-    except httpx.UnsupportedProtocol:
-        raise BadInputError(f"--server: {server!r} must begin with http:// or https://") from None
-    except httpx.HTTPError as error:
-        raise ServerError(f"no answer from {server}: {error or type(error).__name__}") from None
-    if response.status_code >= 400:
-        raise _failure(response, server)
+    service = Service(server, api_key)
+    response = service.ask(
+        "POST",
+        "plans",
+        data=spec.model_dump(mode="json", exclude_unset=True),
+        seconds=planning_deadline_seconds(spec, overhead_seconds=ANSWER_SECONDS),
+    )
     try:
         record = response.json()
         plan = Plan.model_validate(record["plan"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise ServerError(f"{server} answered with no plan; another version? {error}") from None
-    return StoredPlan(json.dumps(record, indent=2), plan, f"{url}/{record['id']}")
+    return StoredPlan(json.dumps(record, indent=2), plan, service.url(f"plans/{record['id']}"))
 
 
 def _failure(response: httpx.Response, server: str) -> Exception:

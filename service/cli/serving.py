@@ -1,4 +1,4 @@
-"""`automap serve`: settings from the environment and the options, then the service itself."""
+"""`automap serve` and `automap worker`: settings from environment and options, then the process."""
 
 from pydantic import ValidationError
 
@@ -6,27 +6,59 @@ from service.cli.failures import BadInputError, ServerError
 from service.settings import Settings
 
 
-def run_server(*, host: str | None, port: int | None, database_url: str | None) -> None:
+def run_server(
+    *, host: str | None, port: int | None, database_url: str | None, with_worker: bool
+) -> None:
     """Migrate and serve until a signal; an option given here wins over its AUTOMAP_ variable."""
-    options = {"host": host, "port": port, "database_url": database_url}
-    given = {name: value for name, value in options.items() if value is not None}
-    try:
-        settings = Settings(**given)  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise BadInputError("the settings are wrong", _setting_lines(error)) from None
+    settings = _settings(host=host, port=port, database_url=database_url)
     # The web framework and the database, only once the settings are right.
     from sqlalchemy.exc import SQLAlchemyError
 
     from service.listening import AddressError
     from service.server import serve
+    from service.worker_process import WorkerProcess
 
+    worker = WorkerProcess(settings) if with_worker else None
     try:
-        serve(settings)
+        serve(settings, worker)
     except AddressError as error:
         raise BadInputError(str(error), ["choose another one with --host and --port"]) from None
     except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
-        raise ServerError(f"the database cannot be used: {cause}") from error
+        raise _unusable(error) from error
+
+
+def run_worker(
+    *, database_url: str | None, ray_address: str | None, until_stdin_closes: bool
+) -> None:
+    """Migrate and work until a signal; an option given here wins over its AUTOMAP_ variable."""
+    settings = _settings(database_url=database_url, ray_address=ray_address)
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from service.server import migrate
+    from service.worker.main import can_submit, work
+
+    if not can_submit():
+        raise BadInputError(
+            "a worker needs Ray, which is not installed here",
+            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
+        )
+    try:
+        migrate(settings)
+        work(settings, until_stdin_closes=until_stdin_closes)
+    except SQLAlchemyError as error:
+        raise _unusable(error) from error
+
+
+def _settings(**options: object) -> Settings:
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return Settings(**given)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise BadInputError("the settings are wrong", _setting_lines(error)) from None
+
+
+def _unusable(error: Exception) -> ServerError:
+    return ServerError(f"the database cannot be used: {getattr(error, 'orig', None) or error}")
 
 
 def _setting_lines(error: ValidationError) -> list[str]:

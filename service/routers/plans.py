@@ -4,7 +4,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from planner.spec import JobSpec
-from service import jobs, planning, problems, store
+from service import plan_queue, planning, problems, store
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
 from service.examples import COMPARE_EXAMPLES, SPEC_EXAMPLES
@@ -110,7 +110,7 @@ def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> Plan
 )
 def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
     """Cancel a plan that is queued or running (200), or delete one that has finished (204)."""
-    if jobs.cancel(session, plan_id):
+    if plan_queue.cancel(session, plan_id):
         return store.find_plan(session, plan_id)
     if store.delete_finished_plan(session, plan_id):
         return Response(status_code=204)

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,11 @@ import migrations
 from service.app import create_app
 from service.database import Base, Database
 from service.settings import Settings
+from tests.service.workers import Ray, start_ray, stop_ray
+
+# These submit real jobs to a real Ray: `make test-executor` installs it.
+WITH_RAY = ["test_job_worker.py", "test_job_restart.py", "test_job_local_ray.py"]
+collect_ignore = [] if find_spec("ray") else WITH_RAY
 
 with warnings.catch_warnings():
     # Starlette's announcement that its test client will want another HTTP library.
@@ -42,6 +48,7 @@ class Databases:
     """Makes databases of one kind."""
 
     def __init__(self, backend: str, folder: Path, request: pytest.FixtureRequest) -> None:
+        self.backend = backend
         self._folder = folder
         self._uri = request.getfixturevalue("postgres_uri") if backend == "postgresql" else None
 
@@ -127,3 +134,11 @@ def live(started: TestClient) -> TestClient:
     """The whole application with an empty database."""
     emptied(started.app.state.database)  # type: ignore[attr-defined]
     return started
+
+
+@pytest.fixture(scope="session")
+def ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ray]:
+    """A Ray on this machine, the same for all tests: it takes seconds to start."""
+    folder = tmp_path_factory.mktemp("ray")
+    yield start_ray(folder)
+    stop_ray(folder)

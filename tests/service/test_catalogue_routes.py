@@ -5,6 +5,7 @@ from pathlib import Path
 
 from fastapi.testclient import TestClient
 
+import migrations
 from planner import catalogue
 from service.database import Database
 from tests.service.samples import small_spec
@@ -53,7 +54,8 @@ def test_not_ready_without_tables(client: TestClient, database: Database) -> Non
     finally:
         with database.transaction() as session:
             connection = session.connection()
-            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0001'")
+            head = migrations.head_revision()
+            connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{head}'")
 
 
 def test_the_api_process_loads_no_solver_and_no_torch(tmp_path: Path) -> None:

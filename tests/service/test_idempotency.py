@@ -98,7 +98,9 @@ def test_a_key_held_by_a_dead_server_can_be_taken(database: Database) -> None:
 
 
 def test_data_have_one_fingerprint_whatever_their_order() -> None:
-    assert idempotency.fingerprint({"a": 1, "b": [1, 2]}) == idempotency.fingerprint(
-        {"b": [1, 2], "a": 1}
-    )
-    assert idempotency.fingerprint({"a": 1}) != idempotency.fingerprint({"a": 2})
+    def fingerprint(data: object, of: str = "") -> str:
+        return idempotency.fingerprint(data, of=of)
+
+    assert fingerprint({"a": 1, "b": [1, 2]}) == fingerprint({"b": [1, 2], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 1}, of="job")

@@ -1,14 +1,19 @@
 import os
 import subprocess
 import sys
+from uuid import uuid4
 
+import pytest
 from alembic import command
-from sqlalchemy import CheckConstraint, inspect
+from sqlalchemy import CheckConstraint, Uuid, bindparam, inspect, select, text
+from sqlalchemy.exc import IntegrityError
 
 import migrations
-from service.database import Base, Database
+from service.database import Base, Database, UtcDateTime, utc_now
 from service.settings import Settings
+from service.tables import IdempotencyRow
 from tests.service.conftest import Databases
+from tests.service.workers import add_job
 
 
 def opened(databases: Databases, name: str) -> Database:
@@ -29,6 +34,39 @@ def test_up_gives_the_tables_and_down_removes_them(databases: Databases) -> None
         assert migrations.current_revision(connection) is None
         assert inspect(connection).get_table_names() == ["alembic_version"]
     migrations.upgrade(database.engine)
+    database.dispose()
+
+
+def test_keys_survive_the_way_up_and_those_of_plans_the_way_down(databases: Databases) -> None:
+    database = opened(databases, "keys")
+    migrations.upgrade(database.engine, "0001")
+    expiry = utc_now()
+    with database.transaction() as session:
+        session.execute(
+            text(
+                "INSERT INTO idempotency_keys (key, fingerprint, lease_token, expires_at)"
+                " VALUES ('held', 'f', :token, :expiry)"
+            ).bindparams(bindparam("token", type_=Uuid()), bindparam("expiry", type_=UtcDateTime)),
+            {"token": uuid4(), "expiry": expiry},
+        )
+    migrations.upgrade(database.engine)
+    job_id = add_job(database)
+    with database.transaction() as session:
+        (kept,) = session.scalars(select(IdempotencyRow))
+        assert (kept.key, kept.job_id, kept.expires_at) == ("held", None, expiry)
+        row = IdempotencyRow(key="job", fingerprint="f", job_id=job_id, expires_at=expiry)
+        session.add(row)
+    for both in ({"plan_id": None, "job_id": job_id, "lease_token": uuid4()}, {}):
+        with pytest.raises(IntegrityError), database.transaction() as session:
+            session.add(IdempotencyRow(key="bad", fingerprint="f", expires_at=expiry, **both))
+    migrations.downgrade(database.engine, "0001")
+    with database.engine.connect() as connection:
+        keys = connection.execute(text("SELECT key FROM idempotency_keys")).scalars().all()
+        assert keys == ["held"]
+        assert "jobs" not in inspect(connection).get_table_names()
+    migrations.upgrade(database.engine)
+    with database.engine.connect() as connection:
+        command.check(migrations.alembic_config(connection))
     database.dispose()
 
 

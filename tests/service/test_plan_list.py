@@ -3,7 +3,7 @@ from datetime import UTC, datetime, timedelta
 from fastapi.testclient import TestClient
 
 from planner.spec import JobSpec
-from service import jobs, store
+from service import plan_queue, store
 from service.database import Database
 from service.problems import internal_error
 from tests.service.samples import Json, small_spec
@@ -18,14 +18,14 @@ def add(database: Database, minute: int, *, failed: bool = False, **changes: obj
     with database.transaction() as session:
         row = store.new_plan_row(spec, cluster_name=cluster if isinstance(cluster, str) else None)
         row.created_at = START + timedelta(minutes=minute)
-        jobs.enqueue(session, row)
+        plan_queue.enqueue(session, row)
         session.flush()
         plan_id = str(row.id)
     if failed:
         with database.transaction() as session:
-            held = jobs.claim(session, lease_seconds=60, max_attempts=3)
+            held = plan_queue.claim(session, lease_seconds=60, max_attempts=3)
             assert held is not None
-            assert jobs.fail(session, held, internal_error())
+            assert plan_queue.fail(session, held, internal_error())
     return plan_id
 
 

@@ -1,8 +1,9 @@
 """The life of a queued plan: one function per transition. The plans table is the queue.
 
-A server claims a job with a lease and a token, works outside any transaction, and writes the
-outcome guarded by the token. A server that dies stops renewing its lease; the job is then claimed
-again, and whatever the first one still writes affects no row.
+A server claims a plan with a lease and a token, works outside any transaction, and writes the
+outcome guarded by the token. A server that dies stops renewing its lease; the plan is then claimed
+again, and whatever the first one still writes affects no row. A plan that will never be takes the
+jobs that wait for it along, in the same transaction.
 """
 
 from dataclasses import dataclass
@@ -10,17 +11,18 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from sqlalchemy import CursorResult, Update, and_, or_, select, update
+from sqlalchemy import Update, and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from service.database import utc_now
+from service import job_queue
+from service.database import changes_a_row, utc_now
 from service.problems import Problem, attempts_exhausted
 from service.tables import JsonObject, PlanRow
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that is ours as long as we renew its lease."""
+    """A plan that is ours to make as long as we renew its lease."""
 
     plan_id: UUID
     token: UUID
@@ -67,23 +69,28 @@ def claim(session: Session, *, lease_seconds: float, max_attempts: int) -> Claim
 def heartbeat(session: Session, held: Claim, *, lease_seconds: float) -> bool:
     """Renew the lease; False: the job is no longer ours."""
     expiry = utc_now() + timedelta(seconds=lease_seconds)
-    return _apply(session, _ours(held).values(lease_expires_at=expiry))
+    return changes_a_row(session, _ours(held).values(lease_expires_at=expiry))
 
 
 def succeed(session: Session, held: Claim, plan: JsonObject) -> bool:
     """Running → succeeded; False: the job is no longer ours and nothing was written."""
-    return _apply(session, _ours(held).values(**_finished("succeeded"), **plan_columns(plan)))
+    return changes_a_row(
+        session, _ours(held).values(**_finished("succeeded"), **plan_columns(plan))
+    )
 
 
 def fail(session: Session, held: Claim, problem: Problem) -> bool:
     """Running → failed; False: the job is no longer ours and nothing was written."""
     document = problem.model_dump(mode="json")
-    return _apply(session, _ours(held).values(**_finished("failed"), problem=document))
+    failed = changes_a_row(session, _ours(held).values(**_finished("failed"), problem=document))
+    if failed:
+        job_queue.fail_unplanned(session)
+    return failed
 
 
 def release(session: Session, held: Claim) -> bool:
     """Running → queued, without counting the attempt: we are shutting down."""
-    return _apply(
+    return changes_a_row(
         session,
         _ours(held).values(
             status="queued",
@@ -97,12 +104,15 @@ def release(session: Session, held: Claim) -> bool:
 
 def cancel(session: Session, plan_id: UUID) -> bool:
     """Queued or running → cancelled; the server that holds it notices by its next heartbeat."""
-    return _apply(
+    cancelled = changes_a_row(
         session,
         update(PlanRow)
         .where(PlanRow.id == plan_id, PlanRow.status.in_(["queued", "running"]))
         .values(**_finished("cancelled")),
     )
+    if cancelled:
+        job_queue.fail_unplanned(session)
+    return cancelled
 
 
 def store_succeeded(session: Session, row: PlanRow, plan: JsonObject) -> None:
@@ -151,12 +161,14 @@ def _expired(now: datetime) -> Any:
 def _fail_exhausted(session: Session, now: datetime, max_attempts: int) -> None:
     """Running with an expired lease and no attempt left → failed."""
     problem = attempts_exhausted(max_attempts).model_dump(mode="json")
-    _apply(
+    exhausted = changes_a_row(
         session,
         update(PlanRow)
         .where(_expired(now), PlanRow.attempts >= max_attempts)
         .values(**_finished("failed"), problem=problem),
     )
+    if exhausted:
+        job_queue.fail_unplanned(session)
 
 
 def _ours(held: Claim) -> Update:
@@ -165,9 +177,3 @@ def _ours(held: Claim) -> Update:
         PlanRow.status == "running",
         PlanRow.lease_token == held.token,
     )
-
-
-def _apply(session: Session, statement: Update) -> bool:
-    result = session.execute(statement.execution_options(synchronize_session=False))
-    assert isinstance(result, CursorResult)
-    return result.rowcount > 0

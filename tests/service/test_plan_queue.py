@@ -9,9 +9,9 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from planner.spec import JobSpec
-from service import jobs, store
+from service import plan_queue, store
 from service.database import Database, utc_now
-from service.jobs import Claim
+from service.plan_queue import Claim
 from service.problems import internal_error
 from service.schemas import PlanRecord
 from service.tables import PlanRow
@@ -28,14 +28,14 @@ def queued(database: Database) -> UUID:
 def enqueue(database: Database) -> UUID:
     with database.transaction() as session:
         row = store.new_plan_row(SPEC, cluster_name=None)
-        jobs.enqueue(session, row)
+        plan_queue.enqueue(session, row)
         session.flush()
         return row.id
 
 
 def claim(database: Database, *, lease_seconds: float = 60, max_attempts: int = 3) -> Claim | None:
     with database.transaction() as session:
-        return jobs.claim(session, lease_seconds=lease_seconds, max_attempts=max_attempts)
+        return plan_queue.claim(session, lease_seconds=lease_seconds, max_attempts=max_attempts)
 
 
 def taken(database: Database, **changes: float) -> Claim:
@@ -51,7 +51,7 @@ def record(database: Database, plan_id: UUID) -> PlanRecord:
 
 def fail(database: Database, held: Claim) -> bool:
     with database.transaction() as session:
-        return jobs.fail(session, held, internal_error())
+        return plan_queue.fail(session, held, internal_error())
 
 
 def test_a_claim_takes_the_oldest_job(database: Database) -> None:
@@ -90,7 +90,7 @@ def test_an_open_claim_hides_its_job_from_others(database: Database, queued: UUI
     if database.engine.dialect.name == "sqlite":
         pytest.skip("SQLite lets only one transaction write: the other waits")
     with database.transaction() as session:
-        assert jobs.claim(session, lease_seconds=60, max_attempts=3) is not None
+        assert plan_queue.claim(session, lease_seconds=60, max_attempts=3) is not None
         started = time.perf_counter()
         assert claim(database) is None
         assert time.perf_counter() - started < 2  # skipped, not waited for
@@ -108,7 +108,7 @@ def test_an_expired_lease_is_claimed_again(database: Database, queued: UUID) -> 
 def test_a_renewed_lease_is_not(database: Database, queued: UUID) -> None:
     held = taken(database, lease_seconds=0.2)
     with database.transaction() as session:
-        assert jobs.heartbeat(session, held, lease_seconds=60)
+        assert plan_queue.heartbeat(session, held, lease_seconds=60)
     time.sleep(0.3)
     assert claim(database) is None
 
@@ -119,8 +119,8 @@ def test_a_stale_token_writes_nothing(database: Database, queued: UUID) -> None:
     current = taken(database)
     assert not fail(database, stale)
     with database.transaction() as session:
-        assert not jobs.heartbeat(session, stale, lease_seconds=60)
-        assert not jobs.release(session, stale)
+        assert not plan_queue.heartbeat(session, stale, lease_seconds=60)
+        assert not plan_queue.release(session, stale)
     assert record(database, queued).status == "running"
     assert fail(database, current)
     assert not fail(database, current)  # finished once is finished
@@ -140,7 +140,7 @@ def test_attempts_are_bounded(database: Database, queued: UUID) -> None:
 def test_a_released_job_is_queued_and_not_counted(database: Database, queued: UUID) -> None:
     held = taken(database)
     with database.transaction() as session:
-        assert jobs.release(session, held)
+        assert plan_queue.release(session, held)
     assert (record(database, queued).status, record(database, queued).attempts) == ("queued", 0)
     assert taken(database).plan_id == queued
 
@@ -149,8 +149,8 @@ def test_a_released_job_is_queued_and_not_counted(database: Database, queued: UU
 def test_a_cancelled_job_cannot_finish(database: Database, queued: UUID, running: bool) -> None:
     held = taken(database) if running else Claim(plan_id=queued, token=uuid4(), spec={})
     with database.transaction() as session:
-        assert jobs.cancel(session, queued)
-        assert not jobs.cancel(session, queued)
+        assert plan_queue.cancel(session, queued)
+        assert not plan_queue.cancel(session, queued)
     assert not fail(database, held)
     assert claim(database) is None
     assert record(database, queued).status == "cancelled"

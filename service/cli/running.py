@@ -1,0 +1,189 @@
+"""`automap run`: plan if need be, then the executor as a child process, its progress shown here."""
+
+import importlib.util
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from rich.text import Text
+
+from planner.result import Plan
+from service.cli import console
+from service.cli.failures import BadInputError, RunFailedError
+from service.cli.inputs import read_run_settings, read_runnable
+from service.cli.planning import make_plan_here
+from service.cli.run_view import RunProgress
+from service.run_output import OutputReader
+from service.run_settings import RunSettings
+from service.settings import Settings
+
+EXIT_REFUSED = 2
+EXIT_CANCELLED = 130
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the command was given besides the plan."""
+
+    settings: str | None
+    output: str | None
+    ray_address: str | None
+    as_json: bool
+    quiet: bool
+
+
+def run_here(source: str, options: RunOptions) -> None:
+    """Run a plan, or plan and run a spec, until it is done, fails, or Ctrl-C."""
+    runnable = read_runnable(source)
+    spec = runnable.spec if isinstance(runnable, Plan) else runnable
+    settings = read_run_settings(options.settings, beside=source, spec=spec)
+    command = _command()
+    plan = (
+        runnable
+        if isinstance(runnable, Plan)
+        else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
+    )
+    folder = _folder(options.output, plan.name)
+    arguments = _written(folder, plan, settings)
+    if options.ray_address is not None:
+        arguments += ["--ray-address", options.ray_address]
+    progress = RunProgress(
+        plan, iterations=settings.iterations or spec.workload.iterations, quiet=options.quiet
+    )
+    with progress:
+        code = _run(command + arguments, folder / "run.log", progress)
+    _tell(code, progress, folder, options)
+
+
+def _command() -> list[str]:
+    configured = Settings().run_command
+    if configured is not None:
+        return shlex.split(configured)
+    missing = [name for name in ("torch", "ray") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise BadInputError(
+            f"running a plan needs {' and '.join(missing)}, which this installation lacks",
+            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
+        )
+    return [sys.executable, "-m", "executor.run"]
+
+
+def _folder(output: str | None, name: str) -> Path:
+    if output is None:
+        started = datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
+        safe = "".join(character if character.isalnum() else "-" for character in name)[:64]
+        folder = Settings().runs_folder / f"{safe}-{started}"
+    else:
+        folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInputError(f"cannot write to {folder}: {error.strerror or error}") from None
+    return folder.absolute()
+
+
+def _written(folder: Path, plan: Plan, settings: RunSettings) -> list[str]:
+    """Put plan and settings into the folder; the arguments that name them."""
+    documents = {
+        "plan": plan.model_dump_json(indent=2, by_alias=True),
+        "settings": settings.model_dump_json(indent=2),
+    }
+    arguments = []
+    for name, text in documents.items():
+        file = folder / f"{name}.json"
+        file.write_text(text + "\n", encoding="utf-8")
+        arguments += [f"--{name}", str(file)]
+    return [*arguments, "--output", str(folder)]
+
+
+def _run(command: list[str], log: Path, progress: RunProgress) -> int:
+    with log.open("ab") as output, log.open("rb") as printed, _interrupts() as interrupts:
+        printed.seek(0, os.SEEK_END)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,  # Ctrl-C is for us, and we tell it
+        )
+        reader = OutputReader()
+        told = 0
+        while True:
+            code = process.poll()  # before the last look at what it printed
+            for event in reader.feed(printed.read()).events:
+                progress.take(event)
+            if code is not None:
+                for event in reader.finish().events:
+                    progress.take(event)
+                return EXIT_CANCELLED if interrupts and code != 0 else code
+            if len(interrupts) > told:
+                told = len(interrupts)
+                _end(process, politely=told == 1)
+            time.sleep(LOOK_SECONDS)
+
+
+def _end(process: subprocess.Popen[bytes], *, politely: bool) -> None:
+    if politely:
+        text = "Cancelling the run; once more ends it without waiting for it to clean up."
+        console.stderr_console().print(Text(text))
+        process.terminate()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """The SIGINTs and SIGTERMs that came, instead of what they do by themselves."""
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(code: int, progress: RunProgress, folder: Path, options: RunOptions) -> None:
+    if code == 0 and progress.report is not None:
+        if options.as_json:
+            console.write_json(json.dumps(progress.report, indent=2))
+            return
+        out = console.stdout_console()
+        if options.quiet:
+            out.print(progress.summary, soft_wrap=True)
+        else:
+            out.print(progress.result())
+            out.print()
+        out.print(Text(f"Written to {folder}"), soft_wrap=True)
+        return
+    _fail(code, progress.cause, folder)
+
+
+def _fail(code: int, cause: str, folder: Path) -> NoReturn:
+    resume = f"the same command with --output {folder} goes on from its last checkpoint"
+    if code == EXIT_REFUSED:
+        raise BadInputError("the executor refuses this run", [cause or f"see {folder}/run.log"])
+    if code == EXIT_CANCELLED:
+        raise RunFailedError("cancelled", [resume], code=EXIT_CANCELLED)
+    if code < 0:
+        raise RunFailedError(f"the run was ended by signal {-code}", [resume])
+    headline = cause or (
+        "the run ended without a report" if code == 0 else f"the run ended with exit code {code}"
+    )
+    raise RunFailedError(headline, [f"its output is in {folder}/run.log", resume])

@@ -1,0 +1,291 @@
+"""The life of a job, which is a run of a plan: one function per transition.
+
+The jobs table is the queue. A worker claims a job with a lease and a token, submits it to Ray under
+a name made of the job's id and its attempt, follows what it prints, and writes everything guarded
+by the token. A worker that dies stops renewing its lease; the next one claims the job, finds the
+run in Ray by its name, and goes on reading where the tables end.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
+
+from pydantic import JsonValue
+from sqlalchemy import and_, or_, select
+from sqlalchemy.orm import Session, contains_eager
+from sqlalchemy.sql import ColumnElement
+
+from service import measured
+from service.database import utc_now
+from service.job_history import add_events, add_text
+from service.problems import Problem, plan_failed, run_lost
+from service.run_output import Printed
+from service.tables import JobEventRow, JobRow, JsonObject, PlanRow
+
+UNFINISHED = ("queued", "starting", "running")
+_SUBMITTED = ("starting", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class JobClaim:
+    """A job that is ours as long as we renew its lease, as it was when we last wrote it."""
+
+    job_id: UUID
+    token: UUID
+    plan: JsonObject
+    settings: JsonObject
+    submission_id: str
+    output: str
+    log_offset: int
+    was_running: bool
+    """Ray has been seen to run this attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job stands after we wrote to it."""
+
+    cancelling: bool
+    log_offset: int
+    """Bytes of the attempt's output that are written down."""
+
+
+def enqueue(session: Session, row: JobRow) -> None:
+    """→ queued; it waits for its plan if that is not made yet."""
+    row.status = "queued"
+    session.add(row)
+    session.flush()
+    _tell(session, row)
+
+
+def fail_unplanned(session: Session) -> None:
+    """Queued → failed, where the plan failed or was cancelled."""
+    rows = session.scalars(
+        select(JobRow)
+        .join(JobRow.plan)
+        .where(JobRow.status == "queued", PlanRow.status.in_(["failed", "cancelled"]))
+        .options(contains_eager(JobRow.plan).load_only(PlanRow.status, PlanRow.problem))
+        .with_for_update(of=JobRow)
+        .execution_options(populate_existing=True)
+    )
+    for row in rows.all():
+        _end(session, row, "failed", plan_failed(row.plan_id, row.plan.status, row.plan.problem))
+
+
+def any_submitted(session: Session) -> bool:
+    """Whether some job has a run in Ray."""
+    return (
+        session.scalar(select(JobRow.id).where(JobRow.status.in_(_SUBMITTED)).limit(1)) is not None
+    )
+
+
+def is_waiting(session: Session, *, new: bool) -> bool:
+    """Whether there is a job to claim; without `new` only one that was submitted before."""
+    found = select(JobRow.id).join(JobRow.plan).where(_claimable(utc_now(), new=new)).limit(1)
+    return session.scalar(found) is not None
+
+
+def claim(
+    session: Session, *, lease_seconds: float, runs_folder: str, new: bool
+) -> JobClaim | None:
+    """Queued with a plan → starting, or take over a submitted job that nobody holds.
+
+    None: there is nothing to do. Without `new` no queued job is taken.
+    """
+    now = utc_now()
+    row = session.scalars(
+        select(JobRow)
+        .join(JobRow.plan)
+        .where(_claimable(now, new=new))
+        # What runs already comes first: its events wait to be read.
+        .order_by(JobRow.status == "queued", JobRow.created_at, JobRow.id)
+        .limit(1)
+        .options(contains_eager(JobRow.plan).load_only(PlanRow.plan))
+        # Two PostgreSQL workers take different rows; on SQLite this is left out of the SQL, where
+        # only one transaction writes at a time.
+        .with_for_update(skip_locked=True, of=JobRow)
+    ).one_or_none()
+    if row is None:
+        return None
+    row.lease_token = uuid4()
+    row.lease_expires_at = now + timedelta(seconds=lease_seconds)
+    if row.status == "queued":
+        row.output = f"{runs_folder}/{row.id}"
+        _begin_attempt(session, row)
+    plan = row.plan.plan
+    assert plan is not None
+    return _claim_of(row, plan)
+
+
+def record(
+    session: Session, held: JobClaim, printed: Printed, *, lease_seconds: float, max_log_bytes: int
+) -> Standing | None:
+    """Renew the lease and keep what the run printed; None: the job is no longer ours."""
+    row = _ours(session, held)
+    if row is None:
+        return None
+    row.lease_expires_at = utc_now() + timedelta(seconds=lease_seconds)
+    if printed:
+        row.log_offset = printed.end_offset
+        row.measured = measured.with_events(row.measured, printed.events)
+        add_text(session, row.id, printed.text, max_characters=max_log_bytes)
+        add_events(session, row.id, [_taken_in(row, event) for event in printed.events])
+    return Standing(cancelling=row.cancel_requested_at is not None, log_offset=row.log_offset)
+
+
+def run(session: Session, held: JobClaim) -> bool:
+    """Starting → running, once Ray has started it; False: the job is no longer ours."""
+    row = _ours(session, held)
+    if row is not None and row.status == "starting":
+        row.status = "running"
+        row.started_at = row.started_at or utc_now()
+        _tell(session, row)
+    return row is not None
+
+
+def retry(session: Session, held: JobClaim, *, max_attempts: int, reason: str) -> JobClaim | None:
+    """→ starting, as a new attempt in the same folder; failed when there were enough.
+
+    None: it failed, or is no longer ours.
+    """
+    row = _ours(session, held)
+    if row is None:
+        return None
+    if row.attempts >= max_attempts:
+        _end(session, row, "failed", run_lost(row.attempts, reason))
+        return None
+    _begin_attempt(session, row, reason=reason)
+    return _claim_of(row, held.plan)
+
+
+def succeed(session: Session, held: JobClaim) -> bool:
+    """→ succeeded, if the run has sent its report; False: it has not, or is no longer ours."""
+    row = _ours(session, held)
+    if row is None or row.report is None:
+        return False
+    row.iteration = row.iterations
+    _end(session, row, "succeeded")
+    return True
+
+
+def fail(session: Session, held: JobClaim, problem: Problem) -> bool:
+    """→ failed; False: the job is no longer ours and nothing was written."""
+    row = _ours(session, held)
+    if row is not None:
+        _end(session, row, "failed", problem)
+    return row is not None
+
+
+def cancelled(session: Session, held: JobClaim) -> bool:
+    """→ cancelled, now that nothing runs any more; False: the job is no longer ours."""
+    row = _ours(session, held)
+    if row is not None:
+        _end(session, row, "cancelled")
+    return row is not None
+
+
+def release(session: Session, held: JobClaim) -> None:
+    """Let another worker take the job over at once; what runs goes on running."""
+    row = _ours(session, held)
+    if row is not None:
+        row.lease_token = row.lease_expires_at = None
+
+
+def cancel(session: Session, job_id: UUID) -> bool:
+    """Queued → cancelled; ask for the end of one that runs. False: there is none, or it is over.
+
+    A worker that holds the job ends the run in Ray, and says so here when it has.
+    """
+    row = session.scalars(
+        select(JobRow).where(JobRow.id == job_id, JobRow.status.in_(UNFINISHED)).with_for_update()
+    ).one_or_none()
+    if row is None:
+        return False
+    if row.status == "queued":
+        _end(session, row, "cancelled")
+    elif row.cancel_requested_at is None:
+        row.cancel_requested_at = utc_now()
+        _tell(session, row, cancelling=True)
+    return True
+
+
+def last_failure(session: Session, held: JobClaim) -> JsonObject | None:
+    """The last event `failed` of this attempt."""
+    latest = session.scalars(
+        select(JobEventRow.document)
+        .where(JobEventRow.job_id == held.job_id)
+        .order_by(JobEventRow.sequence.desc())
+        .limit(100)
+    )
+    for document in latest:
+        if document["type"] == "failed":
+            return document
+        if document["type"] == "status" and document.get("status") == "starting":
+            break
+    return None
+
+
+def _claimable(now: datetime, *, new: bool) -> ColumnElement[bool]:
+    free = or_(JobRow.lease_token.is_(None), JobRow.lease_expires_at < now)
+    submitted = and_(JobRow.status.in_(_SUBMITTED), free)
+    planned = and_(JobRow.status == "queued", PlanRow.status == "succeeded")
+    return or_(submitted, planned) if new else submitted
+
+
+def _claim_of(row: JobRow, plan: JsonObject) -> JobClaim:
+    assert row.lease_token is not None
+    assert row.submission_id is not None
+    assert row.output is not None
+    return JobClaim(
+        job_id=row.id,
+        token=row.lease_token,
+        plan=plan,
+        settings=row.settings,
+        submission_id=row.submission_id,
+        output=row.output,
+        log_offset=row.log_offset,
+        was_running=row.status == "running",
+    )
+
+
+def _ours(session: Session, held: JobClaim) -> JobRow | None:
+    return session.scalars(
+        select(JobRow)
+        .where(JobRow.id == held.job_id, JobRow.lease_token == held.token)
+        .with_for_update()
+    ).one_or_none()
+
+
+def _begin_attempt(session: Session, row: JobRow, **more: JsonValue) -> None:
+    row.status = "starting"
+    row.attempts += 1
+    row.submission_id = f"automap-{row.id}-{row.attempts}"
+    row.log_offset = 0
+    _tell(session, row, attempt=row.attempts, **more)
+
+
+def _end(session: Session, row: JobRow, status: str, problem: Problem | None = None) -> None:
+    row.status = status
+    row.finished_at = utc_now()
+    row.lease_token = row.lease_expires_at = None
+    if problem is not None:
+        row.problem = problem.model_dump(mode="json")
+    _tell(session, row)
+
+
+def _tell(session: Session, row: JobRow, **more: JsonValue) -> None:
+    """Add an event of our own, for those who follow the job."""
+    add_events(session, row.id, [{"type": "status", "status": row.status, **more}])
+
+
+def _taken_in(row: JobRow, event: JsonObject) -> JsonObject:
+    """The event, after the row has taken from it what it shows itself."""
+    if event["type"] == "iteration" and (done := measured.number(event.get("iteration"))):
+        row.iteration = min(max(int(done), 0), row.iterations)
+    if event["type"] != "finished":
+        return event
+    report = event.get("report")
+    if isinstance(report, dict):
+        row.report = report
+        row.measured = measured.with_report(row.measured, report)
+    return {name: value for name, value in event.items() if name != "report"}

@@ -1,0 +1,169 @@
+"""Jobs as the API shows them: all queries on jobs that are no transitions."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session, contains_eager, defer, joinedload
+
+from planner.result import Plan
+from planner.spec import JobSpec
+from service import measured, problems
+from service.database import utc_now
+from service.job_queue import UNFINISHED
+from service.pages import page_of
+from service.problems import Problem
+from service.run_settings import RunSettings
+from service.schemas import JobQuery, JobRecord, JobSummary, Page, PlanJob
+from service.tables import JobEventRow, JobLogRow, JobRow, PlanRow
+
+JOBS_SHOWN = 20
+"""Of a plan, the latest."""
+_DOCUMENTS = (JobRow.settings, JobRow.report, JobRow.problem)
+
+
+def new_job_row(plan: PlanRow, settings: RunSettings) -> JobRow:
+    """The row of a run of this plan."""
+    spec = JobSpec.model_validate(plan.spec)
+    return JobRow(
+        plan=plan,
+        created_at=utc_now(),
+        settings=settings.model_dump(mode="json"),
+        iteration=0,
+        iterations=settings.iterations or spec.workload.iterations,
+        measured=measured.NOTHING,
+        attempts=0,
+        log_offset=0,
+    )
+
+
+def find_job(session: Session, job_id: UUID) -> JobRecord:
+    """The job with this id; a `not-found` problem if there is none."""
+    row = session.scalars(
+        select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
+    ).one_or_none()
+    if row is None:
+        raise problems.not_found("job", job_id)
+    return job_record(row)
+
+
+def list_jobs(session: Session, query: JobQuery) -> Page[JobSummary]:
+    """One page of jobs, newest first."""
+    shown = (PlanRow.spec_name, PlanRow.algorithm, PlanRow.iteration_seconds)
+    statement = (
+        select(JobRow)
+        .join(JobRow.plan)
+        .options(
+            contains_eager(JobRow.plan).load_only(*shown, raiseload=True),
+            *(defer(column, raiseload=True) for column in _DOCUMENTS),
+        )
+    )
+    if query.status is not None:
+        statement = statement.where(JobRow.status == query.status)
+    if query.plan_id is not None:
+        statement = statement.where(JobRow.plan_id == query.plan_id)
+    if query.algorithm is not None:
+        statement = statement.where(PlanRow.algorithm == query.algorithm)
+    if query.created_after is not None:
+        statement = statement.where(JobRow.created_at > query.created_after)
+    if query.created_before is not None:
+        statement = statement.where(JobRow.created_at < query.created_before)
+    rows, next_cursor = page_of(session, statement, JobRow, query)
+    items = [JobSummary(**_summary(row, row.plan)) for row in rows]
+    return Page(items=items, next_cursor=next_cursor)
+
+
+def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
+    """The latest runs of a plan, what they measured beside what it predicts."""
+    rows = session.scalars(
+        select(JobRow)
+        .where(JobRow.plan_id == plan.id)
+        .order_by(JobRow.created_at.desc(), JobRow.id.desc())
+        .limit(JOBS_SHOWN)
+        .options(*(defer(column, raiseload=True) for column in _DOCUMENTS))
+    ).all()
+    if not rows:
+        return []
+    predicted = _plan(plan)
+    return [
+        PlanJob(**_summary(row, plan), calls=measured.calls_of(predicted, row.measured))
+        for row in rows
+    ]
+
+
+def job_record(row: JobRow) -> JobRecord:
+    """The row, which has its plan with it, as the API shows it."""
+    return JobRecord(
+        **_summary(row, row.plan),
+        calls=measured.calls_of(_plan(row.plan), row.measured),
+        settings=RunSettings.model_validate(row.settings),
+        submission_id=row.submission_id,
+        output=row.output,
+        report=row.report,
+        problem=None if row.problem is None else Problem.model_validate(row.problem),
+    )
+
+
+def has_unfinished(session: Session, plan_id: UUID) -> bool:
+    """Whether some job of this plan is not over."""
+    unfinished = exists().where(JobRow.plan_id == plan_id, JobRow.status.in_(UNFINISHED))
+    return bool(session.scalar(select(unfinished)))
+
+
+def is_over(session: Session, job_id: UUID) -> bool:
+    """Whether nothing more will happen in this job; a `not-found` problem if there is none."""
+    status = session.scalar(select(JobRow.status).where(JobRow.id == job_id))
+    if status is None:
+        raise problems.not_found("job", job_id)
+    return status not in UNFINISHED
+
+
+def events_after(
+    session: Session, job_id: UUID, sequence: int, *, limit: int
+) -> Sequence[JobEventRow]:
+    """The next events of a job, in order."""
+    return session.scalars(
+        select(JobEventRow)
+        .where(JobEventRow.job_id == job_id, JobEventRow.sequence > sequence)
+        .order_by(JobEventRow.sequence)
+        .limit(limit)
+    ).all()
+
+
+def log_tail(session: Session, job_id: UUID, *, lines: int) -> str:
+    """The last lines that a job has printed."""
+    if session.get(JobRow, job_id, options=[defer(column) for column in _DOCUMENTS]) is None:
+        raise problems.not_found("job", job_id)
+    pieces: list[str] = []
+    found = 0
+    latest = session.scalars(
+        select(JobLogRow.text)
+        .where(JobLogRow.job_id == job_id)
+        .order_by(JobLogRow.end_position.desc())
+        .execution_options(yield_per=16)
+    )
+    for text in latest:
+        pieces.append(text)
+        found += text.count("\n")
+        if found > lines:
+            break
+    text = "".join(reversed(pieces))
+    ending = "\n" if text.endswith("\n") else ""
+    return "\n".join(text.removesuffix("\n").split("\n")[-lines:]) + ending
+
+
+def _plan(row: PlanRow) -> Plan | None:
+    return None if row.plan is None else Plan.model_validate(row.plan)
+
+
+def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
+    same = set(JobSummary.model_fields) & set(JobRow.__table__.columns.keys())
+    over = row.status not in UNFINISHED
+    return {name: getattr(row, name) for name in same} | {
+        "cancelling": row.cancel_requested_at is not None and not over,
+        "spec_name": plan.spec_name,
+        "algorithm": plan.algorithm,
+        "predicted_iteration_seconds": plan.iteration_seconds,
+        "measured_iteration_seconds": measured.iteration_seconds(row.measured),
+    }

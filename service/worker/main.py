@@ -1,0 +1,135 @@
+"""The worker process: claims jobs, has Ray run them, writes down what becomes of them."""
+
+import importlib.util
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from service import job_queue
+from service.database import Database
+from service.job_queue import JobClaim
+from service.settings import Settings
+from service.worker.local_ray import LocalRay
+from service.worker.ray_jobs import RayJobs, RayUnavailableError
+from service.worker.supervision import Supervision
+
+log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 5.0
+"""After Ray or the database did not answer."""
+
+
+def can_submit() -> bool:
+    """Whether Ray is installed here."""
+    return importlib.util.find_spec("ray") is not None
+
+
+class Worker:
+    """Looks for jobs, and has a thread for each that it holds."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._local = LocalRay(settings.ray_folder) if settings.ray_address is None else None
+        self._threads: list[threading.Thread] = []
+
+    def stop(self) -> None:
+        """Let go of all jobs; what runs in Ray goes on running."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Work until `stop`."""
+        log.info("waiting for jobs")
+        while not self._stopping.is_set():
+            self._say_well()
+            try:
+                held = self._claim()
+            except (RayUnavailableError, SQLAlchemyError) as error:
+                log.error("no job can be taken: %s", error)
+                self._stopping.wait(RETRY_SECONDS)
+                continue
+            if held is None:
+                self._stopping.wait(self._settings.poll_seconds)
+            else:
+                self._supervise(held)
+        for thread in self._threads:
+            thread.join(timeout=30)
+        self._leave_local_ray()
+
+    def _claim(self) -> JobClaim | None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        # Those that run already are all taken: each has events to read, and may be cancelled.
+        new = len(self._threads) < self._settings.running_jobs
+        with self._database.reading() as session:
+            if not job_queue.is_waiting(session, new=new):
+                return None
+        self._connect()  # a job is taken only when there is a Ray for it
+        with self._database.transaction() as session:
+            return job_queue.claim(
+                session,
+                lease_seconds=self._settings.lease_seconds,
+                runs_folder=str(self._settings.runs_folder.absolute()),
+                new=new,
+            )
+
+    def _supervise(self, held: JobClaim) -> None:
+        log.info("job %s: taken, to run as %s", held.job_id, held.submission_id)
+        supervision = Supervision(
+            self._database, self._settings, held, connect=self._connect, stopping=self._stopping
+        )
+        thread = threading.Thread(target=supervision.run, name=f"job {held.job_id}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _connect(self) -> RayJobs:
+        if self._local is not None:
+            return RayJobs(self._local.ensure())
+        address = self._settings.ray_address
+        assert address is not None
+        os.environ["RAY_ADDRESS"] = address  # Ray's client prefers what it finds there
+        return RayJobs(address)
+
+    def _leave_local_ray(self) -> None:
+        if self._local is None:
+            return
+        try:
+            with self._database.reading() as session:
+                needed = job_queue.any_submitted(session)
+        except SQLAlchemyError:
+            needed = True
+        if needed:
+            log.info("jobs go on running in the local Ray; the next worker finds them")
+        else:
+            self._local.stop()
+
+    def _say_well(self) -> None:
+        if self._settings.worker_health_file is not None:
+            self._settings.worker_health_file.touch()
+
+
+def work(settings: Settings, *, until_stdin_closes: bool = False) -> None:
+    """Be a worker until SIGINT or SIGTERM; the database must have been migrated."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    database = Database(settings.database_url)
+    worker = Worker(database, settings)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: worker.stop())
+    if until_stdin_closes:
+        threading.Thread(target=_at_end_of_stdin, args=(worker.stop,), daemon=True).start()
+    try:
+        worker.run()
+    finally:
+        database.dispose()
+
+
+def _at_end_of_stdin(do: Callable[[], None]) -> None:
+    while sys.stdin.buffer.read(4096):
+        pass
+    do()

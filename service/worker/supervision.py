@@ -1,0 +1,233 @@
+"""One job in a worker's hands: submitted, followed, ended, and its outcome written down."""
+
+import asyncio
+import json
+import logging
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from service import job_queue
+from service.database import Database
+from service.job_queue import JobClaim, Standing
+from service.problems import Problem, run_failed, run_refused
+from service.run_output import OutputReader, Printed
+from service.settings import Settings
+from service.worker.log_follower import LogFollower
+from service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError, Submission
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+
+EXIT_FAILED = 1
+EXIT_REFUSED = 2
+STOP_AGAIN_SECONDS = 5.0
+
+
+class _LostError(Exception):
+    """The job is another worker's now, or was deleted."""
+
+
+class Supervision:
+    """From the claim of a job to its end, or to the end of the worker."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        held: JobClaim,
+        *,
+        connect: Callable[[], RayJobs],
+        stopping: threading.Event,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._held = held
+        self._connect = connect
+        self._stopping = stopping
+        self._ray: RayJobs | None = None
+        self._follower: LogFollower | None = None
+        self._output: OutputReader | None = None
+        self._stop_asked_at: float | None = None
+        self._complaint = ""
+
+    def run(self) -> None:
+        """Stay with the job until it is over, is no longer ours, or the worker stops."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    if self._step():
+                        return
+                except (RayUnavailableError, SQLAlchemyError) as error:
+                    self._begin_anew(error)
+                    self._stopping.wait(self._settings.poll_seconds)
+            self._write(lambda session: job_queue.release(session, self._held))
+        except _LostError:
+            log.warning("job %s was taken over or deleted", self._held.job_id)
+        finally:
+            self._close_follower()
+
+    def _begin_anew(self, error: Exception) -> None:
+        """Forget the connection, and what was read but perhaps not written down."""
+        if (complaint := f"{type(error).__name__}: {error}") != self._complaint:
+            log.warning("job %s: trying again after %s", self._held.job_id, complaint)
+            self._complaint = complaint
+        self._close_follower()
+        self._ray = self._output = None
+
+    def _step(self) -> bool:
+        """Look at the job once; whether it is over."""
+        standing = self._renew()
+        self._output = self._output or OutputReader(standing.log_offset)
+        ray = self._ray = self._ray or self._connect()
+        found = ray.find(self._held.submission_id)
+        if found is None:
+            return self._without_ray_job(ray, standing)
+        if found.is_over:
+            self._read_rest(ray, found, self._output)
+            return self._conclude(found)
+        if standing.cancelling:
+            self._stop(ray)
+        if found.status == "RUNNING" and not self._held.was_running:
+            self._note_running()
+        self._read(ray, found, self._output)
+        return False
+
+    def _without_ray_job(self, ray: RayJobs, standing: Standing) -> bool:
+        if standing.cancelling:
+            self._write(lambda session: job_queue.cancelled(session, self._held))
+            return True
+        if self._held.was_running:
+            return self._try_again("Ray was restarted and knows it no more")
+        ray.submit(self._submission())
+        log.info("job %s: submitted as %s", self._held.job_id, self._held.submission_id)
+        return False
+
+    def _submission(self) -> Submission:
+        held = self._held
+        # exec: the run itself gets the signals, and its exit code is the job's.
+        arguments = [
+            *("--plan", "plan.json", "--settings", "settings.json"),
+            *("--output", held.output, "--ray-address", "auto"),
+        ]
+        return Submission(
+            submission_id=held.submission_id,
+            entrypoint=f"exec {self._command()} {shlex.join(arguments)}",
+            files={
+                "plan.json": json.dumps(held.plan).encode(),
+                "settings.json": json.dumps(held.settings).encode(),
+            },
+            stop_seconds=self._settings.stop_seconds,
+        )
+
+    def _command(self) -> str:
+        if self._settings.run_command is not None:
+            return self._settings.run_command
+        here = self._settings.ray_address is None
+        return f"{shlex.quote(sys.executable) if here else 'python'} -m executor.run"
+
+    def _note_running(self) -> None:
+        if not self._write(lambda session: job_queue.run(session, self._held)):
+            raise _LostError
+        self._held = replace(self._held, was_running=True)
+
+    def _stop(self, ray: RayJobs) -> None:
+        now = time.monotonic()
+        if self._stop_asked_at is None or now - self._stop_asked_at > STOP_AGAIN_SECONDS:
+            self._stop_asked_at = now
+            ray.stop(self._held.submission_id)
+
+    def _read(self, ray: RayJobs, found: RayJob, output: OutputReader) -> None:
+        """Take what comes within a poll; there is no log before the job is on a node."""
+        if found.node_id is None:
+            self._stopping.wait(min(0.2, self._settings.poll_seconds))
+            return
+        if self._follower is None:
+            self._follower = LogFollower(ray, self._held.submission_id, found, skip=output.received)
+        self._keep(output.feed(self._follower.take(seconds=self._settings.poll_seconds)))
+
+    def _read_rest(self, ray: RayJobs, found: RayJob, output: OutputReader) -> None:
+        self._close_follower()
+        if found.node_id is None:  # it never started, so it printed nothing
+            return
+        rest = asyncio.run(ray.read(self._held.submission_id, found, skip=output.received))
+        self._keep(output.feed(rest))
+        self._keep(output.finish())
+
+    def _keep(self, printed: Printed) -> None:
+        if printed:
+            self._renew(printed)
+
+    def _renew(self, printed: Printed | None = None) -> Standing:
+        def record(session: Session) -> Standing | None:
+            return job_queue.record(
+                session,
+                self._held,
+                printed or Printed(),
+                lease_seconds=self._settings.lease_seconds,
+                max_log_bytes=self._settings.max_log_bytes,
+            )
+
+        standing = self._write(record)
+        if standing is None:
+            raise _LostError
+        return standing
+
+    def _conclude(self, found: RayJob) -> bool:
+        """Write down how it ended; False: it goes on as a new attempt."""
+        held, code = self._held, found.exit_code
+        standing = self._renew()
+        log.info("job %s: %s with exit code %s", held.job_id, found.status, code)
+        if found.status == "SUCCEEDED":
+            if not self._write(lambda session: job_queue.succeed(session, held)):
+                self._fail(run_failed("it ended with exit code 0, but sent no report"))
+        elif standing.cancelling or found.status == "STOPPED":
+            self._write(lambda session: job_queue.cancelled(session, held))
+        elif code == EXIT_REFUSED:
+            self._fail(run_refused(self._cause(found)))
+        elif code == EXIT_FAILED:
+            self._fail(run_failed(self._cause(found)))
+        elif code is not None:
+            return self._try_again(f"it was ended from outside (exit code {code})")
+        else:
+            return self._try_again(found.message or "Ray says no cause")
+        return True
+
+    def _cause(self, found: RayJob) -> str:
+        """What the run says itself; else the end of what it printed, from Ray."""
+        told = self._write(lambda session: job_queue.last_failure(session, self._held))
+        cause = told.get("cause") if told else None
+        return cause if isinstance(cause, str) and cause else found.message
+
+    def _fail(self, problem: Problem) -> None:
+        self._write(lambda session: job_queue.fail(session, self._held, problem))
+
+    def _try_again(self, reason: str) -> bool:
+        log.warning("job %s: attempt is lost: %s", self._held.job_id, reason)
+        renewed = self._write(
+            lambda session: job_queue.retry(
+                session, self._held, max_attempts=self._settings.max_attempts, reason=reason
+            )
+        )
+        if renewed is None:
+            return True
+        self._close_follower()
+        self._held = renewed
+        self._output = None
+        return False
+
+    def _write(self, change: Callable[[Session], Answer]) -> Answer:
+        with self._database.transaction() as session:
+            return change(session)
+
+    def _close_follower(self) -> None:
+        if self._follower is not None:
+            self._follower.close()
+            self._follower = None

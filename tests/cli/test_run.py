@@ -1,0 +1,222 @@
+"""`automap run` with a program that stands in for the executor at its process boundary."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from planner.result import Plan
+from service.cli.inputs import read_runnable
+from tests.cli.test_command import ROOT, call, run
+from tests.service.run_stand_in import MARK
+from tests.service.test_restart import running
+from tests.service.workers import STAND_IN, TINY, eventually, run_settings
+
+COMMAND = f"{sys.executable} {STAND_IN}"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A spec with its settings beside it."""
+    monkeypatch.setenv("AUTOMAP_RUN_COMMAND", COMMAND)
+    monkeypatch.setenv("AUTOMAP_RUNS_FOLDER", str(tmp_path / "runs"))
+    (tmp_path / "tiny.yaml").write_text(yaml.dump(TINY), encoding="utf-8")
+    settle(tmp_path, "ok")
+    return tmp_path
+
+
+def settle(folder: Path, mode: str, **changes: object) -> None:
+    text = yaml.dump(run_settings(mode, **changes))
+    (folder / "tiny.run.yaml").write_text(text, encoding="utf-8")
+
+
+def test_a_spec_is_planned_and_run_with_the_settings_beside_it(folder, capsys):
+    code, out, err = call(capsys, "run", str(folder / "tiny.yaml"))
+    assert code == 0, err
+    assert "actor.generate" in out
+    assert "4 of 4 iterations" in out
+    (output,) = (folder / "runs").iterdir()
+    assert str(output) in out.replace("\n", "")
+    assert output.name.startswith("tiny-")
+    assert Plan.model_validate_json((output / "plan.json").read_text()).name == "tiny"
+    settings = json.loads((output / "settings.json").read_text())
+    assert settings["data"]["path"] == "/stand-in/ok.jsonl"
+    assert "the stand-in runs tiny" in (output / "run.log").read_text()
+    # Without a terminal, a line for every iteration.
+    assert err.count("iteration") >= 4
+
+
+def test_the_report_is_printed_as_json_and_nothing_else(folder, capsys):
+    code, out, err = call(capsys, "run", str(folder / "tiny.yaml"), "--json", "--quiet")
+    assert code == 0, err
+    assert json.loads(out) == {"iterations": 4, "name": "tiny"}
+    assert err == ""
+
+
+def test_quiet_leaves_one_line_and_the_folder(folder, capsys):
+    output = folder / "here"
+    arguments = ("run", str(folder / "tiny.yaml"), "--quiet", "--output", str(output))
+    code, out, err = call(capsys, *arguments)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0].startswith("4 of 4 iterations")
+    assert (output / "events.jsonl").exists()
+
+
+def test_a_plan_is_run_as_it_is(folder, capsys):
+    plan = folder / "plan.json"
+    assert call(capsys, "plan", str(folder / "tiny.yaml"), "-q", "-o", str(plan))[0] == 0
+    record = folder / "record.json"
+    document = json.loads(plan.read_text())
+    record.write_text(json.dumps({"id": "x", "spec": TINY, "plan": document}))
+    settings = str(folder / "tiny.run.yaml")
+    for source in (plan, record):
+        output = folder / source.stem
+        arguments = ("--settings", settings, "--output", str(output), "-q")
+        code, _, err = call(capsys, "run", str(source), *arguments)
+        assert code == 0, err
+        assert json.loads((output / "plan.json").read_text()) == document
+    assert isinstance(read_runnable(str(record)), Plan)
+
+
+def test_relative_paths_start_at_the_settings(folder, capsys, monkeypatch):
+    settle(folder, "ok", data={"path": "data/ok.jsonl"}, models={"actor": "../models/actor"})
+    (folder / "tiny.run.yaml").rename(folder / "other.yaml")
+    monkeypatch.chdir(ROOT)
+    arguments = ("--settings", str(folder / "other.yaml"), "-q", "-o", str(folder / "o"))
+    assert call(capsys, "run", str(folder / "tiny.yaml"), *arguments)[0] == 0
+    settings = json.loads((folder / "o" / "settings.json").read_text())
+    assert settings["data"]["path"] == f"{folder}/data/ok.jsonl"
+    assert Path(settings["models"]["actor"]).resolve() == folder.parent / "models" / "actor"
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"data": {"path": "/a.csv"}}, "data.path: prompts are read from .parquet and .jsonl"),
+        ({"functions": {}}, "functions.reward: the spec says that this role is a function"),
+        ({"models": {"critic": "/c"}}, "models.critic: the spec has no model"),
+        ({"iteration": 3}, "did you mean 'iterations'"),
+        ({"iterations": -3}, "iterations: Input should be greater than or equal to 1"),
+    ],
+)
+def test_bad_settings_are_told_before_anything_is_planned(folder, capsys, change, shown):
+    settle(folder, "ok", **change)
+    code, out, err = call(capsys, "run", str(folder / "tiny.yaml"))
+    assert (code, out) == (2, "")
+    assert shown in err
+    assert "tiny.run.yaml: 1 mistake" in err
+    assert not (folder / "runs").exists()
+
+
+def test_missing_settings_and_unfit_files_are_bad_input(folder, capsys):
+    (folder / "tiny.run.yaml").unlink()
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"))
+    assert code == 2
+    assert "tiny.run.yaml" in err
+    assert "--settings" in err
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "--settings", "nowhere.yaml")
+    assert code == 2
+    assert "cannot read nowhere.yaml" in err
+    placement = folder / "placement.json"
+    placement.write_text('{"copies": [], "calls": []}')
+    code, _, err = call(capsys, "run", str(placement))
+    assert code == 2
+    assert "automap estimate" in err
+    record = folder / "queued.json"
+    record.write_text(json.dumps({"id": "x", "spec": TINY, "plan": None}))
+    assert call(capsys, "run", str(record))[0] == 2
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "-o", "/dev/null/here")
+    assert code == 2
+
+
+def test_without_torch_the_missing_extra_is_named(folder, capsys, monkeypatch):
+    import importlib.util
+
+    monkeypatch.delenv("AUTOMAP_RUN_COMMAND")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"))
+    assert code == 2
+    assert "needs torch and ray" in err
+    assert "executor-cpu" in err
+
+
+@pytest.mark.parametrize(
+    ("mode", "code", "shown"),
+    [
+        ("fail", 1, "actor.train: the loss is not finite"),
+        ("refuse", 2, "data.path: there is no such file"),
+        ("mute", 1, "ended without a report"),
+        ("die", 1, "ended by signal 9"),
+    ],
+)
+def test_a_run_that_ends_badly_says_why(folder, capsys, mode, code, shown):
+    settle(folder, mode)
+    ended, out, err = call(capsys, "run", str(folder / "tiny.yaml"))
+    assert (ended, out) == (code, "")
+    assert shown in err
+    assert "Traceback" not in err
+
+
+def test_the_same_folder_resumes_a_run(folder, capsys):
+    settle(folder, "die")
+    arguments = ("run", str(folder / "tiny.yaml"), "-o", str(folder / "o"))
+    code, _, err = call(capsys, *arguments)
+    assert code == 1
+    assert f"--output {folder}/o" in err
+    code, _, err = call(capsys, *arguments)
+    assert code == 0, err
+    assert "iteration 1" not in err  # done by the first
+    printed = (folder / "o" / "run.log").read_text()
+    assert printed.count(MARK + '{"type": "iteration"') == 4
+
+
+def interrupted(folder: Path, mode: str, *, times: int) -> tuple[int, str, int]:
+    """Exit code, stderr, and the run's process, after Ctrl-C."""
+    settle(folder, mode)
+    output = folder / "o"
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "service.cli.main", "run"),
+            *(str(folder / "tiny.yaml"), "-o", str(output)),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "AUTOMAP_RUN_COMMAND": COMMAND},
+    )
+    log = output / "run.log"
+    eventually(lambda: log.exists() and '"iteration": 3' in log.read_text())
+    started = int((output / "starts").read_text().split()[0])
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err, started
+
+
+def test_ctrl_c_cancels_the_run(folder):
+    code, err, started = interrupted(folder, "held", times=1)
+    assert code == 130
+    assert "cancelled" in err
+    assert "goes on from its last checkpoint" in err
+    assert not running(started)
+
+
+def test_a_second_ctrl_c_waits_for_nothing(folder):
+    code, err, started = interrupted(folder, "stubborn", times=2)
+    assert code == 130
+    assert "once more ends it" in err
+    assert not running(started)
+
+
+def test_help_names_all_commands():
+    done = run("--help")
+    for command in ("run", "submit", "jobs", "serve", "worker"):
+        assert f" {command} " in done.stdout
