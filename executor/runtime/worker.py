@@ -1,7 +1,7 @@
 """The workers that models run in: each method is called on all ranks of a copy together.
 
 A worker's own method is added by subclassing: mark it with its protocol, and call it by name on
-the role's group. See docs/executor.md.
+the role's group.
 """
 
 import time
