@@ -15,6 +15,10 @@ EXECUTOR_STAMP := $(VENV)/.executor-installed
 # executor-gpu.lock on a machine with GPUs. The CPU build of torch comes from where pip is told to
 # look, else from PyTorch's own index.
 EXECUTOR_LOCK ?= requirements/executor-cpu.lock
+# The lock is for one platform; elsewhere demo and test do without the executor, and say so.
+LOCKED_FOR := import platform, sys; print((sys.version_info[:2], sys.platform, platform.machine()) == ((3, 11), 'linux', 'x86_64'))
+EXECUTOR_HERE = $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c "$(LOCKED_FOR)" 2>/dev/null)
+WITH_EXECUTOR = $(if $(filter True,$(EXECUTOR_HERE)),$(EXECUTOR_STAMP),without-executor)
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
 BENCHMARKS ?= planning pricing baselines
@@ -26,12 +30,12 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor serve test test-all test-executor lint bench lock schema clean
+.PHONY: help demo executor without-executor serve test test-all lint bench lock schema clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(RUNTIME_STAMP)  ## plan the 70B PPO example through a running service
+demo: $(RUNTIME_STAMP) $(WITH_EXECUTOR)  ## plan PPO with 70B models through a running service, then run tiny PPO
 	@PORT=$(PORT) examples/demo.sh $(BIN)
 
 executor: $(EXECUTOR_STAMP)  ## install what running plans needs (EXECUTOR_LOCK=, TORCH_INDEX=)
@@ -39,16 +43,11 @@ executor: $(EXECUTOR_STAMP)  ## install what running plans needs (EXECUTOR_LOCK=
 serve: $(RUNTIME_STAMP)  ## run the HTTP service and, after make executor, a worker (HOST=, PORT=; AUTOMAP_…)
 	@$(BIN)/automap serve --with-worker $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
-test: $(TEST_STAMP)  ## run the tests that need no torch and no Ray, except those marked slow
+test: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the tests, except those marked slow
 	$(BIN)/python -m pytest -m "not slow"
 
-test-all: $(TEST_STAMP)  ## run the slow ones too
+test-all: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the slow ones too
 	$(BIN)/python -m pytest
-
-test-executor: $(EXECUTOR_STAMP)  ## run the executor's tests, on torch, Ray, vLLM and Megatron-core
-	$(BIN)/python -m pytest tests/executor -m "not slow"
-	$(BIN)/python -m pytest -m "not slow" tests/service/test_job_worker.py \
-		tests/service/test_job_restart.py tests/service/test_job_local_ray.py
 
 lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/ruff check .
@@ -106,9 +105,12 @@ $(TEST_STAMP): requirements/test.lock $(RUNTIME_STAMP)
 	@touch $@
 
 # --no-deps: the lock is the whole truth, less what executor-excluded.txt says.
-$(EXECUTOR_STAMP): $(EXECUTOR_LOCK) $(TEST_STAMP)
+$(EXECUTOR_STAMP): $(EXECUTOR_LOCK) $(RUNTIME_STAMP)
 	@echo "Installing the locked executor dependencies (torch, Ray, vLLM, Megatron-core: 2.5 GB)"
 	@$(PIP_INSTALL) --no-deps --require-hashes -r $(EXECUTOR_LOCK) 2>/dev/null || { \
 		echo "Looking for torch at $(TORCH_INDEX) too"; \
 		$(PIP_INSTALL) --no-deps --require-hashes --extra-index-url $(TORCH_INDEX) -r $(EXECUTOR_LOCK); }
 	@touch $@
+
+without-executor:
+	@echo "Without the executor: its lock is for Python 3.11 on Linux x86-64 (PYTHON= names another Python)"

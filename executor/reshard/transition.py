@@ -8,6 +8,7 @@ from torch import Tensor
 
 from executor.engines.engine import Piece
 from executor.layout import GenerationLayout
+from executor.local_groups import new_local_group
 from executor.reshard.exchange import Exchange
 from executor.reshard.gather import BUCKET_BYTES, AllGather
 from executor.reshard.ledger import Ledger
@@ -156,7 +157,7 @@ def data_parallel_transition(
 
 def new_group(ranks: list[int]) -> dist.ProcessGroup:
     """A group that only its members ask for, in the default group's backend."""
-    group = dist.new_group(ranks, use_local_synchronization=True)
+    group = new_local_group(sorted(ranks))
     assert isinstance(group, dist.ProcessGroup)
     return group
 

@@ -18,6 +18,8 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 
+from executor.local_groups import new_local_group
+
 SHARED_MEMORY = Path("/dev/shm")
 _GROUPS = ("TP", "ETP", "DCP", "PCP", "PP", "DP", "EP")
 
@@ -44,7 +46,7 @@ def replica_groups(ranks: Sequence[int], *, tensor_parallel_size: int) -> Iterat
     local_rank = torch.cuda.current_device() if torch.cuda.is_available() else 0
 
     def build(*_: Any, **__: Any) -> None:
-        with patch.object(dist, "new_group", _new_group_of_members):
+        with patch.object(dist, "new_group", new_local_group):
             _build(state, list(ranks), tensor_parallel_size, local_rank)
 
     launcher = {"RANK": str(ranks.index(dist.get_rank())), "LOCAL_RANK": str(local_rank)}
@@ -70,15 +72,6 @@ def keep_default_group() -> Iterator[None]:
 
     with patch.object(core, "cleanup_dist_env_and_memory", destroy):
         yield
-
-
-_new_group = dist.new_group
-
-
-def _new_group_of_members(ranks: list[int], **options: Any) -> Any:
-    """Only members call it, and the ranks keep their order."""
-    options |= {"use_local_synchronization": True, "sort_ranks": False}
-    return _new_group(ranks, **options)
 
 
 def _build(state: Any, ranks: list[int], tensor_parallel_size: int, local_rank: int) -> None:

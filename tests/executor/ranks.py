@@ -1,6 +1,7 @@
 """Runs cases on several processes with a gloo group, all in one start: imports are slow."""
 
 import datetime
+import faulthandler
 import multiprocessing
 import socket
 import traceback
@@ -10,6 +11,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+DEADLINE_SECONDS = 400
+"""A rank that is not done by then prints where it is and ends."""
 Case = Callable[[Path], None]
 """Runs on every rank of the default group, with a folder that all ranks share; raises to fail."""
 
@@ -63,6 +66,7 @@ def _rank(
     queue: "multiprocessing.SimpleQueue[tuple[int, dict[str, str | None]]]",
 ) -> None:
     torch.set_num_threads(1)
+    faulthandler.dump_traceback_later(DEADLINE_SECONDS, exit=True)
     dist.init_process_group(
         "gloo",
         init_method=f"tcp://127.0.0.1:{port}",
@@ -80,5 +84,6 @@ def _rank(
             report[name] = traceback.format_exc()
             break
     queue.put((rank, report))
+    faulthandler.cancel_dump_traceback_later()
     if None in report.values() and all(each is None for each in report.values()):
         dist.destroy_process_group()
