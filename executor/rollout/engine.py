@@ -77,7 +77,8 @@ class VllmEngine:
             seed: the run's; responses depend on it, see `generate`.
 
         Raises:
-            ValueError: this process is not in `ranks`, or they do not fill the tensor groups.
+            ValueError: this process is not in `ranks`, or they do not fill the tensor groups; the
+                model's head_dim is none that vLLM has attention for on CPU.
             RuntimeError: this process already has an engine.
         """
         tensor_parallel_size = tensor_parallel_size or len(ranks)
@@ -106,6 +107,7 @@ class VllmEngine:
                 disable_log_stats=True,
                 seed=seed,
             )
+            _check_head_dim(arguments.create_model_config().get_head_size())
             with replica_groups(ranks, tensor_parallel_size=tensor_parallel_size):
                 self._engine = LLMEngine.from_engine_args(arguments)
             if pipeline_parallel_size > 1:
@@ -307,3 +309,16 @@ def _log_probs(completion: CompletionOutput) -> list[float]:
     flat = completion.logprobs
     assert isinstance(flat, FlatLogprobs)
     return flat.logprobs
+
+
+def _check_head_dim(head_dim: int) -> None:
+    """On CPU vLLM starts with any, and fails at the first token."""
+    if torch.cuda.is_available():
+        return
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    known = CPUAttentionBackend.get_supported_head_sizes()
+    if head_dim not in known:
+        raise ValueError(
+            f"head_dim {head_dim}: vLLM's attention on CPU is for {', '.join(map(str, known))}"
+        )

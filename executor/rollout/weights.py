@@ -7,6 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm.config import set_current_vllm_config
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
@@ -39,9 +43,23 @@ def load_weights(runner: Any, tensors: Iterable[tuple[str, Tensor]]) -> None:
         initialize_layerwise_reload(model)
         loaded = model.load_weights(tensors)
         finalize_layerwise_reload(model, runner.model_config)  # type: ignore[no-untyped-call]
+        _pack_tied_heads(model)
     missing = sorted(wanted - loaded) if loaded is not None and not config.quant_config else []
     if missing:
         raise ValueError(f"no weights came for {', '.join(missing)}")
+
+
+def _pack_tied_heads(model: torch.nn.Module) -> None:
+    """Have kernels that pack weights read those that an output layer shares with the embedding.
+
+    They come as the embedding's, so that vLLM takes the output layer for one that nothing came for
+    and leaves its packed copy as it was.
+    """
+    embeddings = [each for each in model.modules() if isinstance(each, VocabParallelEmbedding)]
+    shared = {id(each.weight) for each in embeddings if not isinstance(each, ParallelLMHead)}
+    for layer in embeddings:
+        if isinstance(layer, ParallelLMHead) and id(layer.weight) in shared:
+            layer.quant_method.process_weights_after_loading(layer)
 
 
 def weight_bytes(runner: Any) -> WeightBytes:

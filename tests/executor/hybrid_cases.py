@@ -39,6 +39,8 @@ def alternates(
 
     config = tiny_config(family)
     config.initializer_range = 0.2  # far from uniform
+    if family == "qwen2":
+        config.hidden_size = 128  # from which Qwen2's head_dim follows; vLLM wants 32 at least
     kind = {"megatron": MegatronEngine, "fsdp": FsdpEngine}[trainer]
     engine = kind(config, layout=layout, precision="fp32", training=TRAINING, seed=5)
     ranks, transition = _transition(trainer, engine, layout, tensor_parallel_size)

@@ -287,6 +287,28 @@ def only_slices(model: LlamaForCausalLM, target: Target) -> Iterator[tuple[str, 
         yield name, tensor
 
 
+def shares_the_embedding(folder: Path) -> None:
+    """New weights reach an output layer that is the embedding, whatever names they come under."""
+    config = tiny_config()
+    config.tie_word_embeddings = True
+    with engine_of(config, [dist.get_rank()], RolloutSettings(temperature=0.8)) as engine:
+        for seed in (1, 2):
+            model = tiny_model(config, seed=seed)
+            named = {id(tensor): (name, tensor) for name, tensor in model.named_parameters()}
+            engine.load_weights(iter(named.values()))
+            check_log_probs(engine, model, 0.8)
+
+
+def refuses_unknown_heads(folder: Path) -> None:
+    config = tiny_config()
+    config.head_dim = 16
+    with (
+        pytest.raises(ValueError, match=r"head_dim 16: .* is for 32, 64"),
+        engine_of(config, [dist.get_rank()], RolloutSettings()),
+    ):
+        pass
+
+
 def generates_in_stages(folder: Path) -> None:
     """Two pipeline stages of a layer each."""
     config = tiny_config()
@@ -328,5 +350,7 @@ ON_TWO: dict[str, Case] = {
         generates_together, ranks=[1, 0], num_key_value_heads=1, vocab_size=200
     ),
     "stages": generates_in_stages,
+    "tied": shares_the_embedding,
+    "heads": refuses_unknown_heads,
 }
 ON_FOUR: dict[str, Case] = {"intervals": generates_at_intervals}
