@@ -12,7 +12,15 @@ from executor.local_groups import new_local_group
 from executor.reshard.exchange import Exchange
 from executor.reshard.gather import BUCKET_BYTES, AllGather
 from executor.reshard.ledger import Ledger
-from executor.reshard.parts import Target, by_name, covers, full_tensor, is_whole, whole
+from executor.reshard.parts import (
+    Part,
+    Target,
+    by_name,
+    covers,
+    full_tensor,
+    is_whole,
+    whole,
+)
 
 Pieces = Callable[[], Iterable[Piece]]
 
@@ -102,7 +110,7 @@ def model_parallel_transition(
     target = Target(place.tensor, layout.tensor_parallel_size, num_key_value_heads)
     near = gather_within(pieces, layout, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger)
     group = new_group(_own(layout.training.groups("tensor", "pipeline"), dist.get_rank()))
-    far = _cut_elsewhere(near, target, group)
+    far = _cut_elsewhere(near, target, place.pipeline, group)
     if not far:
         return Transition([near], ledger)
     near = gather_within(
@@ -162,16 +170,28 @@ def new_group(ranks: list[int]) -> dist.ProcessGroup:
     return group
 
 
-def _cut_elsewhere(near: AllGather, target: Target, group: dist.ProcessGroup) -> frozenset[str]:
-    """Tensors of which some rank's all-gather does not bring all that its target reads."""
-    missing = []
-    for name, parts in by_name(near.wanted).items():
-        read = target.part(whole(parts[0]))
-        if read is not None and not covers(parts, read):
-            missing.append(name)
-    everywhere: list[list[str]] = [[] for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(everywhere, missing, group=group)
-    return frozenset(name for names in everywhere for name in names)
+def _cut_elsewhere(
+    near: AllGather, target: Target, stage: int, group: dist.ProcessGroup
+) -> frozenset[str]:
+    """Tensors of which some rank's all-gather does not bring all that its target reads.
+
+    The ranks of a generation stage read the same tensors. A rank may hold nothing of one: with
+    fewer key-value heads than tensor ranks some have the queries, others the keys and values.
+    """
+    held = by_name(near.wanted)
+    size = dist.get_world_size(group)
+    everywhere: list[tuple[int, list[Part]]] = [(0, [])] * size
+    own = (stage, [whole(parts[0]) for parts in held.values()])
+    dist.all_gather_object(everywhere, own, group=group)
+    tensors = {each.name: each for where, them in everywhere if where == stage for each in them}
+    missing = [
+        name
+        for name, tensor in tensors.items()
+        if (read := target.part(tensor)) is not None and not covers(held.get(name, ()), read)
+    ]
+    names: list[list[str]] = [[]] * size
+    dist.all_gather_object(names, missing, group=group)
+    return frozenset(name for each in names for name in each)
 
 
 def _own(groups: list[list[int]], rank: int) -> list[int]:
