@@ -81,7 +81,8 @@ def job_spec(document: Mapping[str, object], program: Program) -> JobSpec:
             "or training inside repeat_until",
             remedy="leave these out, or add the program to planner/algorithms",
         )
-    return spec.model_copy(update={"dataflow": graph})
+    workload = _without_acceptance(spec, program, dataflow)
+    return spec.model_copy(update={"dataflow": graph, "workload": workload})
 
 
 def check_program(program: Program, spec: JobSpec) -> None:
@@ -132,6 +133,20 @@ def traced(
             "handles",
             remedy="a program calls the roles that it declares and passes their results on",
         ) from error
+
+
+def _without_acceptance(spec: JobSpec, program: Program, dataflow: Dataflow) -> WorkloadSpec:
+    """The workload when the dataflow's expected rounds have taken up the expected acceptance."""
+    neutral = spec.workload.model_copy(update={"expected_acceptance": 1.0})
+    if neutral != spec.workload and dataflow == traced(
+        program, workload=neutral, models=spec.models
+    ):
+        raise SpecError(
+            "workload.expected_acceptance",
+            f"is {spec.workload.expected_acceptance}, but {program.name} does not read it",
+            remedy="leave it out",
+        )
+    return neutral
 
 
 def _ancestors(edges: Iterable[DataflowEdgeSpec]) -> dict[str, set[str]]:
