@@ -14,6 +14,7 @@ _INDENTED = re.compile(r"(?:^(?: {4}.*)?\n)+", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+_ROOMS = "planner|executor|service|tests|examples|benchmarks|migrations|requirements"
 _NEEDS_EXECUTOR = re.compile(r"^(?:import|from) (?:ray|torch|executor\.(?!protocols|layout))", re.M)
 
 
@@ -41,6 +42,19 @@ class Block:
     @property
     def needs_executor(self) -> bool:
         return _NEEDS_EXECUTOR.search(self.code) is not None
+
+
+def files_named(document: Path) -> set[str]:
+    """`planner/spec.py` and the like: files and folders of the repository, in code."""
+    text = _FENCED.sub("", document.read_text())
+    return set(re.findall(rf"`((?:{_ROOMS})/[\w./-]*)`", text))
+
+
+def symbols_named(document: Path) -> set[tuple[str, str]]:
+    """File and name of every "`planner/planning.py` · `make_plan`, `estimate`"."""
+    text = " ".join(document.read_text().split())
+    found = re.findall(r"`([\w/]+\.py)` · ((?:`[\w.]+`(?:, )?)+)", text)
+    return {(file, name) for file, names in found for name in re.findall(r"`([\w.]+)`", names)}
 
 
 def python_blocks(*names: str) -> list[Block]:

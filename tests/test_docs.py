@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from tests.documents import (
     Block,
     anchors,
     commands,
+    files_named,
     links,
     mentions,
     python_blocks,
+    symbols_named,
 )
 
 BLOCKS = python_blocks("executor.md", "algorithms.md")
@@ -40,10 +43,25 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_files_that_are_named_exist(document: Path) -> None:
+    assert not {file for file in files_named(document) if not (ROOT / file).exists()}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_functions_that_are_named_exist(document: Path) -> None:
+    for file, name in symbols_named(document):
+        text = (ROOT / file).read_text()
+        for part in name.split("."):
+            assert re.search(rf"^\s*(?:async )?(?:def|class) {part}\b", text, re.M), (file, name)
+
+
 def test_links_and_commands_are_found_at_all() -> None:
     assert sum(len(links(document)) for document in DOCUMENTS) > 50
     assert sum(len(commands(document)) for document in DOCUMENTS) > 10
     assert sum(len(mentions(document)) for document in DOCUMENTS) > 25
+    assert sum(len(files_named(document)) for document in DOCUMENTS) > 50
+    assert sum(len(symbols_named(document)) for document in DOCUMENTS) > 40
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)

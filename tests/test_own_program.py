@@ -123,7 +123,7 @@ def test_staleness_needs_an_importance_ratio() -> None:
 
 
 def test_an_acceptance_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(SpecError, match="expected_acceptance: is 0.5, but mine does not read it"):
+    with pytest.raises(SpecError, match=r"expected_acceptance: is 0\.5, but mine does not read it"):
         job_spec(document("actor", "reward", expected_acceptance=0.5), program(two_steps))
 
 
