@@ -18,6 +18,8 @@ from service.cli.inputs import read_run_settings, read_spec
 from tests.documents import ROOT, Block, python_blocks
 
 BLOCKS = [each for each in python_blocks("executor.md") if not each.file and each.needs_executor]
+HALF = 131_392 // 2
+"""Parameters of tiny-llama, over two data ranks."""
 OWN = str(ROOT / "examples" / "tiny-own-algorithm-cpu.yaml")
 
 
@@ -83,10 +85,7 @@ def test_own_workers_and_prompts_run(plan: Plan, settings: RunSettings) -> None:
     for block in BLOCKS:
         names |= names_of(block)
     once = settings.model_copy(update={"iterations": 1})
-    assert names["run"](plan, once, names["CountingPrompts"]()) == [SHARD, SHARD]
-
-
-SHARD = 0
+    assert names["run"](plan, once, names["CountingPrompts"]()) == [HALF, HALF]
 
 
 def _ran(*command: str) -> subprocess.CompletedProcess[str]:
