@@ -27,13 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from planner.errors import PlanningError
 from planner.result import Plan, Strategy
 from planner.spec import JobSpec
+from service.cli.inputs import read_spec
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PPO = "hybridflow-ppo-70b-128xa100"
@@ -68,7 +68,7 @@ def example(name: str) -> Path:
 
 def spec_of(path: Path) -> JobSpec:
     """The job spec in a YAML file."""
-    return JobSpec.model_validate(yaml.safe_load(path.read_text()))
+    return read_spec(str(path))
 
 
 def peak_bytes(pid: int | str) -> int | None:

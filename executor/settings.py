@@ -138,6 +138,9 @@ class RunSettings(SettingsModel):
     reference defaults to the actor's weights, the critic to the reward model's."""
     functions: dict[str, FunctionSettings] = {}
     """Role → function, for roles that the spec declares as functions."""
+    program: str | None = None
+    """module:NAME, or file.py:NAME, of the `Program` that a plan of an explicit dataflow runs; the
+    other plans name a built-in one."""
     data: DataSettings
     training: dict[str, TrainingSettings] = {}
     """Role → settings; `default` serves the others."""

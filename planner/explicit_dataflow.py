@@ -4,7 +4,13 @@ from collections.abc import Mapping
 
 from planner.dataflow import Call, Dataflow, Edge, add_weight_edges, make_call, model_serving
 from planner.errors import SpecError
-from planner.spec import DataflowCallSpec, DataflowSpec, ModelSpec, WorkloadSpec
+from planner.spec import (
+    DataflowCallSpec,
+    DataflowEdgeSpec,
+    DataflowSpec,
+    ModelSpec,
+    WorkloadSpec,
+)
 
 
 def explicit_dataflow(
@@ -27,6 +33,26 @@ def explicit_dataflow(
     edges = _checked_edges(graph)
     _check_acyclic(calls, edges)
     return Dataflow(calls=calls, edges=add_weight_edges(calls, edges))
+
+
+def written_out(dataflow: Dataflow, *, workload: WorkloadSpec) -> DataflowSpec:
+    """A dataflow as a spec writes it: without the edges that `explicit_dataflow` adds."""
+    return DataflowSpec(
+        calls=[
+            DataflowCallSpec(
+                id=call.id,
+                role=call.role,
+                kind=call.kind,
+                expected_rounds=call.num_sequences / workload.num_sequences,
+            )
+            for call in dataflow.calls
+        ],
+        edges=[
+            DataflowEdgeSpec(source=edge.source, target=edge.target)
+            for edge in dataflow.edges
+            if edge.distance == 0
+        ],
+    )
 
 
 def _call(

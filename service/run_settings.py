@@ -19,6 +19,7 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
     return [
         *_role_errors(settings, spec),
         *_function_errors(settings),
+        *_program_errors(settings, spec),
         *_path_errors(settings),
         *_data_errors(settings),
         *_schedule_errors(settings),
@@ -31,11 +32,12 @@ def anchored(settings: RunSettings, folder: Path) -> RunSettings:
     def absolute(path: Path) -> Path:
         return (folder / path.expanduser()).absolute()
 
+    def absolute_code(path: str) -> str:
+        file, _, name = path.rpartition(":")
+        return f"{absolute(Path(file))}:{name}" if file.endswith(".py") else path
+
     def absolute_function(function: FunctionSettings) -> FunctionSettings:
-        file, _, name = function.path.rpartition(":")
-        if not file.endswith(".py"):
-            return function
-        return function.model_copy(update={"path": f"{absolute(Path(file))}:{name}"})
+        return function.model_copy(update={"path": absolute_code(function.path)})
 
     tokenizer = settings.data.tokenizer
     data = settings.data.model_copy(
@@ -50,6 +52,7 @@ def anchored(settings: RunSettings, folder: Path) -> RunSettings:
             "functions": {
                 role: absolute_function(function) for role, function in settings.functions.items()
             },
+            "program": None if settings.program is None else absolute_code(settings.program),
             "data": data,
         }
     )
@@ -91,20 +94,47 @@ def _function_errors(settings: RunSettings) -> Iterator[FieldError]:
             )
 
 
+def _program_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
+    if spec.dataflow is None and settings.program is not None:
+        yield FieldError(
+            field="program",
+            value=shown(settings.program),
+            message=f"the spec names the built-in algorithm {spec.algorithm}",
+            remedy="leave program out, or write a spec with a dataflow",
+        )
+    if spec.dataflow is not None and settings.program is None:
+        yield FieldError(
+            field="program",
+            message="the spec is an explicit dataflow; the settings do not say which program runs "
+            "it",
+            remedy="add program: module:NAME",
+        )
+    if settings.program is not None and not _FUNCTION.fullmatch(settings.program):
+        yield FieldError(
+            field="program",
+            value=shown(settings.program),
+            message="does not name a program",
+            remedy="write module:NAME or /path/to/file.py:NAME",
+        )
+
+
 def _path_errors(settings: RunSettings) -> Iterator[FieldError]:
     paths = {f"models.{role}": path for role, path in settings.models.items()}
     paths["data.path"] = settings.data.path
     if settings.data.tokenizer is not None:
         paths["data.tokenizer"] = settings.data.tokenizer
-    for role, function in settings.functions.items():
-        file = function.path.rpartition(":")[0]
+    code = {f"functions.{role}.path": each.path for role, each in settings.functions.items()}
+    if settings.program is not None:
+        code["program"] = settings.program
+    for field, path in code.items():
+        file = path.rpartition(":")[0]
         if file.endswith(".py"):
-            paths[f"functions.{role}.path"] = Path(file)
-    for field, path in paths.items():
-        if not path.is_absolute():
+            paths[field] = Path(file)
+    for field, file_path in paths.items():
+        if not file_path.is_absolute():
             yield FieldError(
                 field=field,
-                value=shown(str(path)),
+                value=shown(str(file_path)),
                 message="is a relative path, and nothing says from where",
                 remedy="give an absolute path on the machines that run the job",
             )

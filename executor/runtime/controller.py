@@ -30,6 +30,7 @@ from executor.runtime.worker import Factories, ModelWorker, SyncPlace
 from executor.settings import RunSettings
 from planner.algorithms import PROGRAMS
 from planner.algorithms.program import Program
+from planner.own_program import check_program, load_program
 from planner.resolve import resolve
 from planner.result import Parallelism, Plan
 from planner.spec import ClusterSpec
@@ -74,7 +75,7 @@ class Controller:
             plan: What to run, and where.
             settings: Everything that a plan leaves open.
             factories: Of the engines.
-            program: Instead of the built-in one of the plan's algorithm.
+            program: Instead of the one that the plan or the settings name.
             worker: A subclass with further methods, perhaps.
             cancel: Once set, the run stops within seconds.
             on_call: Gets every call as it ends; must be quick.
@@ -88,7 +89,7 @@ class Controller:
         self.plan = plan
         self.settings = settings
         self.run_id = f"automap-{uuid4().hex[:12]}"
-        self.program = program or _program_of(plan)
+        self.program = program or _program_of(plan, settings)
         self.job = resolve(plan.spec, program=self.program)
         self.placement = plan.placement()
         self.setups = model_setups(self.job, self.placement, settings)
@@ -427,7 +428,7 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
     Raises:
         RunError: the plan or the settings cannot be run.
     """
-    program = _program_of(plan)
+    program = _program_of(plan, settings)
     _check_functions(plan, settings)
     return model_setups(resolve(plan.spec, program=program), plan.placement(), settings)
 
@@ -469,10 +470,23 @@ def _sync_id(role: str) -> str:
     return f"{role}.sync"
 
 
-def _program_of(plan: Plan) -> Program:
-    if plan.algorithm is None:
-        raise RunError("the plan is of an explicit dataflow, which has no program: give one")
-    return PROGRAMS[plan.algorithm]
+def _program_of(plan: Plan, settings: RunSettings) -> Program:
+    """The algorithm's, or the user's own for a dataflow that a spec wrote out."""
+    if plan.algorithm is not None:
+        if settings.program is not None:
+            raise RunError(
+                f"program: {settings.program} is given, but the plan is of {plan.algorithm}; leave "
+                "it out, or plan with `algorithm: file.py:NAME`"
+            )
+        return PROGRAMS[plan.algorithm]
+    if settings.program is None:
+        raise RunError(
+            "program: the plan is of an explicit dataflow; say which program runs it, as "
+            "module:NAME or file.py:NAME"
+        )
+    program = load_program(settings.program, field="program")
+    check_program(program, plan.spec)
+    return program
 
 
 def _check_functions(plan: Plan, settings: RunSettings) -> None:

@@ -16,13 +16,9 @@ def grpo(models: Models, prompts: Data, ops: Ops) -> None:
     old = old_log_probs(models, rollout, ops)
     reference = reference_log_probs(models, rollout, ops)
     rewards = ops.penalise_kl(models.reward.score(rollout), old, reference.for_reward)
-    models.actor.train(
-        rollout,
-        loss="ppo_clip",
-        old_log_probs=old,
-        advantages=ops.group_normalise(rewards),
-        reference_log_probs=reference.for_loss,
-    )
+    advantages = ops.group_normalise(rewards)
+    past = {"old_log_probs": old, "reference_log_probs": reference.for_loss}
+    models.actor.train(rollout, loss="ppo_clip", advantages=advantages, **past)
 
 
 PROGRAM = Program(

@@ -18,14 +18,9 @@ def ppo(models: Models, prompts: Data, ops: Ops) -> None:
     values = models.critic.values(rollout)
     rewards = ops.penalise_kl(models.reward.score(rollout), old, reference.for_reward)
     advantages, returns = ops.gae(rewards, values)
-    models.actor.train(
-        rollout,
-        loss="ppo_clip",
-        old_log_probs=old,
-        advantages=advantages,
-        reference_log_probs=reference.for_loss,
-        pretrain=ops.pretrain_batch(),
-    )
+    past = {"old_log_probs": old, "reference_log_probs": reference.for_loss}
+    pretrain = ops.pretrain_batch()
+    models.actor.train(rollout, loss="ppo_clip", advantages=advantages, pretrain=pretrain, **past)
     models.critic.train(rollout, loss="value", values=values, returns=returns)
 
 

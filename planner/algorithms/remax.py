@@ -15,16 +15,12 @@ def remax(models: Models, prompts: Data, ops: Ops) -> None:
     rollout = models.actor.generate(prompts)
     greedy = models.actor.generate(prompts, greedy=True)
     reference = reference_log_probs(models, rollout, ops)
-    needs_log_probs = reference.for_reward is not None
-    log_probs = old_log_probs(models, rollout, ops) if needs_log_probs else None
-    rewards = ops.penalise_kl(models.reward.score(rollout), log_probs, reference.for_reward)
-    baseline = models.reward.score(greedy, name="greedy")
-    models.actor.train(
-        rollout,
-        loss="policy_gradient",
-        advantages=ops.subtract(rewards, baseline),
-        reference_log_probs=reference.for_loss,
-    )
+    needs_old = reference.for_reward is not None
+    old = old_log_probs(models, rollout, ops) if needs_old else None
+    rewards = ops.penalise_kl(models.reward.score(rollout), old, reference.for_reward)
+    advantages = ops.subtract(rewards, models.reward.score(greedy, name="greedy"))
+    past = {"reference_log_probs": reference.for_loss}
+    models.actor.train(rollout, loss="policy_gradient", advantages=advantages, **past)
 
 
 PROGRAM = Program(

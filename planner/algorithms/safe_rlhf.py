@@ -2,6 +2,7 @@
 
 from planner.algorithms.program import (
     Data,
+    Handle,
     Models,
     Ops,
     Program,
@@ -11,31 +12,38 @@ from planner.algorithms.program import (
 
 
 def safe_rlhf(models: Models, prompts: Data, ops: Ops) -> None:
-    """One iteration. Without a cost critic the critic learns reward and cost joined."""
+    """One iteration."""
     rollout = models.actor.generate(prompts)
     old = old_log_probs(models, rollout, ops)
     reference = reference_log_probs(models, rollout, ops)
     values = models.critic.values(rollout)
     rewards = ops.penalise_kl(models.reward.score(rollout), old, reference.for_reward)
     costs = models.cost.score(rollout)
-    if "cost_critic" in models:
-        cost_values = models.cost_critic.values(rollout)
-        reward_advantages, returns = ops.gae(rewards, values)
-        cost_advantages, cost_returns = ops.gae(costs, cost_values)
-        advantages = ops.lagrangian(reward_advantages, cost_advantages)
-    else:
+    advantages, learned = _advantages(models, rollout, rewards, costs, values, ops)
+    past = {"old_log_probs": old, "reference_log_probs": reference.for_loss}
+    pretrain = ops.pretrain_batch()
+    models.actor.train(rollout, loss="ppo_clip", advantages=advantages, pretrain=pretrain, **past)
+    for critic, inputs in learned:
+        critic.train(rollout, loss="value", **inputs)
+
+
+def _advantages(
+    models: Models, rollout: Data, rewards: Data, costs: Data, values: Data, ops: Ops
+) -> tuple[Data, list[tuple[Handle, dict[str, Data]]]]:
+    """Reward and cost joined, and what each critic learns.
+
+    Without a cost critic the critic learns reward and cost joined.
+    """
+    if "cost_critic" not in models:
         advantages, returns = ops.gae(ops.lagrangian(rewards, costs), values)
-    models.actor.train(
-        rollout,
-        loss="ppo_clip",
-        old_log_probs=old,
-        advantages=advantages,
-        reference_log_probs=reference.for_loss,
-        pretrain=ops.pretrain_batch(),
-    )
-    models.critic.train(rollout, loss="value", values=values, returns=returns)
-    if "cost_critic" in models:
-        models.cost_critic.train(rollout, loss="value", values=cost_values, returns=cost_returns)
+        return advantages, [(models.critic, {"values": values, "returns": returns})]
+    cost_values = models.cost_critic.values(rollout)
+    advantages, returns = ops.gae(rewards, values)
+    cost_advantages, cost_returns = ops.gae(costs, cost_values)
+    return ops.lagrangian(advantages, cost_advantages), [
+        (models.critic, {"values": values, "returns": returns}),
+        (models.cost_critic, {"values": cost_values, "returns": cost_returns}),
+    ]
 
 
 PROGRAM = Program(

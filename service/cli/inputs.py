@@ -33,7 +33,26 @@ def read_spec(source: str) -> JobSpec:
 def read_spec_of(document: object, source: str) -> JobSpec:
     """The job spec in a document that was read from `source`."""
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
-    return _validate(_with_local_architectures(document, folder), _SPEC, source)
+    document = _with_local_architectures(document, folder)
+    if isinstance(document, dict) and ":" in str(document.get("algorithm") or ""):
+        return _spec_of_program(document, folder, source)
+    return _validate(document, _SPEC, source)
+
+
+def _spec_of_program(document: dict[str, object], folder: Path, source: str) -> JobSpec:
+    """A spec whose algorithm is `file.py:NAME` or `module:NAME`, with the traced dataflow."""
+    from planner.own_program import job_spec, load_program  # few specs need it
+
+    file, _, name = str(document["algorithm"]).rpartition(":")
+    if file.endswith(".py"):
+        file = str((folder / Path(file).expanduser()).absolute())
+    if document.get("dataflow") is not None:
+        raise BadInputError(f"{_name(source)}: give either algorithm or dataflow, not both")
+    program = load_program(f"{file}:{name}")
+    try:
+        return job_spec(document, program)
+    except ValidationError as error:
+        raise _mistakes(field_errors(error, document), source) from None
 
 
 def read_placement(source: str) -> Placement:
