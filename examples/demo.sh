@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# What `make demo` runs: a service on a free local port, one job posted to it, its plan shown.
+# What `make demo` runs: a service on a free local port, one job posted to it, its plan shown; then,
+# where the executor is installed, PPO with tiny models on two cores, planned and run for real.
 # At a terminal the service then keeps running until Ctrl-C; in a script it stops.
 # KEEP=1 or KEEP=0 chooses otherwise. Usage: demo.sh FOLDER_OF_THE_AUTOMAP_COMMAND
 set -euo pipefail
 bin=$1
 example=examples/hybridflow-ppo-70b-128xa100.yaml
+tiny=examples/tiny-ppo-cpu.yaml
 log=.automap/demo.log
 export AUTOMAP_DATABASE_URL=${AUTOMAP_DATABASE_URL:-sqlite:///.automap/automap.db}
 export AUTOMAP_API_KEYS=
@@ -58,6 +60,14 @@ echo "Posting $example"
 echo
 "$bin/automap" plan "$example" --server "$url"
 echo
+if "$bin/python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "ray", "vllm"))))'; then
+    echo "Running $tiny: Megatron-core trains, vLLM generates, on two cores (two minutes)"
+    echo
+    "$bin/automap" run "$tiny" --iterations 20
+    echo
+else
+    echo "Nothing is run: the executor is not installed (make executor)"
+fi
 echo "The service answers at $url/v1/plans; its API is described at $url/docs"
 
 if [ "${KEEP:-}" = 1 ] || { [ "${KEEP:-}" != 0 ] && [ -t 0 ]; }; then

@@ -1,4 +1,4 @@
-"""These tests need torch, Ray, vLLM and Megatron-core: `make test-executor` installs them."""
+"""These tests need torch, Ray, vLLM and Megatron-core: `make executor` installs them."""
 
 from importlib.util import find_spec
 

@@ -15,7 +15,7 @@ from service.database import Base, Database
 from service.settings import Settings
 from tests.service.workers import Ray, start_ray, stop_ray
 
-# These submit real jobs to a real Ray: `make test-executor` installs it.
+# These submit real jobs to a real Ray: `make executor` installs it.
 WITH_RAY = ["test_job_worker.py", "test_job_restart.py", "test_job_local_ray.py"]
 collect_ignore = [] if find_spec("ray") else WITH_RAY
 
