@@ -4,11 +4,12 @@ Called in the worker processes. What is imported there is only what a copy needs
 imports take longer than building the engines.
 """
 
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from executor.engines.engine import TrainingEngine
+from executor.engines.engine import LORA_SCALING, TrainingEngine
 from executor.errors import RunError
 from executor.layout import GenerationLayout, RankLayout
 from executor.runtime.process import ProcessContext
@@ -16,7 +17,9 @@ from executor.runtime.setup import ModelSetup
 from executor.runtime.worker import Factories, Rollout, SyncPlace, WeightSync
 
 if TYPE_CHECKING:
+    from executor.engines.fsdp import FsdpEngine
     from executor.hybrid import WeightSource
+    from executor.reshard.broadcast import Meeting
     from executor.reshard.parts import Target
     from executor.rollout.engine import VllmEngine
 
@@ -89,9 +92,8 @@ def build_sync(
     """This rank's end of the broadcasts from a home to its shadow. Collective over both."""
     import torch.distributed as dist
 
-    from executor.hybrid import VllmRollout, WeightReceipt, WeightSending, pieces_of
-    from executor.reshard.broadcast import Meeting, WeightReceiver, WeightSender, sender_ranks
-    from executor.reshard.transition import Transition
+    from executor.hybrid import VllmRollout, WeightReceipt, WeightSending
+    from executor.reshard.broadcast import Meeting, sender_ranks
 
     senders = sender_ranks(place.home.layout)
     if place.home.training.engine == "fsdp":  # data ranks hold parts, not copies
@@ -106,15 +108,44 @@ def build_sync(
     if engine is not None:
         if place.rank not in senders:
             return WeightSending(None)
-        tensor_rank = place.home.layout.coordinates(place.rank).tensor
-        pieces = pieces_of(engine, tensor_rank=tensor_rank)
-        dtype = _rollout_dtype(place.home)
-        return WeightSending(WeightSender(meeting, senders.index(place.rank), pieces, dtype=dtype))
+        return _sending(meeting, senders.index(place.rank), place, engine)
     assert isinstance(rollout, VllmRollout), "a shadow generates"
-    receiver = WeightReceiver(meeting, place.rank, _target(place.shadow, place.rank))
-    # A receiver takes the place of a gather.
-    source = Transition(cast("Any", [receiver]), receiver.ledger)
-    return WeightReceipt(source, rollout.vllm)
+    return WeightReceipt(_received(meeting, place), rollout.vllm)
+
+
+def _sending(
+    meeting: "Meeting", index: int, place: SyncPlace, engine: TrainingEngine
+) -> WeightSync:
+    from executor.hybrid import WeightSending, pieces_of
+    from executor.reshard.broadcast import WeightSender
+
+    home = place.home
+    weights = pieces_of(engine, tensor_rank=home.layout.coordinates(place.rank).tensor)
+    if home.lora_rank is None:
+        return WeightSending(WeightSender(meeting, index, weights, dtype=_rollout_dtype(home)))
+    base = WeightSender(meeting, index, weights)
+    adapter = cast("FsdpEngine", engine).adapter_pieces
+    meeting = replace(meeting, name=f"{meeting.name}-adapter")
+    return WeightSending(WeightSender(meeting, index, adapter, dtype=_dtype(home.precision)), base)
+
+
+def _received(meeting: "Meeting", place: SyncPlace) -> "WeightSource":
+    """A receiver takes the place of a gather."""
+    from executor.reshard.adapter import AdapterTransition
+    from executor.reshard.broadcast import WeightReceiver
+    from executor.reshard.transition import Transition
+
+    target = _target(place.shadow, place.rank)
+    receiver = WeightReceiver(meeting, place.rank, target)
+    weights = Transition([receiver], receiver.ledger)
+    if place.home.lora_rank is None:
+        return weights
+    meeting = replace(meeting, name=f"{meeting.name}-adapter")
+    receiver = WeightReceiver(meeting, place.rank, target, ledger=weights.ledger)
+    adapter = Transition([receiver], weights.ledger)
+    return AdapterTransition(
+        weights, adapter, scaling=LORA_SCALING, dtype=_rollout_dtype(place.shadow)
+    )
 
 
 FACTORIES = Factories(build_engine, build_rollout, build_sync)
@@ -216,7 +247,8 @@ def cache_bytes(setup: ModelSetup, layout: GenerationLayout) -> int:
 
 
 def _source(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) -> "WeightSource":
-    from executor.hybrid import MergedWeights, pieces_of
+    from executor.hybrid import pieces_of
+    from executor.reshard.adapter import AdapterTransition
     from executor.reshard.transition import (
         data_parallel_transition,
         model_parallel_transition,
@@ -224,15 +256,23 @@ def _source(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) 
     )
 
     layout, rank = _generation_layout(setup), context.rank
-    if setup.lora_rank is not None:
-        return MergedWeights(engine.merged_tensors)  # type: ignore[attr-defined]
     pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
     dtype = _rollout_dtype(setup)
-    if setup.training.engine == "fsdp":
-        everyone = new_group(list(range(context.world_size)))
-        return data_parallel_transition(pieces, everyone, _target(setup, rank), dtype=dtype)
-    heads = setup.architecture.num_key_value_heads
-    return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
+    if setup.training.engine == "megatron":
+        heads = setup.architecture.num_key_value_heads
+        return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
+    everyone, target = new_group(list(range(context.world_size))), _target(setup, rank)
+    if setup.lora_rank is None:
+        return data_parallel_transition(pieces, everyone, target, dtype=dtype)
+    base = data_parallel_transition(pieces, everyone, target)
+    adapter = data_parallel_transition(
+        cast("FsdpEngine", engine).adapter_pieces,
+        everyone,
+        target,
+        dtype=_dtype(setup.precision),
+        ledger=base.ledger,
+    )
+    return AdapterTransition(base, adapter, scaling=LORA_SCALING, dtype=dtype)
 
 
 def _target(setup: ModelSetup, rank: int) -> "Target":
@@ -259,7 +299,11 @@ def _generation_layout(setup: ModelSetup) -> GenerationLayout:
 
 
 def _rollout_dtype(setup: ModelSetup) -> Any:
+    return _dtype(setup.rollout_precision)
+
+
+def _dtype(precision: str) -> Any:
     import torch
 
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return dtypes.get(setup.rollout_precision, torch.bfloat16)
+    return dtypes.get(precision, torch.bfloat16)

@@ -1,6 +1,7 @@
 """From a training engine's weights to the tensors that vLLM loads, on the ranks that do both."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -11,15 +12,28 @@ from executor.layout import GenerationLayout
 from executor.reshard.exchange import Exchange
 from executor.reshard.gather import BUCKET_BYTES, AllGather
 from executor.reshard.ledger import Ledger
-from executor.reshard.parts import Target, by_name, covers, full_tensor, is_whole, whole
+from executor.reshard.parts import Held, Target, by_name, covers, full_tensor, is_whole, whole
 
 Pieces = Callable[[], Iterable[Piece]]
+
+
+class Source(Protocol):
+    """Brings tensors in parts: an `AllGather`, an `Exchange`, or a `WeightReceiver`."""
+
+    @property
+    def num_members(self) -> int:
+        """Where there is but one, what comes may be the training weights themselves."""
+        ...
+
+    def run(self) -> Iterator[tuple[str, Held]]:
+        """Every tensor with what this rank reads of it; valid until the next is asked for."""
+        ...
 
 
 class Transition:
     """Brings the generation weights of this rank, one tensor after the other."""
 
-    def __init__(self, sources: Iterable[AllGather | Exchange], ledger: Ledger) -> None:
+    def __init__(self, sources: Iterable[Source], ledger: Ledger) -> None:
         self._sources = list(sources)
         self.ledger = ledger
 
@@ -39,6 +53,11 @@ class Transition:
                 tensor = full_tensor(held)
                 self.ledger.watch("assembly", [tensor])
                 yield name, tensor
+
+    def parts(self) -> Iterator[tuple[str, Held]]:
+        """The same as `tensors`, not put together; valid until the next is asked for."""
+        for source in self._sources:
+            yield from source.run()
 
 
 def gather_within(
@@ -144,7 +163,7 @@ def data_parallel_transition(
     """
     ledger = ledger if ledger is not None else Ledger()
     if target.tensor_parallel_size == 1:
-        source: AllGather | Exchange = AllGather(
+        source: Source = AllGather(
             pieces, group, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
         )
     else:

@@ -17,7 +17,12 @@ from executor.errors import RunCancelledError, RunError
 from executor.layout import RankLayout
 from executor.records import CallRecord
 from executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
-from executor.runtime.handles import Iteration, RunningModels, Sequences
+from executor.runtime.handles import (
+    Iteration,
+    RunningModels,
+    Sequences,
+    generations_in_a_row,
+)
 from executor.runtime.host import FunctionWorker, NumericsWorker
 from executor.runtime.ops import RunningOps
 from executor.runtime.placement import Device, DeviceRange, Reservation, device_pools, reserve
@@ -308,17 +313,20 @@ class Controller:
             CallError, RunCancelledError, RunError: what ended the run.
         """
         started = self.scheduler.seconds()
+        planned = planned_calls(self.plan)
+        calls = {call.id: call for call in self.placement.calls}
         iteration = Iteration(
             number=number,
             scheduler=self.scheduler,
             groups=self.groups,
             functions=self.functions,
             numerics=self.numerics,
-            calls={call.id: call for call in self.placement.calls},
+            calls=calls,
             homes={copy.role: copy.id for copy in self.placement.copies if copy.kind == "home"},
             workload=self.plan.spec.workload,
             settings=self._algorithm,
             seed=self.settings.seed,
+            keeps_device=generations_in_a_row(planned, calls),
         )
         draw = self._prompt_draw(prompts)
         ops = RunningOps(
@@ -329,7 +337,7 @@ class Controller:
             if pretrain is None
             else lambda count: self._sequences(pretrain.next_batch(count)),
         )
-        self.scheduler.expect(planned_calls(self.plan))
+        self.scheduler.expect(planned)
         for home, shadow in self._syncs():
             self._sync(home, shadow)
         self.program.run(RunningModels(iteration), draw(), ops)  # type: ignore[arg-type]
