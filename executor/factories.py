@@ -47,6 +47,7 @@ def check_setup(setup: ModelSetup) -> None:
             ) from error
     elif not (setup.folder / "config.json").is_file():
         raise RunError(f"models.{role}: {setup.folder} is no Hugging Face folder: no config.json")
+    _check_generation(setup)
     if setup.is_shadow:
         return
     if engine == "megatron":
@@ -65,6 +66,22 @@ def check_setup(setup: ModelSetup) -> None:
                 f"{field}: fsdp cannot run copy {setup.copy.id} with {name}_parallel_size {size}; "
                 f"use megatron, or plan with constraints.parallelism.{role}.{name}_parallel_size 1"
             )
+
+
+def _check_generation(setup: ModelSetup) -> None:
+    try:
+        layout = setup.generation_layout
+    except ValueError as error:
+        raise RunError(f"copy {setup.copy.id} cannot generate as planned: {error}") from error
+    if layout is None:
+        return
+    stages, num_layers = layout.pipeline_parallel_size, setup.architecture.num_layers
+    if num_layers % stages:
+        raise RunError(
+            f"copy {setup.copy.id} cannot generate as planned: its {num_layers} layers do not "
+            f"divide into {stages} stages; plan with constraints.parallelism.{setup.role}."
+            "pipeline_parallel_size 1"
+        )
 
 
 def build_engine(setup: ModelSetup, context: ProcessContext) -> TrainingEngine:
@@ -250,6 +267,7 @@ def _source(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) 
     from executor.hybrid import pieces_of
     from executor.reshard.adapter import AdapterTransition
     from executor.reshard.transition import (
+        any_transition,
         data_parallel_transition,
         model_parallel_transition,
         new_group,
@@ -258,10 +276,13 @@ def _source(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) 
     layout, rank = _generation_layout(setup), context.rank
     pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
     dtype = _rollout_dtype(setup)
-    if setup.training.engine == "megatron":
+    in_place = layout.grouping == "interval" and not _interleaved_stages(setup)
+    if setup.training.engine == "megatron" and in_place:
         heads = setup.architecture.num_key_value_heads
         return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
     everyone, target = new_group(list(range(context.world_size))), _target(setup, rank)
+    if setup.training.engine == "megatron":
+        return any_transition(pieces, everyone, target, dtype=dtype)
     if setup.lora_rank is None:
         return data_parallel_transition(pieces, everyone, target, dtype=dtype)
     base = data_parallel_transition(pieces, everyone, target)
@@ -273,6 +294,15 @@ def _source(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) 
         ledger=base.ledger,
     )
     return AdapterTransition(base, adapter, scaling=LORA_SCALING, dtype=dtype)
+
+
+def _interleaved_stages(setup: ModelSetup) -> bool:
+    """Whether a training rank's layers are several ranges, and a generation stage's are one.
+
+    Then a stage's layers lie on other ranks than those of its micro-data-parallel group.
+    """
+    chunks = setup.copy.layout.virtual_pipeline_parallel_size
+    return chunks > 1 and _generation_layout(setup).pipeline_parallel_size > 1
 
 
 def _target(setup: ModelSetup, rank: int) -> "Target":

@@ -161,16 +161,33 @@ def data_parallel_transition(
         bucket_bytes: see `AllGather`.
         ledger: to count in; None: one of its own.
     """
-    ledger = ledger if ledger is not None else Ledger()
-    if target.tensor_parallel_size == 1:
-        source: Source = AllGather(
-            pieces, group, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
-        )
-    else:
-        source = Exchange(
+    if target.tensor_parallel_size > 1:
+        return any_transition(
             pieces, group, target, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
         )
+    ledger = ledger if ledger is not None else Ledger()
+    source = AllGather(pieces, group, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger)
     return Transition([source], ledger)
+
+
+def any_transition(
+    pieces: Pieces,
+    group: dist.ProcessGroup,
+    target: Target,
+    *,
+    dtype: torch.dtype | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+    ledger: Ledger | None = None,
+) -> Transition:
+    """For any engine and any two layouts, such as interleaved stages; see `Exchange`.
+
+    Args: as of `data_parallel_transition`.
+    """
+    ledger = ledger if ledger is not None else Ledger()
+    exchange = Exchange(
+        pieces, group, target, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
+    )
+    return Transition([exchange], ledger)
 
 
 def new_group(ranks: list[int]) -> dist.ProcessGroup:

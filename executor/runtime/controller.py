@@ -30,7 +30,7 @@ from executor.runtime.process import Identity, ProcessContext
 from executor.runtime.records import FinishedCall, FinishedIteration, call_records
 from executor.runtime.rows import BLOCK_BYTES, put
 from executor.runtime.schedule import PlannedCall, Scheduler
-from executor.runtime.setup import ModelSetup, model_setups
+from executor.runtime.setup import ModelSetup, model_setups, num_scoring_processes
 from executor.runtime.worker import Factories, ModelWorker, SyncPlace
 from executor.settings import RunSettings
 from planner.algorithms import PROGRAMS
@@ -239,14 +239,15 @@ class Controller:
         def model(setup: ModelSetup) -> Callable[[ProcessContext], object]:
             return lambda context: worker(setup, context, factories)
 
-        def function(path: str) -> Callable[[ProcessContext], object]:
-            return lambda context: FunctionWorker(path, tokenizer=tokenizer)
+        def function(path: str, count: int) -> Callable[[ProcessContext], object]:
+            return lambda context: FunctionWorker(path, tokenizer=tokenizer, num_processes=count)
 
         for copy_id, group in self.groups.items():
             group.build(model(self.setups[copy_id]), timeout_seconds=timeout)
         for role, group in self.functions.items():
             path = self.settings.functions[role].path
-            group.build(function(path), timeout_seconds=timeout)
+            count = num_scoring_processes(self.plan.spec, role)
+            group.build(function(path, count), timeout_seconds=timeout)
         self.numerics.build(lambda context: NumericsWorker(), timeout_seconds=timeout)
         for home, shadow in self._syncs():
             self._connect(home, shadow)

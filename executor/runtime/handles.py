@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from executor.algorithms.losses import build_loss
-from executor.data.prompts import epoch_order
+from executor.data import epoch_order
 from executor.layout import GenerationLayout
 from executor.protocols import Layout, row_ranges
 from executor.runtime import numeric_steps

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from executor.batch import Batch, Ragged, concatenate
-from executor.data.prompts import epoch_order
+from executor.data import epoch_order
 from executor.protocols import row_ranges
 from executor.runtime.controller import Controller, run_iterations
 from executor.runtime.records import FinishedIteration
