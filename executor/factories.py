@@ -4,23 +4,19 @@ Called in the worker processes. What is imported there is only what a copy needs
 imports take longer than building the engines.
 """
 
-from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from executor.engines.engine import LORA_SCALING, TrainingEngine
+from executor.engines.engine import TrainingEngine
 from executor.errors import RunError
 from executor.layout import GenerationLayout, RankLayout
 from executor.runtime.process import ProcessContext
 from executor.runtime.setup import ModelSetup
 from executor.runtime.worker import Factories, Rollout, SyncPlace, WeightSync
+from executor.weight_sources import colocated, generation_layout, received, sending
 
 if TYPE_CHECKING:
-    from executor.engines.fsdp import FsdpEngine
-    from executor.hybrid import WeightSource
-    from executor.reshard.broadcast import Meeting
-    from executor.reshard.parts import Target
     from executor.rollout.engine import VllmEngine
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
@@ -99,7 +95,7 @@ def build_rollout(
     vllm = _vllm(setup, context)
     from executor.hybrid import VllmRollout
 
-    source = None if engine is None else _source(setup, context, engine)
+    source = None if engine is None else colocated(setup, context, engine)
     return VllmRollout(setup, vllm, source)
 
 
@@ -125,44 +121,9 @@ def build_sync(
     if engine is not None:
         if place.rank not in senders:
             return WeightSending(None)
-        return _sending(meeting, senders.index(place.rank), place, engine)
+        return sending(meeting, senders.index(place.rank), place, engine)
     assert isinstance(rollout, VllmRollout), "a shadow generates"
-    return WeightReceipt(_received(meeting, place), rollout.vllm)
-
-
-def _sending(
-    meeting: "Meeting", index: int, place: SyncPlace, engine: TrainingEngine
-) -> WeightSync:
-    from executor.hybrid import WeightSending, pieces_of
-    from executor.reshard.broadcast import WeightSender
-
-    home = place.home
-    weights = pieces_of(engine, tensor_rank=home.layout.coordinates(place.rank).tensor)
-    if home.lora_rank is None:
-        return WeightSending(WeightSender(meeting, index, weights, dtype=_rollout_dtype(home)))
-    base = WeightSender(meeting, index, weights)
-    adapter = cast("FsdpEngine", engine).adapter_pieces
-    meeting = replace(meeting, name=f"{meeting.name}-adapter")
-    return WeightSending(WeightSender(meeting, index, adapter, dtype=_dtype(home.precision)), base)
-
-
-def _received(meeting: "Meeting", place: SyncPlace) -> "WeightSource":
-    """A receiver takes the place of a gather."""
-    from executor.reshard.adapter import AdapterTransition
-    from executor.reshard.broadcast import WeightReceiver
-    from executor.reshard.transition import Transition
-
-    target = _target(place.shadow, place.rank)
-    receiver = WeightReceiver(meeting, place.rank, target)
-    weights = Transition([receiver], receiver.ledger)
-    if place.home.lora_rank is None:
-        return weights
-    meeting = replace(meeting, name=f"{meeting.name}-adapter")
-    receiver = WeightReceiver(meeting, place.rank, target, ledger=weights.ledger)
-    adapter = Transition([receiver], weights.ledger)
-    return AdapterTransition(
-        weights, adapter, scaling=LORA_SCALING, dtype=_rollout_dtype(place.shadow)
-    )
+    return WeightReceipt(received(meeting, place), rollout.vllm)
 
 
 FACTORIES = Factories(build_engine, build_rollout, build_sync)
@@ -225,7 +186,7 @@ def _model_of(setup: ModelSetup) -> Any:
 def _vllm(setup: ModelSetup, context: ProcessContext) -> "VllmEngine":
     from executor.rollout.engine import VllmEngine
 
-    layout = _generation_layout(setup)
+    layout = generation_layout(setup)
     replicas = layout.groups("tensor", "pipeline")
     own = next(ranks for ranks in replicas if context.rank in ranks)
     places = {rank: layout.coordinates(rank) for rank in own}
@@ -261,79 +222,3 @@ def cache_bytes(setup: ModelSetup, layout: GenerationLayout) -> int:
     in_blocks = -(-longest // block_tokens) * block_tokens * token_bytes
     null_block = block_tokens * token_bytes
     return int(sequences * in_blocks + null_block)
-
-
-def _source(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) -> "WeightSource":
-    from executor.hybrid import pieces_of
-    from executor.reshard.adapter import AdapterTransition
-    from executor.reshard.transition import (
-        any_transition,
-        data_parallel_transition,
-        model_parallel_transition,
-        new_group,
-    )
-
-    layout, rank = _generation_layout(setup), context.rank
-    pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
-    dtype = _rollout_dtype(setup)
-    in_place = layout.grouping == "interval" and not _interleaved_stages(setup)
-    if setup.training.engine == "megatron" and in_place:
-        heads = setup.architecture.num_key_value_heads
-        return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
-    everyone, target = new_group(list(range(context.world_size))), _target(setup, rank)
-    if setup.training.engine == "megatron":
-        return any_transition(pieces, everyone, target, dtype=dtype)
-    if setup.lora_rank is None:
-        return data_parallel_transition(pieces, everyone, target, dtype=dtype)
-    base = data_parallel_transition(pieces, everyone, target)
-    adapter = data_parallel_transition(
-        cast("FsdpEngine", engine).adapter_pieces,
-        everyone,
-        target,
-        dtype=_dtype(setup.precision),
-        ledger=base.ledger,
-    )
-    return AdapterTransition(base, adapter, scaling=LORA_SCALING, dtype=dtype)
-
-
-def _interleaved_stages(setup: ModelSetup) -> bool:
-    """Whether a training rank's layers are several ranges, and a generation stage's are one.
-
-    Then a stage's layers lie on other ranks than those of its micro-data-parallel group.
-    """
-    chunks = setup.copy.layout.virtual_pipeline_parallel_size
-    return chunks > 1 and _generation_layout(setup).pipeline_parallel_size > 1
-
-
-def _target(setup: ModelSetup, rank: int) -> "Target":
-    """What a rank generates with."""
-    from executor.reshard.parts import Target
-
-    layout, layers = _generation_layout(setup), None
-    place = layout.coordinates(rank)
-    if layout.pipeline_parallel_size > 1:
-        each = setup.architecture.num_layers // layout.pipeline_parallel_size
-        layers = (place.pipeline * each, (place.pipeline + 1) * each)
-    return Target(
-        place.tensor,
-        layout.tensor_parallel_size,
-        setup.architecture.num_key_value_heads,
-        layers=layers,
-    )
-
-
-def _generation_layout(setup: ModelSetup) -> GenerationLayout:
-    layout = setup.generation_layout
-    assert layout is not None, "the plan has the copy generate"
-    return layout
-
-
-def _rollout_dtype(setup: ModelSetup) -> Any:
-    return _dtype(setup.rollout_precision)
-
-
-def _dtype(precision: str) -> Any:
-    import torch
-
-    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return dtypes.get(precision, torch.bfloat16)
