@@ -116,13 +116,14 @@ def _path_errors(settings: RunSettings) -> Iterator[FieldError]:
 
 def _data_errors(settings: RunSettings) -> Iterator[FieldError]:
     data = settings.data
-    if data.path.suffix not in (".parquet", ".jsonl"):
-        yield FieldError(
-            field="data.path",
-            value=shown(str(data.path)),
-            message="prompts are read from .parquet and .jsonl files",
-            remedy="give a file with one of these endings",
-        )
+    for name, files in (("data", data), ("data.pretrain", data.pretrain)):
+        if files is not None and files.path.suffix not in (".parquet", ".jsonl"):
+            yield FieldError(
+                field=f"{name}.path",
+                value=shown(str(files.path)),
+                message="rows are read from .parquet and .jsonl files",
+                remedy="give a file with one of these endings",
+            )
     if data.chat_template and data.tokenizer is None:
         yield FieldError(
             field="data.tokenizer",
