@@ -9,6 +9,7 @@ import pytest
 
 from executor.tasks import write_prompts
 from planner.planning import make_plan
+from planner.resolve import resolve
 from planner.result import Plan
 from planner.spec import JobSpec
 from tests.executor.run_process import RunProcess
@@ -100,16 +101,8 @@ def assert_same_log_probs(run: RunProcess) -> None:
 
 
 def adapter_bytes(plan: Plan) -> int:
-    """fp32 factors of every linear layer, from the sizes of tiny-llama."""
-    model = plan.spec.models["actor"].architecture
-    assert not isinstance(model, str)
-    assert model is not None
-    hidden, width = model.hidden_size, model.intermediate_size
-    heads = model.num_attention_heads * model.head_dim
-    groups = model.num_key_value_heads * model.head_dim
-    shapes = [(heads, hidden), (groups, hidden), (groups, hidden), (hidden, heads)]
-    shapes += [(width, hidden), (width, hidden), (hidden, width)]
-    return 4 * RANK * model.num_layers * sum(rows + columns for rows, columns in shapes)
+    """fp32 factors of every linear layer."""
+    return 4 * resolve(plan.spec).models["actor"].architecture.lora_parameters(RANK)
 
 
 def test_remax_with_lora_reshards_the_adapter_once_an_iteration(start: Start) -> None:
