@@ -137,7 +137,11 @@ class MetricsSettings(SettingsModel):
 
 
 class FunctionSettings(SettingsModel):
-    """A reward (or cost) computed by a Python function."""
+    """A reward (or cost) computed by a Python function.
+
+    The spec's `concurrency` says how many processes score parts of a batch at once; where it gives
+    neither that nor `seconds_per_response`, one scores all of it.
+    """
 
     path: str
     """module:function, or file.py:function."""
