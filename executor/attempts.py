@@ -13,7 +13,7 @@ from executor.checkpoints import (
     ControllerState,
     RandomState,
 )
-from executor.data import PromptData
+from executor.data import RunData
 from executor.errors import RunCancelledError, WorkerDiedError
 from executor.events import Events
 from executor.factories import FACTORIES
@@ -21,6 +21,7 @@ from executor.recording import CallEvents, Recording
 from executor.report import RunOutcome, RunReport, RunState
 from executor.runtime.controller import Controller, device_numbers, run_iterations
 from executor.runtime.records import FinishedIteration
+from executor.runtime.setup import smallest_vocabulary
 from executor.runtime.worker import Factories
 from executor.settings import RunSettings
 from planner.result import Plan
@@ -98,7 +99,6 @@ class Run:
         """From the last checkpoint to the end."""
         settings = self._settings
         found = self._checkpoints.newest()
-        prompts = self._prompts()
         self._tell("starting workers")
         controller = Controller(
             self._plan,
@@ -108,10 +108,12 @@ class Run:
             on_call=self._calls,
             environment=self._environment,
         )
+        workload, vocabulary = self._plan.spec.workload, smallest_vocabulary(controller.setups)
+        data = RunData(settings, workload, vocab_size=vocabulary)
         with controller:
             done = 0
             if found is not None:
-                done = self._resume(controller, prompts, found)
+                done = self._resume(controller, data, found)
             actor = next(setup.copy.id for setup in controller.setups.values() if setup.trains)
             num_devices = len(device_numbers(self._plan))
             device = controller.groups[actor].call("device", (num_devices,)).result()
@@ -121,9 +123,10 @@ class Run:
             self._calls.iteration = done + 1
             run_iterations(
                 controller,
-                prompts,
+                data.prompts,
+                pretrain=data.pretrain,
                 first=done + 1,
-                after_iteration=lambda each: self._after(controller, prompts, each),
+                after_iteration=lambda each: self._after(controller, data, each),
             )
             self._calls.iteration = 0
             self._commit(controller)
@@ -131,19 +134,11 @@ class Run:
             homes = (s for s in controller.setups.values() if s.role == "actor" and not s.is_shadow)
             controller.groups[next(homes).copy.id].call("save", (self._folder / "actor",)).result()
 
-    def _prompts(self) -> PromptData:
-        workload = self._plan.spec.workload
-        return PromptData(
-            self._settings.data,
-            max_prompt_length=workload.prompt_length.max_tokens,
-            seed=self._settings.seed,
-        )
-
-    def _resume(self, controller: Controller, prompts: PromptData, found: Checkpoint) -> int:
+    def _resume(self, controller: Controller, data: RunData, found: Checkpoint) -> int:
         """Take back a checkpoint; the iterations that are done."""
         state = found.controller
         self._events.send("log", message=f"resuming after iteration {state.iteration}")
-        prompts.load_state(state.data["prompts"])
+        data.load_state(state.data)
         controller.load_state(found.path)
         if state.lagrange_multiplier is not None:
             controller.multiplier = state.lagrange_multiplier
@@ -151,9 +146,7 @@ class Run:
             state.random.restore()
         return state.iteration
 
-    def _after(
-        self, controller: Controller, prompts: PromptData, iteration: FinishedIteration
-    ) -> None:
+    def _after(self, controller: Controller, data: RunData, iteration: FinishedIteration) -> None:
         number = iteration.number
         records = controller.records(iteration)
         metrics = self._recording.add(iteration, records, self._outcome("running"))
@@ -167,14 +160,14 @@ class Run:
         self._commit(controller)
         every = self._settings.checkpoint.every_iterations
         if every is not None and (number % every == 0 or number == self.total):
-            self._save(controller, prompts, number)
+            self._save(controller, data, number)
         self._calls.iteration = number + 1
 
-    def _save(self, controller: Controller, prompts: PromptData, number: int) -> None:
+    def _save(self, controller: Controller, data: RunData, number: int) -> None:
         """Begin a checkpoint; it is written while the next iteration runs."""
         state = ControllerState(
             iteration=number,
-            data={"prompts": prompts.state()},
+            data=data.state(),
             random=RandomState.capture(),
             lagrange_multiplier=controller.multiplier,
         )

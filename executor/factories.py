@@ -14,10 +14,9 @@ from executor.layout import GenerationLayout, RankLayout
 from executor.runtime.process import ProcessContext
 from executor.runtime.setup import ModelSetup
 from executor.runtime.worker import Factories, Rollout, SyncPlace, WeightSync
+from executor.weight_sources import colocated, generation_layout, received, sending
 
 if TYPE_CHECKING:
-    from executor.hybrid import WeightSource
-    from executor.reshard.parts import Target
     from executor.rollout.engine import VllmEngine
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
@@ -44,6 +43,7 @@ def check_setup(setup: ModelSetup) -> None:
             ) from error
     elif not (setup.folder / "config.json").is_file():
         raise RunError(f"models.{role}: {setup.folder} is no Hugging Face folder: no config.json")
+    _check_generation(setup)
     if setup.is_shadow:
         return
     if engine == "megatron":
@@ -64,6 +64,22 @@ def check_setup(setup: ModelSetup) -> None:
             )
 
 
+def _check_generation(setup: ModelSetup) -> None:
+    try:
+        layout = setup.generation_layout
+    except ValueError as error:
+        raise RunError(f"copy {setup.copy.id} cannot generate as planned: {error}") from error
+    if layout is None:
+        return
+    stages, num_layers = layout.pipeline_parallel_size, setup.architecture.num_layers
+    if num_layers % stages:
+        raise RunError(
+            f"copy {setup.copy.id} cannot generate as planned: its {num_layers} layers do not "
+            f"divide into {stages} stages; plan with constraints.parallelism.{setup.role}."
+            "pipeline_parallel_size 1"
+        )
+
+
 def build_engine(setup: ModelSetup, context: ProcessContext) -> TrainingEngine:
     """The training engine of a home, with its weights. Collective over the copy's ranks."""
     engine = _megatron(setup) if setup.training.engine == "megatron" else _fsdp(setup)
@@ -79,7 +95,7 @@ def build_rollout(
     vllm = _vllm(setup, context)
     from executor.hybrid import VllmRollout
 
-    source = None if engine is None else _source(setup, context, engine)
+    source = None if engine is None else colocated(setup, context, engine)
     return VllmRollout(setup, vllm, source)
 
 
@@ -89,9 +105,8 @@ def build_sync(
     """This rank's end of the broadcasts from a home to its shadow. Collective over both."""
     import torch.distributed as dist
 
-    from executor.hybrid import VllmRollout, WeightReceipt, WeightSending, pieces_of
-    from executor.reshard.broadcast import Meeting, WeightReceiver, WeightSender, sender_ranks
-    from executor.reshard.transition import Transition
+    from executor.hybrid import VllmRollout, WeightReceipt, WeightSending
+    from executor.reshard.broadcast import Meeting, sender_ranks
 
     senders = sender_ranks(place.home.layout)
     if place.home.training.engine == "fsdp":  # data ranks hold parts, not copies
@@ -106,15 +121,9 @@ def build_sync(
     if engine is not None:
         if place.rank not in senders:
             return WeightSending(None)
-        tensor_rank = place.home.layout.coordinates(place.rank).tensor
-        pieces = pieces_of(engine, tensor_rank=tensor_rank)
-        dtype = _rollout_dtype(place.home)
-        return WeightSending(WeightSender(meeting, senders.index(place.rank), pieces, dtype=dtype))
+        return sending(meeting, senders.index(place.rank), place, engine)
     assert isinstance(rollout, VllmRollout), "a shadow generates"
-    receiver = WeightReceiver(meeting, place.rank, _target(place.shadow, place.rank))
-    # A receiver takes the place of a gather.
-    source = Transition(cast("Any", [receiver]), receiver.ledger)
-    return WeightReceipt(source, rollout.vllm)
+    return WeightReceipt(received(meeting, place), rollout.vllm)
 
 
 FACTORIES = Factories(build_engine, build_rollout, build_sync)
@@ -177,7 +186,7 @@ def _model_of(setup: ModelSetup) -> Any:
 def _vllm(setup: ModelSetup, context: ProcessContext) -> "VllmEngine":
     from executor.rollout.engine import VllmEngine
 
-    layout = _generation_layout(setup)
+    layout = generation_layout(setup)
     replicas = layout.groups("tensor", "pipeline")
     own = next(ranks for ranks in replicas if context.rank in ranks)
     places = {rank: layout.coordinates(rank) for rank in own}
@@ -213,53 +222,3 @@ def cache_bytes(setup: ModelSetup, layout: GenerationLayout) -> int:
     in_blocks = -(-longest // block_tokens) * block_tokens * token_bytes
     null_block = block_tokens * token_bytes
     return int(sequences * in_blocks + null_block)
-
-
-def _source(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) -> "WeightSource":
-    from executor.hybrid import MergedWeights, pieces_of
-    from executor.reshard.transition import (
-        data_parallel_transition,
-        model_parallel_transition,
-        new_group,
-    )
-
-    layout, rank = _generation_layout(setup), context.rank
-    if setup.lora_rank is not None:
-        return MergedWeights(engine.merged_tensors)  # type: ignore[attr-defined]
-    pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
-    dtype = _rollout_dtype(setup)
-    if setup.training.engine == "fsdp":
-        everyone = new_group(list(range(context.world_size)))
-        return data_parallel_transition(pieces, everyone, _target(setup, rank), dtype=dtype)
-    heads = setup.architecture.num_key_value_heads
-    return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
-
-
-def _target(setup: ModelSetup, rank: int) -> "Target":
-    """What a rank generates with."""
-    from executor.reshard.parts import Target
-
-    layout, layers = _generation_layout(setup), None
-    place = layout.coordinates(rank)
-    if layout.pipeline_parallel_size > 1:
-        each = setup.architecture.num_layers // layout.pipeline_parallel_size
-        layers = (place.pipeline * each, (place.pipeline + 1) * each)
-    return Target(
-        place.tensor,
-        layout.tensor_parallel_size,
-        setup.architecture.num_key_value_heads,
-        layers=layers,
-    )
-
-
-def _generation_layout(setup: ModelSetup) -> GenerationLayout:
-    layout = setup.generation_layout
-    assert layout is not None, "the plan has the copy generate"
-    return layout
-
-
-def _rollout_dtype(setup: ModelSetup) -> Any:
-    import torch
-
-    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return dtypes.get(setup.rollout_precision, torch.bfloat16)

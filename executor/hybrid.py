@@ -1,6 +1,6 @@
 """Generation beside a training engine, or on a shadow's own devices, with the trainer's weights."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from torch import Tensor
@@ -9,33 +9,18 @@ from executor.batch import Batch
 from executor.engines.engine import Piece, TrainingEngine
 from executor.reshard.broadcast import WeightSender
 from executor.reshard.ledger import Ledger
-from executor.reshard.transition import Transition
 from executor.rollout.engine import VllmEngine
 from executor.runtime.setup import ModelSetup
 
 
 class WeightSource(Protocol):
-    """Where generation weights come from; a `Transition` is one."""
+    """Where generation weights come from: a `Transition`, or an `AdapterTransition`."""
 
     ledger: Ledger
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Hugging Face names and whole tensors; collective, to be exhausted."""
         ...
-
-
-class MergedWeights:
-    """Of an engine with LoRA: base weights with the adapters' products added, tensor by tensor."""
-
-    def __init__(self, merged: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
-        self._merged = merged
-        self.ledger = Ledger()
-
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """See `WeightSource`."""
-        for name, tensor in self._merged():
-            self.ledger.watch("assembly", [tensor])
-            yield name, tensor
 
 
 def pieces_of(engine: TrainingEngine, *, tensor_rank: int) -> Callable[[], Iterator[Piece]]:
@@ -59,11 +44,13 @@ class VllmRollout:
         self._setup = setup
         self._source = source
 
-    def start(self) -> dict[str, float]:
+    def start(self, *, changed: bool) -> dict[str, float]:
         """See `Rollout`: on a GPU room for the weights, then they, then room for the cache."""
         if self._source is None:
             return {}
-        received = load_from(self._source, self.vllm)
+        received = 0.0
+        if changed or not self.vllm.has_weights:
+            received = load_from(self._source, self.vllm)
         self.vllm.wake("cache")
         return {"reshard_received": received}
 
@@ -87,22 +74,29 @@ class VllmRollout:
 
 
 class WeightSending:
-    """A home's rank in a weight sync; None: another data-parallel rank sends the same shard."""
+    """A home's rank in a weight sync."""
 
-    def __init__(self, sender: WeightSender | None) -> None:
-        self._sender = sender
+    def __init__(self, every_time: WeightSender | None, once: WeightSender | None = None) -> None:
+        """What is sent `once` goes ahead the first time: the base that an adapter is added to.
+
+        Without a sender another data-parallel rank sends the same shard.
+        """
+        self._once, self._every_time = once, every_time
 
     def run(self) -> dict[str, float]:
         """See `executor.runtime.worker.WeightSync`."""
-        if self._sender is not None:
-            self._sender.send()
+        if self._once is not None:
+            self._once.send()
+            self._once = None
+        if self._every_time is not None:
+            self._every_time.send()
         return {}
 
 
 class WeightReceipt:
     """A shadow's rank in a weight sync."""
 
-    def __init__(self, source: Transition, vllm: VllmEngine) -> None:
+    def __init__(self, source: WeightSource, vllm: VllmEngine) -> None:
         self._source = source
         self._vllm = vllm
 
@@ -112,7 +106,7 @@ class WeightReceipt:
 
 
 def load_from(source: WeightSource, vllm: VllmEngine) -> float:
-    """Bring all weights into vLLM; the bytes that came from other ranks."""
+    """Bring weights into vLLM; the bytes that came from other ranks."""
     before = source.ledger.received_bytes()
     vllm.wake("weights")
     vllm.load_weights(source.tensors())

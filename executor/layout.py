@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from planner.result import Parallelism
 
 Order = Literal["megatron", "hybridflow"]
-Grouping = Literal["interval", "vanilla"]
+Grouping = Literal["interval", "vanilla", "afresh"]
 Interval = tuple[Fraction, Fraction]
 
 _ORDERS: dict[str, tuple[str, ...]] = {
@@ -198,8 +198,13 @@ class GenerationLayout:
     inside its generation shard. In `vanilla` grouping the ranks are counted afresh in the
     training's order: for comparison only.
 
+    Where t_g or p_g exceeds what training has (FSDP trains on data ranks alone, and the model is
+    too large for one of them to generate), no training shard lies inside a generation shard. Then
+    the ranks are counted `afresh` as well, and each replica is a copy of its own.
+
     Raises:
-        ValueError: t_g does not divide t, or p_g does not divide p.
+        ValueError: t_g does not divide t, or p_g does not divide p; in `afresh` grouping, both
+            together do not divide the ranks.
     """
 
     training: RankLayout
@@ -208,15 +213,33 @@ class GenerationLayout:
     grouping: Grouping = "interval"
 
     def __post_init__(self) -> None:
-        if self.grouping not in ("interval", "vanilla"):
-            raise ValueError(f"grouping must be interval or vanilla, got {self.grouping!r}")
+        if self.grouping not in ("interval", "vanilla", "afresh"):
+            raise ValueError(f"grouping must be interval, vanilla or afresh, got {self.grouping!r}")
         for name in ("tensor_parallel_size", "pipeline_parallel_size"):
             size, trained = getattr(self, name), getattr(self.training, name)
             _check_size(name, size)
-            if trained % size:
+            if trained % size and self.grouping != "afresh":
                 raise ValueError(
                     f"generation {name} {size} must divide the training {name} {trained}"
                 )
+        if self.world_size % self._replica_size:
+            raise ValueError(
+                f"generation replicas of {self._replica_size} ranks (tensor_parallel_size "
+                f"{self.tensor_parallel_size} × pipeline_parallel_size "
+                f"{self.pipeline_parallel_size}) do not divide the {self.world_size} ranks"
+            )
+
+    @classmethod
+    def of(
+        cls, training: RankLayout, *, tensor_parallel_size: int, pipeline_parallel_size: int
+    ) -> "GenerationLayout":
+        """In interval grouping where the sizes allow it, else counted afresh."""
+        divides = (
+            training.tensor_parallel_size % tensor_parallel_size == 0
+            and training.pipeline_parallel_size % pipeline_parallel_size == 0
+        )
+        grouping: Grouping = "interval" if divides else "afresh"
+        return cls(training, tensor_parallel_size, pipeline_parallel_size, grouping)
 
     @property
     def world_size(self) -> int:
@@ -226,17 +249,25 @@ class GenerationLayout:
     @property
     def micro_data_parallel_size(self) -> int:
         """d_g: generation replicas per copy of the training weights."""
+        if self.grouping == "afresh":
+            return 1
         return self._tensor_interval * self._pipeline_interval
 
     @property
     def data_parallel_size(self) -> int:
-        """d: copies of the training weights."""
+        """d: copies of the training weights; `afresh`, of the generation weights."""
+        if self.grouping == "afresh":
+            return self.world_size // self._replica_size
         return self.training.data_parallel_size * self.training.context_parallel_size
 
     @property
     def num_replicas(self) -> int:
         """Generation replicas in all."""
         return self.micro_data_parallel_size * self.data_parallel_size
+
+    @property
+    def _replica_size(self) -> int:
+        return self.tensor_parallel_size * self.pipeline_parallel_size
 
     @property
     def _tensor_interval(self) -> int:
@@ -248,8 +279,8 @@ class GenerationLayout:
 
     def coordinates(self, rank: int) -> GenerationCoordinates:
         """Where a rank stands; ValueError if there is no such rank."""
-        if self.grouping == "vanilla":
-            return self._vanilla_coordinates(rank)
+        if self.grouping != "interval":
+            return self._counted_afresh(rank)
         place = self.training.coordinates(rank)
         tensor, tensor_offset = divmod(place.tensor, self._tensor_interval)
         pipeline, pipeline_offset = divmod(place.pipeline, self._pipeline_interval)
@@ -260,7 +291,7 @@ class GenerationLayout:
             data=place.data * self.training.context_parallel_size + place.context,
         )
 
-    def _vanilla_coordinates(self, rank: int) -> GenerationCoordinates:
+    def _counted_afresh(self, rank: int) -> GenerationCoordinates:
         afresh = RankLayout(
             tensor_parallel_size=self.tensor_parallel_size,
             pipeline_parallel_size=self.pipeline_parallel_size,
@@ -296,8 +327,11 @@ class GenerationLayout:
     def received_fraction(self) -> Fraction:
         """Of the model's bytes, what the transition brings to each rank (HybridFlow, Table 2).
 
-        Interval: (d_g − 1) ÷ (t·p). Vanilla gathers the whole model: (t·p − 1) ÷ (t·p).
+        Interval: (d_g − 1) ÷ (t·p). Vanilla gathers the whole model: (t·p − 1) ÷ (t·p). Afresh:
+        what the worst rank lacks, if data ranks hold copies.
         """
+        if self.grouping == "afresh":
+            return max(own.size - own.overlap(trained) for trained, own in self._shards())
         parts = self.training.tensor_parallel_size * self.training.pipeline_parallel_size
         if self.micro_data_parallel_size == 1:
             return Fraction(0)
@@ -307,8 +341,11 @@ class GenerationLayout:
     @property
     def redundant_fraction(self) -> Fraction:
         """Of the model's bytes, what the worst rank holds for training and not for generation."""
-        pairs = {(self.training.shard(rank), self.shard(rank)) for rank in range(self.world_size)}
-        return max(trained.size - trained.overlap(generating) for trained, generating in pairs)
+        return max(trained.size - trained.overlap(own) for trained, own in self._shards())
+
+    def _shards(self) -> set[tuple[Shard, Shard]]:
+        """What ranks train and what they generate with."""
+        return {(self.training.shard(rank), self.shard(rank)) for rank in range(self.world_size)}
 
 
 def _groups(

@@ -139,17 +139,16 @@ def _read(path: Path, kind: type[_Document], option: str) -> _Document:
 
 def _check(plan: Plan, settings: RunSettings) -> None:
     """Everything that can be said without starting anything."""
-    from executor.data import PromptData
+    from executor.data import RunData
     from executor.factories import check_setup
     from executor.runtime.controller import check_run
+    from executor.runtime.setup import smallest_vocabulary
 
     try:
-        for setup in check_run(plan, settings).values():
+        setups = check_run(plan, settings)
+        for setup in setups.values():
             check_setup(setup)
-        workload = plan.spec.workload
-        PromptData(settings.data, max_prompt_length=workload.prompt_length.max_tokens)
-        if workload.pretrain_loss:
-            raise RefusedError("workload.pretrain_loss: pre-train data cannot be given here yet")
+        RunData(settings, plan.spec.workload, vocab_size=smallest_vocabulary(setups)).check_rows()
     except (RunError, PlanningError) as error:
         raise RefusedError(str(error)) from error
 

@@ -83,6 +83,19 @@ class RolloutSettings(SettingsModel):
     prefix_caching: bool = False
 
 
+class PretrainSettings(SettingsModel):
+    """Text for PPO-ptx, the pre-train loss beside that of the policy."""
+
+    path: Path
+    """A .parquet or .jsonl file."""
+    column: str = "text"
+    """Text, or a list of token ids."""
+    tokenizer: Path | None = None
+    """A Hugging Face tokenizer folder; None: that of the prompts."""
+    max_tokens: Annotated[int, Field(ge=2)] | None = None
+    """At which a row is cut; None: the longest prompt and response together, which is the most."""
+
+
 class DataSettings(SettingsModel):
     """Where prompts come from."""
 
@@ -97,6 +110,8 @@ class DataSettings(SettingsModel):
     chat_template: bool = False
     overlong: Literal["error", "drop", "truncate_left"] = "error"
     """What to do with a prompt above the spec's maximum length."""
+    pretrain: PretrainSettings | None = None
+    """Needed with the workload's pretrain_loss."""
 
 
 class CheckpointSettings(SettingsModel):
@@ -122,7 +137,11 @@ class MetricsSettings(SettingsModel):
 
 
 class FunctionSettings(SettingsModel):
-    """A reward (or cost) computed by a Python function."""
+    """A reward (or cost) computed by a Python function.
+
+    The spec's `concurrency` says how many processes score parts of a batch at once; where it gives
+    neither that nor `seconds_per_response`, one scores all of it.
+    """
 
     path: str
     """module:function, or file.py:function."""

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from executor.settings import FunctionSettings, RunSettings
+from executor.settings import DataSettings, FunctionSettings, PretrainSettings, RunSettings
 from planner.spec import JobSpec
 from service.field_errors import FieldError, shown
 
 __all__ = ["RunSettings", "anchored", "settings_errors"]
 
 DEFAULT_TRAINING = "default"
+_Files = TypeVar("_Files", DataSettings, PretrainSettings)
 _FUNCTION = re.compile(r"(?P<file>.+\.py|[A-Za-z_][\w.]*):(?P<name>[A-Za-z_]\w*)")
 
 
@@ -39,13 +41,13 @@ def anchored(settings: RunSettings, folder: Path) -> RunSettings:
     def absolute_function(function: FunctionSettings) -> FunctionSettings:
         return function.model_copy(update={"path": absolute_code(function.path)})
 
-    tokenizer = settings.data.tokenizer
-    data = settings.data.model_copy(
-        update={
-            "path": absolute(settings.data.path),
-            "tokenizer": None if tokenizer is None else absolute(tokenizer),
-        }
-    )
+    def absolute_files(data: _Files) -> _Files:
+        tokenizer = None if data.tokenizer is None else absolute(data.tokenizer)
+        return data.model_copy(update={"path": absolute(data.path), "tokenizer": tokenizer})
+
+    data, pretrain = absolute_files(settings.data), settings.data.pretrain
+    if pretrain is not None:
+        data = data.model_copy(update={"pretrain": absolute_files(pretrain)})
     return settings.model_copy(
         update={
             "models": {role: absolute(path) for role, path in settings.models.items()},
@@ -120,9 +122,11 @@ def _program_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError
 
 def _path_errors(settings: RunSettings) -> Iterator[FieldError]:
     paths = {f"models.{role}": path for role, path in settings.models.items()}
-    paths["data.path"] = settings.data.path
-    if settings.data.tokenizer is not None:
-        paths["data.tokenizer"] = settings.data.tokenizer
+    for name, data in (("data", settings.data), ("data.pretrain", settings.data.pretrain)):
+        if data is not None:
+            paths[f"{name}.path"] = data.path
+            if data.tokenizer is not None:
+                paths[f"{name}.tokenizer"] = data.tokenizer
     code = {f"functions.{role}.path": each.path for role, each in settings.functions.items()}
     if settings.program is not None:
         code["program"] = settings.program
@@ -142,13 +146,14 @@ def _path_errors(settings: RunSettings) -> Iterator[FieldError]:
 
 def _data_errors(settings: RunSettings) -> Iterator[FieldError]:
     data = settings.data
-    if data.path.suffix not in (".parquet", ".jsonl"):
-        yield FieldError(
-            field="data.path",
-            value=shown(str(data.path)),
-            message="prompts are read from .parquet and .jsonl files",
-            remedy="give a file with one of these endings",
-        )
+    for name, files in (("data", data), ("data.pretrain", data.pretrain)):
+        if files is not None and files.path.suffix not in (".parquet", ".jsonl"):
+            yield FieldError(
+                field=f"{name}.path",
+                value=shown(str(files.path)),
+                message="rows are read from .parquet and .jsonl files",
+                remedy="give a file with one of these endings",
+            )
     if data.chat_template and data.tokenizer is None:
         yield FieldError(
             field="data.tokenizer",

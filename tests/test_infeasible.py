@@ -132,8 +132,10 @@ def test_the_call_that_cannot_even_run_alone_is_blamed_not_the_one_beside_it() -
 
 
 def test_every_call_that_cannot_run_alone_is_told_also_those_of_one_model() -> None:
-    """On 4 GiB more GPUs would save the training, but nothing saves the rollout."""
-    small = small_job(cluster__pools=[pool(gpu="cpu")])
+    """On 5 GiB more GPUs would save the training, but nothing saves the rollout."""
+    model = {"architecture": "qwen2.5-1.5b"}
+    models = dict.fromkeys(("actor", "reference", "reward"), model)
+    small = small_job(models=models, cluster__pools=[pool(gpu="cpu")])
     *causes, last = reasons(small)
     assert [reason.phase for reason in causes] == ["actor.train", "actor.generate"]
     assert causes[0].over_bytes is not None

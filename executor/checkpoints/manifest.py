@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from executor.checkpoints.random_state import RandomState
-from executor.data.prompts import DataPosition
+from executor.data.shuffled import DataPosition
 from planner.result import Parallelism
 
 

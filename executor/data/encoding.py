@@ -5,76 +5,95 @@ from pathlib import Path
 from typing import Any
 
 from executor.data.files import DataError
-from executor.settings import DataSettings
 
 
-def load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:
     """A Hugging Face tokenizer from a local folder; nothing is fetched.
+
+    `field` is the setting that names it.
 
     Raises:
         DataError: the folder is missing or holds no tokenizer.
     """
     if not folder.is_dir():
-        raise DataError(f"data.tokenizer: there is no folder {folder}")
+        raise DataError(f"{field}: there is no folder {folder}")
     # Takes seconds to import, and prompts of token ids need none of it.
     from transformers import AutoTokenizer
 
     try:
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # transformers raises many kinds, from OSError to KeyError
-        raise DataError(f"data.tokenizer: {folder} holds no tokenizer: {error}") from error
+        raise DataError(f"{field}: {folder} holds no tokenizer: {error}") from error
 
 
-class PromptEncoder:
-    """Makes token ids of a prompt and refuses, with its place, one that it cannot read."""
+class Encoder:
+    """Makes token ids of what a row holds and refuses, with its place, what it cannot read."""
 
-    def __init__(self, settings: DataSettings, *, vocab_size: int | None = None) -> None:
-        """`vocab_size` bounds the token ids that a file gives itself."""
-        self._chat = settings.chat_template
+    def __init__(
+        self,
+        tokenizer: Path | None,
+        *,
+        what: str = "prompt",
+        field: str = "data.tokenizer",
+        chat_template: bool = False,
+        vocab_size: int | None = None,
+    ) -> None:
+        """Load the tokenizer, if there is one.
+
+        Args:
+            tokenizer: A folder; None: rows are lists of token ids.
+            what: Rows hold, for messages.
+            field: The setting that names the tokenizer.
+            chat_template: Text is a user's message of a chat.
+            vocab_size: Of the models; no row may have a token id from there on.
+        """
+        self._what, self._field = what, field
+        self._chat = chat_template
         self._vocab_size = vocab_size
         self._tokenizer = None
-        if settings.tokenizer is not None:
-            self._tokenizer = load_tokenizer(settings.tokenizer)
+        if tokenizer is not None:
+            self._tokenizer = load_tokenizer(tokenizer, field=field)
             if self._chat and self._tokenizer.chat_template is None:
                 raise DataError(
-                    f"data.chat_template: the tokenizer {settings.tokenizer} has no chat template; "
+                    f"data.chat_template: the tokenizer {tokenizer} has no chat template; "
                     "use chat_template: false, or a tokenizer that has one"
                 )
         elif self._chat:
-            raise DataError("data.tokenizer: chat_template: true needs a tokenizer folder")
+            raise DataError(f"{field}: chat_template: true needs a tokenizer folder")
 
-    def token_ids(self, prompt: object, where: str) -> list[int]:
-        """Of one prompt; text that starts a chat becomes its first user message.
+    def token_ids(self, value: object, where: str) -> list[int]:
+        """Of one row; text that starts a chat becomes its first user message.
 
         Raises:
             DataError: not text, messages or token ids, or not with these settings; or no tokens.
         """
-        if isinstance(prompt, str):
-            tokens = self._of_text(prompt, where)
-        elif isinstance(prompt, list) and all(isinstance(item, dict) for item in prompt) and prompt:
-            tokens = self._of_messages(prompt, where)
-        elif isinstance(prompt, list):
-            tokens = self._checked(prompt, where)
+        if isinstance(value, str):
+            tokens = self._of_text(value, where)
+        elif isinstance(value, list) and all(isinstance(item, dict) for item in value) and value:
+            tokens = self._of_messages(value, where)
+        elif isinstance(value, list):
+            tokens = value
         else:
             raise DataError(
-                f"{where}: the prompt is {_kind(prompt)}; text, chat messages or a list of token "
-                "ids would do"
+                f"{where}: the {self._what} is {_kind(value)}; text, chat messages or a list of "
+                "token ids would do"
             )
         if not tokens:
-            raise DataError(f"{where}: the prompt has no tokens")
-        return tokens
+            raise DataError(f"{where}: the {self._what} has no tokens")
+        return self._checked(tokens, where)
 
-    def _of_text(self, prompt: str, where: str) -> list[int]:
+    def _of_text(self, text: str, where: str) -> list[int]:
         if self._tokenizer is None:
-            raise DataError(f"{where}: the prompt is text: set data.tokenizer to a folder")
+            raise DataError(f"{where}: the {self._what} is text: set {self._field} to a folder")
         if self._chat:
-            return self._of_messages([{"role": "user", "content": prompt}], where)
-        return list(self._tokenizer(prompt)["input_ids"])
+            return self._of_messages([{"role": "user", "content": text}], where)
+        return list(self._tokenizer(text)["input_ids"])
 
     def _of_messages(self, messages: Sequence[dict[str, Any]], where: str) -> list[int]:
         if self._tokenizer is None or not self._chat:
             raise DataError(
-                f"{where}: the prompt is chat messages: set data.tokenizer and chat_template: true"
+                f"{where}: the {self._what} is chat messages: set data.tokenizer and "
+                "chat_template: true"
             )
         for message in messages:
             if not {"role", "content"} <= set(message):

@@ -1,4 +1,4 @@
-"""Prompts and answers of a file, by row number: nothing is read before it is asked for."""
+"""Prompts, answers and texts of a file, by row number: nothing is read before it is asked for."""
 
 import hashlib
 import json
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from executor.errors import RunError
-from executor.settings import DataSettings
 
 CHUNK_BYTES = 16 * 2**20
 
@@ -21,7 +20,7 @@ class DataError(RunError):
 
 
 class RowFile(ABC):
-    """The rows of one file: a .jsonl is read line by line, of a .parquet two columns are held."""
+    """The rows of one file: a .jsonl is read line by line, of a .parquet the columns are held."""
 
     path: Path
     fingerprint: str
@@ -39,30 +38,32 @@ class RowFile(ABC):
         """How people find the row in the file."""
 
 
-def open_rows(settings: DataSettings) -> RowFile:
+def open_rows(path: Path, wanted: Mapping[str, str], *, field: str) -> RowFile:
     """Open the file and check that it has rows with the columns that the settings name.
 
     A column may be a field of a struct: `reward_model.ground_truth`.
 
+    Args:
+        path: A .jsonl or .parquet file.
+        wanted: The columns, by the settings that name them.
+        field: The setting that names the file.
+
     Raises:
         DataError: no such file, another ending, no rows, or a column is missing.
     """
-    path = settings.path
     if not path.is_file():
-        raise DataError(f"data.path: there is no file {path}")
-    names = {"prompt_column": settings.prompt_column, "answer_column": settings.answer_column}
-    wanted = {field: name for field, name in names.items() if name is not None}
+        raise DataError(f"{field}: there is no file {path}")
     match path.suffix:
         case ".jsonl":
             rows: RowFile = _JsonlFile(path)
         case ".parquet":
-            rows = _ParquetFile(path, wanted)
+            rows = _ParquetFile(path, wanted, field)
         case _:
-            raise DataError(f"data.path: {path} must end in .parquet or .jsonl")
+            raise DataError(f"{field}: {path} must end in .parquet or .jsonl")
     if len(rows) == 0:
-        raise DataError(f"data.path: {path} has no rows")
-    for field, name in wanted.items():
-        cell(rows, 0, field, name)
+        raise DataError(f"{field}: {path} has no rows")
+    for setting, name in wanted.items():
+        cell(rows, 0, setting, name)
     return rows
 
 
@@ -84,7 +85,7 @@ def cell(rows: RowFile, number: int, field: str, name: str) -> object:
 
 
 def _missing(field: str, name: str, existing: Iterable[str], where: str) -> DataError:
-    return DataError(f"data.{field}: no column {name!r} in {where}; there are {sorted(existing)}")
+    return DataError(f"{field}: no column {name!r} in {where}; there are {sorted(existing)}")
 
 
 class _JsonlFile(RowFile):
@@ -133,7 +134,7 @@ class _JsonlFile(RowFile):
 class _ParquetFile(RowFile):
     """The columns that are needed, in memory as Arrow."""
 
-    def __init__(self, path: Path, wanted: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, wanted: Mapping[str, str], field: str) -> None:
         import pyarrow
         import pyarrow.parquet
 
@@ -141,12 +142,12 @@ class _ParquetFile(RowFile):
         try:
             names = list(pyarrow.parquet.read_schema(path).names)
             columns = {name if name in names else name.split(".")[0] for name in wanted.values()}
-            for field, name in wanted.items():
+            for setting, name in wanted.items():
                 if name not in names and name.split(".")[0] not in names:
-                    raise _missing(field, name, names, str(path))
+                    raise _missing(setting, name, names, str(path))
             self._table = pyarrow.parquet.read_table(path, columns=sorted(columns))
         except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"data.path: cannot read {path} as Parquet: {error}") from error
+            raise DataError(f"{field}: cannot read {path} as Parquet: {error}") from error
         with path.open("rb") as file:
             self.fingerprint = hashlib.file_digest(file, "sha256").hexdigest()
 

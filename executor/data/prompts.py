@@ -1,35 +1,15 @@
-"""An endless, shuffled stream of prompts whose position can be saved and taken up again."""
+"""An endless, shuffled stream of prompts."""
 
 import json
-import logging
 from collections.abc import Sequence
-from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from pydantic import BaseModel, ConfigDict, Field
 
 from executor.batch import Batch, Column, Ragged
-from executor.data.encoding import PromptEncoder
+from executor.data.encoding import Encoder
 from executor.data.files import DataError, cell, open_rows
+from executor.data.shuffled import DataPosition, ShuffledRows
 from executor.settings import DataSettings
-
-Count = Annotated[int, Field(ge=0)]
-logger = logging.getLogger(__name__)
-
-
-class DataPosition(BaseModel):
-    """How far a run has read its prompts; part of every checkpoint."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    epoch: Count
-    position: Count
-    """Rows of the epoch's order that are used up, dropped ones included."""
-    seed: Count
-    fingerprint: str
-    """SHA-256 of the file."""
 
 
 class PromptData:
@@ -45,7 +25,6 @@ class PromptData:
         max_prompt_length: int,
         seed: int = 0,
         vocab_size: int | None = None,
-        tokens_column: str = "prompt_tokens",
     ) -> None:
         """Open the file; nothing but its first row is tokenised.
 
@@ -53,20 +32,23 @@ class PromptData:
             settings: The file and how to read it.
             max_prompt_length: In tokens, after the chat template.
             seed: Of the order.
-            vocab_size: Bound of the token ids that a file gives itself.
-            tokens_column: What the batches call the tokens; `tokens` for pre-train text.
+            vocab_size: Of the models; no prompt may have a token id from there on.
 
         Raises:
             DataError: the file, its columns, the tokenizer or the first row cannot be used.
         """
         self._settings = settings
         self._max_prompt_length = max_prompt_length
-        self._seed = seed
-        self._tokens_column = tokens_column
-        self._rows = open_rows(settings)
-        self._encoder = PromptEncoder(settings, vocab_size=vocab_size)
-        self._epoch, self._position = 0, 0
-        self._order = epoch_order(len(self._rows), seed=seed, epoch=0)
+        columns = {
+            "data.prompt_column": settings.prompt_column,
+            "data.answer_column": settings.answer_column,
+        }
+        wanted = {field: name for field, name in columns.items() if name is not None}
+        self._rows = open_rows(settings.path, wanted, field="data.path")
+        self._order = ShuffledRows(self._rows, seed=seed, field="data.path")
+        self._encoder = Encoder(
+            settings.tokenizer, chat_template=settings.chat_template, vocab_size=vocab_size
+        )
         self.num_dropped = 0
         """Over-long prompts that were passed over since this object was made."""
         self._tokens(0)  # a wrong kind of prompt shows before any model is loaded
@@ -81,46 +63,31 @@ class PromptData:
         """
         rows = [self._next_row() for _ in range(num_prompts)]
         columns: dict[str, Column] = {
-            self._tokens_column: Ragged.of([torch.tensor(tokens) for _, tokens in rows]),
+            "prompt_tokens": Ragged.of([torch.tensor(tokens) for _, tokens in rows]),
             "prompt_id": torch.tensor([number for number, _ in rows]),
         }
         if self._settings.answer_column is not None:
             columns["answer"] = _encoded([self._answer(number) for number, _ in rows])
         return Batch(columns)
 
+    def check_rows(self) -> None:
+        """DataError if any row of token ids cannot be used; text is read when it is due."""
+        if self._settings.tokenizer is None:
+            for number in range(len(self._rows)):
+                self._fitting(number)
+
     def state(self) -> DataPosition:
         """The position after the batches so far."""
-        return DataPosition(
-            epoch=self._epoch,
-            position=self._position,
-            seed=self._seed,
-            fingerprint=self._rows.fingerprint,
-        )
+        return self._order.state()
 
     def load_state(self, state: DataPosition) -> None:
-        """Continue behind the batches that came before `state`.
-
-        Raises:
-            DataError: the position is of another file or seed.
-        """
-        if state.fingerprint != self._rows.fingerprint:
-            raise DataError(
-                f"data.path: {self._rows.path} is not the file of the checkpoint (SHA-256 "
-                f"{self._rows.fingerprint[:12]}…, then {state.fingerprint[:12]}…); "
-                "give that file, or start anew with checkpoint.resume: false"
-            )
-        if state.seed != self._seed:
-            raise DataError(
-                f"seed: {self._seed}, but the checkpoint's order of prompts is that of seed "
-                f"{state.seed}; give that seed, or start anew with checkpoint.resume: false"
-            )
-        self._epoch, self._position = state.epoch, state.position
-        self._order = epoch_order(len(self._rows), seed=self._seed, epoch=self._epoch)
+        """Continue behind the batches that came before; see `ShuffledRows.load_state`."""
+        self._order.load_state(state)
 
     def _next_row(self) -> tuple[int, list[int]]:
         # The one row that fits may come first in this epoch and last in the next.
         for _ in range(2 * len(self._rows)):
-            number = self._advance()
+            number = self._order.advance()
             tokens = self._fitting(number)
             if tokens is not None:
                 return number, tokens
@@ -129,14 +96,6 @@ class PromptData:
             f"data.overlong: drop leaves none of the {len(self._rows)} prompts of "
             f"{self._rows.path}: all are longer than {self._max_prompt_length} tokens"
         )
-
-    def _advance(self) -> int:
-        if self._position == len(self._order):
-            self._epoch, self._position = self._epoch + 1, 0
-            self._order = epoch_order(len(self._rows), seed=self._seed, epoch=self._epoch)
-            logger.info("prompts: epoch %d begins", self._epoch)
-        self._position += 1
-        return int(self._order[self._position - 1])
 
     def _fitting(self, number: int) -> list[int] | None:
         """The row's tokens; None for a prompt to drop."""
@@ -156,28 +115,18 @@ class PromptData:
                 )
 
     def _tokens(self, number: int) -> list[int]:
-        prompt = cell(self._rows, number, "prompt_column", self._settings.prompt_column)
+        prompt = cell(self._rows, number, "data.prompt_column", self._settings.prompt_column)
         return self._encoder.token_ids(prompt, self._place(number))
 
     def _answer(self, number: int) -> str:
         assert self._settings.answer_column is not None, "asked for with an answer column alone"
-        answer = cell(self._rows, number, "answer_column", self._settings.answer_column)
+        answer = cell(self._rows, number, "data.answer_column", self._settings.answer_column)
         if answer is None:
             raise DataError(f"{self._place(number)}: the answer is missing")
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
     def _place(self, number: int) -> str:
         return f"{self._rows.path}, {self._rows.where(number)}"
-
-
-def epoch_order(num_rows: int, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """A permutation of the rows, the same on every machine and with every release of numpy.
-
-    Only the raw words of a bit generator are fixed for good, not what numpy draws from them
-    (NEP 19), so the rows are sorted by one word each.
-    """
-    words = np.random.Philox(np.random.SeedSequence([seed, epoch])).random_raw(num_rows)
-    return np.argsort(words, kind="stable")
 
 
 def _encoded(answers: Sequence[str]) -> Ragged:

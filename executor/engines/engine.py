@@ -12,6 +12,9 @@ from executor.batch import Batch
 Output = Literal["log_probs", "values", "scores"]
 Head = Literal["language_model", "scalar"]
 
+LORA_SCALING = 2
+"""Of an adapter's product of rank r: its alpha is so many times r."""
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:

@@ -159,7 +159,7 @@ class WeightSender(_End):
 class WeightReceiver(_End):
     """A generating process's end; takes the place of a gather in a `Transition`."""
 
-    num_members = 2  # what comes is never the training weight itself
+    num_members: int = 2  # what comes is never the training weight itself
 
     def __init__(
         self,

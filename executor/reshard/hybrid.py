@@ -3,6 +3,7 @@
 from typing import Literal, Protocol
 
 from executor.engines.engine import TrainingEngine
+from executor.reshard.adapter import AdapterTransition
 from executor.reshard.transition import Transition
 from executor.rollout.engine import VllmEngine
 
@@ -32,7 +33,7 @@ class HybridEngine:
         self,
         trainer: OffloadingEngine,
         rollout: VllmEngine,
-        transition: Transition,
+        transition: Transition | AdapterTransition,
         *,
         offload: Offload = "none",
     ) -> None:

@@ -13,9 +13,9 @@ from executor.engines.engine import Piece
 VOCABULARY_PADDING = 64
 """vLLM splits the vocabulary as if it were a multiple of this."""
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
-_HEADS = re.compile(r"\.(k_proj|v_proj)\.(weight|bias)$")
-_ROWS = re.compile(r"\.(q_proj|gate_proj|up_proj)\.(weight|bias)$")
-_COLUMNS = re.compile(r"\.(o_proj|down_proj)\.weight$")
+_HEADS = re.compile(r"\.(k_proj|v_proj)\.(weight|bias|lora_B\.weight)$")
+_ROWS = re.compile(r"\.(q_proj|gate_proj|up_proj)\.(weight|bias|lora_B\.weight)$")
+_COLUMNS = re.compile(r"\.(o_proj|down_proj)\.(weight|lora_A\.weight)$")
 _VOCABULARY = re.compile(r"(^|\.)(embed_tokens|lm_head)\.weight$")
 
 
@@ -85,7 +85,8 @@ class Target:
 
     Query heads, key-value heads, intermediate widths and the vocabulary (padded) are split over
     the tensor ranks, key-value heads repeated if there are fewer than ranks; everything else, and
-    whatever has a name that is not known here, is read whole.
+    whatever has a name that is not known here, is read whole. Of an adapter's factors that is what
+    the same part of their product needs.
     """
 
     tensor_rank: int

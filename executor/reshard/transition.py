@@ -1,6 +1,7 @@
 """From a training engine's weights to the tensors that vLLM loads, on the ranks that do both."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ from executor.reshard.exchange import Exchange
 from executor.reshard.gather import BUCKET_BYTES, AllGather
 from executor.reshard.ledger import Ledger
 from executor.reshard.parts import (
+    Held,
     Part,
     Target,
     by_name,
@@ -25,10 +27,23 @@ from executor.reshard.parts import (
 Pieces = Callable[[], Iterable[Piece]]
 
 
+class Source(Protocol):
+    """Brings tensors in parts: an `AllGather`, an `Exchange`, or a `WeightReceiver`."""
+
+    @property
+    def num_members(self) -> int:
+        """Where there is but one, what comes may be the training weights themselves."""
+        ...
+
+    def run(self) -> Iterator[tuple[str, Held]]:
+        """Every tensor with what this rank reads of it; valid until the next is asked for."""
+        ...
+
+
 class Transition:
     """Brings the generation weights of this rank, one tensor after the other."""
 
-    def __init__(self, sources: Iterable[AllGather | Exchange], ledger: Ledger) -> None:
+    def __init__(self, sources: Iterable[Source], ledger: Ledger) -> None:
         self._sources = list(sources)
         self.ledger = ledger
 
@@ -48,6 +63,11 @@ class Transition:
                 tensor = full_tensor(held)
                 self.ledger.watch("assembly", [tensor])
                 yield name, tensor
+
+    def parts(self) -> Iterator[tuple[str, Held]]:
+        """The same as `tensors`, not put together; valid until the next is asked for."""
+        for source in self._sources:
+            yield from source.run()
 
 
 def gather_within(
@@ -151,16 +171,33 @@ def data_parallel_transition(
         bucket_bytes: see `AllGather`.
         ledger: to count in; None: one of its own.
     """
-    ledger = ledger if ledger is not None else Ledger()
-    if target.tensor_parallel_size == 1:
-        source: AllGather | Exchange = AllGather(
-            pieces, group, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
-        )
-    else:
-        source = Exchange(
+    if target.tensor_parallel_size > 1:
+        return any_transition(
             pieces, group, target, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
         )
+    ledger = ledger if ledger is not None else Ledger()
+    source = AllGather(pieces, group, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger)
     return Transition([source], ledger)
+
+
+def any_transition(
+    pieces: Pieces,
+    group: dist.ProcessGroup,
+    target: Target,
+    *,
+    dtype: torch.dtype | None = None,
+    bucket_bytes: int = BUCKET_BYTES,
+    ledger: Ledger | None = None,
+) -> Transition:
+    """For any engine and any two layouts, such as interleaved stages; see `Exchange`.
+
+    Args: as of `data_parallel_transition`.
+    """
+    ledger = ledger if ledger is not None else Ledger()
+    exchange = Exchange(
+        pieces, group, target, dtype=dtype, bucket_bytes=bucket_bytes, ledger=ledger
+    )
+    return Transition([exchange], ledger)
 
 
 def new_group(ranks: list[int]) -> dist.ProcessGroup:

@@ -84,7 +84,9 @@ class VllmEngine:
         tensor_parallel_size = tensor_parallel_size or len(ranks)
         _check_ranks(ranks, tensor_parallel_size)
         self._rollout, self._seed, self._max_model_len = rollout, seed, max_model_len
-        self._has_weights = False
+        self.has_weights = False
+        """Whether it can generate: since the last whole load, no `sleep` has taken them."""
+        self._asleep: set[str] = set()
         pipeline_parallel_size = len(ranks) // tensor_parallel_size
         with tempfile.TemporaryDirectory() as folder, undisturbed():
             arguments = EngineArgs(
@@ -152,7 +154,7 @@ class VllmEngine:
             RuntimeError: no weights were loaded since the start or the last `sleep`.
             ValueError: a prompt and its response could exceed `max_model_len`.
         """
-        if not self._has_weights:
+        if not self.has_weights:
             raise RuntimeError("generate needs weights: call load_weights or load_folder first")
         self._check_lengths(prompts, max_response_tokens)
         if "group" not in prompts:
@@ -185,10 +187,10 @@ class VllmEngine:
             ValueError: a weight of the model did not come; names them. Until all have come in
                 another call, the engine does not generate.
         """
-        self._has_weights = False
+        self.has_weights = False
         load_weights(self._runner, tensors)
         self._engine.reset_prefix_cache()
-        self._has_weights = True
+        self.has_weights = True
 
     def load_folder(self, folder: Path) -> None:
         """Take the weights of a Hugging Face folder of safetensors."""
@@ -204,17 +206,20 @@ class VllmEngine:
 
         On a CPU nothing is given back, and the weights stay.
         """
-        if torch.cuda.is_available():
+        if torch.cuda.is_available() and not self._asleep:
             self._engine.sleep(level=2)
-            self._has_weights = False
+            self._asleep = {"weights", "cache"}
+            self.has_weights = False
 
     def wake(self, part: Literal["weights", "cache"]) -> None:
         """Take memory for the weights, before `load_weights`, or the cache, before `generate`.
 
-        In this order, so that the trainer's weights can be freed in between.
+        In this order, so that the trainer's weights can be freed in between. Without effect on
+        what is awake.
         """
-        if torch.cuda.is_available():
+        if part in self._asleep:
             self._engine.wake_up([{"weights": "weights", "cache": "kv_cache"}[part]])
+            self._asleep.remove(part)
 
     def shutdown(self) -> None:
         """Free all that the engine holds; torch's default group stays. Collective."""

@@ -17,7 +17,12 @@ from executor.errors import RunCancelledError, RunError
 from executor.layout import RankLayout
 from executor.records import CallRecord
 from executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
-from executor.runtime.handles import Iteration, RunningModels, Sequences
+from executor.runtime.handles import (
+    Iteration,
+    RunningModels,
+    Sequences,
+    generations_in_a_row,
+)
 from executor.runtime.host import FunctionWorker, NumericsWorker
 from executor.runtime.ops import RunningOps
 from executor.runtime.placement import Device, DeviceRange, Reservation, device_pools, reserve
@@ -25,7 +30,7 @@ from executor.runtime.process import Identity, ProcessContext
 from executor.runtime.records import FinishedCall, FinishedIteration, call_records
 from executor.runtime.rows import BLOCK_BYTES, put
 from executor.runtime.schedule import PlannedCall, Scheduler
-from executor.runtime.setup import ModelSetup, model_setups
+from executor.runtime.setup import ModelSetup, model_setups, num_scoring_processes
 from executor.runtime.worker import Factories, ModelWorker, SyncPlace
 from executor.settings import RunSettings
 from planner.algorithms import PROGRAMS
@@ -235,14 +240,15 @@ class Controller:
         def model(setup: ModelSetup) -> Callable[[ProcessContext], object]:
             return lambda context: worker(setup, context, factories)
 
-        def function(path: str) -> Callable[[ProcessContext], object]:
-            return lambda context: FunctionWorker(path, tokenizer=tokenizer)
+        def function(path: str, count: int) -> Callable[[ProcessContext], object]:
+            return lambda context: FunctionWorker(path, tokenizer=tokenizer, num_processes=count)
 
         for copy_id, group in self.groups.items():
             group.build(model(self.setups[copy_id]), timeout_seconds=timeout)
         for role, group in self.functions.items():
             path = self.settings.functions[role].path
-            group.build(function(path), timeout_seconds=timeout)
+            count = num_scoring_processes(self.plan.spec, role)
+            group.build(function(path, count), timeout_seconds=timeout)
         self.numerics.build(lambda context: NumericsWorker(), timeout_seconds=timeout)
         for home, shadow in self._syncs():
             self._connect(home, shadow)
@@ -309,17 +315,20 @@ class Controller:
             CallError, RunCancelledError, RunError: what ended the run.
         """
         started = self.scheduler.seconds()
+        planned = planned_calls(self.plan)
+        calls = {call.id: call for call in self.placement.calls}
         iteration = Iteration(
             number=number,
             scheduler=self.scheduler,
             groups=self.groups,
             functions=self.functions,
             numerics=self.numerics,
-            calls={call.id: call for call in self.placement.calls},
+            calls=calls,
             homes={copy.role: copy.id for copy in self.placement.copies if copy.kind == "home"},
             workload=self.plan.spec.workload,
             settings=self._algorithm,
             seed=self.settings.seed,
+            keeps_device=generations_in_a_row(planned, calls),
         )
         draw = self._prompt_draw(prompts)
         ops = RunningOps(
@@ -330,7 +339,7 @@ class Controller:
             if pretrain is None
             else lambda count: self._sequences(pretrain.next_batch(count)),
         )
-        self.scheduler.expect(planned_calls(self.plan))
+        self.scheduler.expect(planned)
         for home, shadow in self._syncs():
             self._sync(home, shadow)
         self.program.run(RunningModels(iteration), draw(), ops)  # type: ignore[arg-type]

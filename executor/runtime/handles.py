@@ -13,13 +13,13 @@ from functools import partial
 import numpy as np
 
 from executor.algorithms.losses import build_loss
-from executor.data.prompts import epoch_order
+from executor.data import epoch_order
 from executor.layout import GenerationLayout
 from executor.protocols import Layout, row_ranges
 from executor.runtime import numeric_steps
 from executor.runtime.group import WorkerGroup
 from executor.runtime.rows import Rows
-from executor.runtime.schedule import Future, Scheduler
+from executor.runtime.schedule import Future, PlannedCall, Scheduler
 from executor.settings import AlgorithmSettings
 from planner.algorithms.program import Loss
 from planner.result import CallPlacement
@@ -63,6 +63,8 @@ class Iteration:
     settings: AlgorithmSettings
     """Resolved: every default filled in."""
     seed: int
+    keeps_device: frozenset[str] = frozenset()
+    """See `generations_in_a_row`."""
     used_ids: Counter[str] = field(default_factory=Counter)
     costs: "Values | None" = None
     """What the role `cost` scored first: the Lagrange multiplier follows its mean."""
@@ -139,16 +141,19 @@ class RunningHandle:
 
     def generate(self, prompts: Sequences, *, greedy: bool = False) -> Sequences:
         """See `Handle`."""
-        responses = 1 if greedy else self._iteration.workload.responses_per_prompt
+        iteration = self._iteration
+        responses = 1 if greedy else iteration.workload.responses_per_prompt
+        call_id = iteration.call_id(self._role, "generate", "greedy" if greedy else "")
         rows = self._by_rows(
             "generate",
             "generate",
             prompts.rows,
-            name="greedy" if greedy else "",
+            call_id,
             results_per_row=responses,
             responses_per_prompt=responses,
             greedy=greedy,
-            iteration=self._iteration.number,
+            iteration=iteration.number,
+            keep_device=call_id in iteration.keeps_device,
         )
         return Sequences(rows)
 
@@ -232,7 +237,8 @@ class RunningHandle:
         rows = rollout.rows
         if self._role not in self._iteration.functions:
             rows = rows.map(lambda each: each.only(*_READ_BY_MODELS))
-        values = Values(self._by_rows(method, "forward", rows, name=name), rollout)
+        call_id = self._iteration.call_id(self._role, "forward", name)
+        values = Values(self._by_rows(method, "forward", rows, call_id), rollout)
         return self._iteration.note(f"{self._role}.{method}", values)
 
     def _by_rows(
@@ -240,14 +246,13 @@ class RunningHandle:
         method: str,
         kind: CallKind,
         rows: Future[Rows],
+        call_id: str,
         *,
-        name: str = "",
         results_per_row: int = 1,
         **arguments: object,
     ) -> Future[Rows]:
         """A call whose result has so many rows per row; no rank is left without one."""
         iteration = self._iteration
-        call_id = iteration.call_id(self._role, kind, name)
         group = iteration.group_of(call_id, self._role, kind)
         parts = num_parts(group.layout, kind)
         enough = rows.map(lambda each: each.pad(parts) if each.num_rows < parts else each)
@@ -255,6 +260,27 @@ class RunningHandle:
         return iteration.scheduler.derive(
             lambda whole, given: _first(whole, given.num_rows * results_per_row), result, rows
         )
+
+
+def generations_in_a_row(
+    planned: Sequence[PlannedCall], calls: Mapping[str, CallPlacement]
+) -> frozenset[str]:
+    """Generations after which the plan has the same copy generate again on all its devices.
+
+    Between the two it has no reason to give up weights and cache.
+    """
+    copies = {
+        each.id: calls[each.id].copy_id
+        for each in planned
+        if each.id in calls and calls[each.id].kind == "generate"
+    }
+    found = set()
+    for number, call in enumerate(planned):
+        on_its_devices = (each for each in planned[number + 1 :] if each.devices & call.devices)
+        following = next(on_its_devices, None)
+        if following is not None and copies.get(call.id, "") == copies.get(following.id):
+            found.add(call.id)
+    return frozenset(found)
 
 
 def num_parts(layout: Layout, kind: CallKind) -> int:

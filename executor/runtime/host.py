@@ -1,19 +1,21 @@
 """Workers that need no device: numeric steps, and rewards that are Python functions."""
 
-import importlib
-import importlib.util
 import inspect
-import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import torch
 
 from executor.batch import Batch
 from executor.data import answers_of, load_tokenizer
-from executor.protocols import transfer
+from executor.protocols import row_ranges, transfer
+from executor.runtime.scoring import (
+    Arguments,
+    RewardFunctionError,
+    ScoringProcesses,
+    load_function,
+    score_rows,
+)
 
 
 class NumericsWorker:
@@ -25,10 +27,6 @@ class NumericsWorker:
         return function(*args, **kwargs)
 
 
-class RewardFunctionError(Exception):
-    """A reward function cannot be found, raised, or returned no scores."""
-
-
 class FunctionWorker:
     """A role whose scores are computed by a Python function.
 
@@ -38,14 +36,20 @@ class FunctionWorker:
     returns as many numbers.
     """
 
-    def __init__(self, path: str, *, tokenizer: Path | None = None) -> None:
+    def __init__(self, path: str, *, tokenizer: Path | None = None, num_processes: int = 1) -> None:
         """Find `module:function` or `file.py:function`.
 
+        Args:
+            path: The function.
+            tokenizer: What makes text of prompts and responses.
+            num_processes: Each scores a part of a batch; 1: this process scores all of it.
+
         Raises:
-            RewardFunctionError: there is none.
+            RewardFunctionError: there is no such function.
         """
         self._path = path
         self._function = load_function(path)
+        self._processes = ScoringProcesses(path, num_processes) if num_processes > 1 else None
         self._tokenizer = load_tokenizer(tokenizer) if tokenizer is not None else None
 
     @transfer("RANK_ZERO")
@@ -56,16 +60,15 @@ class FunctionWorker:
             RewardFunctionError: the function raised, or returned something else than a finite
                 number per response.
         """
-        arguments = self._arguments(rollout)
-        try:
-            scores = self._function(**arguments)
-        except Exception as error:
-            raise RewardFunctionError(
-                f"{self._path} raised {type(error).__name__}: {error}"
-            ) from error
-        return Batch({"scores": self._checked(scores, rollout.num_rows)})
+        arguments, num_rows = self._arguments(rollout), rollout.num_rows
+        if self._processes is None:
+            scores = score_rows(self._function, self._path, arguments, num_rows)
+        else:
+            parts = row_ranges(num_rows, min(len(self._processes), num_rows))
+            scores = self._processes.score(arguments, parts)
+        return Batch({"scores": torch.tensor(scores, dtype=torch.float32)})
 
-    def _arguments(self, rollout: Batch) -> dict[str, object]:
+    def _arguments(self, rollout: Batch) -> Arguments:
         parameters = inspect.signature(self._function).parameters
         available = self._available(rollout)
         takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
@@ -84,14 +87,14 @@ class FunctionWorker:
         chosen = {name: make for name, make in available.items() if takes_all or name in parameters}
         return {name: make() for name, make in chosen.items()}
 
-    def _available(self, rollout: Batch) -> dict[str, Callable[[], object]]:
+    def _available(self, rollout: Batch) -> dict[str, Callable[[], Sequence[object]]]:
         """Keyword → how to make its values."""
 
         def tokens(name: str) -> list[list[int]]:
             rows = rollout.ragged(name).rows() if rollout.num_rows else ()
             return [row.tolist() for row in rows]
 
-        found: dict[str, Callable[[], object]] = {
+        found: dict[str, Callable[[], Sequence[object]]] = {
             "prompt_tokens": lambda: tokens("prompt_tokens"),
             "response_tokens": lambda: tokens("response_tokens"),
         }
@@ -108,52 +111,3 @@ class FunctionWorker:
         assert self._tokenizer is not None
         texts: list[str] = self._tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return texts
-
-    def _checked(self, scores: Any, num_rows: int) -> torch.Tensor:
-        try:
-            values = [float(score) for score in scores]
-        except (TypeError, ValueError) as error:
-            raise RewardFunctionError(
-                f"{self._path} returned no list of numbers: {error}"
-            ) from error
-        if len(values) != num_rows:
-            raise RewardFunctionError(
-                f"{self._path} returned {len(values)} scores for {num_rows} responses"
-            )
-        bad = [row for row, value in enumerate(values) if not math.isfinite(value)]
-        if bad:
-            raise RewardFunctionError(
-                f"{self._path} returned {values[bad[0]]} for response {bad[0]}; scores are finite"
-            )
-        return torch.tensor(values, dtype=torch.float32)
-
-
-def load_function(path: str) -> Callable[..., Sequence[float]]:
-    """The function that `module:function` or `file.py:function` names.
-
-    Raises:
-        RewardFunctionError: no such file, module or function.
-    """
-    place, colon, name = path.rpartition(":")
-    if not colon or not place or not name:
-        raise RewardFunctionError(f"{path!r} must be module:function or file.py:function")
-    try:
-        is_file = place.endswith(".py")
-        module = _module_of_file(Path(place)) if is_file else importlib.import_module(place)
-    except Exception as error:
-        raise RewardFunctionError(
-            f"{path}: cannot import {place}: {type(error).__name__}: {error}"
-        ) from error
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise RewardFunctionError(f"{path}: {place} has no function {name}")
-    return function  # type: ignore[no-any-return]
-
-
-def _module_of_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -13,6 +13,7 @@ from executor.settings import RolloutSettings, RunSettings, TrainingSettings
 from planner.architecture import ModelArchitecture
 from planner.job import Job
 from planner.result import CallPlacement, CopyPlacement, Placement
+from planner.spec import JobSpec, ModelSpec
 
 _SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}
 """Roles that begin with another role's weights unless they are given their own."""
@@ -61,7 +62,7 @@ class ModelSetup:
         call = self.generation
         if call is None or call.parallelism is None:
             return None
-        return GenerationLayout(
+        return GenerationLayout.of(
             self.layout,
             tensor_parallel_size=call.parallelism.tensor_parallel_size,
             pipeline_parallel_size=call.parallelism.pipeline_parallel_size,
@@ -119,6 +120,20 @@ def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[
             run_seed=settings.seed,
         )
     return setups
+
+
+def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:
+    """Of the models that read prompts and responses."""
+    return min(setup.architecture.vocab_size for setup in setups.values())
+
+
+def num_scoring_processes(spec: JobSpec, role: str) -> int:
+    """As many as the spec has a function score at once; one if it says nothing of the function."""
+    model = spec.models[role]
+    unsaid = ModelSpec.model_fields["concurrency"].default
+    if model.concurrency == unsaid and not model.seconds_per_response:
+        return 1
+    return min(model.concurrency, spec.workload.num_sequences)
 
 
 def end_tokens(folder: Path | None) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ the role's group.
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,8 +24,8 @@ from executor.runtime.setup import ModelSetup
 class Rollout(Protocol):
     """What generates for a copy: beside its training engine, or alone on a shadow's devices."""
 
-    def start(self) -> dict[str, float]:
-        """Take the training engine's weights and the device.
+    def start(self, *, changed: bool) -> dict[str, float]:
+        """Take the device, and the training engine's weights if they have changed or are not here.
 
         What it returns is recorded with the call: `reshard_received`, in bytes.
 
@@ -48,7 +48,7 @@ class WeightSync(Protocol):
     """One rank's part in sending a home's weights to its shadow."""
 
     def run(self) -> dict[str, float]:
-        """Send, or receive and load, all weights.
+        """Send, or receive and load, all weights that have changed.
 
         What it returns is recorded with the call: `weight_sync_received`, in bytes.
         """
@@ -80,7 +80,10 @@ class SyncPlace:
 
 
 class ModelWorker:
-    """A copy of a role's model on one rank."""
+    """A copy of a role's model on one rank.
+
+    A method of a subclass that changes weights does so within `_on_device(optimizer=True)`.
+    """
 
     def __init__(self, setup: ModelSetup, context: ProcessContext, factories: Factories) -> None:
         """Build the engines that the copy needs, with their weights."""
@@ -90,6 +93,10 @@ class ModelWorker:
         self._context = context
         self._factories = factories
         self._sync: WeightSync | None = None
+        self._changed = True
+        """Whether the weights are others than the rollout last took."""
+        self._generates = False
+        """Whether the rollout has the device."""
         if not setup.is_shadow:
             self.engine = factories.build_engine(setup, context)
         if setup.generation is not None:
@@ -99,23 +106,35 @@ class ModelWorker:
 
     @transfer("3D_ALL_MICRO_DP")
     def generate(
-        self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int
+        self,
+        prompts: Batch,
+        *,
+        responses_per_prompt: int,
+        greedy: bool,
+        iteration: int,
+        keep_device: bool = False,
     ) -> Batch:
-        """Respond to each prompt so many times; rows of one prompt follow each other."""
+        """Respond to each prompt so many times; rows of one prompt follow each other.
+
+        With `keep_device` the generation engine stays awake, because it generates again next.
+        """
         if self.rollout is None:
             raise ValueError(f"the plan has copy {self.setup.copy.id} not generate")
-        with self._timed("reshard"), self._on_device():
-            self._context.measured.update(self.rollout.start())
+        self._begin_generation(self.rollout)
         try:
             with self._timed("generate"):
-                return self.rollout.generate(
+                rows = self.rollout.generate(
                     prompts,
                     responses_per_prompt=responses_per_prompt,
                     greedy=greedy,
                     iteration=iteration,
                 )
-        finally:
-            self.rollout.stop()
+        except BaseException:
+            self._end_generation()
+            raise
+        if not keep_device:
+            self._end_generation()
+        return rows
 
     @transfer("3D")
     def log_probs(self, rollout: Batch) -> Batch:
@@ -209,6 +228,18 @@ class ModelWorker:
         with self._on_device():
             return self._engine().forward(rollout, output, temperature=temperature).only(output)
 
+    def _begin_generation(self, rollout: Rollout) -> None:
+        # Between two generations in a row the training engine is left where it is.
+        place = nullcontext() if self._generates else self._on_device()
+        with self._timed("reshard"), place:
+            self._context.measured.update(rollout.start(changed=self._changed))
+        self._generates, self._changed = True, False
+
+    def _end_generation(self) -> None:
+        if self._generates and self.rollout is not None:
+            self._generates = False
+            self.rollout.stop()
+
     def _engine(self) -> TrainingEngine:
         if self.engine is None:
             raise ValueError(f"copy {self.setup.copy.id} is a shadow: it only generates")
@@ -216,7 +247,12 @@ class ModelWorker:
 
     @contextmanager
     def _on_device(self, *, optimizer: bool = False) -> Iterator[None]:
-        """Have the weights, or all, on the device; afterwards what the plan offloads is away."""
+        """Have the weights, or all, on the device; afterwards what the plan offloads is away.
+
+        Whoever has the optimizer there may change the weights.
+        """
+        self._end_generation()
+        self._changed |= optimizer
         offload = self.setup.copy.offload
         if self.engine is None or offload == "none":
             yield

@@ -98,7 +98,7 @@ def test_relative_paths_start_at_the_settings(folder, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "shown"),
     [
-        ({"data": {"path": "/a.csv"}}, "data.path: prompts are read from .parquet and .jsonl"),
+        ({"data": {"path": "/a.csv"}}, "data.path: rows are read from .parquet and .jsonl"),
         ({"functions": {}}, "functions.reward: the spec says that this role is a function"),
         ({"models": {"critic": "/c"}}, "models.critic: the spec has no model"),
         ({"iteration": 3}, "did you mean 'iterations'"),

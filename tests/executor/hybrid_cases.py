@@ -30,6 +30,7 @@ def alternates(
     tensor_parallel_size: int,
     family: str = "llama",
     offload: Literal["none", "optimizer", "weights"] = "none",
+    lora_rank: int | None = None,
 ) -> None:
     """Two rounds of generating and training; weights change, and both engines with them."""
     from executor.engines.fsdp import FsdpEngine
@@ -42,8 +43,11 @@ def alternates(
     if family == "qwen2":
         config.hidden_size = 128  # from which Qwen2's head_dim follows; vLLM wants 32 at least
     kind = {"megatron": MegatronEngine, "fsdp": FsdpEngine}[trainer]
-    engine = kind(config, layout=layout, precision="fp32", training=TRAINING, seed=5)
-    ranks, transition = _transition(trainer, engine, layout, tensor_parallel_size)
+    lora = {} if lora_rank is None else {"lora_rank": lora_rank}
+    engine = kind(config, layout=layout, precision="fp32", training=TRAINING, seed=5, **lora)
+    ranks, transition = _transition(
+        trainer, engine, layout, tensor_parallel_size, lora_rank is not None
+    )
     rollout = VllmEngine(
         config,
         ranks=ranks,
@@ -54,7 +58,7 @@ def alternates(
         seed=3,
     )
     hybrid = HybridEngine(engine, rollout, transition, offload=offload)
-    seen = []
+    seen, received = [], []
     for step in range(3):
         own = _own_prompts(ranks)
         batch = hybrid.to_generation().generate(
@@ -64,6 +68,7 @@ def alternates(
             end_tokens=[],
             iteration=0,
         )
+        received.append(transition.ledger.received_bytes() - sum(received))
         rows = _everyones(batch, ranks)
         seen.append(rows_of(rows))
         hybrid.to_training()
@@ -74,11 +79,18 @@ def alternates(
         )
         engine.train_step(part, PolicyLoss(), temperature=0.8)
     assert seen[0] != seen[1] != seen[2]
+    if lora_rank is not None:  # the base came once, then of the adapter what this rank lacks
+        missing, whole = _adapter_bytes(engine, ranks)
+        assert missing <= received[1] == received[2] < whole
+        assert received[1] == missing or layout.tensor_parallel_size > 1  # copies travel as well
+        assert received[0] > 2 * received[1]
     rollout.shutdown()
 
 
-def _transition(trainer, engine, layout, tensor_parallel_size):  # type: ignore[no-untyped-def]
+def _transition(trainer, engine, layout, tensor_parallel_size, has_adapter):  # type: ignore[no-untyped-def]
     """The ranks of this process's replica, and how the weights come to it."""
+    from executor.engines.engine import LORA_SCALING
+    from executor.reshard.adapter import AdapterTransition
     from executor.reshard.parts import Target
     from executor.reshard.transition import data_parallel_transition, model_parallel_transition
 
@@ -98,10 +110,37 @@ def _transition(trainer, engine, layout, tensor_parallel_size):  # type: ignore[
     else:
         size = tensor_parallel_size
         groups = [list(range(first, first + size)) for first in range(0, layout.world_size, size)]
+        target = Target(rank % size, size, 2)
         transition = data_parallel_transition(
-            pieces, dist.group.WORLD, Target(rank % size, size, 2), bucket_bytes=1 << 15
+            pieces, dist.group.WORLD, target, bucket_bytes=1 << 15
         )
+        if has_adapter:
+            adapter = data_parallel_transition(
+                engine.adapter_pieces, dist.group.WORLD, target, ledger=transition.ledger
+            )
+            transition = AdapterTransition(
+                transition, adapter, scaling=LORA_SCALING, dtype=torch.float32
+            )
     return next(group for group in groups if rank in group), transition
+
+
+def _adapter_bytes(engine, ranks: list[int]) -> tuple[int, int]:  # type: ignore[no-untyped-def]
+    """Of the parts of factors that vLLM's rank needs, what this FSDP rank lacks; and of all."""
+    size, rank = len(ranks), ranks.index(dist.get_rank())
+    missing = all_bytes = 0
+    held = {piece.name: piece for piece in engine.adapter_pieces()}
+    for name, whole in engine.full_tensors(adapter_only=True):
+        name = name.removeprefix("base_model.model.")
+        by_rows = "lora_B" in name and not any(each in name for each in ("o_proj", "down_proj"))
+        by_columns = "lora_A" in name and any(each in name for each in ("o_proj", "down_proj"))
+        wanted = torch.zeros(whole.shape, dtype=torch.int8)
+        cut = wanted.chunk(size, dim=int(by_columns))[rank] if by_rows or by_columns else wanted
+        cut.fill_(1)
+        if piece := held.get(name):
+            wanted.narrow(piece.dim, piece.start, piece.size).zero_()
+        missing += 4 * int(wanted.sum())
+        all_bytes += whole.nbytes
+    return missing, all_bytes
 
 
 def _own_prompts(ranks: list[int]) -> Batch:
@@ -162,6 +201,17 @@ ON_FOUR: dict[str, Case] = {
     "fsdp_d4_to_t2": partial(alternates, trainer="fsdp", layout=D4, tensor_parallel_size=2),
 }
 MORE_ON_FOUR: dict[str, Case] = {
+    "fsdp_d4_lora_to_t2": partial(
+        alternates, trainer="fsdp", layout=D4, tensor_parallel_size=2, lora_rank=4
+    ),
+    "fsdp_d2t2_lora_to_t1": partial(
+        alternates,
+        trainer="fsdp",
+        layout=T2D2,
+        tensor_parallel_size=1,
+        lora_rank=4,
+        offload="weights",
+    ),
     "megatron_t2d2_to_t2": partial(
         alternates, trainer="megatron", layout=T2D2, tensor_parallel_size=2
     ),

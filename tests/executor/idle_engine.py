@@ -23,7 +23,7 @@ class IdleEngine:
 class SlowRollout:
     """The prompts themselves, after a time that the first prompt's first token gives."""
 
-    def start(self) -> dict[str, float]:
+    def start(self, *, changed: bool) -> dict[str, float]:
         return {}
 
     def generate(

@@ -132,8 +132,8 @@ class PlainEngine:
 
 
 class PlainRollout:
-    def start(self) -> dict[str, float]:
-        return {"reshard_received": 100.0}
+    def start(self, *, changed: bool) -> dict[str, float]:
+        return {"reshard_received": 100.0 if changed else 0.0}
 
     def generate(
         self, prompts: Batch, *, responses_per_prompt: int, greedy: bool, iteration: int

@@ -26,6 +26,7 @@ from executor.reshard.ledger import Ledger
 from executor.reshard.parts import Held, Target, is_whole, layer_of
 from executor.reshard.transition import (
     Transition,
+    any_transition,
     data_parallel_transition,
     gather_within,
     model_parallel_transition,
@@ -351,6 +352,37 @@ def exchanges_data_shards(folder: Path, *, llama: Llama, tensor_parallel_size: i
     assert ledger.peaks["assembly"] <= 2 * max(llama.value(n).nbytes for n in llama.shapes())
 
 
+def exchanges_any_two(
+    folder: Path, *, training: RankLayout, tensor: int, pipeline: int = 1, chunks: int = 1
+) -> None:
+    """No training shard lies inside a generation shard: a rank receives just what it lacks."""
+    llama = Llama(chunks=chunks, vocab_size=250)
+    model = ShardedLlama(llama, training, dist.get_rank())
+    layout = GenerationLayout.of(
+        training, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline
+    )
+    place, each = layout.coordinates(dist.get_rank()), llama.num_layers // pipeline
+    layers = range(place.pipeline * each, (place.pipeline + 1) * each)
+    target = Target(place.tensor, tensor, 8, layers=(layers.start, layers.stop))
+    transition = any_transition(model.pieces, dist.group.WORLD, target, bucket_bytes=BUCKET)
+    found, missing = set(), 0
+    held = {piece.name: piece for piece in model.pieces()}
+    for name, values in transition.tensors():
+        whole = llama.value(name)
+        index = vllm_slice(name, whole, target)
+        assert torch.equal(values[index], whole[index]), name
+        found.add(name)
+        lacks = torch.zeros(whole.shape, dtype=torch.int8)
+        lacks[index] = 1
+        if piece := held.get(name):
+            lacks.narrow(piece.dim, piece.start, piece.size).zero_()
+        missing += int(lacks.sum()) * whole.itemsize
+    assert found == {
+        name for name in llama.shapes() if "layers" not in name or int(name.split(".")[2]) in layers
+    }
+    assert transition.ledger.received_bytes() == missing
+
+
 def part_into_two_worlds() -> tuple[bool, int, int]:
     """Ranks 0 to 3 become one torch world and 4 to 7 another.
 
@@ -494,6 +526,19 @@ ON_EIGHT: dict[str, Case] = {
         exchanges_data_shards,
         llama=Llama(num_key_value_heads=2, vocab_size=125),
         tensor_parallel_size=4,
+    ),
+    "copies_to_t4": partial(exchanges_any_two, training=RankLayout(data_parallel_size=8), tensor=4),
+    "t2d4_to_t8": partial(
+        exchanges_any_two,
+        training=RankLayout(tensor_parallel_size=2, data_parallel_size=4),
+        tensor=8,
+    ),
+    "interleaved_p4t2_to_p2t2": partial(
+        exchanges_any_two,
+        training=RankLayout(tensor_parallel_size=2, pipeline_parallel_size=4),
+        tensor=2,
+        pipeline=2,
+        chunks=2,
     ),
     "holes": refuses_holes,
     "separate_worlds": syncs_separate_worlds,  # the last: the world is split for good

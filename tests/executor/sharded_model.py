@@ -29,6 +29,8 @@ class Llama:
     tied: bool = False
     only_matrices: bool = False
     """Layers without norms, no embedding and no head: every byte is evenly split."""
+    chunks: int = 1
+    """Ranges of layers that a stage holds; above 1, interleaved."""
     dtype: torch.dtype = torch.float32
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -75,7 +77,8 @@ class Llama:
     def stage_of(self, name: str, stages: int) -> list[int]:
         """The pipeline stages that hold a tensor."""
         if ".layers." in name:
-            return [int(name.split(".")[2]) * stages // self.num_layers]
+            chunk = int(name.split(".")[2]) * stages * self.chunks // self.num_layers
+            return [chunk % stages]
         if "embed" in name:
             return [0, stages - 1] if self.tied else [0]
         return [stages - 1]

@@ -23,12 +23,20 @@ class Place:
     generation_tensor: int = 1
 
 
-def small_spec(algorithm: str, roles: Mapping[str, Place | None], **workload: Any) -> JobSpec:
-    """Roles without a place are functions."""
+def small_spec(
+    algorithm: str,
+    roles: Mapping[str, Place | None],
+    *,
+    lora_rank: int | None = None,
+    **workload: Any,
+) -> JobSpec:
+    """Roles without a place are functions; `lora_rank` is the actor's."""
     models: dict[str, Any] = {
         role: {"function": True} if place is None else {"architecture": "tiny-llama"}
         for role, place in roles.items()
     }
+    if lora_rank is not None:
+        models["actor"]["lora"] = {"rank": lora_rank}
     return JobSpec.model_validate(
         {
             "name": "small",

@@ -253,6 +253,31 @@ def test_a_layout_of_a_plan() -> None:
     assert generation.replica(47) == 15
 
 
+def test_generation_on_more_tensor_ranks_than_train_counts_them_afresh() -> None:
+    for training in rank_layouts(largest=16):
+        sizes = [(t, p) for t in divisors(training.world_size) for p in (1, 2)]
+        for t, p in sizes:
+            if training.world_size % (t * p):
+                continue
+            layout = GenerationLayout.of(training, tensor_parallel_size=t, pipeline_parallel_size=p)
+            divides = not training.tensor_parallel_size % t
+            divides = divides and not training.pipeline_parallel_size % p
+            assert layout.grouping == ("interval" if divides else "afresh")
+            replicas = layout.groups("tensor", "pipeline")
+            assert len(replicas) == layout.num_replicas == training.world_size // (t * p)
+            assert sorted(map(layout.replica, (each[0] for each in replicas))) == list(
+                range(layout.num_replicas)
+            )
+            for ranks in replicas:  # a replica holds the model once
+                assert sum(layout.shard(rank).size for rank in ranks) == 1
+                assert {layout.replica(rank) for rank in ranks} == {layout.replica(ranks[0])}
+    fsdp = GenerationLayout.of(
+        RankLayout(data_parallel_size=4), tensor_parallel_size=2, pipeline_parallel_size=1
+    )
+    assert fsdp.groups("tensor", "pipeline") == [[0, 1], [2, 3]]
+    assert fsdp.received_fraction == 0  # every data rank of Megatron holds all
+
+
 def test_sizes_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"data_parallel_size must be at least 1, got 0"):
         RankLayout(data_parallel_size=0)
@@ -269,7 +294,9 @@ def test_sizes_that_do_not_fit_are_named() -> None:
         GenerationLayout(four, 2, 2)
     with pytest.raises(ValueError, match=r"generation.*|tensor_parallel_size must be at least 1"):
         GenerationLayout(four, 0)
-    with pytest.raises(ValueError, match=r"grouping must be interval or vanilla, got 'other'"):
+    with pytest.raises(ValueError, match=r"replicas of 3 ranks .* do not divide the 4 ranks"):
+        GenerationLayout.of(four, tensor_parallel_size=3, pipeline_parallel_size=1)
+    with pytest.raises(ValueError, match=r"grouping must be interval, vanilla or afresh, got 'o"):
         GenerationLayout(four, 2, grouping="other")  # type: ignore[arg-type]
     for layout in (four, GenerationLayout(four, 2)):
         with pytest.raises(ValueError, match=r"rank must be from 0 to 3, got 4"):

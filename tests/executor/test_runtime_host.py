@@ -1,5 +1,9 @@
 """Reward functions: found by name, called with what they ask for, and checked."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +11,12 @@ import pytest
 import torch
 
 from executor.batch import Batch, Ragged
-from executor.runtime.host import FunctionWorker, RewardFunctionError, load_function
+from executor.runtime.host import FunctionWorker
+from executor.runtime.process import start_ticks
+from executor.runtime.scoring import RewardFunctionError, load_function
+from executor.runtime.setup import num_scoring_processes
+from planner.spec import JobSpec
+from tests.executor.small_plans import Place, small_spec
 
 HERE = "tests.executor.test_runtime_host"
 
@@ -87,6 +96,97 @@ def test_what_is_wrong_is_said_with_the_functions_name(name: str, message: str) 
         score(name, rollout())
     assert message in str(caught.value)
     assert f"{HERE}:{name}" in str(caught.value)
+
+
+def sleeps(response_tokens: list[list[int]]) -> list[float]:
+    """Says in a file when it ran; scores are the first tokens."""
+    start = time.monotonic()
+    time.sleep(0.6)
+    with Path(os.environ["SLEEPS"]).open("a") as file:
+        file.write(f"{os.getpid()} {start} {time.monotonic()}\n")
+    sys.stdout.write("a function may print\n")
+    return [each[0] for each in response_tokens]
+
+
+def fails_at_six(response_tokens: list[list[int]]) -> list[float]:
+    if [6] in response_tokens:
+        raise LookupError("no answer")
+    return [0.0] * len(response_tokens)
+
+
+def dies(response_tokens: list[list[int]]) -> list[float]:
+    os._exit(7)
+
+
+def rows(count: int) -> Batch:
+    tokens = Ragged.of([torch.tensor([number]) for number in range(count)])
+    return Batch({"prompt_tokens": tokens, "response_tokens": tokens})
+
+
+def test_several_processes_score_parts_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLEEPS", str(tmp_path / "log"))
+    worker = FunctionWorker(f"{HERE}:sleeps", num_processes=2)
+    for count in (9, 1):  # fewer rows than processes are fine
+        assert worker.score(rows(count)).tensor("scores").tolist() == list(range(count))
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    (one, *first), (two, *second) = lines[:2]
+    assert one != two
+    assert max(float(first[0]), float(second[0])) < min(float(first[1]), float(second[1]))
+    assert len(lines) == 3
+
+
+def test_a_part_that_fails_is_named() -> None:
+    worker = FunctionWorker(f"{HERE}:fails_at_six", num_processes=2)
+    with pytest.raises(
+        RewardFunctionError,
+        match=r":fails_at_six raised LookupError: no answer; in responses 4 to 7 of the batch",
+    ):
+        worker.score(rows(8))
+    assert worker.score(rows(4)).tensor("scores").tolist() == [0] * 4  # it goes on
+    worker = FunctionWorker(f"{HERE}:dies", num_processes=2)
+    with pytest.raises(RewardFunctionError, match=r"responses 0 to 3 .* ended with exit code 7"):
+        worker.score(rows(8))
+
+
+def test_scoring_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+    """Also while the function runs, and without a word."""
+    program = (
+        "import os, signal, threading, time\n"
+        "from executor.runtime.host import FunctionWorker\n"
+        f"from {HERE} import rows\n"
+        f"worker = FunctionWorker('{HERE}:hangs', num_processes=2)\n"
+        "threading.Thread(target=worker.score, args=(rows(8),), daemon=True).start()\n"
+        "time.sleep(1)\n"
+        "print(*[each.pid for each in worker._processes._processes], flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2, done.stderr
+    deadline = time.monotonic() + 10
+    while any(start_ticks(pid) for pid in pids):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def hangs(response_tokens: list[list[int]]) -> list[float]:
+    while True:
+        time.sleep(1)
+
+
+def test_as_many_processes_score_as_the_spec_says() -> None:
+    spec = small_spec("grpo", {"actor": Place(0, 1), "reward": None}, kl="none").model_dump()
+
+    def processes(**function: Any) -> int:
+        changed = {**spec, "models": {**spec["models"], "reward": {"function": True, **function}}}
+        return num_scoring_processes(JobSpec.model_validate(changed), "reward")
+
+    assert processes() == 1
+    assert processes(concurrency=4) == 4
+    assert processes(seconds_per_response=0.1) == 15  # of 64, as many as there are responses
+    assert processes(seconds_per_response=0.1, concurrency=3) == 3
 
 
 def test_functions_come_from_files_too(tmp_path: Path) -> None:

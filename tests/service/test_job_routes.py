@@ -87,6 +87,13 @@ BAD: list[tuple[str, object, str]] = [
     ("settings.data.path", "/data/prompts.csv", "settings.data.path"),
     ("settings.data.tokenizer", "models/x", "settings.data.tokenizer"),
     ("settings.data.chat_template", True, "settings.data.tokenizer"),
+    ("settings.data.pretrain", {"path": "texts.jsonl"}, "settings.data.pretrain.path"),
+    ("settings.data.pretrain", {"path": "/data/texts.csv"}, "settings.data.pretrain.path"),
+    (
+        "settings.data.pretrain",
+        {"path": "/t.jsonl", "max_tokens": 1},
+        "settings.data.pretrain.max_tokens",
+    ),
     ("settings.data.overlong", "shrug", "settings.data.overlong"),
     ("settings.iterations", 0, "settings.iterations"),
     ("settings.iterations", 2.5, "settings.iterations"),

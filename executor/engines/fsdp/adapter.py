@@ -8,6 +8,7 @@ from peft import LoraConfig, TaskType, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
+from executor.engines.engine import LORA_SCALING
 from executor.engines.fsdp.network import HEAD_NAMES, PackedNetwork
 from executor.engines.fsdp.shards import ADAPTER_PREFIX, ShardedParameter
 
@@ -15,7 +16,7 @@ FILE = "adapter_model.safetensors"
 
 
 def lora_config(network: PackedNetwork, rank: int) -> LoraConfig:
-    """Adapters of this rank, scaled by 2 (alpha = 2 · rank), on every linear layer of a layer.
+    """Adapters of this rank, scaled by `LORA_SCALING`, on every linear layer of a layer.
 
     A scalar head is new, so it trains whole beside them.
     """
@@ -24,7 +25,7 @@ def lora_config(network: PackedNetwork, rank: int) -> LoraConfig:
     scalar = network.head == "scalar"
     return LoraConfig(
         r=rank,
-        lora_alpha=2 * rank,
+        lora_alpha=LORA_SCALING * rank,
         target_modules=sorted(names),
         task_type=TaskType.SEQ_CLS if scalar else TaskType.CAUSAL_LM,
         modules_to_save=[HEAD_NAMES["scalar"]] if scalar else None,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -122,6 +123,18 @@ class FsdpModel:
         data = self.place.data if data_rank is None else data_rank
         piece = self._by_name[name].piece(tensor, data_rank=data, tensor_rank=tensor_rank)
         return [] if piece is None else [piece]
+
+    def adapter_pieces(self) -> Iterator[Piece]:
+        """What this rank holds of the adapter: of the weight NAME.weight, NAME.lora_A.weight and B.
+
+        At most one piece of each; shared, not copied.
+        """
+        self.require_on_device("weights")
+        place = {"data_rank": self.place.data, "tensor_rank": self.place.tensor}
+        for each in self._all:
+            piece = each.piece(each.local(), **place) if each.is_lora else None
+            if piece is not None:
+                yield replace(piece, name=each.hugging_face_name)
 
     def full_tensors(
         self, *, adapter_only: bool = False, dtype: torch.dtype | None = None
