@@ -4,7 +4,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 from executor.checkpoints import (
@@ -18,7 +17,7 @@ from executor.errors import RunCancelledError, WorkerDiedError
 from executor.events import Events
 from executor.factories import FACTORIES
 from executor.recording import CallEvents, Recording
-from executor.report import RunOutcome, RunReport, RunState
+from executor.report import RunReport, RunState
 from executor.runtime.controller import Controller, device_numbers, run_iterations
 from executor.runtime.records import FinishedIteration
 from executor.runtime.worker import Factories
@@ -56,14 +55,13 @@ class Run:
         self._plan, self._settings, self._folder = plan, settings, folder
         self._events, self._cancel = events, cancel
         self._environment, self._factories = dict(environment or {}), factories
-        self._recording = Recording(plan, settings, folder, events)
+        self._recording = Recording(plan, settings, folder)
         self._calls = CallEvents(plan, events)
         self._checkpoints = CheckpointFolder(
             folder / "checkpoints", keep_last=settings.checkpoint.keep_last
         )
         self._saving: tuple[int, ControllerState] | None = None
-        self._started_at = datetime.now(UTC)
-        self.restarts = 0
+        self._restarts = 0
         self.total = settings.iterations or plan.spec.workload.iterations
 
     def run(self) -> RunReport:
@@ -79,11 +77,11 @@ class Run:
                 self._attempt()
                 return self.report("succeeded")
             except WorkerDiedError as error:
-                if self.restarts >= self._settings.max_restarts:
+                if self._restarts >= self._settings.max_restarts:
                     raise
-                self.restarts += 1
+                self._restarts += 1
                 cause = str(error).splitlines()[0]
-                logger.warning("restart %d: %s", self.restarts, cause)
+                logger.warning("restart %d: %s", self._restarts, cause)
                 self._events.send("log", message=f"restarting: {cause}")
             finally:
                 self._calls.iteration = 0
@@ -92,12 +90,14 @@ class Run:
 
     def report(self, state: RunState, cause: str = "") -> RunReport:
         """Write the report and the timeline."""
-        return self._recording.write_report(self._outcome(state, cause))
+        return self._recording.write_report(state, cause)
 
     def _attempt(self) -> None:
         """From the last checkpoint to the end."""
         settings = self._settings
         found = self._checkpoints.newest()
+        done = 0 if found is None else found.controller.iteration
+        self._recording.begin(done)
         prompts = self._prompts()
         self._tell("starting workers")
         controller = Controller(
@@ -109,14 +109,13 @@ class Run:
             environment=self._environment,
         )
         with controller:
-            done = 0
             if found is not None:
-                done = self._resume(controller, prompts, found)
+                self._resume(controller, prompts, found)
             actor = next(setup.copy.id for setup in controller.setups.values() if setup.trains)
             num_devices = len(device_numbers(self._plan))
             device = controller.groups[actor].call("device", (num_devices,)).result()
+            self._recording.device = device
             controller.scheduler.take_records()
-            self._recording.begin(done, device)
             self._tell("running")
             self._calls.iteration = done + 1
             run_iterations(
@@ -139,8 +138,8 @@ class Run:
             seed=self._settings.seed,
         )
 
-    def _resume(self, controller: Controller, prompts: PromptData, found: Checkpoint) -> int:
-        """Take back a checkpoint; the iterations that are done."""
+    def _resume(self, controller: Controller, prompts: PromptData, found: Checkpoint) -> None:
+        """Take back a checkpoint."""
         state = found.controller
         self._events.send("log", message=f"resuming after iteration {state.iteration}")
         prompts.load_state(state.data["prompts"])
@@ -149,14 +148,13 @@ class Run:
             controller.multiplier = state.lagrange_multiplier
         if state.random is not None:
             state.random.restore()
-        return state.iteration
 
     def _after(
         self, controller: Controller, prompts: PromptData, iteration: FinishedIteration
     ) -> None:
         number = iteration.number
         records = controller.records(iteration)
-        metrics = self._recording.add(iteration, records, self._outcome("running"))
+        metrics = self._recording.add(iteration, records)
         self._events.send("metrics", iteration=number, metrics=metrics)
         self._events.send(
             "iteration",
@@ -209,12 +207,3 @@ class Run:
         if self._cancel.is_set():
             raise RunCancelledError("the run was cancelled")
         self._events.send("state", state=state)
-
-    def _outcome(self, state: RunState, cause: str = "") -> RunOutcome:
-        return RunOutcome(
-            state=state,
-            cause=cause,
-            restarts=self.restarts,
-            started_at=self._started_at,
-            ended_at=None if state == "running" else datetime.now(UTC),
-        )
