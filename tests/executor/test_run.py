@@ -1,7 +1,10 @@
 """Plans that really run: Ray, Megatron-core and vLLM in one set of processes, from end to end."""
 
+import fcntl
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +55,7 @@ SPEC: dict[str, Any] = {
     },
 }
 Start = Callable[..., RunProcess]
+IMPATIENT = "import sys, executor.run as run; run.LOCK_SECONDS = 1.5; sys.exit(run.main())"
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +86,8 @@ def settings(prompts: Path, reward: str = "executor.tasks:count_token") -> dict[
 def start(plan: Plan) -> Iterator[Start]:
     started: list[RunProcess] = []
 
-    def make(given: dict[str, Any], folder: Path) -> RunProcess:
-        started.append(RunProcess(plan, given, folder))
+    def make(given: dict[str, Any], folder: Path, **how: bool) -> RunProcess:
+        started.append(RunProcess(plan, given, folder, **how))
         return started[-1]
 
     yield make
@@ -154,13 +158,43 @@ def test_a_killed_worker_changes_nothing_in_the_end(
     logs = [event["message"] for event in run.events("log")]
     assert any(message.startswith("restarting: the process of rank") for message in logs), logs
     assert any(message.startswith("resuming after iteration") for message in logs), logs
-    assert run.report()["outcome"]["restarts"] == 1
-    assert run.report()["iterations"] == ITERATIONS
+    assert_ended_like(run, undisturbed)
+
+
+def assert_ended_like(run: RunProcess, undisturbed: RunProcess) -> None:
+    """A run that was resumed once: the same weights, and records without gap or repetition."""
+    report = run.report()
+    assert (report["outcome"]["state"], report["outcome"]["restarts"]) == ("succeeded", 1)
+    assert report["iterations"] == ITERATIONS
+    assert len(report["iteration_seconds"]["warm_up"]) == 2
     file = Path("actor", "model.safetensors")
-    assert (tmp_path / file).read_bytes() == (undisturbed.folder / file).read_bytes()
+    assert (run.folder / file).read_bytes() == (undisturbed.folder / file).read_bytes()
+    steps = [metrics["training/global_step"] for metrics in run.metrics()]
+    assert steps == list(range(1, ITERATIONS + 1))
     for name in ("critic/vf_loss", "actor/pg_loss", "critic/score/mean"):
         theirs = [metrics[name] for metrics in undisturbed.metrics()]
         assert [metrics[name] for metrics in run.metrics()] == theirs, name
+
+
+@pytest.mark.slow
+def test_a_killed_controller_changes_nothing_in_the_end(
+    start: Start, prompts: Path, undisturbed: RunProcess, tmp_path: Path
+) -> None:
+    run = start(settings(prompts), tmp_path, by_command=True)
+    run.wait_until(lambda: any(call["iteration"] == 3 for call in run.events("call")))
+    run.note_shared_memory()
+    assert run.shared_memory, "the object store at least is shared"
+    (controller,) = run.controllers()
+    doomed = {controller, *run.model_processes()}
+    os.kill(controller, signal.SIGKILL)
+    run.wait_until(lambda: not doomed & set(run.processes()), seconds=20)
+    assert run.end() == 0, run.log()
+    assert "ended by signal 9; starting it again" in run.log()
+    (log,) = run.events("log")
+    assert log["message"].startswith("resuming after iteration")
+    assert_ended_like(run, undisturbed)
+    assert run.processes() == []
+    assert run.left_in_shared_memory() == []
 
 
 @pytest.mark.slow
@@ -175,7 +209,7 @@ def test_cancel_leaves_no_process_and_no_shared_memory(
     run.cancel()
     assert run.end(seconds=30) == 130, run.log()
     assert run.processes() == []
-    assert [path for path in run.shared_memory if path.exists()] == []
+    assert run.left_in_shared_memory() == []
     assert run.report()["outcome"]["state"] == "cancelled"
 
 
@@ -191,6 +225,34 @@ def test_a_reward_that_raises_ends_the_run_by_name(
         assert part in failed["cause"], failed
     outcome = run.report()["outcome"]
     assert (outcome["state"], outcome["cause"]) == ("failed", failed["cause"])
+
+
+def test_a_folder_in_use_is_waited_for_and_then_refused(
+    start: Start, prompts: Path, tmp_path: Path
+) -> None:
+    bad = settings(prompts) | {"data": {"path": "/nowhere/prompts.jsonl"}}
+    with (tmp_path / "run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 7 on there")
+        lock.flush()
+        run = start(bad, tmp_path)
+        run.wait_until(lambda: "waiting up to 60 s" in run.log())
+        assert "process 7 on there" in run.log()
+    # Once it is free the run begins: it gets to what is wrong with it.
+    assert run.end() == 2
+    assert "data.path" in run.events("failed")[0]["cause"]
+    with (tmp_path / "run.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        arguments = ["--plan", "no", "--settings", "no", "--output", str(tmp_path)]
+        done = subprocess.run(
+            [sys.executable, "-c", IMPATIENT, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2, done.stderr
+    assert "has not ended within 1.5 s (process" in done.stdout
 
 
 def test_a_run_that_cannot_be_is_refused_before_anything_starts(
