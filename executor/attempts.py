@@ -18,7 +18,8 @@ from executor.events import Events
 from executor.factories import FACTORIES
 from executor.recording import CallEvents, Recording
 from executor.report import RunReport, RunState
-from executor.runtime.controller import Controller, device_numbers, run_iterations
+from executor.runtime.controller import Controller, run_iterations
+from executor.runtime.planned import device_numbers
 from executor.runtime.records import FinishedIteration
 from executor.runtime.worker import Factories
 from executor.settings import RunSettings

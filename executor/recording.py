@@ -15,7 +15,7 @@ from executor.metrics import timing_metrics, training_metrics
 from executor.provenance import device_fingerprint, provenance
 from executor.records import CallRecord, RecordFile, read_records
 from executor.report import DeviceFingerprint, RunOutcome, RunReport, RunState, build_report
-from executor.runtime.controller import device_numbers
+from executor.runtime.planned import device_numbers
 from executor.runtime.records import FinishedCall, FinishedIteration
 from executor.settings import RunSettings
 from executor.timeline import write_timeline

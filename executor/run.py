@@ -171,8 +171,8 @@ def _environment(plan: Plan) -> dict[str, str]:
 
 def _num_cores(plan: Plan) -> int:
     """Devices of pools whose devices are cores."""
-    from executor.runtime.controller import device_numbers
     from executor.runtime.placement import device_pools
+    from executor.runtime.planned import device_numbers
     from planner.spec import ClusterSpec
 
     assert isinstance(plan.spec.cluster, ClusterSpec), "the plan's spec was resolved"
