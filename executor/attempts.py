@@ -85,7 +85,6 @@ class Run:
                 logger.warning("restart %d: %s", self._restarts, cause)
                 self._events.send("log", message=f"restarting: {cause}")
             finally:
-                self._calls.iteration = 0
                 self._recording.close()
                 self._discard()
 
@@ -96,6 +95,7 @@ class Run:
     def _attempt(self) -> None:
         """From the last checkpoint to the end."""
         settings = self._settings
+        self._calls = CallEvents(self._plan, self._events)
         found = self._checkpoints.newest()
         done = 0 if found is None else found.controller.iteration
         self._recording.begin(done)

@@ -33,8 +33,8 @@ class Traces:
         """Executors that run."""
         return [pid for pid in self.processes() if "-m\0executor.run\0" in _title(pid)]
 
-    def model_processes(self) -> list[int]:
-        """Workers with models in them: those that hold the most memory come first."""
+    def workers(self) -> list[int]:
+        """The run's processes; those that hold the most memory, models, come first."""
         workers = [pid for pid in self.processes() if _title(pid).startswith("ray::Process")]
         return sorted(workers, key=_resident_pages, reverse=True)
 

@@ -148,12 +148,13 @@ def test_a_finished_run_leaves_nothing_behind(undisturbed: RunProcess) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("which", [0, -1], ids=["with models", "without"])
 def test_a_killed_worker_changes_nothing_in_the_end(
-    start: Start, prompts: Path, undisturbed: RunProcess, tmp_path: Path
+    start: Start, prompts: Path, undisturbed: RunProcess, tmp_path: Path, which: int
 ) -> None:
     run = start(settings(prompts), tmp_path)
     run.wait_until(lambda: any(call["iteration"] == 3 for call in run.events("call")))
-    os.kill(run.model_processes()[0], signal.SIGKILL)
+    os.kill(run.workers()[which], signal.SIGKILL)
     assert run.end() == 0, run.log()
     logs = [event["message"] for event in run.events("log")]
     assert any(message.startswith("restarting: the process of rank") for message in logs), logs
@@ -185,7 +186,7 @@ def test_a_killed_controller_changes_nothing_in_the_end(
     run.note_shared_memory()
     assert run.shared_memory, "the object store at least is shared"
     (controller,) = run.controllers()
-    doomed = {controller, *run.model_processes()}
+    doomed = {controller, *run.workers()}
     os.kill(controller, signal.SIGKILL)
     run.wait_until(lambda: not doomed & set(run.processes()), seconds=20)
     assert run.end() == 0, run.log()
@@ -205,7 +206,7 @@ def test_cancel_leaves_no_process_and_no_shared_memory(
     run.wait_until(lambda: len(run.events("iteration")) >= 1)
     run.note_shared_memory()
     assert run.shared_memory, "the object store at least is shared"
-    assert len(run.model_processes()) >= 2
+    assert len(run.workers()) >= 2
     run.cancel()
     assert run.end(seconds=30) == 130, run.log()
     assert run.processes() == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from executor.events import read_events
 from executor.report import RunReport
 from service.run_settings import RunSettings, anchored
 from service.schemas import JobRecord
@@ -20,7 +21,7 @@ from tests.service.workers import eventually, worker_environment
 pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ITERATIONS = 3
+ITERATIONS = 4
 MINUTES = 240.0
 WITHOUT = ("RAY_ADDRESS", "AUTOMAP_RAY_ADDRESS", "AUTOMAP_RUN_COMMAND", "AUTOMAP_STOP_SECONDS")
 
@@ -65,7 +66,7 @@ class RealService(Service):
         return job
 
     def log(self, job_id: str) -> str:
-        return self.client.get(f"/jobs/{job_id}/logs?tail=50").text
+        return self.client.get(f"/jobs/{job_id}/logs?tail=1000").text
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +95,11 @@ def weights(job: JobRecord) -> bytes:
     return Path(job.output, "actor", "model.safetensors").read_bytes()
 
 
+def numbers(path: Path, kind: str) -> list[int]:
+    """The iterations of the events of a type, from the run's own file."""
+    return [event["iteration"] for event in read_events(path, kind)]
+
+
 def test_a_job_runs_to_its_end_and_is_stored(service: RealService, undisturbed: JobRecord) -> None:
     report = RunReport.model_validate(undisturbed.report)
     assert (report.outcome.state, report.iterations) == ("succeeded", ITERATIONS)
@@ -114,20 +120,23 @@ def test_a_job_runs_to_its_end_and_is_stored(service: RealService, undisturbed: 
     assert statuses == ["queued", "starting", "running", "succeeded"]
     times = [event["time"] for event in told if event["type"] in ("call", "iteration", "finished")]
     assert times == sorted(times)
-    assert "AUTOMAP-EVENT" not in service.log(str(undisturbed.id))
+    log = service.log(str(undisturbed.id))
+    assert "-m executor.run --plan plan.json" in log
+    assert "AUTOMAP-EVENT" not in log
 
 
 def test_a_killed_controller_is_a_new_attempt_with_the_same_end(
     service: RealService, undisturbed: JobRecord
 ) -> None:
     job_id = service.post(checkpoint={"every_iterations": 1, "resume": False})
-    for event in service.follow(job_id):
-        if event["type"] == "call" and event["iteration"] == ITERATIONS:
-            break
+    output = eventually(lambda: service.job(job_id).output, seconds=MINUTES)
+    path = Path(output, "events.jsonl")
+    eventually(lambda: ITERATIONS - 1 in numbers(path, "call"), seconds=MINUTES)
     (controller,) = service.traces.controllers()
-    doomed = {controller, *service.traces.model_processes()}
+    doomed = {controller, *service.traces.workers()}
     os.kill(controller, signal.SIGKILL)
     eventually(lambda: not doomed & set(service.traces.processes()), seconds=30)
+    assert ITERATIONS not in numbers(path, "iteration"), "it was killed too late"
     job = service.finished(job_id)
     assert (job.status, job.attempts) == ("succeeded", 2), (job.problem, service.log(job_id))
     told = list(service.follow(job_id))
@@ -148,7 +157,7 @@ def test_cancel_frees_everything_within_seconds(
         if event["type"] == "iteration":
             break
     service.traces.note_shared_memory()
-    doomed = {*service.traces.controllers(), *service.traces.model_processes()}
+    doomed = {*service.traces.controllers(), *service.traces.workers()}
     assert len(doomed) >= 3
     asked = time.monotonic()
     assert service.client.post(f"/jobs/{job_id}/cancel").status_code == 202
