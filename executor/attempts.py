@@ -3,7 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from executor.checkpoints import (
@@ -13,7 +14,7 @@ from executor.checkpoints import (
     RandomState,
 )
 from executor.data import PromptData
-from executor.errors import RunCancelledError, WorkerDiedError
+from executor.errors import RunCancelledError, RunError, WorkerDiedError
 from executor.events import Events
 from executor.factories import FACTORIES
 from executor.recording import CallEvents, Recording
@@ -85,12 +86,24 @@ class Run:
                 logger.warning("restart %d: %s", self._restarts, cause)
                 self._events.send("log", message=f"restarting: {cause}")
             finally:
-                self._recording.close()
                 self._discard()
+                self._recording.close()
 
     def report(self, state: RunState, cause: str = "") -> RunReport:
-        """Write the report and the timeline."""
-        return self._recording.write_report(state, cause)
+        """Write the report and the timeline.
+
+        Raises:
+            RunError: the disk refuses.
+        """
+        with self._writing():
+            return self._recording.write_report(state, cause)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"cannot write to {self._folder}: {error}") from error
 
     def _attempt(self) -> None:
         """From the last checkpoint to the end."""
@@ -98,7 +111,8 @@ class Run:
         self._calls = CallEvents(self._plan, self._events)
         found = self._checkpoints.newest()
         done = 0 if found is None else found.controller.iteration
-        self._recording.begin(done)
+        with self._writing():
+            self._recording.begin(done)
         prompts = self._prompts()
         self._tell("starting workers")
         controller = Controller(
@@ -155,7 +169,9 @@ class Run:
     ) -> None:
         number = iteration.number
         records = controller.records(iteration)
-        metrics = self._recording.add(iteration, records)
+        with self._writing():
+            metrics = self._recording.add(iteration, records)
+            self._events.check()
         self._events.send("metrics", iteration=number, metrics=metrics)
         self._events.send(
             "iteration",

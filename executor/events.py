@@ -1,5 +1,6 @@
 """What a run tells those who started it: marked lines of JSON on stdout, and a file of the same."""
 
+import contextlib
 import json
 import os
 import sys
@@ -23,6 +24,7 @@ class Events:
     def __init__(self) -> None:
         """Events go to stdout alone until `keep` names a file."""
         self._file: TextIO | None = None
+        self._error: OSError | None = None
         self._lock = threading.Lock()
 
     def keep(self, path: Path) -> None:
@@ -35,20 +37,31 @@ class Events:
             self._file = file
 
     def send(self, kind: str, /, **fields: object) -> None:
-        """Numbers that are not finite become null."""
+        """Numbers that are not finite become null. Never raises; `check` does."""
         event = {"type": kind, "time": datetime.now(UTC).isoformat(), **fields}
         text = json.dumps(event, default=str).replace("\u2028", " ")
         with self._lock:
+            self._write(sys.stdout, f"{MARK}{text}\n")
             if self._file is not None:
-                self._file.write(text + "\n")
-                self._file.flush()
-            sys.stdout.write(f"{MARK}{text}\n")
-            sys.stdout.flush()
+                self._write(self._file, text + "\n")
+
+    def _write(self, file: TextIO, text: str) -> None:
+        try:
+            file.write(text)
+            file.flush()
+        except OSError as error:  # a full disk, say: of no concern to the thread that ended a call
+            self._error = self._error or error
+
+    def check(self) -> None:
+        """Raise what kept an event from being written."""
+        if self._error is not None:
+            raise self._error
 
     def close(self) -> None:
         """No more events."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what is left of an event that `check` has told of
+                self._file.close()
             self._file = None
 
 

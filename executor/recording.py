@@ -1,5 +1,6 @@
 """What a run leaves in its folder: records, metrics, report and timeline, also when it fails."""
 
+import contextlib
 import math
 import sys
 import time
@@ -181,11 +182,11 @@ class Recording:
         return report
 
     def close(self) -> None:
-        """Close the files of an attempt."""
-        if self._record_file is not None:
-            self._record_file.close()
-        if self._writer is not None:
-            self._writer.close()
+        """Close the files of an attempt; a disk that refuses has said so before."""
+        for file in (self._record_file, self._writer):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
         self._record_file = self._writer = None
 
     def _metrics_of(

@@ -31,6 +31,7 @@ from planner.result import Plan
 
 if TYPE_CHECKING:
     from executor.attempts import Run
+    from executor.report import RunState
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -100,23 +101,32 @@ def _outcome(run: "Run", events: Events) -> int:
     try:
         report = run.run()
     except RunCancelledError:
-        run.report("cancelled")
+        _report(run, "cancelled")
         return _tell_cancelled(events)
     except RunError as error:
         cause = "\n".join([str(error), *getattr(error, "__notes__", [])])
-        run.report("failed", _brief(cause))
+        _report(run, "failed", _brief(cause))
         return _tell_failure(events, cause, kind=type(error).__name__, code=EXIT_FAILED)
     except Exception as error:
         traceback.print_exc()
         cause = f"{type(error).__name__}: {error}"
-        run.report("failed", cause)
+        _report(run, "failed", cause)
         return _tell_failure(events, cause, kind="internal", code=EXIT_FAILED)
     events.send("finished", report=report.model_dump(mode="json"))
     return 0
 
 
+def _report(run: "Run", state: "RunState", cause: str = "") -> None:
+    """Of a run that has not succeeded: why it has not is more than why its report cannot be."""
+    try:
+        run.report(state, cause)
+    except RunError as error:
+        logging.warning("no report: %s", error)
+
+
 def _tell_failure(events: Events, cause: str, *, kind: str, code: int) -> int:
-    sys.stdout.write(cause + "\n")
+    with contextlib.suppress(OSError):
+        sys.stdout.write(cause + "\n")
     events.send("failed", cause=_brief(cause), kind=kind)
     return code
 
@@ -247,7 +257,12 @@ def _lock(file: TextIO, folder: Path, events: Events, cancel: threading.Event) -
 
 
 def _exit() -> NoReturn:
-    sys.exit(main())
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os._exit(code)  # Python's own end would flush again, and make another exit code of it
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -65,9 +65,15 @@ class RunProcess(Traces):
     """`python -m executor.run` with a plan and settings, and all that it starts."""
 
     def __init__(
-        self, plan: Plan, settings: dict[str, Any], folder: Path, *, by_command: bool = False
+        self,
+        plan: Plan,
+        settings: dict[str, Any],
+        folder: Path,
+        *,
+        by_command: bool = False,
+        log: Path | None = None,
     ) -> None:
-        """By `automap run`, perhaps, instead of directly."""
+        """By `automap run`, perhaps, instead of directly; `log` is what it prints."""
         super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -81,7 +87,7 @@ class RunProcess(Traces):
             else ["executor.run", "--plan", files["plan"]]
         )
         command += ["--settings", files["settings"], "--output", str(folder)]
-        self._log = folder / ("command.log" if by_command else "run.log")
+        self._log = log or folder / ("command.log" if by_command else "run.log")
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *command],

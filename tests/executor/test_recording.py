@@ -180,3 +180,17 @@ def test_events_have_their_time_and_survive_a_torn_line(
     assert times[0].utcoffset() == timedelta(0)
     assert list(read_events(path, "log")) == []
     assert capsys.readouterr().out.count("AUTOMAP-EVENT {") == 3
+
+
+def test_a_full_disk_is_told_where_it_can_end_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "events.jsonl").symlink_to("/dev/full")
+    events = Events()
+    events.keep(tmp_path / "events.jsonl")
+    events.check()
+    events.send("call", call="actor.generate")  # in a thread that nobody may end
+    assert "actor.generate" in capsys.readouterr().out
+    with pytest.raises(OSError, match="No space left on device"):
+        events.check()
+    events.close()

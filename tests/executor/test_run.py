@@ -1,7 +1,10 @@
 """Plans that really run: Ray, Megatron-core and vLLM in one set of processes, from end to end."""
 
+import contextlib
 import fcntl
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from executor.engines.initial import initial_tensor
+from executor.events import MARK
 from executor.runtime.setup import model_setups
 from executor.settings import RunSettings
 from executor.tasks import write_prompts
@@ -86,7 +90,7 @@ def settings(prompts: Path, reward: str = "executor.tasks:count_token") -> dict[
 def start(plan: Plan) -> Iterator[Start]:
     started: list[RunProcess] = []
 
-    def make(given: dict[str, Any], folder: Path, **how: bool) -> RunProcess:
+    def make(given: dict[str, Any], folder: Path, **how: Any) -> RunProcess:
         started.append(RunProcess(plan, given, folder, **how))
         return started[-1]
 
@@ -212,6 +216,43 @@ def test_cancel_leaves_no_process_and_no_shared_memory(
     assert run.processes() == []
     assert run.left_in_shared_memory() == []
     assert run.report()["outcome"]["state"] == "cancelled"
+
+
+def told(log: Path, kind: str) -> list[dict[str, Any]]:
+    """Events of a type on stdout."""
+    lines = [line.partition(MARK)[2] for line in log.read_text().splitlines() if MARK in line]
+    return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 32 MiB, where the system lets us mount one."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(where)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("may not mount a tmpfs")
+    yield where
+    subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_and_leaves_its_checkpoints(
+    start: Start, prompts: Path, undisturbed: RunProcess, small_disk: Path, tmp_path: Path
+) -> None:
+    folder, log = small_disk / "run", tmp_path / "printed.log"
+    run = start(settings(prompts), folder, log=log)
+    run.wait_until(lambda: any(call["iteration"] == 3 for call in run.events("call")))
+    with contextlib.suppress(OSError), (small_disk / "filling").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    assert run.end() == 1, run.log()
+    (failed,) = told(log, "failed")
+    assert "No space left on device" in failed["cause"]
+    (small_disk / "filling").unlink()
+    again = start(settings(prompts), folder, log=log)
+    assert again.end() == 0, again.log()
+    assert_ended_like(again, undisturbed)
 
 
 def test_a_reward_that_raises_ends_the_run_by_name(
