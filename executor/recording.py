@@ -121,19 +121,20 @@ class Recording:
 
     def _read(self, up_to: int) -> None:
         """What other processes have left in the folder, up to an iteration; 0: nothing."""
+        self._attempts = []
+        if up_to == 0:
+            return
         path = self._folder / ATTEMPTS_FILE
-        self._attempts = (
-            _ATTEMPTS.validate_json(path.read_bytes()) if up_to > 0 and path.exists() else []
-        )
-        if up_to > 0:
-            self._records = read_records(self._folder / "records.jsonl")
-            # Not metrics.jsonl, which the settings may leave out. Of an iteration that was run
-            # twice the later event counts.
-            self._metrics = {
-                event["iteration"]: event["metrics"]
-                for event in read_events(self._folder / "events.jsonl", "metrics")
-                if event["iteration"] <= up_to
-            }
+        if path.exists():
+            self._attempts = _ATTEMPTS.validate_json(path.read_bytes())
+        self._records = read_records(self._folder / "records.jsonl")
+        # Not metrics.jsonl, which the settings may leave out. Of an iteration that was run twice
+        # the later event counts.
+        self._metrics = {
+            event["iteration"]: event["metrics"]
+            for event in read_events(self._folder / "events.jsonl", "metrics")
+            if event["iteration"] <= up_to
+        }
 
     def add(self, iteration: FinishedIteration, records: Sequence[CallRecord]) -> dict[str, float]:
         """An iteration that is done; its metrics."""
