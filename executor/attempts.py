@@ -3,8 +3,8 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from executor.checkpoints import (
@@ -14,12 +14,13 @@ from executor.checkpoints import (
     RandomState,
 )
 from executor.data import RunData
-from executor.errors import RunCancelledError, WorkerDiedError
+from executor.errors import RunCancelledError, RunError, WorkerDiedError
 from executor.events import Events
 from executor.factories import FACTORIES
 from executor.recording import CallEvents, Recording
-from executor.report import RunOutcome, RunReport, RunState
-from executor.runtime.controller import Controller, device_numbers, run_iterations
+from executor.report import RunReport, RunState
+from executor.runtime.controller import Controller, run_iterations
+from executor.runtime.planned import device_numbers
 from executor.runtime.records import FinishedIteration
 from executor.runtime.setup import smallest_vocabulary
 from executor.runtime.worker import Factories
@@ -57,14 +58,13 @@ class Run:
         self._plan, self._settings, self._folder = plan, settings, folder
         self._events, self._cancel = events, cancel
         self._environment, self._factories = dict(environment or {}), factories
-        self._recording = Recording(plan, settings, folder, events)
+        self._recording = Recording(plan, settings, folder)
         self._calls = CallEvents(plan, events)
         self._checkpoints = CheckpointFolder(
             folder / "checkpoints", keep_last=settings.checkpoint.keep_last
         )
         self._saving: tuple[int, ControllerState] | None = None
-        self._started_at = datetime.now(UTC)
-        self.restarts = 0
+        self._restarts = 0
         self.total = settings.iterations or plan.spec.workload.iterations
 
     def run(self) -> RunReport:
@@ -80,25 +80,40 @@ class Run:
                 self._attempt()
                 return self.report("succeeded")
             except WorkerDiedError as error:
-                if self.restarts >= self._settings.max_restarts:
+                if self._restarts >= self._settings.max_restarts:
                     raise
-                self.restarts += 1
+                self._restarts += 1
                 cause = str(error).splitlines()[0]
-                logger.warning("restart %d: %s", self.restarts, cause)
+                logger.warning("restart %d: %s", self._restarts, cause)
                 self._events.send("log", message=f"restarting: {cause}")
             finally:
-                self._calls.iteration = 0
-                self._recording.close()
                 self._discard()
+                self._recording.close()
 
     def report(self, state: RunState, cause: str = "") -> RunReport:
-        """Write the report and the timeline."""
-        return self._recording.write_report(self._outcome(state, cause))
+        """Write the report and the timeline.
+
+        Raises:
+            RunError: the disk refuses.
+        """
+        with self._writing():
+            return self._recording.write_report(state, cause)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise RunError(f"cannot write to {self._folder}: {error}") from error
 
     def _attempt(self) -> None:
         """From the last checkpoint to the end."""
         settings = self._settings
+        self._calls = CallEvents(self._plan, self._events)
         found = self._checkpoints.newest()
+        done = 0 if found is None else found.controller.iteration
+        with self._writing():
+            self._recording.begin(done)
         self._tell("starting workers")
         controller = Controller(
             self._plan,
@@ -111,14 +126,13 @@ class Run:
         workload, vocabulary = self._plan.spec.workload, smallest_vocabulary(controller.setups)
         data = RunData(settings, workload, vocab_size=vocabulary)
         with controller:
-            done = 0
             if found is not None:
-                done = self._resume(controller, data, found)
+                self._resume(controller, data, found)
             actor = next(setup.copy.id for setup in controller.setups.values() if setup.trains)
             num_devices = len(device_numbers(self._plan))
             device = controller.groups[actor].call("device", (num_devices,)).result()
+            self._recording.device = device
             controller.scheduler.take_records()
-            self._recording.begin(done, device)
             self._tell("running")
             self._calls.iteration = done + 1
             run_iterations(
@@ -134,8 +148,8 @@ class Run:
             homes = (s for s in controller.setups.values() if s.role == "actor" and not s.is_shadow)
             controller.groups[next(homes).copy.id].call("save", (self._folder / "actor",)).result()
 
-    def _resume(self, controller: Controller, data: RunData, found: Checkpoint) -> int:
-        """Take back a checkpoint; the iterations that are done."""
+    def _resume(self, controller: Controller, data: RunData, found: Checkpoint) -> None:
+        """Take back a checkpoint."""
         state = found.controller
         self._events.send("log", message=f"resuming after iteration {state.iteration}")
         data.load_state(state.data)
@@ -144,12 +158,13 @@ class Run:
             controller.multiplier = state.lagrange_multiplier
         if state.random is not None:
             state.random.restore()
-        return state.iteration
 
     def _after(self, controller: Controller, data: RunData, iteration: FinishedIteration) -> None:
         number = iteration.number
         records = controller.records(iteration)
-        metrics = self._recording.add(iteration, records, self._outcome("running"))
+        with self._writing():
+            metrics = self._recording.add(iteration, records)
+            self._events.check()
         self._events.send("metrics", iteration=number, metrics=metrics)
         self._events.send(
             "iteration",
@@ -202,12 +217,3 @@ class Run:
         if self._cancel.is_set():
             raise RunCancelledError("the run was cancelled")
         self._events.send("state", state=state)
-
-    def _outcome(self, state: RunState, cause: str = "") -> RunOutcome:
-        return RunOutcome(
-            state=state,
-            cause=cause,
-            restarts=self.restarts,
-            started_at=self._started_at,
-            ended_at=None if state == "running" else datetime.now(UTC),
-        )

@@ -1,23 +1,29 @@
 """What a run leaves in its folder: records, metrics, report and timeline, also when it fails."""
 
+import contextlib
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from executor.events import Events
+from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter
+
+from executor.events import Events, read_events
 from executor.loggers import MetricsWriter
 from executor.metrics import timing_metrics, training_metrics
 from executor.provenance import device_fingerprint, provenance
 from executor.records import CallRecord, RecordFile, read_records
-from executor.report import DeviceFingerprint, RunOutcome, RunReport, build_report
-from executor.runtime.controller import device_numbers
+from executor.report import DeviceFingerprint, RunOutcome, RunReport, RunState, build_report
+from executor.runtime.planned import device_numbers
 from executor.runtime.records import FinishedCall, FinishedIteration
 from executor.settings import RunSettings
 from executor.timeline import write_timeline
 from planner.result import Plan
 
 REPORT_FILE = "report.json"
+ATTEMPTS_FILE = "attempts.json"
 _REPORT_SECONDS = 5.0
 """Between two reports of a run that goes on: each reads everything that was measured."""
 
@@ -59,28 +65,48 @@ def _moved_bytes(call: FinishedCall) -> int:
     return fetched + int(call.worst("reshard_received") + call.worst("weight_sync_received"))
 
 
-class Recording:
-    """The files of a run through all its attempts."""
+class Attempt(BaseModel):
+    """Where and when an attempt of the run began."""
 
-    def __init__(self, plan: Plan, settings: RunSettings, folder: Path, events: Events) -> None:
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    after_iteration: int
+    started_at: AwareDatetime
+
+
+_ATTEMPTS = TypeAdapter(list[Attempt])
+
+
+class Recording:
+    """The files of a run through all its attempts, whichever process they were made by."""
+
+    def __init__(self, plan: Plan, settings: RunSettings, folder: Path) -> None:
         self._plan = plan
         self._settings = settings
         self._folder = folder
-        self._events = events
         self._numbers = device_numbers(plan)
-        self._device: DeviceFingerprint | None = None
-        self._warm_up: set[int] = set()
+        self._attempts: list[Attempt] | None = None
         self._metrics: dict[int, dict[str, float]] = {}
         self._records: list[CallRecord] = []
         self._record_file: RecordFile | None = None
         self._writer: MetricsWriter | None = None
         self._reported_at = -math.inf
+        self.device: DeviceFingerprint | None = None
+        """What the workers run on, once one has said so."""
 
-    def begin(self, resumed_iteration: int, device: DeviceFingerprint) -> None:
-        """An attempt that goes on after an iteration; what is known of later ones is dropped."""
+    def begin(self, resumed_iteration: int) -> None:
+        """An attempt that goes on after an iteration; what is known of later ones is dropped.
+
+        The first attempt of this process goes on with the run in the folder, unless it starts from
+        the beginning: then it is a new run.
+        """
         self.close()
-        self._device = device
-        self._warm_up.add(resumed_iteration + 1)
+        if self._attempts is None:
+            self._read(resumed_iteration)
+        assert self._attempts is not None, "they were read"
+        attempt = Attempt(after_iteration=resumed_iteration, started_at=datetime.now(UTC))
+        self._attempts.append(attempt)
+        _replace(self._folder / ATTEMPTS_FILE, _ATTEMPTS.dump_json(self._attempts, indent=1))
         path = self._folder / "records.jsonl"
         self._record_file = RecordFile(path, resumed_iteration=resumed_iteration)
         self._records = read_records(path)
@@ -93,9 +119,24 @@ class Recording:
             config=self._settings.model_dump(mode="json"),
         )
 
-    def add(
-        self, iteration: FinishedIteration, records: Sequence[CallRecord], outcome: RunOutcome
-    ) -> dict[str, float]:
+    def _read(self, up_to: int) -> None:
+        """What other processes have left in the folder, up to an iteration; 0: nothing."""
+        self._attempts = []
+        if up_to == 0:
+            return
+        path = self._folder / ATTEMPTS_FILE
+        if path.exists():
+            self._attempts = _ATTEMPTS.validate_json(path.read_bytes())
+        self._records = read_records(self._folder / "records.jsonl")
+        # Not metrics.jsonl, which the settings may leave out. Of an iteration that was run twice
+        # the later event counts.
+        self._metrics = {
+            event["iteration"]: event["metrics"]
+            for event in read_events(self._folder / "events.jsonl", "metrics")
+            if event["iteration"] <= up_to
+        }
+
+    def add(self, iteration: FinishedIteration, records: Sequence[CallRecord]) -> dict[str, float]:
         """An iteration that is done; its metrics."""
         metrics = self._metrics_of(iteration, records)
         self._metrics[iteration.number] = metrics
@@ -103,7 +144,7 @@ class Recording:
         self._writer.write(iteration.number, metrics)
         self.add_records(records)
         if time.monotonic() - self._reported_at > _REPORT_SECONDS:
-            self.write_report(outcome)
+            self.write_report("running")
         return metrics
 
     def add_records(self, records: Sequence[CallRecord]) -> None:
@@ -112,20 +153,28 @@ class Recording:
         self._record_file.append(records)
         self._records += records
 
-    def write_report(self, outcome: RunOutcome) -> RunReport:
+    def write_report(self, state: RunState, cause: str = "") -> RunReport:
         """report.json and timeline.json as of now, whole or not at all."""
-        device = self._device or device_fingerprint(num_devices=len(self._numbers))
+        if self._attempts is None:  # the run has ended before its first attempt
+            self._read(sys.maxsize)
+        attempts = self._attempts or []
+        outcome = RunOutcome(
+            state=state,
+            cause=cause,
+            restarts=max(len(attempts) - 1, 0),
+            started_at=attempts[0].started_at if attempts else None,
+            ended_at=None if state == "running" else datetime.now(UTC),
+        )
+        device = self.device or device_fingerprint(num_devices=len(self._numbers))
         report = build_report(
             self._plan,
             self._records,
             outcome=outcome,
             provenance=provenance(device),
             metrics=self._metrics,
-            warm_up=self._warm_up,
+            warm_up=_warm_up(attempts),
         )
-        partial = self._folder / f"{REPORT_FILE}.partial"
-        partial.write_text(report.model_dump_json(indent=1), encoding="utf-8")
-        partial.replace(self._folder / REPORT_FILE)
+        _replace(self._folder / REPORT_FILE, report.model_dump_json(indent=1).encode())
         names = {
             number: f"{device.pool} {device.number}" for device, number in self._numbers.items()
         }
@@ -134,11 +183,11 @@ class Recording:
         return report
 
     def close(self) -> None:
-        """Close the files of an attempt."""
-        if self._record_file is not None:
-            self._record_file.close()
-        if self._writer is not None:
-            self._writer.close()
+        """Close the files of an attempt; a disk that refuses has said so before."""
+        for file in (self._record_file, self._writer):
+            if file is not None:
+                with contextlib.suppress(OSError):
+                    file.close()
         self._record_file = self._writer = None
 
     def _metrics_of(
@@ -155,6 +204,22 @@ class Recording:
             response_tokens=int(metrics.get("rollout/response_tokens", 0)),
             num_devices=len(self._numbers),
         )
+
+
+def _warm_up(attempts: Sequence[Attempt]) -> set[int]:
+    """The first iterations of the attempts, without those that a later attempt ran anew."""
+    found: set[int] = set()
+    for attempt in attempts:
+        kept = {number for number in found if number <= attempt.after_iteration}
+        found = kept | {attempt.after_iteration + 1}
+    return found
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave the old one."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)
 
 
 def _training_steps(iteration: FinishedIteration) -> dict[str, list[Mapping[str, float]]]:

@@ -51,8 +51,9 @@ class RunOutcome(ReportModel):
     cause: str = ""
     """Why it did not succeed: error, call and rank in words."""
     restarts: Count = 0
-    """Times it resumed by itself from a checkpoint."""
+    """Times it began again, from a checkpoint if there was one: by itself or by a new command."""
     started_at: AwareDatetime | None = None
+    """Of the first attempt."""
     ended_at: AwareDatetime | None = None
 
 

@@ -6,17 +6,20 @@ anything was started, 130 when it was cancelled by SIGTERM or SIGINT. Events are
 """
 
 import argparse
+import contextlib
 import fcntl
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TextIO, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -28,10 +31,13 @@ from planner.result import Plan
 
 if TYPE_CHECKING:
     from executor.attempts import Run
+    from executor.report import RunState
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
 OBJECT_STORE_BYTES = 256 * 2**20
 """Of a local Ray; its own choice can be more than the shared memory that there is."""
+LOCK_SECONDS = 60.0
+"""How long the process of an earlier attempt may take to be gone, once it is killed."""
 _Document = TypeVar("_Document", bound=BaseModel)
 
 
@@ -45,17 +51,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     cancel = threading.Event()
     _cancel_on_signals(cancel)
+    events = Events()
     try:
-        given.output.mkdir(parents=True, exist_ok=True)
-        events = Events(given.output / "events.jsonl")
-    except OSError as error:
-        sys.stderr.write(f"--output: cannot write to {given.output}: {error}\n")
-        return EXIT_REFUSED
-    try:
-        with _locked(given.output):
+        with _folder(given.output, events, cancel):
             return _run(given, events, cancel)
     except RefusedError as error:
         return _tell_failure(events, str(error), kind="bad_input", code=EXIT_REFUSED)
+    except RunCancelledError:
+        return _tell_cancelled(events)
     finally:
         events.close()
 
@@ -98,26 +101,39 @@ def _outcome(run: "Run", events: Events) -> int:
     try:
         report = run.run()
     except RunCancelledError:
-        run.report("cancelled")
-        events.send("state", state="cancelled")
-        return EXIT_CANCELLED
+        _report(run, "cancelled")
+        return _tell_cancelled(events)
     except RunError as error:
         cause = "\n".join([str(error), *getattr(error, "__notes__", [])])
-        run.report("failed", _brief(cause))
+        _report(run, "failed", _brief(cause))
         return _tell_failure(events, cause, kind=type(error).__name__, code=EXIT_FAILED)
     except Exception as error:
         traceback.print_exc()
         cause = f"{type(error).__name__}: {error}"
-        run.report("failed", cause)
+        _report(run, "failed", cause)
         return _tell_failure(events, cause, kind="internal", code=EXIT_FAILED)
     events.send("finished", report=report.model_dump(mode="json"))
     return 0
 
 
+def _report(run: "Run", state: "RunState", cause: str = "") -> None:
+    """Of a run that has not succeeded: why it has not is more than why its report cannot be."""
+    try:
+        run.report(state, cause)
+    except RunError as error:
+        logging.warning("no report: %s", error)
+
+
 def _tell_failure(events: Events, cause: str, *, kind: str, code: int) -> int:
-    sys.stdout.write(cause + "\n")
+    with contextlib.suppress(OSError):
+        sys.stdout.write(cause + "\n")
     events.send("failed", cause=_brief(cause), kind=kind)
     return code
+
+
+def _tell_cancelled(events: Events) -> int:
+    events.send("state", state="cancelled")
+    return EXIT_CANCELLED
 
 
 def _brief(cause: str) -> str:
@@ -164,8 +180,8 @@ def _environment(plan: Plan) -> dict[str, str]:
 
 def _num_cores(plan: Plan) -> int:
     """Devices of pools whose devices are cores."""
-    from executor.runtime.controller import device_numbers
     from executor.runtime.placement import device_pools
+    from executor.runtime.planned import device_numbers
     from planner.spec import ClusterSpec
 
     assert isinstance(plan.spec.cluster, ClusterSpec), "the plan's spec was resolved"
@@ -196,18 +212,56 @@ def _ray(address: str | None, plan: Plan) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Never two runs in one folder: the second would spoil what the first writes."""
-    with (folder / "run.lock").open("w") as file:
+def _folder(path: Path, events: Events, cancel: threading.Event) -> Iterator[None]:
+    """The run's folder, for this run alone: a second would spoil what the first writes."""
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RefusedError(f"--output: another run is writing to {folder}") from None
+            path.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context((path / "run.lock").open("a+"))
+            _lock(lock, path, events, cancel)
+            lock.truncate(0)
+            lock.write(f"process {os.getpid()} on {socket.gethostname()}")
+            lock.flush()
+            events.keep(path / "events.jsonl")
+        except OSError as error:
+            cause = error.strerror or error
+            raise RefusedError(f"--output: cannot write to {path}: {cause}") from error
         yield
 
 
+def _lock(file: TextIO, folder: Path, events: Events, cancel: threading.Event) -> None:
+    """Take the lock, which the process of an earlier attempt may hold until it is quite dead."""
+    began, told = time.monotonic(), False
+    while True:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        waited = time.monotonic() - began
+        file.seek(0)
+        holder = file.read() or "a process that does not say which"
+        if waited > LOCK_SECONDS:
+            raise RefusedError(
+                f"--output: another run writes to {folder} and has not ended within "
+                f"{LOCK_SECONDS:g} s ({holder}); end it, or give another folder"
+            )
+        if waited > 1 and not told:
+            told = True
+            events.send(
+                "log",
+                message=f"another run writes to {folder} ({holder}); waiting up to "
+                f"{LOCK_SECONDS:g} s for its end",
+            )
+        if cancel.wait(0.1):
+            raise RunCancelledError("the run was cancelled")
+
+
 def _exit() -> NoReturn:
-    sys.exit(main())
+    code = main()
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os._exit(code)  # Python's own end would flush again, and make another exit code of it
+    sys.exit(code)
 
 
 if __name__ == "__main__":

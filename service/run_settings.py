@@ -9,7 +9,7 @@ from executor.settings import DataSettings, FunctionSettings, PretrainSettings, 
 from planner.spec import JobSpec
 from service.field_errors import FieldError, shown
 
-__all__ = ["RunSettings", "anchored", "settings_errors"]
+__all__ = ["RunSettings", "anchored", "resuming", "settings_errors"]
 
 DEFAULT_TRAINING = "default"
 _Files = TypeVar("_Files", DataSettings, PretrainSettings)
@@ -58,6 +58,12 @@ def anchored(settings: RunSettings, folder: Path) -> RunSettings:
             "data": data,
         }
     )
+
+
+def resuming(settings: RunSettings) -> RunSettings:
+    """The settings for another attempt of a run: what its folder holds is its own."""
+    checkpoint = settings.checkpoint.model_copy(update={"resume": True})
+    return settings.model_copy(update={"checkpoint": checkpoint})
 
 
 def _role_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:

@@ -1,4 +1,4 @@
-"""Runs a plan: its processes on Ray, and the program that calls them, iteration by iteration."""
+"""Runs a plan: the program that calls its processes, iteration by iteration."""
 
 import logging
 import threading
@@ -7,43 +7,36 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
-from uuid import uuid4
 
 import torch
 
 from executor.algorithms.defaults import resolve_settings
 from executor.batch import Batch
 from executor.errors import RunCancelledError, RunError
-from executor.layout import RankLayout
 from executor.records import CallRecord
-from executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
+from executor.runtime.group import WorkerGroup, call_together
 from executor.runtime.handles import (
     Iteration,
     RunningModels,
     Sequences,
     generations_in_a_row,
 )
-from executor.runtime.host import FunctionWorker, NumericsWorker
 from executor.runtime.ops import RunningOps
-from executor.runtime.placement import Device, DeviceRange, Reservation, device_pools, reserve
-from executor.runtime.process import Identity, ProcessContext
+from executor.runtime.planned import device_numbers, planned_calls, sync_id
+from executor.runtime.processes import Processes
 from executor.runtime.records import FinishedCall, FinishedIteration, call_records
 from executor.runtime.rows import BLOCK_BYTES, put
-from executor.runtime.schedule import PlannedCall, Scheduler
-from executor.runtime.setup import ModelSetup, model_setups, num_scoring_processes
-from executor.runtime.worker import Factories, ModelWorker, SyncPlace
+from executor.runtime.schedule import Scheduler
+from executor.runtime.setup import ModelSetup, model_setups
+from executor.runtime.worker import Factories, ModelWorker
 from executor.settings import RunSettings
 from planner.algorithms import PROGRAMS
 from planner.algorithms.program import Program
 from planner.own_program import check_program, load_program
 from planner.resolve import resolve
 from planner.result import Parallelism, Plan
-from planner.spec import ClusterSpec
 
 logger = logging.getLogger(__name__)
-
-_COLLECTIVE_GRACE_SECONDS = 60.0
-"""Collectives give up so much later than the controller, which knows more to say."""
 
 
 class RowSource(Protocol):
@@ -93,27 +86,29 @@ class Controller:
         """
         self.plan = plan
         self.settings = settings
-        self.run_id = f"automap-{uuid4().hex[:12]}"
         self.program = program or _program_of(plan, settings)
         self.job = resolve(plan.spec, program=self.program)
         self.placement = plan.placement()
         self.setups = model_setups(self.job, self.placement, settings)
         self.multiplier = settings.algorithm.initial_multiplier
-        self.groups: dict[str, WorkerGroup] = {}
-        self.functions: dict[str, WorkerGroup] = {}
         self._algorithm = resolve_settings(
             settings.algorithm, algorithm=self.program.name, kl=plan.spec.workload.kl
         )
-        self._factories = factories
-        self._worker = worker
         self._cancel = cancel or threading.Event()
-        self._environment = dict(environment or {})
-        self._cluster_may_grow = cluster_may_grow
         self._block_bytes = block_bytes
-        self._reservation: Reservation | None = None
-        self._sets: list[ProcessSet] = []
-        self._identities: list[Identity] = []
         self.scheduler = Scheduler(self._check, on_call)
+        self._processes = Processes(
+            plan,
+            settings,
+            self.setups,
+            self.scheduler,
+            factories=factories,
+            worker=worker,
+            check=self._check,
+            environment=environment,
+            cluster_may_grow=cluster_may_grow,
+            block_bytes=block_bytes,
+        )
         _check_functions(plan, settings)
         if plan.staleness or not plan.iteration_barrier:
             logger.warning("iterations do not overlap here: every one ends before the next begins")
@@ -139,8 +134,7 @@ class Controller:
             PlacementError, StartError, CallError, RunCancelledError: nothing is left running.
         """
         try:
-            self._start_processes()
-            self._build_workers()
+            self._processes.start()
         except BaseException:
             self.close()
             raise
@@ -148,122 +142,17 @@ class Controller:
     def close(self) -> None:
         """End all processes and give everything back; may be called again."""
         self.scheduler.close()
-        for processes in self._sets:
-            processes.kill()
-        if self._reservation is not None:
-            self._reservation.release()
-        end_local(self._identities, timeout_seconds=3.0)
-        self._sets.clear()
-        self._identities.clear()
-        self.groups.clear()
-        self.functions.clear()
-        self._reservation = None
+        self._processes.close()
 
-    def _start_processes(self) -> None:
-        settings, spec = self.settings, self.plan.spec
-        assert isinstance(spec.cluster, ClusterSpec), "the plan's spec was resolved"
-        ranges = {copy.id: DeviceRange.of(copy) for copy in self.placement.copies}
-        self._reservation = reserve(
-            ranges.values(),
-            device_pools(spec.cluster),
-            timeout_seconds=settings.start_timeout_seconds,
-            cluster_may_grow=self._cluster_may_grow,
-            check=self._check,
-        )
-        sets = {
-            each: ProcessSet.on_devices(
-                each,
-                self._reservation,
-                run_id=self.run_id,
-                environment=self._environment,
-                block_bytes=self._block_bytes,
-            )
-            for each in sorted(set(ranges.values()))
-        }
-        functions = [role for role, model in spec.models.items() if model.function]
-        hosts = {name: self._on_host(name) for name in ("numerics", *functions)}
-        self._sets = [*sets.values(), *hosts.values()]
-        for processes in self._sets:
-            self._identities += processes.join(
-                timeout_seconds=settings.start_timeout_seconds,
-                collective_timeout_seconds=settings.call_timeout_seconds
-                + _COLLECTIVE_GRACE_SECONDS,
-                check=self._check,
-            )
-        for copy_id, where in ranges.items():
-            self.groups[copy_id] = self._model_group(self.setups[copy_id], sets[where])
-        for role in functions:
-            self.functions[role] = self._function_group(role, hosts[role])
-        self.numerics = WorkerGroup(
-            "numerics",
-            NumericsWorker,
-            hosts["numerics"],
-            RankLayout(),
-            self.scheduler,
-            timeout_seconds=settings.call_timeout_seconds,
-        )
+    @property
+    def groups(self) -> dict[str, WorkerGroup]:
+        """Copy → its workers."""
+        return self._processes.groups
 
-    def _on_host(self, name: str) -> ProcessSet:
-        return ProcessSet.on_host(
-            name, run_id=self.run_id, environment=self._environment, block_bytes=self._block_bytes
-        )
-
-    def _model_group(self, setup: ModelSetup, processes: ProcessSet) -> WorkerGroup:
-        return WorkerGroup(
-            setup.role,
-            self._worker,
-            processes,
-            setup.protocol_layout,
-            self.scheduler,
-            copy=setup.copy.id,
-            timeout_seconds=self.settings.call_timeout_seconds,
-            detail="" if setup.copy.id == setup.role else f"copy {setup.copy.id}",
-        )
-
-    def _function_group(self, role: str, processes: ProcessSet) -> WorkerGroup:
-        function = self.settings.functions[role]
-        return WorkerGroup(
-            role,
-            FunctionWorker,
-            processes,
-            RankLayout(),
-            self.scheduler,
-            timeout_seconds=function.timeout_seconds,
-            detail=f"function {function.path}",
-        )
-
-    def _build_workers(self) -> None:
-        timeout = self.settings.start_timeout_seconds
-        worker, factories = self._worker, self._factories
-        tokenizer = self.settings.data.tokenizer
-
-        def model(setup: ModelSetup) -> Callable[[ProcessContext], object]:
-            return lambda context: worker(setup, context, factories)
-
-        def function(path: str, count: int) -> Callable[[ProcessContext], object]:
-            return lambda context: FunctionWorker(path, tokenizer=tokenizer, num_processes=count)
-
-        for copy_id, group in self.groups.items():
-            group.build(model(self.setups[copy_id]), timeout_seconds=timeout)
-        for role, group in self.functions.items():
-            path = self.settings.functions[role].path
-            count = num_scoring_processes(self.plan.spec, role)
-            group.build(function(path, count), timeout_seconds=timeout)
-        self.numerics.build(lambda context: NumericsWorker(), timeout_seconds=timeout)
-        for home, shadow in self._syncs():
-            self._connect(home, shadow)
-        self.scheduler.wait()
-        self.scheduler.take_records()
-
-    def _connect(self, home: str, shadow: str) -> None:
-        host, port = self.groups[home].processes.open_store(self._check)
-        place = SyncPlace(host, port, 0, self.setups[home], self.setups[shadow])
-        call_together(
-            self.scheduler,
-            [(self.groups[home], "connect", (place,)), (self.groups[shadow], "connect", (place,))],
-            call_id=f"{self.setups[home].role}.connect",
-            timeout_seconds=self.settings.start_timeout_seconds,
-        )
+    @property
+    def functions(self) -> dict[str, WorkerGroup]:
+        """Role → the worker of its function."""
+        return self._processes.functions
 
     # State
 
@@ -322,7 +211,7 @@ class Controller:
             scheduler=self.scheduler,
             groups=self.groups,
             functions=self.functions,
-            numerics=self.numerics,
+            numerics=self._processes.numerics,
             calls=calls,
             homes={copy.role: copy.id for copy in self.placement.copies if copy.kind == "home"},
             workload=self.plan.spec.workload,
@@ -340,7 +229,7 @@ class Controller:
             else lambda count: self._sequences(pretrain.next_batch(count)),
         )
         self.scheduler.expect(planned)
-        for home, shadow in self._syncs():
+        for home, shadow in self._processes.syncs:
             self._sync(home, shadow)
         self.program.run(RunningModels(iteration), draw(), ops)  # type: ignore[arg-type]
         self.scheduler.expect(())
@@ -383,18 +272,11 @@ class Controller:
         rows = put(batch, block_bytes=self._block_bytes)
         return Sequences(self.scheduler.derive(lambda: rows))
 
-    def _syncs(self) -> list[tuple[str, str]]:
-        """Home and shadow of every role that has both."""
-        homes = {copy.role: copy.id for copy in self.placement.copies if copy.kind == "home"}
-        return [
-            (homes[copy.role], copy.id) for copy in self.placement.copies if copy.kind == "shadow"
-        ]
-
     def _sync(self, home: str, shadow: str) -> None:
         call_together(
             self.scheduler,
             [(self.groups[home], "sync_weights", ()), (self.groups[shadow], "sync_weights", ())],
-            call_id=_sync_id(self.setups[home].role),
+            call_id=sync_id(self.setups[home].role),
             timeout_seconds=self.settings.call_timeout_seconds,
         )
 
@@ -440,43 +322,6 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
     program = _program_of(plan, settings)
     _check_functions(plan, settings)
     return model_setups(resolve(plan.spec, program=program), plan.placement(), settings)
-
-
-def planned_calls(plan: Plan) -> list[PlannedCall]:
-    """Calls and weight syncs in the plan's order, with the devices that they take."""
-    devices = {copy.id: frozenset(DeviceRange.of(copy).devices) for copy in plan.copies}
-    nothing: frozenset[Device] = frozenset()
-    planned: list[tuple[tuple[int, float], PlannedCall]] = [
-        (
-            (call.stage, call.start_seconds),
-            PlannedCall(call.id, devices[call.copy_id] if call.copy_id else nothing),
-        )
-        for call in plan.calls
-    ]
-    planned += [
-        (
-            (sync.stage, sync.start_seconds),
-            PlannedCall(_sync_id(sync.role), devices[sync.source_copy] | devices[sync.target_copy]),
-        )
-        for sync in plan.transitions
-    ]
-    return [call for _, call in sorted(planned, key=lambda each: each[0])]
-
-
-def device_numbers(plan: Plan) -> dict[Device, int]:
-    """Every device of the plan's cluster, counted over all pools in their order."""
-    assert isinstance(plan.spec.cluster, ClusterSpec), "the plan's spec was resolved"
-    pools = device_pools(plan.spec.cluster)
-    devices = [
-        Device(pool.name, number)
-        for pool in plan.spec.cluster.pools
-        for number in range(pool.num_nodes * pools[pool.name].gpus_per_node)
-    ]
-    return {device: number for number, device in enumerate(devices)}
-
-
-def _sync_id(role: str) -> str:
-    return f"{role}.sync"
 
 
 def _program_of(plan: Plan, settings: RunSettings) -> Program:

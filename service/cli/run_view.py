@@ -126,13 +126,17 @@ class RunProgress:
                 self._doing = str(event.get("state") or event.get("status"))
                 self._say(Text(formats.printable(self._doing)))
             case "log":
-                self._print(Text(formats.printable(str(event.get("message", "")))))
+                self.note(str(event.get("message", "")))
             case "failed":
                 self.cause = str(event.get("cause", "")) or "the run failed"
             case "finished":
                 report = event.get("report")
                 self.report = report if isinstance(report, dict) else {}
         self._refresh_soon()
+
+    def note(self, message: str) -> None:
+        """Show a line for good."""
+        self._print(Text(formats.printable(message)))
 
     def _say(self, line: Text) -> None:
         """To those who have no live table."""

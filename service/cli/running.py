@@ -1,5 +1,6 @@
 """`automap run`: plan if need be, then the executor as a child process, its progress shown here."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -8,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from rich.text import Text
 
@@ -25,7 +26,7 @@ from service.cli.inputs import read_run_settings, read_runnable
 from service.cli.planning import make_plan_here
 from service.cli.run_view import RunProgress
 from service.run_output import OutputReader
-from service.run_settings import RunSettings
+from service.run_settings import RunSettings, resuming
 from service.settings import Settings
 
 EXIT_REFUSED = 2
@@ -56,14 +57,14 @@ def run_here(source: str, options: RunOptions) -> None:
         else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
     )
     folder = _folder(options.output, plan.name)
-    arguments = _written(folder, plan, settings)
+    command += [*_written(folder, plan=plan, settings=settings), "--output", str(folder)]
     if options.ray_address is not None:
-        arguments += ["--ray-address", options.ray_address]
+        command += ["--ray-address", options.ray_address]
     progress = RunProgress(
         plan, iterations=settings.iterations or spec.workload.iterations, quiet=options.quiet
     )
     with progress:
-        code = _run(command + arguments, folder / "run.log", progress)
+        code = _run(command, folder, settings, progress)
     _tell(code, progress, folder, options)
 
 
@@ -94,22 +95,39 @@ def _folder(output: str | None, name: str) -> Path:
     return folder.absolute()
 
 
-def _written(folder: Path, plan: Plan, settings: RunSettings) -> list[str]:
-    """Put plan and settings into the folder; the arguments that name them."""
-    documents = {
-        "plan": plan.model_dump_json(indent=2, by_alias=True),
-        "settings": settings.model_dump_json(indent=2),
-    }
+def _written(folder: Path, **documents: Plan | RunSettings) -> list[str]:
+    """Put documents into the folder; the arguments that name them."""
     arguments = []
-    for name, text in documents.items():
+    for name, document in documents.items():
         file = folder / f"{name}.json"
+        text = document.model_dump_json(indent=2, by_alias=True)
         file.write_text(text + "\n", encoding="utf-8")
         arguments += [f"--{name}", str(file)]
-    return [*arguments, "--output", str(folder)]
+    return arguments
 
 
-def _run(command: list[str], log: Path, progress: RunProgress) -> int:
-    with log.open("ab") as output, log.open("rb") as printed, _interrupts() as interrupts:
+def _run(command: list[str], folder: Path, settings: RunSettings, progress: RunProgress) -> int:
+    """Have the executor run, again if it is killed; its last exit code."""
+    restarts = 0
+    with _interrupts() as interrupts:
+        while True:
+            code = _run_once(command, folder / "run.log", progress, interrupts)
+            if interrupts:
+                return EXIT_CANCELLED if code != 0 else 0
+            if code >= 0 or restarts == settings.max_restarts:
+                return code
+            restarts += 1
+            progress.note(
+                f"the run was ended by signal {-code}; starting it again from its last checkpoint "
+                f"(restart {restarts} of {settings.max_restarts})"
+            )
+            _written(folder, settings=resuming(settings))
+
+
+def _run_once(
+    command: list[str], log: Path, progress: RunProgress, interrupts: Sequence[int]
+) -> int:
+    with log.open("ab") as output, log.open("rb") as printed:
         printed.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             command,
@@ -127,11 +145,20 @@ def _run(command: list[str], log: Path, progress: RunProgress) -> int:
             if code is not None:
                 for event in reader.finish().events:
                     progress.take(event)
-                return EXIT_CANCELLED if interrupts and code != 0 else code
+                if code < 0:
+                    _clear_up(process.pid, output)
+                return code
             if len(interrupts) > told:
                 told = len(interrupts)
                 _end(process, politely=told == 1)
             time.sleep(LOOK_SECONDS)
+
+
+def _clear_up(group: int, log: BinaryIO) -> None:
+    """After a kill: end what the run has started, and the line that it was writing."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+    log.write(b"\n")
 
 
 def _end(process: subprocess.Popen[bytes], *, politely: bool) -> None:

@@ -19,6 +19,7 @@ from service.database import Database
 from service.job_queue import JobClaim, Standing
 from service.problems import Problem, run_failed, run_refused
 from service.run_output import OutputReader, Printed
+from service.run_settings import RunSettings, resuming
 from service.settings import Settings
 from service.worker.log_follower import LogFollower
 from service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError, Submission
@@ -112,6 +113,8 @@ class Supervision:
 
     def _submission(self) -> Submission:
         held = self._held
+        # The folder is the job's own: an attempt finds there what earlier ones have left.
+        settings = resuming(RunSettings.model_validate(held.settings))
         # exec: the run itself gets the signals, and its exit code is the job's.
         arguments = [
             *("--plan", "plan.json", "--settings", "settings.json"),
@@ -122,7 +125,7 @@ class Supervision:
             entrypoint=f"exec {self._command()} {shlex.join(arguments)}",
             files={
                 "plan.json": json.dumps(held.plan).encode(),
-                "settings.json": json.dumps(held.settings).encode(),
+                "settings.json": settings.model_dump_json().encode(),
             },
             stop_seconds=self._settings.stop_seconds,
         )

@@ -156,7 +156,7 @@ def test_without_torch_the_missing_extra_is_named(folder, capsys, monkeypatch):
     ],
 )
 def test_a_run_that_ends_badly_says_why(folder, capsys, mode, code, shown):
-    settle(folder, mode)
+    settle(folder, mode, max_restarts=0)
     ended, out, err = call(capsys, "run", str(folder / "tiny.yaml"))
     assert (ended, out) == (code, "")
     assert shown in err
@@ -164,7 +164,7 @@ def test_a_run_that_ends_badly_says_why(folder, capsys, mode, code, shown):
 
 
 def test_the_same_folder_resumes_a_run(folder, capsys):
-    settle(folder, "die")
+    settle(folder, "die", max_restarts=0)
     arguments = ("run", str(folder / "tiny.yaml"), "-o", str(folder / "o"))
     code, _, err = call(capsys, *arguments)
     assert code == 1
@@ -174,6 +174,23 @@ def test_the_same_folder_resumes_a_run(folder, capsys):
     assert "iteration 1" not in err  # done by the first
     printed = (folder / "o" / "run.log").read_text()
     assert printed.count(MARK + '{"type": "iteration"') == 4
+
+
+def test_a_killed_run_is_started_again(folder, capsys):
+    # Also one that was told to ignore what an earlier run had left in its folder.
+    settle(folder, "die", max_restarts=1, checkpoint={"resume": False})
+    output = folder / "o"
+    output.mkdir()
+    (output / "checkpoint").write_text("3")
+    code, out, err = call(capsys, "run", str(folder / "tiny.yaml"), "-o", str(output))
+    assert code == 0, err
+    assert "ended by signal 9; starting it again" in err
+    assert "(restart 1 of 1)" in err
+    assert "4 of 4 iterations" in out
+    assert len((output / "starts").read_text().splitlines()) == 2
+    # The line that the first was writing has taken none of the second's with it.
+    assert "iteration 2 of 4" in err
+    assert err.count("iteration 2 of 4") == 1
 
 
 def interrupted(folder: Path, mode: str, *, times: int) -> tuple[int, str, int]:

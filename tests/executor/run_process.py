@@ -1,5 +1,6 @@
 """A real run in processes of its own, watched from outside: events, processes, shared memory."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from executor.events import read_events
 from executor.settings import RunSettings
 from planner.result import Plan
 
@@ -18,36 +20,86 @@ MARKER = "AUTOMAP_TEST_RUN"
 REPOSITORY = Path(__file__).parents[2]
 
 
-class RunProcess:
+class Traces:
+    """What a program has started and left, told from all else by a mark in the environment."""
+
+    def __init__(self) -> None:
+        self.mark = {MARKER: uuid4().hex}
+        """To put into the program's environment."""
+        self.shared_memory: set[Path] = set()
+        """Files of /dev/shm that any of its processes had mapped."""
+
+    def controllers(self) -> list[int]:
+        """Executors that run."""
+        return [pid for pid in self.processes() if "-m\0executor.run\0" in _title(pid)]
+
+    def workers(self) -> list[int]:
+        """The run's processes; those that hold the most memory, models, come first."""
+        workers = [pid for pid in self.processes() if _title(pid).startswith("ray::Process")]
+        return sorted(workers, key=_resident_pages, reverse=True)
+
+    def processes(self) -> list[int]:
+        """All that the program has started and that still live, itself included."""
+        mark = "=".join(*self.mark.items()).encode()
+        return [pid for pid in _numbers() if mark in _read(pid, "environ")]
+
+    def note_shared_memory(self) -> None:
+        """Remember what is mapped now."""
+        for pid in self.processes():
+            for line in _read(pid, "maps").decode(errors="replace").splitlines():
+                if "/dev/shm/" in line:
+                    path = line[line.index("/dev/shm/") :].removesuffix(" (deleted)")
+                    self.shared_memory.add(Path(path))
+
+    def left_in_shared_memory(self) -> list[Path]:
+        """Of what was mapped."""
+        return [path for path in self.shared_memory if path.exists()]
+
+    def kill_all(self) -> None:
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+class RunProcess(Traces):
     """`python -m executor.run` with a plan and settings, and all that it starts."""
 
-    def __init__(self, plan: Plan, settings: dict[str, Any], folder: Path) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        settings: dict[str, Any],
+        folder: Path,
+        *,
+        by_command: bool = False,
+        log: Path | None = None,
+    ) -> None:
+        """By `automap run`, perhaps, instead of directly; `log` is what it prints."""
+        super().__init__()
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.shared_memory: set[Path] = set()
-        """Files of /dev/shm that any process of the run had mapped."""
         (folder / "plan.json").write_text(plan.model_dump_json(by_alias=True))
         text = RunSettings.model_validate(settings).model_dump_json()
         (folder / "settings.json").write_text(text)
-        self._marker = f"{MARKER}={uuid4().hex}"
-        name, _, value = self._marker.partition("=")
         files = {each: str(folder / f"{each}.json") for each in ("plan", "settings")}
-        arguments = ["--plan", files["plan"], "--settings", files["settings"]]
-        with (folder / "run.log").open("ab") as log:
+        command = (
+            ["service.cli.main", "run", files["plan"]]
+            if by_command
+            else ["executor.run", "--plan", files["plan"]]
+        )
+        command += ["--settings", files["settings"], "--output", str(folder)]
+        self._log = log or folder / ("command.log" if by_command else "run.log")
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "executor.run", *arguments, "--output", str(folder)],
+                [sys.executable, "-m", *command],
                 stdout=log,
                 stderr=log,
                 cwd=REPOSITORY,
-                env={**os.environ, name: value, "RAY_DEDUP_LOGS": "1"},
+                env={**os.environ, **self.mark, "RAY_DEDUP_LOGS": "1"},
                 start_new_session=True,
             )
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        path = self.folder / "events.jsonl"
-        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        found = [json.loads(line) for line in lines if line.endswith("\n")]
-        return [event for event in found if event["type"] == kind]
+        return list(read_events(self.folder / "events.jsonl", kind))
 
     def metrics(self) -> list[dict[str, float]]:
         lines = (self.folder / "metrics.jsonl").read_text().splitlines()
@@ -72,28 +124,8 @@ class RunProcess:
     def cancel(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
-    def kill_all(self) -> None:
-        for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
-
     def log(self) -> str:
-        return (self.folder / "run.log").read_text(errors="replace")[-8000:]
-
-    def model_processes(self) -> list[int]:
-        """Workers with models in them: those that hold the most memory come first."""
-        workers = [pid for pid in self.processes() if _title(pid).startswith("ray::Process")]
-        return sorted(workers, key=_resident_pages, reverse=True)
-
-    def processes(self) -> list[int]:
-        """All that the run has started and that still live, itself included."""
-        return [pid for pid in _numbers() if self._marker.encode() in _read(pid, "environ")]
-
-    def note_shared_memory(self) -> None:
-        for pid in self.processes():
-            for line in _read(pid, "maps").decode(errors="replace").splitlines():
-                if "/dev/shm/" in line:
-                    path = line[line.index("/dev/shm/") :].removesuffix(" (deleted)")
-                    self.shared_memory.add(Path(path))
+        return self._log.read_text(errors="replace")[-8000:]
 
 
 def _numbers() -> Iterator[int]:

@@ -1,7 +1,13 @@
 """Plans that really run: Ray, Megatron-core and vLLM in one set of processes, from end to end."""
 
+import contextlib
+import fcntl
+import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from executor.engines.initial import initial_tensor
+from executor.events import MARK
 from executor.runtime.setup import model_setups
 from executor.settings import RunSettings
 from executor.tasks import write_prompts
@@ -52,6 +59,7 @@ SPEC: dict[str, Any] = {
     },
 }
 Start = Callable[..., RunProcess]
+IMPATIENT = "import sys, executor.run as run; run.LOCK_SECONDS = 1.5; sys.exit(run.main())"
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +90,8 @@ def settings(prompts: Path, reward: str = "executor.tasks:count_token") -> dict[
 def start(plan: Plan) -> Iterator[Start]:
     started: list[RunProcess] = []
 
-    def make(given: dict[str, Any], folder: Path) -> RunProcess:
-        started.append(RunProcess(plan, given, folder))
+    def make(given: dict[str, Any], folder: Path, **how: Any) -> RunProcess:
+        started.append(RunProcess(plan, given, folder, **how))
         return started[-1]
 
     yield make
@@ -144,23 +152,54 @@ def test_a_finished_run_leaves_nothing_behind(undisturbed: RunProcess) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("which", [0, -1], ids=["with models", "without"])
 def test_a_killed_worker_changes_nothing_in_the_end(
-    start: Start, prompts: Path, undisturbed: RunProcess, tmp_path: Path
+    start: Start, prompts: Path, undisturbed: RunProcess, tmp_path: Path, which: int
 ) -> None:
     run = start(settings(prompts), tmp_path)
     run.wait_until(lambda: any(call["iteration"] == 3 for call in run.events("call")))
-    os.kill(run.model_processes()[0], signal.SIGKILL)
+    os.kill(run.workers()[which], signal.SIGKILL)
     assert run.end() == 0, run.log()
     logs = [event["message"] for event in run.events("log")]
-    assert any(message.startswith("restarting: the process of rank") for message in logs), logs
+    assert any(message.startswith("restarting: the process of") for message in logs), logs
     assert any(message.startswith("resuming after iteration") for message in logs), logs
-    assert run.report()["outcome"]["restarts"] == 1
-    assert run.report()["iterations"] == ITERATIONS
+    assert_ended_like(run, undisturbed)
+
+
+def assert_ended_like(run: RunProcess, undisturbed: RunProcess) -> None:
+    """A run that was resumed once: the same weights, and records without gap or repetition."""
+    report = run.report()
+    assert (report["outcome"]["state"], report["outcome"]["restarts"]) == ("succeeded", 1)
+    assert report["iterations"] == ITERATIONS
+    assert len(report["iteration_seconds"]["warm_up"]) == 2
     file = Path("actor", "model.safetensors")
-    assert (tmp_path / file).read_bytes() == (undisturbed.folder / file).read_bytes()
+    assert (run.folder / file).read_bytes() == (undisturbed.folder / file).read_bytes()
+    steps = [metrics["training/global_step"] for metrics in run.metrics()]
+    assert steps == list(range(1, ITERATIONS + 1))
     for name in ("critic/vf_loss", "actor/pg_loss", "critic/score/mean"):
         theirs = [metrics[name] for metrics in undisturbed.metrics()]
         assert [metrics[name] for metrics in run.metrics()] == theirs, name
+
+
+@pytest.mark.slow
+def test_a_killed_controller_changes_nothing_in_the_end(
+    start: Start, prompts: Path, undisturbed: RunProcess, tmp_path: Path
+) -> None:
+    run = start(settings(prompts), tmp_path, by_command=True)
+    run.wait_until(lambda: any(call["iteration"] == 3 for call in run.events("call")))
+    run.note_shared_memory()
+    assert run.shared_memory, "the object store at least is shared"
+    (controller,) = run.controllers()
+    doomed = {controller, *run.workers()}
+    os.kill(controller, signal.SIGKILL)
+    run.wait_until(lambda: not doomed & set(run.processes()), seconds=20)
+    assert run.end() == 0, run.log()
+    assert "ended by signal 9; starting it again" in run.log()
+    (log,) = run.events("log")
+    assert log["message"].startswith("resuming after iteration")
+    assert_ended_like(run, undisturbed)
+    assert run.processes() == []
+    assert run.left_in_shared_memory() == []
 
 
 @pytest.mark.slow
@@ -171,12 +210,49 @@ def test_cancel_leaves_no_process_and_no_shared_memory(
     run.wait_until(lambda: len(run.events("iteration")) >= 1)
     run.note_shared_memory()
     assert run.shared_memory, "the object store at least is shared"
-    assert len(run.model_processes()) >= 2
+    assert len(run.workers()) >= 2
     run.cancel()
     assert run.end(seconds=30) == 130, run.log()
     assert run.processes() == []
-    assert [path for path in run.shared_memory if path.exists()] == []
+    assert run.left_in_shared_memory() == []
     assert run.report()["outcome"]["state"] == "cancelled"
+
+
+def told(log: Path, kind: str) -> list[dict[str, Any]]:
+    """Events of a type on stdout."""
+    lines = [line.partition(MARK)[2] for line in log.read_text().splitlines() if MARK in line]
+    return [event for event in map(json.loads, lines) if event["type"] == kind]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 32 MiB, where the system lets us mount one."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(where)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("may not mount a tmpfs")
+    yield where
+    subprocess.run(["umount", "--lazy", str(where)], check=True)
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_and_leaves_its_checkpoints(
+    start: Start, prompts: Path, undisturbed: RunProcess, small_disk: Path, tmp_path: Path
+) -> None:
+    folder, log = small_disk / "run", tmp_path / "printed.log"
+    run = start(settings(prompts), folder, log=log)
+    run.wait_until(lambda: any(call["iteration"] == 3 for call in run.events("call")))
+    with contextlib.suppress(OSError), (small_disk / "filling").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    assert run.end() == 1, run.log()
+    (failed,) = told(log, "failed")
+    assert "No space left on device" in failed["cause"]
+    (small_disk / "filling").unlink()
+    again = start(settings(prompts), folder, log=log)
+    assert again.end() == 0, again.log()
+    assert_ended_like(again, undisturbed)
 
 
 def test_a_reward_that_raises_ends_the_run_by_name(
@@ -191,6 +267,34 @@ def test_a_reward_that_raises_ends_the_run_by_name(
         assert part in failed["cause"], failed
     outcome = run.report()["outcome"]
     assert (outcome["state"], outcome["cause"]) == ("failed", failed["cause"])
+
+
+def test_a_folder_in_use_is_waited_for_and_then_refused(
+    start: Start, prompts: Path, tmp_path: Path
+) -> None:
+    bad = settings(prompts) | {"data": {"path": "/nowhere/prompts.jsonl"}}
+    with (tmp_path / "run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 7 on there")
+        lock.flush()
+        run = start(bad, tmp_path)
+        run.wait_until(lambda: "waiting up to 60 s" in run.log())
+        assert "process 7 on there" in run.log()
+    # Once it is free the run begins: it gets to what is wrong with it.
+    assert run.end() == 2
+    assert "data.path" in run.events("failed")[0]["cause"]
+    with (tmp_path / "run.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        arguments = ["--plan", "no", "--settings", "no", "--output", str(tmp_path)]
+        done = subprocess.run(
+            [sys.executable, "-c", IMPATIENT, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2, done.stderr
+    assert "has not ended within 1.5 s (process" in done.stdout
 
 
 def test_a_run_that_cannot_be_is_refused_before_anything_starts(

@@ -22,7 +22,8 @@ from executor.errors import (
     RunError,
     WorkerDiedError,
 )
-from executor.runtime.controller import Controller, planned_calls
+from executor.runtime.controller import Controller
+from executor.runtime.planned import planned_calls
 from executor.runtime.process import start_ticks
 from executor.settings import DataSettings, FunctionSettings, RunSettings
 from tests.executor import idle_engine
@@ -62,7 +63,7 @@ class Left:
     """Shared memory that the processes have mapped, but for Ray's own."""
 
     def note(self, running: Controller) -> None:
-        self.pids += [each.pid for each in running._identities]
+        self.pids += [each.pid for each in running._processes._identities]
         for pid in self.pids:
             maps = Path(f"/proc/{pid}/maps").read_text()
             self.files |= {

@@ -16,7 +16,12 @@ from service.settings import Settings
 from tests.service.workers import Ray, start_ray, stop_ray
 
 # These submit real jobs to a real Ray: `make executor` installs it.
-WITH_RAY = ["test_job_worker.py", "test_job_restart.py", "test_job_local_ray.py"]
+WITH_RAY = [
+    "test_job_worker.py",
+    "test_job_restart.py",
+    "test_job_local_ray.py",
+    "test_job_executor.py",
+]
 collect_ignore = [] if find_spec("ray") else WITH_RAY
 
 with warnings.catch_warnings():

@@ -7,7 +7,7 @@ trains nothing. How it behaves is the stem of the prompts' file name in its sett
     held      waits after three iterations for a file `go` in its folder
     stubborn  held, and deaf to SIGTERM
     refuse    exit 2            fail      exit 1 after one iteration
-    die       kills itself in the second iteration, unless it resumes
+    die       kills itself in the second iteration, unless it resumes; leaves half a line
     noisy     ok, with everything around it that output can hold
     mute      exit 0 without a report
 """
@@ -50,6 +50,7 @@ def iterate(folder: Path, mode: str, calls: list[str], iterations: int) -> None:
             seconds = 0.01 * (index + 1)
             say(folder, type="call", call=call, iteration=iteration, seconds=seconds, bytes=1024)
         if mode == "die" and iteration == 2 and first == 0:
+            os.write(1, b'AUTOMAP-EVENT {"type": "iter')
             os.kill(os.getpid(), signal.SIGKILL)
         state.write_text(str(iteration))
         say(folder, type="metrics", iteration=iteration, metrics={"reward/mean": 0.1 * iteration})
@@ -85,6 +86,8 @@ def main() -> None:
         say(folder, type="failed", cause="data.path: there is no such file", kind="bad_input")
         sys.exit(2)
     lock = locked(folder)
+    if not settings["checkpoint"]["resume"]:
+        (folder / "checkpoint").unlink(missing_ok=True)
     signal.signal(
         signal.SIGTERM, signal.SIG_IGN if mode == "stubborn" else lambda *_: sys.exit(130)
     )

@@ -1,0 +1,44 @@
+"""What the controller expects from a plan: calls in their order, and the devices that they take."""
+
+from executor.runtime.placement import Device, DeviceRange, device_pools
+from executor.runtime.schedule import PlannedCall
+from planner.result import Plan
+from planner.spec import ClusterSpec
+
+
+def planned_calls(plan: Plan) -> list[PlannedCall]:
+    """Calls and weight syncs in the plan's order, with the devices that they take."""
+    devices = {copy.id: frozenset(DeviceRange.of(copy).devices) for copy in plan.copies}
+    nothing: frozenset[Device] = frozenset()
+    planned: list[tuple[tuple[int, float], PlannedCall]] = [
+        (
+            (call.stage, call.start_seconds),
+            PlannedCall(call.id, devices[call.copy_id] if call.copy_id else nothing),
+        )
+        for call in plan.calls
+    ]
+    planned += [
+        (
+            (sync.stage, sync.start_seconds),
+            PlannedCall(sync_id(sync.role), devices[sync.source_copy] | devices[sync.target_copy]),
+        )
+        for sync in plan.transitions
+    ]
+    return [call for _, call in sorted(planned, key=lambda each: each[0])]
+
+
+def device_numbers(plan: Plan) -> dict[Device, int]:
+    """Every device of the plan's cluster, counted over all pools in their order."""
+    assert isinstance(plan.spec.cluster, ClusterSpec), "the plan's spec was resolved"
+    pools = device_pools(plan.spec.cluster)
+    devices = [
+        Device(pool.name, number)
+        for pool in plan.spec.cluster.pools
+        for number in range(pool.num_nodes * pools[pool.name].gpus_per_node)
+    ]
+    return {device: number for number, device in enumerate(devices)}
+
+
+def sync_id(role: str) -> str:
+    """The call id of the weight sync of a role."""
+    return f"{role}.sync"
