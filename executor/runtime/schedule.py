@@ -25,15 +25,15 @@ from executor.errors import RunError
 from executor.runtime.blame import Blame, CallName, root_cause
 from executor.runtime.mailbox import Mailbox
 from executor.runtime.placement import Device
-from executor.runtime.process import Reply
+from executor.runtime.process import Reply, unpacked
 from executor.runtime.records import FinishedCall, FinishedRank
 from executor.runtime.rows import Rows
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_Done = concurrent.futures.Future[Reply]
-_Arrival = tuple[int, _Done]
+_Done = concurrent.futures.Future[Reply | bytes]
+_Outcome = Reply | BaseException
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 1.0
 """After a first failure others may follow that explain it: a death after a lost connection."""
@@ -72,7 +72,7 @@ class Task:
     name: CallName
     devices: frozenset[Device]
     inputs: tuple[Future[Any], ...]
-    start: Callable[[], Mapping[int, "ray.ObjectRef[Reply]"]]
+    start: Callable[[], Mapping[int, "ray.ObjectRef[Reply | bytes]"]]
     """Calls the processes; the reference to each rank's reply."""
     finish: Callable[[Mapping[int, Reply]], object]
     """The result, from the replies."""
@@ -84,7 +84,7 @@ class Task:
     submitted: float = 0.0
     started: float = 0.0
     missing: set[int] = field(default_factory=set)
-    arrived: "deque[_Arrival]" = field(default_factory=deque)
+    arrived: "deque[tuple[int, _Outcome]]" = field(default_factory=deque)
     """Ranks whose replies have come and were not looked at yet."""
     arrivals: "count[int]" = field(default_factory=lambda: count(1))
     """Numbers them; safe to ask from any thread."""
@@ -265,9 +265,10 @@ class Scheduler:
 
     def _arrived(self, task: Task, rank: int, num_ranks: int, done: _Done) -> None:
         """In a thread of Ray, which must not wait."""
-        task.arrived.append((rank, done))
+        outcome: _Outcome = done.exception() or unpacked(done.result())
+        task.arrived.append((rank, outcome))
         is_last = next(task.arrivals) == num_ranks
-        if is_last or done.exception() is not None or done.result().failure is not None:
+        if is_last or isinstance(outcome, BaseException) or outcome.failure is not None:
             self._mailbox.put(task)
 
     def _serve(self) -> None:
@@ -281,22 +282,21 @@ class Scheduler:
             if task not in self._running:
                 return
             while task.arrived:
-                self._take_reply(task, *task.arrived.popleft())
+                self._take_outcome(task, *task.arrived.popleft())
             if not task.missing:
                 self._running.remove(task)
                 if not self._blames:
                     self._finish(task)
                 self._pump()
 
-    def _take_reply(self, task: Task, rank: int, done: _Done) -> None:
+    def _take_outcome(self, task: Task, rank: int, outcome: _Outcome) -> None:
         task.missing.discard(rank)
-        error = done.exception()
-        if error is not None:
-            self._blame(Blame.of_process(task.name, rank, error))
+        if isinstance(outcome, BaseException):
+            self._blame(Blame.of_process(task.name, rank, outcome))
             return
-        task.replies[rank] = reply = done.result()
-        if reply.failure is not None:
-            self._blame(Blame.of_rank(task.name, rank, reply))
+        task.replies[rank] = outcome
+        if outcome.failure is not None:
+            self._blame(Blame.of_rank(task.name, rank, outcome))
 
     def _finish(self, task: Task) -> None:
         assert task.future is not None
