@@ -13,7 +13,8 @@ Iterations and bare calls alternate, so a busy machine slows both alike; figures
 the ratio is that of the medians. The second table says where an iteration's further time goes:
 
 in processes   Fetching and storing rows, and what else makes a call longer there than when bare.
-there, back    From the controller to the busiest rank and back.
+there, back    From the controller to the busiest rank and back; less what a call that waits in its
+               processes behind another saves of it.
 numeric steps  While a numeric step runs and no call of a model or function.
 nothing runs   The controller itself, between the calls.
 overlap        Of calls at the same time, which bare ones are not; less time, so negative.
