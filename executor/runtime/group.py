@@ -247,6 +247,7 @@ class WorkerGroup:
                 start=launch.start,
                 finish=launch.finish,
                 stacks=self.processes.stacks,
+                processes=self.processes,
                 timeout_seconds=timeout_seconds or self._timeout_seconds,
             )
         )
