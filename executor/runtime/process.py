@@ -26,7 +26,7 @@ from executor.protocols import Call
 from executor.runtime.rows import BLOCK_BYTES, Rows, Traffic, fetch, put
 
 if TYPE_CHECKING:
-    from executor.checkpoints import ShardSaver
+    from executor.checkpoints.shards import ShardSaver
 
 T = TypeVar("T")
 
