@@ -303,10 +303,11 @@ class Scheduler:
                 self._take_outcome(task, *task.arrived.popleft())
             if not task.missing:
                 self._running.remove(task)
-                for each in (task, *self._occupants(task)):
-                    each.started = min(each.started, self.seconds())
+                task.started = min(task.started, self.seconds())
                 if not self._blames:
                     self._finish(task)
+                for each in self._occupants(task):
+                    each.started = min(each.started, self.seconds())
                 self._pump()
 
     def _take_outcome(self, task: Task, rank: int, outcome: _Outcome) -> None:
