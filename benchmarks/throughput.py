@@ -7,7 +7,8 @@ controller. The plain loop (benchmarks/plain_loop.py) has the same task, model s
 and samples with a KV cache; it runs with one thread and with as many as the job has devices, and
 the faster one is what the job is compared with. Tokens are those of the prompts and the responses
 of an iteration. All take turns, so a busy machine slows them alike; figures are medians over
-iterations. The rewards of the last iterations show that they learn the same task.
+iterations. (On a busy one the job still loses more: Ray gives its workers a lower priority.) The
+rewards of the last iterations show that all learn the same task.
 
 A model this small is all overhead: the ratio says what a job costs beyond its arithmetic, and
 nothing of models that fill a GPU.
@@ -61,7 +62,7 @@ def measure(example: str, repeat: int) -> dict[str, list[Iteration]]:
                 begun = time.perf_counter()
                 tokens, reward = loop.iterate(batch)
                 done = Iteration(tokens, time.perf_counter() - begun, reward)
-                measured[f"plain loop, threads: {threads}"].append(done)
+                measured[f"plain, {threads} thread{'s' * (threads > 1)}"].append(done)
     return {name: iterations[WARM_UP:] for name, iterations in measured.items()}
 
 
