@@ -121,8 +121,8 @@ def show(rows: list[Row], llama: Llama) -> None:
     total = sum(llama.value(name).nbytes for name in llama.shapes())
     weights = f"{total / 2**20:.1f} MiB of weights, {WORLD_SIZE} gloo processes"
     table = Table(title=f"{weights}: × gathering everything", title_justify="left")
-    table.add_column("p-t-d → p_g-t_g")
-    for column in ("bytes", "by the formulas", "seconds", "peak bytes", "ours ms", "baseline ms"):
+    table.add_column("p-t-d → p_g-t_g", no_wrap=True)
+    for column in ("bytes", "formulas", "seconds", "peak", "ms", "baseline ms"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
