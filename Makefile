@@ -22,6 +22,7 @@ WITH_EXECUTOR = $(if $(filter True,$(EXECUTOR_HERE)),$(EXECUTOR_STAMP),without-e
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
 BENCHMARKS ?= planning pricing baselines
+EXECUTOR_BENCHMARKS ?= controller iteration reshard start_up throughput
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 LOCK := --generate-hashes --no-emit-index-url --no-emit-find-links \
@@ -30,10 +31,11 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-all lint bench lock schema clean
+.PHONY: help demo executor without-executor serve test test-all lint bench bench-executor \
+	lock schema clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(RUNTIME_STAMP) $(WITH_EXECUTOR)  ## plan PPO with 70B models through a running service, then run tiny PPO
 	@PORT=$(PORT) examples/demo.sh $(BIN)
@@ -57,6 +59,10 @@ lint: $(TEST_STAMP)  ## style, types and import contracts
 
 bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
 	@for name in $(BENCHMARKS); do \
+		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
+
+bench-executor: $(EXECUTOR_STAMP)  ## run the executor's benchmarks and print their figures
+	@for name in $(EXECUTOR_BENCHMARKS); do \
 		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
 
 schema: $(RUNTIME_STAMP)  ## print the JSON Schema of a job spec

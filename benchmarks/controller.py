@@ -2,18 +2,21 @@
 
     python -m benchmarks.controller [--repeat 300] [--workers 8]
 
-bare     The same number of actors of a plain class, called at once and awaited together.
-empty    A method without arguments or result on a worker group of that many processes, through
-         protocol, scheduler, record and future. Target: at most twice the bare calls.
-rows     The same with a batch by reference: split by the protocol, fetched, stored, collected.
+bare calls   As many actors of a plain class, called at once and awaited together.
+empty call   A method without arguments or result on a worker group of that many processes, through
+             protocol, scheduler, record and future. Target: at most twice the bare calls.
+with rows    The same with a batch by reference: split by the protocol, fetched, stored, collected;
+             against plain actors that are given a slice each, by reference, and return it.
 
-Bare and grouped calls alternate, so a busy machine slows both alike; figures are medians.
+Both sides of a comparison take turns, in a new order each time, so a busy machine slows both alike;
+figures are medians.
 """
 
 import argparse
+import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import ray
 import torch
@@ -30,12 +33,16 @@ from executor.runtime.schedule import Scheduler
 
 TARGET = 2.0
 WARM_UP = 30
+ROWS_EACH = 64
 
 
 class Bare:
     """What a user of Ray would write."""
 
     def nothing(self) -> None: ...
+
+    def same(self, rows: object) -> object:
+        return rows
 
 
 class Worker:
@@ -66,14 +73,28 @@ def start(num_workers: int) -> tuple[WorkerGroup, list[ray.actor.ActorHandle]]:
 
 
 def alternate(repeat: int, *cases: Callable[[], object]) -> list[list[float]]:
-    """Seconds of every case, called in turn."""
+    """Seconds of every case; each time all of them, in a random order."""
+    draw = random.Random(0)
     seconds: list[list[float]] = [[] for _ in cases]
     for _ in range(WARM_UP + repeat):
-        for case, measured in zip(cases, seconds, strict=True):
+        for number in draw.sample(range(len(cases)), len(cases)):
             begun = time.perf_counter()
-            case()
-            measured.append(time.perf_counter() - begun)
+            cases[number]()
+            seconds[number].append(time.perf_counter() - begun)
     return [measured[WARM_UP:] for measured in seconds]
+
+
+def show(table: Table, rows: Sequence[tuple[str, list[float], str]]) -> None:
+    """Rows of a comparison, the first of which is what the others are compared with."""
+    _, baseline, _ = rows[0]
+    for name, seconds, target in rows:
+        table.add_row(
+            name,
+            f"{1e3 * statistics.median(seconds):.2f}",
+            f"{1e3 * statistics.quantiles(seconds, n=10)[-1]:.2f}",
+            f"{statistics.median(seconds) / statistics.median(baseline):.2f}",
+            target,
+        )
 
 
 def main() -> None:
@@ -89,26 +110,25 @@ def main() -> None:
         logging_level="error",
     )
     group, actors = start(given.workers)
-    rows = put(Batch({"number": torch.arange(64 * given.workers)}))
-    bare, empty, with_rows = alternate(
+    bare, empty = alternate(
         given.repeat,
         lambda: ray.get([actor.nothing.remote() for actor in actors]),
         lambda: group.nothing().result(),
-        lambda: group.same(rows).result(),
     )
-    table = Table("call", "median ms", "90th percentile ms", "× bare", "target")
-    for name, seconds, target in [
-        (f"{given.workers} bare Ray calls", bare, ""),
-        (f"empty call to {given.workers} workers", empty, f"≤ {TARGET:g}"),
-        (f"{rows.num_rows} rows to {given.workers} workers and back", with_rows, ""),
-    ]:
-        table.add_row(
-            name,
-            f"{1e3 * statistics.median(seconds):.2f}",
-            f"{1e3 * statistics.quantiles(seconds, n=10)[-1]:.2f}",
-            f"{statistics.median(seconds) / statistics.median(bare):.2f}",
-            target,
-        )
+    numbers = torch.arange(ROWS_EACH * given.workers)
+    rows = put(Batch({"number": numbers}))
+    parts = [ray.put(part.numpy()) for part in numbers.chunk(given.workers)]
+
+    def same_bare() -> None:
+        replies = [actor.same.remote(part) for actor, part in zip(actors, parts, strict=True)]
+        ray.wait(replies, num_returns=len(replies))
+
+    bare_rows, with_rows = alternate(given.repeat, same_bare, lambda: group.same(rows).result())
+    columns = ("median ms", "90th percentile ms", "× bare", "target")
+    table = Table(f"{given.workers} workers", *columns)
+    show(table, [("bare calls", bare, ""), ("empty call", empty, f"≤ {TARGET:g}")])
+    table.add_section()
+    show(table, [("bare calls with rows", bare_rows, ""), ("call with rows", with_rows, "")])
     Console().print(table)
     ray.shutdown()
 

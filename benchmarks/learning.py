@@ -17,14 +17,8 @@ from math import inf, sqrt
 from pathlib import Path
 from statistics import mean, stdev
 
-import yaml
+from benchmarks.tiny_jobs import EXAMPLES, tiny_job
 
-from executor.settings import RunSettings
-from planner.planning import make_plan
-from planner.spec import JobSpec
-from service.run_settings import anchored
-
-EXAMPLES = Path(__file__).parents[1] / "examples"
 NAMES = ("ppo", "grpo", "remax", "safe-rlhf")
 FIRST, LAST = 2, 5
 """Iterations whose mean counts as untrained, and as trained."""
@@ -46,11 +40,9 @@ class Curve:
 
 def learn(name: str, *, seed: int, folder: Path) -> Curve:
     """Plan and run an example; RuntimeError with the end of its log if it fails."""
-    spec = JobSpec.model_validate(yaml.safe_load((EXAMPLES / f"tiny-{name}-cpu.yaml").read_text()))
-    document = yaml.safe_load((EXAMPLES / f"tiny-{name}-cpu.run.yaml").read_text())
-    settings = anchored(RunSettings.model_validate(document | {"seed": seed}), EXAMPLES)
+    plan, settings = tiny_job(name, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "plan.json").write_text(make_plan(spec).model_dump_json(by_alias=True))
+    (folder / "plan.json").write_text(plan.model_dump_json(by_alias=True))
     (folder / "settings.json").write_text(settings.model_dump_json())
     with (folder / "run.log").open("wb") as log:
         arguments = ["--plan", folder / "plan.json", "--settings", folder / "settings.json"]

@@ -119,8 +119,10 @@ def measure(llama: Llama, repeat: int, bucket_bytes: int) -> list[Row]:
 def show(rows: list[Row], llama: Llama) -> None:
     """A table of ratios."""
     total = sum(llama.value(name).nbytes for name in llama.shapes())
-    table = Table(title=f"{total / 2**20:.1f} MiB of weights, {WORLD_SIZE} gloo processes")
-    for column in ("p-t-d → p_g-t_g", "bytes", "by the formulas", "seconds", "peak", "ours ms"):
+    weights = f"{total / 2**20:.1f} MiB of weights, {WORLD_SIZE} gloo processes"
+    table = Table(title=f"{weights}: × gathering everything", title_justify="left")
+    table.add_column("p-t-d → p_g-t_g", no_wrap=True)
+    for column in ("bytes", "formulas", "seconds", "peak", "ms", "baseline ms"):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
@@ -130,6 +132,7 @@ def show(rows: list[Row], llama: Llama) -> None:
             f"{row.ours.seconds / row.baseline.seconds:.3f}",
             f"{row.ours.peak_bytes / row.baseline.peak_bytes:.3f}",
             f"{row.ours.seconds * 1e3:.1f}",
+            f"{row.baseline.seconds * 1e3:.1f}",
         )
     Console().print(table)
 

@@ -174,7 +174,7 @@ class RunSettings(SettingsModel):
     """A call that takes longer is reported with rank and name, and the run ends."""
     start_timeout_seconds: PositiveFloat = 600.0
     max_restarts: Annotated[int, Field(ge=0)] = 3
-    """Times that a run resumes by itself after a worker died."""
+    """Times that a run resumes by itself after a worker or the controller died."""
 
     def training_of(self, role: str) -> TrainingSettings:
         """A role's settings, or the default ones."""

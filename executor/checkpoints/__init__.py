@@ -1,10 +1,13 @@
-"""A run's state on disk: sharded, asynchronous, whole or not there at all."""
+"""A run's state on disk: sharded, asynchronous, whole or not there at all.
+
+What writes and reads shards is in `shards`: torch's half takes a second to import, and only workers
+need it, when there is something to save.
+"""
 
 from executor.checkpoints.errors import CheckpointError
 from executor.checkpoints.folder import Checkpoint, CheckpointFolder, DamagedCheckpointError
 from executor.checkpoints.manifest import ControllerState, Manifest
 from executor.checkpoints.random_state import RandomState
-from executor.checkpoints.shards import ShardSaver, load_shard
 
 __all__ = [
     "Checkpoint",
@@ -14,6 +17,4 @@ __all__ = [
     "DamagedCheckpointError",
     "Manifest",
     "RandomState",
-    "ShardSaver",
-    "load_shard",
 ]

@@ -200,7 +200,7 @@ class WorkerGroup:
     def build(self, factory: WorkerFactory, *, timeout_seconds: float) -> Future[None]:
         """Make the workers in their processes."""
 
-        def start() -> dict[int, "ray.ObjectRef[Reply]"]:
+        def start() -> dict[int, "ray.ObjectRef[Reply | bytes]"]:
             return {
                 rank: process.build.remote(self._copy, factory)
                 for rank, process in enumerate(self.processes.processes)
@@ -247,6 +247,7 @@ class WorkerGroup:
                 start=launch.start,
                 finish=launch.finish,
                 stacks=self.processes.stacks,
+                processes=self.processes,
                 timeout_seconds=timeout_seconds or self._timeout_seconds,
             )
         )
@@ -278,7 +279,7 @@ class _Launch:
             each for each in (*self.args, *self.kwargs.values()) if isinstance(each, Future)
         )
 
-    def start(self) -> dict[int, "ray.ObjectRef[Reply]"]:
+    def start(self) -> dict[int, "ray.ObjectRef[Reply | bytes]"]:
         layout = self.group.layout
         calls = self.protocol.calls(
             layout,
@@ -317,7 +318,7 @@ def call_together(
     for group, _, _ in parts:
         first.append(first[-1] + group.layout.world_size)
 
-    def start() -> dict[int, "ray.ObjectRef[Reply]"]:
+    def start() -> dict[int, "ray.ObjectRef[Reply | bytes]"]:
         return {
             offset + rank: reference
             for offset, launch in zip(first, launches, strict=False)

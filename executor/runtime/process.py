@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 import torch
@@ -26,7 +26,9 @@ from executor.protocols import Call
 from executor.runtime.rows import BLOCK_BYTES, Rows, Traffic, fetch, put
 
 if TYPE_CHECKING:
-    from executor.checkpoints import ShardSaver
+    from executor.checkpoints.shards import ShardSaver
+
+T = TypeVar("T")
 
 _BRIEF_SECONDS = 0.005
 """A call below that is not worth asking for its memory; it counts with the next one."""
@@ -153,12 +155,12 @@ class Process:
 
         return self._reply(make, Traffic())
 
-    def call(self, order: "Packed") -> Reply:
+    def call(self, order: "Packed") -> "Reply | bytes":
         """Call a worker's method with rows fetched; rows of its result are put in the store.
 
         Without `keep` they are not, because the protocol does not collect them here.
         """
-        name, method, call, keep = pickle.loads(order) if isinstance(order, bytes) else order
+        name, method, call, keep = unpacked(order)
         traffic = Traffic()
 
         def run() -> object:
@@ -171,7 +173,8 @@ class Process:
                 return put(value, block_bytes=self._block_bytes, traffic=traffic)
             return value
 
-        return self._reply(run, traffic)
+        reply = self._reply(run, traffic)
+        return pickle.dumps(reply) if _is_plain(reply.value) else reply
 
     def _reply(self, function: Callable[[], object], traffic: Traffic) -> Reply:
         self._thread = threading.get_ident()
@@ -208,7 +211,21 @@ def packed(name: str, method: str, call: Call, keep: bool) -> Packed:
     """
     order = (name, method, call, keep)
     values = (*call.args, *call.kwargs.values())
-    return pickle.dumps(order) if all(isinstance(each, _PLAIN) for each in values) else order
+    return pickle.dumps(order) if all(map(_is_plain, values)) else order
+
+
+def _is_plain(value: object) -> bool:
+    """Whether any pickle will do: no reference for Ray to see, no code from the user's program."""
+    if isinstance(value, Rows):
+        return value.is_inline
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return isinstance(value, _PLAIN)
+
+
+def unpacked(value: T | bytes) -> T:
+    """An order, or a reply, that was perhaps sent as bytes."""
+    return pickle.loads(value) if isinstance(value, bytes) else value  # type: ignore[no-any-return]
 
 
 ProcessActor: Any = ray.remote(  # type: ignore[call-overload]

@@ -58,7 +58,7 @@ class FinishedCall:
     submitted: float
     """When the program made it."""
     started: float
-    """When its inputs and devices were free, and the processes were called."""
+    """When its inputs and devices were free; its processes may have been called before."""
     ended: float
     ranks: tuple[FinishedRank, ...]
     num_rows: int | None

@@ -2,7 +2,8 @@
 
 A worker puts its result there in blocks and tells the controller where they are; `Rows` is what the
 controller holds. Slicing, permuting, joining and renaming touch only numbers. A worker that is
-given `Rows` fetches the blocks that hold its rows, and no others.
+given `Rows` fetches the blocks that hold its rows, and no others. What is so small that the way
+through the store takes longer than its bytes travels within the reference.
 
 A block belongs to the process that put it and dies with it. That costs nothing here: a run whose
 worker died ends, and resumes from its checkpoint.
@@ -12,7 +13,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,8 @@ Indices = npt.NDArray[np.int64]
 
 BLOCK_BYTES = 4 * 2**20
 """About so much goes into one block: a rank fetches few rows of others, and not in morsels."""
+INLINE_BYTES = 32 * 2**10
+"""Up to so much travels within the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Block:
     """Consecutive rows that were put together."""
 
     data: "ray.ObjectRef[EncodedBatch] | EncodedBatch"
-    """In the object store; what the controller adds itself, a few numbers per row, lies here."""
+    """In the object store, or here if it is small."""
     num_rows: int
     num_bytes: int
     names: dict[str, str]
@@ -100,6 +102,13 @@ class Rows:
     def columns(self) -> frozenset[str]:
         """Names of the columns."""
         return frozenset().union(*(layer.names for layer in self.layers))
+
+    @property
+    def is_inline(self) -> bool:
+        """True if nothing of it lies in the object store."""
+        return all(
+            isinstance(block.data, EncodedBatch) for layer in self.layers for block in layer.blocks
+        )
 
     def slice(self, start: int, stop: int) -> "Rows":
         """Rows start … stop − 1."""
@@ -166,21 +175,25 @@ class Traffic:
     """What a worker moved for one call."""
 
     fetched_bytes: int = 0
-    """In blocks of other calls' results."""
+    """In blocks of other calls' results, also of those that came within a reference."""
     fetched_blocks: int = 0
     put_bytes: int = 0
 
 
 def inline(batch: Batch) -> Rows:
-    """Rows that travel within the reference: for a few numbers per row."""
+    """Rows that travel within the reference."""
     names = {name: name for name in batch}
     block = Block(_encoded(batch), batch.num_rows, batch.nbytes(), names)
     return Rows((Layer((block,), np.arange(batch.num_rows)),))
 
 
 def put(batch: Batch, *, block_bytes: int = BLOCK_BYTES, traffic: Traffic | None = None) -> Rows:
-    """Into the object store, in blocks of about that size."""
+    """Into the object store, in blocks of about that size; one small block stays out of it."""
     num_bytes = batch.nbytes()
+    if traffic is not None:
+        traffic.put_bytes += num_bytes
+    if num_bytes <= min(INLINE_BYTES, block_bytes):
+        return inline(batch)
     num_blocks = max(1, min(batch.num_rows, -(-num_bytes // block_bytes)))
     names = {name: name for name in batch}
     edges = [number * batch.num_rows // num_blocks for number in range(num_blocks + 1)]
@@ -188,32 +201,33 @@ def put(batch: Batch, *, block_bytes: int = BLOCK_BYTES, traffic: Traffic | None
     for start, stop in pairwise(edges):
         part = batch if num_blocks == 1 else batch.slice(start, stop)
         blocks.append(Block(ray.put(_encoded(part)), stop - start, part.nbytes(), names))
-    if traffic is not None:
-        traffic.put_bytes += num_bytes
     return Rows((Layer(tuple(blocks), np.arange(batch.num_rows)),))
 
 
 def fetch(rows: Rows, *, traffic: Traffic | None = None) -> Batch:
     """The rows themselves, as tensors of one's own."""
-    remote = [
-        block
-        for layer in rows.layers
-        for block in layer.blocks
-        if not isinstance(block.data, EncodedBatch)
-    ]
-    by_ref = {cast("ray.ObjectRef[EncodedBatch]", block.data): block for block in remote}
-    values = dict(zip(by_ref, ray.get(list(by_ref)), strict=True)) if by_ref else {}
+    blocks = {_key(block): block for layer in rows.layers for block in layer.blocks}
+    remote = [key for key in blocks if isinstance(key, ray.ObjectRef)]
+    values = dict(zip(remote, ray.get(remote), strict=True)) if remote else {}
     if traffic is not None:
-        traffic.fetched_bytes += sum(block.num_bytes for block in by_ref.values())
-        traffic.fetched_blocks += len(by_ref)
+        traffic.fetched_bytes += sum(block.num_bytes for block in blocks.values())
+        traffic.fetched_blocks += len(blocks)
     columns: dict[str, Column] = {}
-    for layer in rows.layers:
-        data = [
-            block.data if isinstance(block.data, EncodedBatch) else values[block.data]
-            for block in layer.blocks
-        ]
-        columns.update(_picked(layer, data))
+    with warnings.catch_warnings():
+        # The rows are copied out before anyone sees them.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        for layer in rows.layers:
+            data = [
+                block.data if isinstance(block.data, EncodedBatch) else values[block.data]
+                for block in layer.blocks
+            ]
+            columns.update(_picked(layer, data))
     return Batch(columns)
+
+
+def _key(block: Block) -> object:
+    """The same for blocks of one piece of data."""
+    return id(block.data) if isinstance(block.data, EncodedBatch) else block.data
 
 
 def _picked(layer: Layer, data: Sequence[EncodedBatch]) -> Batch:
@@ -300,9 +314,6 @@ def _decoded(encoded: EncodedBatch, names: Mapping[str, str]) -> Batch:
 
 
 def _decoded_tensor(encoded: EncodedTensor) -> Tensor:
-    with warnings.catch_warnings():
-        # The rows are copied out before anyone sees them.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        tensor = torch.from_numpy(encoded.array)
+    tensor = torch.from_numpy(encoded.array)
     dtype = getattr(torch, encoded.dtype)
     return tensor.view(dtype) if tensor.dtype != dtype else tensor

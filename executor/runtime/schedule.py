@@ -3,7 +3,8 @@
 One device does one thing at a time. Of calls that share a device the earlier one goes first, also
 when it still waits for its inputs: in the order of the plan where the plan names them, else in the
 order in which they were made. Calls on other devices overlap. This is the schedule that the
-planner prices.
+planner prices. A call whose processes are busy with the one before it is sent all the same, because
+they keep the order in which they are called: so the way there costs no time of the device.
 
 The program runs in the caller's thread and gets futures; a thread of the scheduler starts calls as
 others finish. Whoever waits for a result also watches deadlines and cancellation.
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Any, Generic, TypeVar
 
 import ray
@@ -25,15 +27,15 @@ from executor.errors import RunError
 from executor.runtime.blame import Blame, CallName, root_cause
 from executor.runtime.mailbox import Mailbox
 from executor.runtime.placement import Device
-from executor.runtime.process import Reply
+from executor.runtime.process import Reply, unpacked
 from executor.runtime.records import FinishedCall, FinishedRank
 from executor.runtime.rows import Rows
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_Done = concurrent.futures.Future[Reply]
-_Arrival = tuple[int, _Done]
+_Done = concurrent.futures.Future[Reply | bytes]
+_Outcome = Reply | BaseException
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 1.0
 """After a first failure others may follow that explain it: a death after a lost connection."""
@@ -72,19 +74,22 @@ class Task:
     name: CallName
     devices: frozenset[Device]
     inputs: tuple[Future[Any], ...]
-    start: Callable[[], Mapping[int, "ray.ObjectRef[Reply]"]]
+    start: Callable[[], Mapping[int, "ray.ObjectRef[Reply | bytes]"]]
     """Calls the processes; the reference to each rank's reply."""
     finish: Callable[[Mapping[int, Reply]], object]
     """The result, from the replies."""
     stacks: Callable[[Sequence[int]], Mapping[int, str | None]] = lambda ranks: {}
     """Where these ranks are right now; None: no answer."""
-    timeout_seconds: float = float("inf")
+    processes: object | None = None
+    """Who makes the call, if they make the calls that they are sent in that order."""
+    timeout_seconds: float = inf
     is_recorded: bool = True
     order: tuple[int, int] = (0, 0)
     submitted: float = 0.0
     started: float = 0.0
+    """Infinite while it waits in its processes behind another."""
     missing: set[int] = field(default_factory=set)
-    arrived: "deque[_Arrival]" = field(default_factory=deque)
+    arrived: "deque[tuple[int, _Outcome]]" = field(default_factory=deque)
     """Ranks whose replies have come and were not looked at yet."""
     arrivals: "count[int]" = field(default_factory=lambda: count(1))
     """Numbers them; safe to ask from any thread."""
@@ -123,7 +128,7 @@ class Scheduler:
         self._latest_place = 0
         self._count = 0
         self._program_waits = False
-        self._blames: list[Blame] = []
+        self._blames: list[tuple[Task, Blame]] = []
         self._first_blame = 0.0
         self._error: BaseException | None = None
         self._records: list[FinishedCall] = []
@@ -225,20 +230,33 @@ class Scheduler:
 
     def _start_some(self, *, in_plan_order: bool) -> bool:
         """One pass over the waiting calls; True if another pass may find more."""
-        taken: set[Device] = set().union(*(task.devices for task in self._running))
+        passed_over: set[Device] = set()
         resolved = False
         for task in list(self._pending):
             held_up = in_plan_order and self._is_held_up(task)
-            if held_up or not taken.isdisjoint(task.devices) or not _inputs_done(task):
-                taken |= task.devices
+            ready = not held_up and passed_over.isdisjoint(task.devices) and _inputs_done(task)
+            if not ready or not self._may_send(task):
+                passed_over |= task.devices
                 continue
             self._pending.remove(task)
             self._start(task)
-            taken |= task.devices
             resolved = resolved or not task.missing
             if not in_plan_order or self._blames:
                 return True
         return resolved
+
+    def _may_send(self, task: Task) -> bool:
+        """Whether its devices are free, or its own processes finish but one call before it."""
+        before = self._occupants(task)
+        return not before or (
+            len(before) == 1
+            and task.processes is not None
+            and before[0].processes is task.processes
+        )
+
+    def _occupants(self, task: Task) -> list[Task]:
+        """Those that have its devices."""
+        return [each for each in self._running if not each.devices.isdisjoint(task.devices)]
 
     def _is_held_up(self, task: Task) -> bool:
         return any(
@@ -247,11 +265,11 @@ class Scheduler:
         )
 
     def _start(self, task: Task) -> None:
-        task.started = self.seconds()
+        task.started = inf if self._occupants(task) else self.seconds()
         try:
             references = task.start()
         except Exception as error:
-            self._blame(Blame.of_controller(task.name, error))
+            self._blame(task, Blame.of_controller(task.name, error))
             return
         task.missing = set(references)
         if not references:
@@ -265,9 +283,10 @@ class Scheduler:
 
     def _arrived(self, task: Task, rank: int, num_ranks: int, done: _Done) -> None:
         """In a thread of Ray, which must not wait."""
-        task.arrived.append((rank, done))
+        outcome: _Outcome = done.exception() or unpacked(done.result())
+        task.arrived.append((rank, outcome))
         is_last = next(task.arrivals) == num_ranks
-        if is_last or done.exception() is not None or done.result().failure is not None:
+        if is_last or isinstance(outcome, BaseException) or outcome.failure is not None:
             self._mailbox.put(task)
 
     def _serve(self) -> None:
@@ -281,29 +300,31 @@ class Scheduler:
             if task not in self._running:
                 return
             while task.arrived:
-                self._take_reply(task, *task.arrived.popleft())
+                self._take_outcome(task, *task.arrived.popleft())
             if not task.missing:
                 self._running.remove(task)
+                task.started = min(task.started, self.seconds())
                 if not self._blames:
                     self._finish(task)
+                for each in self._occupants(task):
+                    each.started = min(each.started, self.seconds())
                 self._pump()
 
-    def _take_reply(self, task: Task, rank: int, done: _Done) -> None:
+    def _take_outcome(self, task: Task, rank: int, outcome: _Outcome) -> None:
         task.missing.discard(rank)
-        error = done.exception()
-        if error is not None:
-            self._blame(Blame.of_process(task.name, rank, error))
+        if isinstance(outcome, BaseException):
+            self._blame(task, Blame.of_process(task.name, rank, outcome))
             return
-        task.replies[rank] = reply = done.result()
-        if reply.failure is not None:
-            self._blame(Blame.of_rank(task.name, rank, reply))
+        task.replies[rank] = outcome
+        if outcome.failure is not None:
+            self._blame(task, Blame.of_rank(task.name, rank, outcome))
 
     def _finish(self, task: Task) -> None:
         assert task.future is not None
         try:
             value = task.finish(task.replies)
         except Exception as error:
-            self._blame(Blame.of_controller(task.name, error))
+            self._blame(task, Blame.of_controller(task.name, error))
             return
         if task.is_recorded:
             self._records.append(self._record(task, value))
@@ -336,10 +357,10 @@ class Scheduler:
         if self._error is not None:
             raise self._error
 
-    def _blame(self, blame: Blame) -> None:
+    def _blame(self, task: Task, blame: Blame) -> None:
         if not self._blames:
             self._first_blame = time.perf_counter()
-        self._blames.append(blame)
+        self._blames.append((task, blame))
 
     def _watch(self) -> None:
         """Raise what ends the run, once it is clear what that is."""
@@ -348,15 +369,21 @@ class Scheduler:
             if self._blames:
                 waited = time.perf_counter() - self._first_blame
                 if waited > _GRACE_SECONDS or not self._awaits_explanation():
-                    raise root_cause(self._blames)
+                    in_order = sorted(self._blames, key=lambda each: each[0].order)
+                    raise root_cause([blame for _, blame in in_order])
             self._check_deadlines()
         except BaseException as error:
             self._error = self._error or error
             raise
 
     def _awaits_explanation(self) -> bool:
-        names = {id(blame.name) for blame in self._blames}
-        return any(id(task.name) in names for task in self._running)
+        """From further ranks of a call that failed, or from one before it on its devices."""
+        return any(
+            task is blamed
+            or (task.order < blamed.order and not task.devices.isdisjoint(blamed.devices))
+            for task in self._running
+            for blamed, _ in self._blames
+        )
 
     def _check_deadlines(self) -> None:
         now = self.seconds()

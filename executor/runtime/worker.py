@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from executor.batch import Batch
-from executor.checkpoints import RandomState, ShardSaver, load_shard
+from executor.checkpoints import RandomState
 from executor.engines.engine import Loss, Output, TrainingEngine
 from executor.protocols import transfer
 from executor.provenance import device_fingerprint
@@ -191,6 +191,8 @@ class ModelWorker:
         In the background: `finish_save` says how it went. Models of one set of processes are
         written one after the other.
         """
+        from executor.checkpoints.shards import ShardSaver
+
         saver = self._context.saver = self._context.saver or ShardSaver()
         with self._on_device(optimizer=True):
             state, group = self._engine().state(), self._context.checkpoint_group
@@ -206,6 +208,8 @@ class ModelWorker:
     @transfer("ONE_TO_ALL")
     def load_state(self, checkpoint: Path) -> None:
         """Take back what `save_state` wrote, on this layout or another one."""
+        from executor.checkpoints.shards import load_shard
+
         with self._on_device(optimizer=True):
             state = self._engine().state()
             load_shard(state, checkpoint / self.setup.role, self._context.checkpoint_group)

@@ -25,9 +25,8 @@ from executor.checkpoints import (
     CheckpointFolder,
     ControllerState,
     RandomState,
-    ShardSaver,
-    load_shard,
 )
+from executor.checkpoints.shards import ShardSaver, load_shard
 from planner.result import Parallelism
 
 ROLES = {"actor": Parallelism(data_parallel_size=2), "critic": Parallelism()}

@@ -19,9 +19,8 @@ from executor.checkpoints import (
     ControllerState,
     DamagedCheckpointError,
     RandomState,
-    ShardSaver,
-    load_shard,
 )
+from executor.checkpoints.shards import ShardSaver, load_shard
 from executor.data import DataPosition
 from planner.result import Parallelism
 from tests.executor import checkpoint_cases as cases

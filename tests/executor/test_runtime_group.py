@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import torch
@@ -246,6 +247,22 @@ def test_disjoint_sets_overlap_and_sets_that_share_a_device_do_not(running: Runn
     assert spans["four"][0] < spans["beside"][1]
     assert spans["four"][1] <= spans["inside"][0]
     assert spans["inside"][1] <= spans["again"][0]
+
+
+def test_processes_keep_the_order_in_which_they_are_called(running: Running) -> None:
+    scheduler = running.scheduler()
+    group = running.group(FOUR, TWO_BY_TWO, scheduler)
+    for number in range(6):
+        group.call("sleep_on", (number % 4, 0.05), call_id=str(number))
+    scheduler.wait()
+    calls = scheduler.take_records()
+    assert [call.name.id for call in calls] == ["0", "1", "2", "3", "4", "5"]
+    for rank in range(4):
+        spans = [(call.ranks[rank].started_at, call.ranks[rank].seconds) for call in calls]
+        ends = [begun + seconds for begun, seconds in spans]
+        assert all(end <= begun for end, (begun, _) in zip(ends, spans[1:], strict=False))
+    for before, after in pairwise(calls):
+        assert before.ended <= after.started <= after.ended
 
 
 def test_what_a_method_measures_is_in_the_record(running: Running) -> None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from executor.batch import Batch, Ragged, concatenate
-from executor.protocols import Splittable
-from executor.runtime.rows import Rows, Traffic, fetch, inline, put
+from executor.protocols import Call, Splittable
+from executor.runtime.process import packed, unpacked
+from executor.runtime.rows import INLINE_BYTES, Rows, Traffic, fetch, inline, put
 from tests.executor.local_ray import local_ray
 
 
@@ -102,6 +103,35 @@ def test_only_overlapping_blocks_are_fetched() -> None:
     traffic = Traffic()
     fetch(rows.take([0, 799, 1]).merge(rows.take([3, 4, 5])), traffic=traffic)
     assert traffic.fetched_blocks == 2  # a block that two columns lie in is fetched once
+
+
+def test_what_is_small_travels_within_the_reference() -> None:
+    few = Batch({"values": torch.arange(INLINE_BYTES // 8)})
+    many = Batch({"values": torch.arange(INLINE_BYTES // 8 + 1)})
+    traffic = Traffic()
+    small, large = put(few, traffic=traffic), put(many)
+    assert traffic.put_bytes == INLINE_BYTES
+    assert small.is_inline
+    assert small.take([1, 1]).merge(small.take([0, 3]).only(b="values")).is_inline
+    assert not large.is_inline
+    assert not put(few, block_bytes=INLINE_BYTES - 1).is_inline
+    assert not Rows.concatenate([small, large]).is_inline
+    assert_equal(fetch(Rows.concatenate([small, large])), Batch.concatenate([few, many]))
+    traffic = Traffic()
+    fetch(small.merge(small.only(b="values")), traffic=traffic)
+    assert (traffic.fetched_blocks, traffic.fetched_bytes) == (1, INLINE_BYTES)
+
+
+@pytest.mark.parametrize("num_bytes", [INLINE_BYTES, INLINE_BYTES + 8])
+def test_orders_are_the_same_however_they_are_packed(num_bytes: int) -> None:
+    rows = put(Batch({"values": torch.arange(num_bytes // 8)}))
+    call = Call((rows, 3), {"greedy": True})
+    order = packed("actor", "generate", call, True)
+    assert isinstance(order, bytes) == rows.is_inline  # Ray must see references
+    name, method, arrived, keep = unpacked(order)
+    assert (name, method, keep, arrived.args[1:]) == ("actor", "generate", True, (3,))
+    assert arrived.kwargs == call.kwargs
+    assert fetch(arrived.args[0]).tensor("values").tolist() == list(range(num_bytes // 8))
 
 
 def test_a_column_of_the_last_layer_wins() -> None:

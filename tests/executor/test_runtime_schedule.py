@@ -34,6 +34,7 @@ class Hand:
         inputs: tuple[Future[Any], ...] = (),
         ranks: int = 1,
         timeout_seconds: float = 60.0,
+        processes: object | None = None,
     ) -> Future[Any]:
         def start() -> Mapping[int, Any]:
             self.started.append(name)
@@ -50,6 +51,7 @@ class Hand:
                 finish=lambda replies: [replies[rank].value for rank in sorted(replies)],
                 stacks=lambda ranks: dict.fromkeys(ranks, 'File "a.py", line 1, in work'),
                 timeout_seconds=timeout_seconds,
+                processes=processes,
             )
         )
 
@@ -209,6 +211,59 @@ def test_random_calls_keep_every_rule(seed: int, scheduler: Scheduler) -> None:
             done.add(name)
             hand.answer(name)
         check()
+
+
+def test_one_call_is_sent_to_processes_that_are_busy_with_the_one_before(
+    scheduler: Scheduler,
+) -> None:
+    hand, same, other = Hand(), object(), object()
+    made = hand.call(scheduler, "x.make", 5)
+    hand.call(scheduler, "a.one", 0, 1, processes=same)
+    hand.call(scheduler, "b.two", 0, 1, processes=same)
+    hand.call(scheduler, "c.three", 0, 1, processes=same)
+    hand.call(scheduler, "d.inside", 1, processes=other)
+    hand.call(scheduler, "e.four", 0, 1, processes=same, inputs=(made,))
+    hand.call(scheduler, "f.five", 0, 1, processes=same)
+    assert hand.started == ["x.make", "a.one", "b.two"]
+    for answered, started in [
+        ("a.one", "c.three"),
+        ("b.two", "c.three"),  # an earlier call of other processes waits for device 1
+        ("c.three", "d.inside"),
+        ("d.inside", "d.inside"),  # e.four goes before f.five, though it lacks its input
+        ("x.make", "f.five"),
+        ("e.four", "f.five"),
+    ]:
+        hand.answer(answered)
+        eventually(lambda: hand.started[-1], started)
+        time.sleep(0.01)
+        assert hand.started[-1] == started
+    hand.answer("f.five")
+    scheduler.wait()
+    assert hand.started[-2:] == ["e.four", "f.five"]
+
+
+def test_a_call_that_waits_in_its_processes_begins_when_the_one_before_ends(
+    scheduler: Scheduler,
+) -> None:
+    hand, same = Hand(), object()
+    hand.call(scheduler, "a.one", 0, processes=same)
+    waiting = hand.call(scheduler, "b.two", 0, processes=same, timeout_seconds=0.3)
+    assert hand.started == ["a.one", "b.two"]
+    threading.Timer(0.6, lambda: hand.answer("a.one")).start()
+    with pytest.raises(CallTimeoutError, match=r"b\.two did not come back"):
+        waiting.result()
+    (first,) = scheduler.take_records()
+    assert first.seconds >= 0.6
+
+
+def test_what_waits_in_processes_that_end_is_not_blamed(scheduler: Scheduler) -> None:
+    hand, same = Hand(), object()
+    future = hand.call(scheduler, "actor.train_step", 0, processes=same)
+    hand.call(scheduler, "critic.train_step", 0, processes=same)
+    hand.open["critic.train_step"][0].set_exception(ActorDiedError())
+    hand.open["actor.train_step"][0].set_exception(ActorDiedError())
+    with pytest.raises(WorkerDiedError, match=r"ended during actor\.train_step"):
+        future.result()
 
 
 def test_the_record_says_when_and_what(scheduler: Scheduler) -> None:
