@@ -61,9 +61,9 @@ echo
 "$bin/automap" plan "$example" --server "$url"
 echo
 if "$bin/python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "ray", "vllm"))))'; then
-    echo "Running $tiny: Megatron-core trains, vLLM generates, on two cores (two minutes)"
+    echo "Running $tiny: Megatron-core trains, vLLM generates, on two cores (about a minute)"
     echo
-    "$bin/automap" run "$tiny" --iterations 20
+    "$bin/automap" run "$tiny"
     echo
 else
     echo "Nothing is run: the executor is not installed (make executor)"

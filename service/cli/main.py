@@ -186,6 +186,9 @@ def run(
     ray_address: Annotated[
         str | None, typer.Option(help="A Ray cluster; else one of its own on this machine.")
     ] = None,
+    iterations: Annotated[
+        int | None, typer.Option(min=1, help="So many, not the settings' or the spec's.")
+    ] = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -198,7 +201,12 @@ def run(
     run_here(
         plan_or_spec,
         RunOptions(
-            settings=settings, output=output, ray_address=ray_address, as_json=json, quiet=quiet
+            settings=settings,
+            output=output,
+            ray_address=ray_address,
+            iterations=iterations,
+            as_json=json,
+            quiet=quiet,
         ),
     )
 

@@ -22,6 +22,8 @@ from service.schemas import CallSeconds
 from service.tables import JsonObject
 
 REFRESH_SECONDS = 0.25
+REWARD = "critic/score/mean"
+"""Among the metrics of an iteration, under verl's name."""
 
 
 def seconds_table(calls: Sequence[CallSeconds]) -> Table:
@@ -63,6 +65,7 @@ class RunProgress:
         self._plan = plan
         self._iterations = iterations
         self._iteration = 0
+        self._reward: float | None = None
         self._doing = "starting"
         self._measured = measured.NOTHING
         self._console = stderr_console()
@@ -96,9 +99,11 @@ class RunProgress:
 
     @property
     def summary(self) -> Text:
-        """Iterations and their seconds in one line."""
+        """Iterations, the last one's mean reward, and their seconds in one line."""
         seconds = measured.iteration_seconds(self._measured)
         line = Text(f"{self._iteration} of {formats.number_of(self._iterations, 'iteration')}")
+        if self._reward is not None:
+            line.append(f", reward {self._reward:.3f}")
         if seconds is not None:
             line.append(f", {formats.seconds(seconds)} s each")
         if self._plan is not None:
@@ -120,6 +125,10 @@ class RunProgress:
             case "iteration":
                 self._iteration = int(measured.number(event.get("iteration")) or 0)
                 self._say(Text.assemble("iteration ", self.summary))
+            case "metrics":
+                metrics = event.get("metrics")
+                found = metrics.get(REWARD) if isinstance(metrics, dict) else None
+                self._reward = measured.number(found)
             case "call":
                 self._doing = f"{event.get('call')} done"
             case "state" | "status":

@@ -41,6 +41,7 @@ class RunOptions:
     settings: str | None
     output: str | None
     ray_address: str | None
+    iterations: int | None
     as_json: bool
     quiet: bool
 
@@ -50,6 +51,8 @@ def run_here(source: str, options: RunOptions) -> None:
     runnable = read_runnable(source)
     spec = runnable.spec if isinstance(runnable, Plan) else runnable
     settings = read_run_settings(options.settings, beside=source, spec=spec)
+    if options.iterations is not None:
+        settings = settings.model_copy(update={"iterations": options.iterations})
     command = _command()
     plan = (
         runnable

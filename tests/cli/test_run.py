@@ -50,6 +50,16 @@ def test_a_spec_is_planned_and_run_with_the_settings_beside_it(folder, capsys):
     assert "the stand-in runs tiny" in (output / "run.log").read_text()
     # Without a terminal, a line for every iteration.
     assert err.count("iteration") >= 4
+    assert "iteration 4 of 4 iterations, reward 0." in err
+
+
+def test_fewer_iterations_can_be_asked_for(folder, capsys):
+    arguments = ("--iterations", "2", "--output", str(folder / "few"))
+    assert call(capsys, "run", str(folder / "tiny.yaml"), *arguments)[0] == 0
+    assert json.loads((folder / "few" / "settings.json").read_text())["iterations"] == 2
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "--iterations", "0")
+    assert code == 2
+    assert "--iterations" in err
 
 
 def test_the_report_is_printed_as_json_and_nothing_else(folder, capsys):

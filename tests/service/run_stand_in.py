@@ -53,7 +53,12 @@ def iterate(folder: Path, mode: str, calls: list[str], iterations: int) -> None:
             os.write(1, b'AUTOMAP-EVENT {"type": "iter')
             os.kill(os.getpid(), signal.SIGKILL)
         state.write_text(str(iteration))
-        say(folder, type="metrics", iteration=iteration, metrics={"reward/mean": 0.1 * iteration})
+        say(
+            folder,
+            type="metrics",
+            iteration=iteration,
+            metrics={"critic/score/mean": 0.1 * iteration},
+        )
         say(folder, type="iteration", iteration=iteration, iterations=iterations, seconds=0.5)
         if mode == "fail":
             say(folder, type="failed", cause="actor.train: the loss is not finite", kind="nan")
