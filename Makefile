@@ -11,14 +11,16 @@ PORT ?=
 BIN := $(VENV)/bin
 RUNTIME_STAMP := $(VENV)/.runtime-installed
 TEST_STAMP := $(VENV)/.test-installed
-EXECUTOR_STAMP := $(VENV)/.executor-installed
 # executor-gpu.lock on a machine with GPUs. The CPU build of torch comes from where pip is told to
 # look, else from PyTorch's own index.
 EXECUTOR_LOCK ?= requirements/executor-cpu.lock
+# An environment is for one of the locks: their builds of torch and vLLM exclude each other.
+EXECUTOR_STAMP := $(VENV)/.$(notdir $(EXECUTOR_LOCK))-installed
+OTHER_EXECUTOR = $(filter-out $(EXECUTOR_STAMP),$(wildcard $(VENV)/.executor-*.lock-installed))
 # The lock is for one platform; elsewhere demo and test do without the executor, and say so.
 LOCKED_FOR := import platform, sys; print((sys.version_info[:2], sys.platform, platform.machine()) == ((3, 11), 'linux', 'x86_64'))
 EXECUTOR_HERE = $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c "$(LOCKED_FOR)" 2>/dev/null)
-WITH_EXECUTOR = $(if $(filter True,$(EXECUTOR_HERE)),$(EXECUTOR_STAMP),without-executor)
+WITH_EXECUTOR = $(if $(OTHER_EXECUTOR),,$(if $(filter True,$(EXECUTOR_HERE)),$(EXECUTOR_STAMP),without-executor))
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
 BENCHMARKS ?= planning pricing baselines
@@ -112,6 +114,8 @@ $(TEST_STAMP): requirements/test.lock $(RUNTIME_STAMP)
 
 # --no-deps: the lock is the whole truth, less what executor-excluded.txt says.
 $(EXECUTOR_STAMP): $(EXECUTOR_LOCK) $(RUNTIME_STAMP)
+	@test -z "$(OTHER_EXECUTOR)" || { \
+		echo "$(VENV) holds the executor of another lock: use another environment, VENV=.venv-gpu for example" >&2; exit 2; }
 	@echo "Installing the locked executor dependencies (torch, Ray, vLLM, Megatron-core: 2.5 GB)"
 	@$(PIP_INSTALL) --no-deps --require-hashes -r $(EXECUTOR_LOCK) 2>/dev/null || { \
 		echo "Looking for torch at $(TORCH_INDEX) too"; \

