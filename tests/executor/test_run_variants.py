@@ -105,6 +105,7 @@ def adapter_bytes(plan: Plan) -> int:
     return 4 * resolve(plan.spec).models["actor"].architecture.lora_parameters(RANK)
 
 
+@pytest.mark.slow
 def test_remax_with_lora_reshards_the_adapter_once_an_iteration(start: Start) -> None:
     """Two data ranks; each receives the other's half of the base, then of the adapter alone."""
     plan = plan_of(
@@ -148,6 +149,7 @@ def test_grpo_with_lora_sends_the_adapter_to_the_shadow(start: Start) -> None:
     assert first > 3 * others[0]
 
 
+@pytest.mark.slow
 def test_ppo_with_pretrain_rows_and_tensor_parallel_generation(
     start: Start, tmp_path: Path
 ) -> None:
@@ -188,6 +190,7 @@ def with_concurrency(plan: Plan, concurrency: int) -> Plan:
     return Plan.model_validate_json(json.dumps(document))
 
 
+@pytest.mark.slow
 def test_data_parallel_training_with_tensor_parallel_generation(start: Start) -> None:
     plan = plan_of(
         "grpo",

@@ -305,6 +305,7 @@ def test_dapo_draws_until_the_batch_is_full() -> None:
     assert len(rounds) > 1
 
 
+@pytest.mark.slow
 def test_grpo_with_a_shadow_that_generates() -> None:
     finished = run_and_compare(GRPO)
     for record in finished:

@@ -84,6 +84,7 @@ def held_with_three_iterations(database: Database, job_id: UUID) -> bool:
     return iterations(database, job_id) == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_local_ray_outlives_its_worker_and_a_run_outlives_its_ray(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/automap.db"
     database = migrated(url)
