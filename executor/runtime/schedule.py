@@ -1,10 +1,11 @@
 """When each call starts: as soon as its inputs are there and its devices are free, in order.
 
-One device does one thing at a time, and so does a process that has none. Of calls that share a device the earlier one goes first, also
-when it still waits for its inputs: in the order of the plan where the plan names them, else in the
-order in which they were made. Calls on other devices overlap. This is the schedule that the
-planner prices. A call whose processes are busy with the one before it is sent all the same, because
-they keep the order in which they are called: so the way there costs no time of the device.
+One device does one thing at a time, and so does a process that has none. Of calls that share a
+device the earlier one goes first, also when it still waits for its inputs: in the order of the plan
+where the plan names them, else in the order in which they were made. Calls on other devices
+overlap. This is the schedule that the planner prices. A call whose processes are busy with the one
+before it is sent all the same, because they keep the order in which they are called: so the way
+there costs no time of the device.
 
 The program runs in the caller's thread and gets futures; a thread of the scheduler starts calls as
 others finish. Whoever waits for a result also watches deadlines and cancellation.
@@ -379,8 +380,7 @@ class Scheduler:
     def _awaits_explanation(self) -> bool:
         """From further ranks of a call that failed, or from one that it waits behind."""
         return any(
-            task is blamed
-            or (task.order < blamed.order and _exclude_each_other(task, blamed))
+            task is blamed or (task.order < blamed.order and _exclude_each_other(task, blamed))
             for task in self._running
             for blamed, _ in self._blames
         )
