@@ -1,6 +1,7 @@
 """When a copy takes weights into its rollout, and when it gives the device back."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,24 @@ class Engines:
         self.log.append("train")
         return {}
 
+    def offload(self, what: str) -> None:
+        self.log.append(f"offload {what}")
+
+    def reload(self, *, optimizer: bool) -> None:
+        self.log.append("reload all" if optimizer else "reload weights")
+
 
 def plan_of(algorithm: str, **places: Place) -> Plan:
     roles: dict[str, Place | None] = {"actor": Place(0, 1), **places, "reward": None}
     return small_plan(algorithm, roles, kl="reward" if places else "none")
 
 
-def worker_of(engines: Engines) -> ModelWorker:
+def worker_of(engines: Engines, *, offload: str = "none") -> ModelWorker:
     plan = plan_of("grpo")
     settings = RunSettings(data=DataSettings(path=Path("unused")))
     setup: ModelSetup = model_setups(resolve(plan.spec), plan.placement(), settings)["actor"]
+
+    setup = replace(setup, copy=setup.copy.model_copy(update={"offload": offload}))
 
     def build(*_: object) -> Any:
         return engines
@@ -102,6 +111,27 @@ def test_a_kept_device_is_given_back_before_the_training_engine_works() -> None:
     with suppress(MemoryError):
         generate(worker, keep_device=True)
     assert engines.log[-2:] == ["start", "stop"]
+
+
+def test_of_offloaded_state_a_call_brings_back_what_it_needs() -> None:
+    engines = Engines()
+    worker = worker_of(engines, offload="weights")
+    generate(worker)
+    worker.log_probs(ROWS)
+    worker.train_step(ROWS, None)  # type: ignore[arg-type]
+    scoring, training, away = "reload weights", "reload all", "offload weights"
+    assert engines.log == [
+        *[scoring, away],  # as it is built
+        *[scoring, "reshard", away, "generate", "stop"],
+        *[scoring, "forward", away],
+        *[training, "train", away],
+    ]
+    engines = Engines()
+    worker = worker_of(engines, offload="optimizer")
+    worker.log_probs(ROWS)
+    worker.train_step(ROWS, None)  # type: ignore[arg-type]
+    away = "offload optimizer"
+    assert engines.log == [away, "forward", away, training, "train", away]
 
 
 def test_a_plan_keeps_the_device_where_generations_follow_each_other() -> None:
