@@ -135,7 +135,7 @@ class Scheduler:
         self._records: list[FinishedCall] = []
         self._zero = time.perf_counter()
         self._thread = threading.Thread(target=self._serve, name="scheduler", daemon=True)
-        self._thread.start()
+        """Started by the first call: whoever makes none need not close anything."""
 
     # What the program and the groups use
 
@@ -149,6 +149,8 @@ class Scheduler:
         task.future = future
         with self._lock:
             self._raise_error()
+            if not self._count:
+                self._thread.start()
             self._count += 1
             place = self._place.get(task.name.id, self._latest_place)
             self._latest_place = max(self._latest_place, place)
@@ -217,7 +219,7 @@ class Scheduler:
             self._pending.clear()
             self._running.clear()
         self._mailbox.close()
-        if threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
     # The schedule

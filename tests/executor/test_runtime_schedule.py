@@ -394,6 +394,17 @@ def test_a_reply_that_comes_while_deadlines_are_checked_does_no_harm(
     assert caught.value.ranks == (1, 2)
 
 
+def test_a_scheduler_without_calls_needs_no_end() -> None:
+    before = set(threading.enumerate())
+    scheduler = Scheduler()
+    assert set(threading.enumerate()) == before
+    assert scheduler.derive(lambda: 5).result() == 5
+    (thread,) = set(threading.enumerate()) - before
+    scheduler.close()
+    assert not thread.is_alive()
+    Scheduler().close()
+
+
 def test_waiting_can_be_cancelled() -> None:
     cancel = threading.Event()
 

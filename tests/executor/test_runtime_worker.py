@@ -1,19 +1,22 @@
 """When a copy takes weights into its rollout, and when it gives the device back."""
 
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from executor.batch import Batch, Ragged
-from executor.runtime.controller import planned_calls
+from executor.errors import RunError
+from executor.runtime.controller import Controller, planned_calls
 from executor.runtime.handles import generations_in_a_row
 from executor.runtime.process import ProcessContext
 from executor.runtime.setup import ModelSetup, model_setups
 from executor.runtime.worker import Factories, ModelWorker
-from executor.settings import DataSettings, RunSettings
+from executor.settings import DataSettings, FunctionSettings, RunSettings
 from planner.resolve import resolve
 from planner.result import Plan
 from tests.executor.small_plans import Place, small_plan
@@ -72,6 +75,24 @@ def worker_of(engines: Engines, *, offload: str = "none") -> ModelWorker:
         return engines
 
     return ModelWorker(setup, ProcessContext(0, 1, "run"), Factories(build, build, build))
+
+
+def test_a_controller_that_was_not_started_leaves_nothing() -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(RunError, match=r"functions\.reward: the spec declares"):
+        controller_of({})
+    controller_of({"reward": FunctionSettings(path="a:b")})
+    assert set(threading.enumerate()) == before
+
+
+def controller_of(functions: dict[str, FunctionSettings]) -> Controller:
+    settings = RunSettings(data=DataSettings(path=Path("unused")), functions=functions)
+    engines = Engines()
+
+    def build(*_: object) -> Any:
+        return engines
+
+    return Controller(plan_of("grpo"), settings, factories=Factories(build, build, build))
 
 
 def generate(worker: ModelWorker, *, keep_device: bool = False) -> None:
