@@ -6,7 +6,8 @@ bare calls   As many actors of a plain class, called at once and awaited togethe
 empty call   A method without arguments or result on a worker group of that many processes, through
              protocol, scheduler, record and future. Target: at most twice the bare calls.
 with rows    The same with a batch by reference: split by the protocol, fetched, stored, collected;
-             against plain actors that are given a slice each, by reference, and return it.
+             against plain actors that are given a slice each, by reference, and return it. Few
+             rows travel within the reference, many through the object store.
 
 Both sides of a comparison take turns, in a new order each time, so a busy machine slows both alike;
 figures are medians.
@@ -33,7 +34,8 @@ from executor.runtime.schedule import Scheduler
 
 TARGET = 2.0
 WARM_UP = 30
-ROWS_EACH = 64
+ROWS_EACH = {"few": 64, "many": 16384}
+"""Of 8 bytes: below and above what travels within a reference, for each worker."""
 
 
 class Bare:
@@ -84,6 +86,21 @@ def alternate(repeat: int, *cases: Callable[[], object]) -> list[list[float]]:
     return [measured[WARM_UP:] for measured in seconds]
 
 
+def measure_rows(
+    group: WorkerGroup, actors: list[ray.actor.ActorHandle], rows_each: int, repeat: int
+) -> list[list[float]]:
+    """Seconds of bare calls and of a group's with so many rows for each worker."""
+    numbers = torch.arange(rows_each * len(actors))
+    rows = put(Batch({"number": numbers}))
+    parts = [ray.put(part.numpy()) for part in numbers.chunk(len(actors))]
+
+    def same_bare() -> None:
+        replies = [actor.same.remote(part) for actor, part in zip(actors, parts, strict=True)]
+        ray.wait(replies, num_returns=len(replies))
+
+    return alternate(repeat, same_bare, lambda: group.same(rows).result())
+
+
 def show(table: Table, rows: Sequence[tuple[str, list[float], str]]) -> None:
     """Rows of a comparison, the first of which is what the others are compared with."""
     _, baseline, _ = rows[0]
@@ -115,20 +132,14 @@ def main() -> None:
         lambda: ray.get([actor.nothing.remote() for actor in actors]),
         lambda: group.nothing().result(),
     )
-    numbers = torch.arange(ROWS_EACH * given.workers)
-    rows = put(Batch({"number": numbers}))
-    parts = [ray.put(part.numpy()) for part in numbers.chunk(given.workers)]
-
-    def same_bare() -> None:
-        replies = [actor.same.remote(part) for actor, part in zip(actors, parts, strict=True)]
-        ray.wait(replies, num_returns=len(replies))
-
-    bare_rows, with_rows = alternate(given.repeat, same_bare, lambda: group.same(rows).result())
     columns = ("median ms", "90th percentile ms", "× bare", "target")
     table = Table(f"{given.workers} workers", *columns)
     show(table, [("bare calls", bare, ""), ("empty call", empty, f"≤ {TARGET:g}")])
-    table.add_section()
-    show(table, [("bare calls with rows", bare_rows, ""), ("call with rows", with_rows, "")])
+    for name, rows_each in ROWS_EACH.items():
+        bare_rows, with_rows = measure_rows(group, actors, rows_each, given.repeat)
+        table.add_section()
+        names = (f"bare calls with {name} rows", f"call with {name} rows")
+        show(table, [(names[0], bare_rows, ""), (names[1], with_rows, "")])
     Console().print(table)
     ray.shutdown()
 

@@ -84,6 +84,7 @@ class Controller:
         Raises:
             RunError: the plan or the settings cannot be run.
         """
+        _check_functions(plan, settings)
         self.plan = plan
         self.settings = settings
         self.program = program or _program_of(plan, settings)
@@ -109,7 +110,6 @@ class Controller:
             cluster_may_grow=cluster_may_grow,
             block_bytes=block_bytes,
         )
-        _check_functions(plan, settings)
         if plan.staleness or not plan.iteration_barrier:
             logger.warning("iterations do not overlap here: every one ends before the next begins")
 
@@ -203,6 +203,7 @@ class Controller:
         Raises:
             CallError, RunCancelledError, RunError: what ended the run.
         """
+        assert self._processes.numerics is not None, "start was called"
         started = self.scheduler.seconds()
         planned = planned_calls(self.plan)
         calls = {call.id: call for call in self.placement.calls}

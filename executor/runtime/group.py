@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -362,6 +363,7 @@ def end_local(identities: Sequence[Identity], *, timeout_seconds: float) -> None
     while here := [each for each in here if start_ticks(each.pid) == each.start_ticks]:
         if time.monotonic() > deadline:
             for each in here:
-                os.kill(each.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has gone since
+                    os.kill(each.pid, signal.SIGKILL)
             return
         time.sleep(0.02)

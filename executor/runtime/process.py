@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from executor.batch import Batch
 from executor.protocols import Call
-from executor.runtime.rows import BLOCK_BYTES, Rows, Traffic, fetch, put
+from executor.runtime.rows import BLOCK_BYTES, INLINE_BYTES, Rows, Traffic, fetch, put
 
 if TYPE_CHECKING:
     from executor.checkpoints.shards import ShardSaver
@@ -104,6 +104,8 @@ class Process:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         self._context = ProcessContext(rank, world_size, run_id)
         self._block_bytes = block_bytes
+        # The controller and whoever needs rows of all ranks get everyone's.
+        self._inline_bytes = INLINE_BYTES // world_size
         self._workers: dict[str, object] = {}
         self._stores: list[dist.TCPStore] = []
         self._thread = 0
@@ -170,7 +172,12 @@ class Process:
             if isinstance(value, Batch):
                 if not keep:
                     return None
-                return put(value, block_bytes=self._block_bytes, traffic=traffic)
+                return put(
+                    value,
+                    block_bytes=self._block_bytes,
+                    inline_bytes=self._inline_bytes,
+                    traffic=traffic,
+                )
             return value
 
         reply = self._reply(run, traffic)
@@ -202,6 +209,8 @@ class Process:
 Packed = tuple[str, str, Call, bool] | bytes
 """Whose worker, method, arguments, and whether rows of the result are kept."""
 _PLAIN = (type(None), bool, int, float, str, Path)
+_PLAIN_BYTES = 100 * 2**10
+"""Of rows in one argument. Ray stores larger ones, and without a copy if it sees their arrays."""
 
 
 def packed(name: str, method: str, call: Call, keep: bool) -> Packed:
@@ -217,7 +226,7 @@ def packed(name: str, method: str, call: Call, keep: bool) -> Packed:
 def _is_plain(value: object) -> bool:
     """Whether any pickle will do: no reference for Ray to see, no code from the user's program."""
     if isinstance(value, Rows):
-        return value.is_inline
+        return value.is_inline and value.inline_bytes <= _PLAIN_BYTES
     if isinstance(value, dict):
         return all(map(_is_plain, value.values()))
     return isinstance(value, _PLAIN)

@@ -56,6 +56,8 @@ class Processes:
         """Copy → its workers."""
         self.functions: dict[str, WorkerGroup] = {}
         """Role → the worker of its function."""
+        self.numerics: WorkerGroup | None = None
+        """The worker of numeric steps, from `start` on."""
         self.syncs = _syncs(plan)
         """Home and shadow of every role that has both."""
         self._plan = plan
@@ -92,6 +94,7 @@ class Processes:
         self._identities.clear()
         self.groups.clear()
         self.functions.clear()
+        self.numerics = None
         self._reservation = None
 
     def _start(self) -> None:
@@ -188,6 +191,7 @@ class Processes:
             path = self._settings.functions[role].path
             count = num_scoring_processes(self._plan.spec, role)
             group.build(function(path, count), timeout_seconds=timeout)
+        assert self.numerics is not None, "the processes were started"
         self.numerics.build(lambda context: NumericsWorker(), timeout_seconds=timeout)
         for home, shadow in self.syncs:
             self._connect(home, shadow)

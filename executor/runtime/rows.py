@@ -10,7 +10,7 @@ worker died ends, and resumes from its checkpoint.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -27,7 +27,7 @@ Indices = npt.NDArray[np.int64]
 BLOCK_BYTES = 4 * 2**20
 """About so much goes into one block: a rank fetches few rows of others, and not in morsels."""
 INLINE_BYTES = 32 * 2**10
-"""Up to so much travels within the reference."""
+"""Up to so much travels within the reference; of a call on several ranks, from all together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,16 @@ class Rows:
     @property
     def is_inline(self) -> bool:
         """True if nothing of it lies in the object store."""
-        return all(
-            isinstance(block.data, EncodedBatch) for layer in self.layers for block in layer.blocks
-        )
+        return all(isinstance(block.data, EncodedBatch) for block in self._blocks())
+
+    @property
+    def inline_bytes(self) -> int:
+        """What travels within the reference."""
+        inline_blocks = (each for each in self._blocks() if isinstance(each.data, EncodedBatch))
+        return sum({_key(each): each.num_bytes for each in inline_blocks}.values())
+
+    def _blocks(self) -> Iterator[Block]:
+        return (block for layer in self.layers for block in layer.blocks)
 
     def slice(self, start: int, stop: int) -> "Rows":
         """Rows start … stop − 1."""
@@ -187,12 +194,18 @@ def inline(batch: Batch) -> Rows:
     return Rows((Layer((block,), np.arange(batch.num_rows)),))
 
 
-def put(batch: Batch, *, block_bytes: int = BLOCK_BYTES, traffic: Traffic | None = None) -> Rows:
+def put(
+    batch: Batch,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    inline_bytes: int = INLINE_BYTES,
+    traffic: Traffic | None = None,
+) -> Rows:
     """Into the object store, in blocks of about that size; one small block stays out of it."""
     num_bytes = batch.nbytes()
     if traffic is not None:
         traffic.put_bytes += num_bytes
-    if num_bytes <= min(INLINE_BYTES, block_bytes):
+    if num_bytes <= min(inline_bytes, block_bytes):
         return inline(batch)
     num_blocks = max(1, min(batch.num_rows, -(-num_bytes // block_bytes)))
     names = {name: name for name in batch}

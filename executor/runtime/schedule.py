@@ -1,10 +1,11 @@
 """When each call starts: as soon as its inputs are there and its devices are free, in order.
 
-One device does one thing at a time. Of calls that share a device the earlier one goes first, also
-when it still waits for its inputs: in the order of the plan where the plan names them, else in the
-order in which they were made. Calls on other devices overlap. This is the schedule that the
-planner prices. A call whose processes are busy with the one before it is sent all the same, because
-they keep the order in which they are called: so the way there costs no time of the device.
+One device does one thing at a time, and so does a process that has none. Of calls that share a
+device the earlier one goes first, also when it still waits for its inputs: in the order of the plan
+where the plan names them, else in the order in which they were made. Calls on other devices
+overlap. This is the schedule that the planner prices. A call whose processes are busy with the one
+before it is sent all the same, because they keep the order in which they are called: so the way
+there costs no time of the device.
 
 The program runs in the caller's thread and gets futures; a thread of the scheduler starts calls as
 others finish. Whoever waits for a result also watches deadlines and cancellation.
@@ -134,7 +135,7 @@ class Scheduler:
         self._records: list[FinishedCall] = []
         self._zero = time.perf_counter()
         self._thread = threading.Thread(target=self._serve, name="scheduler", daemon=True)
-        self._thread.start()
+        """Started by the first call: whoever makes none need not close anything."""
 
     # What the program and the groups use
 
@@ -148,6 +149,8 @@ class Scheduler:
         task.future = future
         with self._lock:
             self._raise_error()
+            if not self._count:
+                self._thread.start()
             self._count += 1
             place = self._place.get(task.name.id, self._latest_place)
             self._latest_place = max(self._latest_place, place)
@@ -216,7 +219,7 @@ class Scheduler:
             self._pending.clear()
             self._running.clear()
         self._mailbox.close()
-        if threading.current_thread() is not self._thread:
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
 
     # The schedule
@@ -255,8 +258,8 @@ class Scheduler:
         )
 
     def _occupants(self, task: Task) -> list[Task]:
-        """Those that have its devices."""
-        return [each for each in self._running if not each.devices.isdisjoint(task.devices)]
+        """Those that have its devices, or its process on a host."""
+        return [each for each in self._running if _exclude_each_other(each, task)]
 
     def _is_held_up(self, task: Task) -> bool:
         return any(
@@ -377,10 +380,9 @@ class Scheduler:
             raise
 
     def _awaits_explanation(self) -> bool:
-        """From further ranks of a call that failed, or from one before it on its devices."""
+        """From further ranks of a call that failed, or from one that it waits behind."""
         return any(
-            task is blamed
-            or (task.order < blamed.order and not task.devices.isdisjoint(blamed.devices))
+            task is blamed or (task.order < blamed.order and _exclude_each_other(task, blamed))
             for task in self._running
             for blamed, _ in self._blames
         )
@@ -389,8 +391,15 @@ class Scheduler:
         now = self.seconds()
         for task in list(self._running):
             if now - task.started > task.timeout_seconds:
-                missing = sorted(task.missing - {rank for rank, _ in task.arrived})
+                # Ray's threads append to them meanwhile.
+                arrived = {rank for rank, _ in list(task.arrived)}
+                missing = sorted(task.missing - arrived)
                 raise task.name.timed_out(missing, task.timeout_seconds, task.stacks(missing))
+
+
+def _exclude_each_other(one: Task, other: Task) -> bool:
+    same_processes = one.processes is not None and one.processes is other.processes
+    return same_processes or not one.devices.isdisjoint(other.devices)
 
 
 def _inputs_done(task: Task) -> bool:

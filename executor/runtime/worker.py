@@ -263,7 +263,7 @@ class ModelWorker:
             return
         engine: Any = self.engine  # both engines can, in the same words
         if optimizer or offload == "weights":
-            engine.reload()
+            engine.reload(optimizer=optimizer)
         try:
             yield
         finally:

@@ -234,6 +234,12 @@ def offload_frees_storages_and_reload_brings_them_back(folder: Path) -> None:
     assert engine.offloaded_bytes() == everything
     with pytest.raises(RuntimeError, match="weights of the model are on the host"):
         engine.forward(own_rows(engine, seed=1), "log_probs")
+    engine.reload(optimizer=False)
+    assert held(moments) == 0 < held(weights)
+    engine.forward(own_rows(engine, seed=1), "log_probs")
+    with pytest.raises(RuntimeError, match="optimizer of the model are on the host"):
+        engine.train_step(own_rows(engine, seed=1), PolicyLoss())
+    engine.offload("weights")
     engine.reload()
     assert held(weights) + held(moments) == everything
     assert engine.offloaded_bytes() == 0

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pytest
+import ray
 import torch
 import torch.distributed as dist
 
@@ -16,9 +18,9 @@ from executor.batch import Batch
 from executor.errors import CallFailedError, CallTimeoutError, WorkerDiedError
 from executor.layout import GenerationLayout, RankLayout
 from executor.protocols import Layout, by_rows, transfer
-from executor.runtime.group import ProcessSet, WorkerGroup, call_together
+from executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
 from executor.runtime.placement import DevicePool, DeviceRange, reserve
-from executor.runtime.process import ProcessContext
+from executor.runtime.process import Identity, ProcessContext, start_ticks
 from executor.runtime.rows import Rows, fetch, put
 from executor.runtime.schedule import Scheduler
 from tests.executor.local_ray import local_ray
@@ -340,6 +342,21 @@ def test_a_stopped_process_is_found(running: Running) -> None:
             running.group(BESIDE, RankLayout(), timeout_seconds=0.5).pid().result()
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_a_process_that_ends_as_it_is_killed_is_no_error(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is seen and gone a moment later; another, that does not go by itself, is killed."""
+    stays, goes = (subprocess.Popen(["sleep", "60"]) for _ in range(2))
+    node = ray.get_runtime_context().get_node_id()
+    identities = [Identity(node, each.pid, start_ticks(each.pid) or 0) for each in (goes, stays)]
+    goes.kill()
+    goes.wait()
+    ticks = {each.pid: each.start_ticks for each in identities}
+    monkeypatch.setattr("executor.runtime.group.start_ticks", ticks.get)
+    end_local(identities, timeout_seconds=0)
+    assert stays.wait(10) == -signal.SIGKILL
 
 
 def test_a_killed_process_ends_the_call_at_once(running: Running) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from executor.batch import Batch, Ragged, concatenate
 from executor.protocols import Call, Splittable
-from executor.runtime.process import packed, unpacked
+from executor.runtime.process import Process, packed, unpacked
 from executor.runtime.rows import INLINE_BYTES, Rows, Traffic, fetch, inline, put
 from tests.executor.local_ray import local_ray
 
@@ -120,6 +120,40 @@ def test_what_is_small_travels_within_the_reference() -> None:
     traffic = Traffic()
     fetch(small.merge(small.only(b="values")), traffic=traffic)
     assert (traffic.fetched_blocks, traffic.fetched_bytes) == (1, INLINE_BYTES)
+
+
+class Worker:
+    def numbers(self, count: int) -> Batch:
+        return Batch({"values": torch.arange(count)})
+
+
+@pytest.mark.parametrize("world_size", [1, 4, 512])
+def test_what_all_ranks_return_within_references_is_small_together(world_size: int) -> None:
+    process = Process(0, world_size, "run", on_gpu=True)  # so the environment is left alone
+    process.build("actor", lambda context: Worker())
+
+    def returned(count: int) -> Rows:
+        reply = unpacked(process.call(packed("actor", "numbers", Call((count,), {}), True)))
+        assert isinstance(reply.value, Rows)
+        assert fetch(reply.value).tensor("values").tolist() == list(range(count))
+        return reply.value
+
+    share = INLINE_BYTES // world_size
+    assert returned(share // 8).inline_bytes == share
+    assert not returned(share // 8 + 1).is_inline
+
+
+def test_many_small_rows_are_left_to_ray() -> None:
+    part = put(Batch({"values": torch.arange(INLINE_BYTES // 8)}))
+    parts = [part, *(put(fetch(part)) for _ in range(3))]
+    few, many = Rows.concatenate(parts[:3]), Rows.concatenate(parts)
+    assert (few.inline_bytes, many.inline_bytes) == (3 * INLINE_BYTES, 4 * INLINE_BYTES)
+    assert few.merge(few.only(b="values")).inline_bytes == few.inline_bytes
+    assert isinstance(packed("actor", "score", Call((few,), {}), True), bytes)
+    order = packed("actor", "score", Call((many,), {}), True)
+    assert not isinstance(order, bytes)
+    values = fetch(order[2].args[0]).tensor("values")
+    assert values.tolist() == list(range(INLINE_BYTES // 8)) * 4
 
 
 @pytest.mark.parametrize("num_bytes", [INLINE_BYTES, INLINE_BYTES + 8])

@@ -256,10 +256,29 @@ def test_a_call_that_waits_in_its_processes_begins_when_the_one_before_ends(
     assert first.seconds >= 0.6
 
 
-def test_what_waits_in_processes_that_end_is_not_blamed(scheduler: Scheduler) -> None:
+def test_a_process_without_a_device_does_one_thing_at_a_time(scheduler: Scheduler) -> None:
     hand, same = Hand(), object()
-    future = hand.call(scheduler, "actor.train_step", 0, processes=same)
-    hand.call(scheduler, "critic.train_step", 0, processes=same)
+    hand.call(scheduler, "a.score", processes=same)
+    second = hand.call(scheduler, "b.score", processes=same, timeout_seconds=0.5)
+    hand.call(scheduler, "c.score", processes=same)
+    hand.call(scheduler, "d.compute", processes=object())
+    assert hand.started == ["a.score", "b.score", "d.compute"]
+    threading.Timer(0.4, lambda: hand.answer("a.score")).start()
+    threading.Timer(0.7, lambda: hand.answer("b.score")).start()
+    second.result()
+    eventually(lambda: hand.started[-1], "c.score")
+    first, after = scheduler.take_records()
+    assert 0.4 <= first.ended <= after.started
+    assert after.seconds < 0.4
+
+
+@pytest.mark.parametrize("devices", [(0,), ()])
+def test_what_waits_in_processes_that_end_is_not_blamed(
+    scheduler: Scheduler, devices: tuple[int, ...]
+) -> None:
+    hand, same = Hand(), object()
+    future = hand.call(scheduler, "actor.train_step", *devices, processes=same)
+    hand.call(scheduler, "critic.train_step", *devices, processes=same)
     hand.open["critic.train_step"][0].set_exception(ActorDiedError())
     hand.open["actor.train_step"][0].set_exception(ActorDiedError())
     with pytest.raises(WorkerDiedError, match=r"ended during actor\.train_step"):
@@ -353,6 +372,37 @@ def test_a_call_that_takes_too_long_names_the_ranks_and_where_they_are(
     assert caught.value.ranks == (1,)
     assert "did not come back from rank 1 of 3 within 0.3 s" in str(caught.value)
     assert 'rank 1: is busy in File "a.py", line 1' in str(caught.value)
+
+
+def test_a_reply_that_comes_while_deadlines_are_checked_does_no_harm(
+    scheduler: Scheduler,
+) -> None:
+    hand = Hand()
+    hand.call(scheduler, "actor.train_step", 0, ranks=3, timeout_seconds=0.0)
+    (task,) = scheduler._running
+
+    class Arrived(tuple[int, Reply]):
+        """While it is looked at, a thread of Ray brings another."""
+
+        def __iter__(self) -> Any:
+            task.arrived.append((1, reply()))
+            return super().__iter__()
+
+    task.arrived.append(Arrived((0, reply())))
+    with pytest.raises(CallTimeoutError) as caught:
+        scheduler.wait()
+    assert caught.value.ranks == (1, 2)
+
+
+def test_a_scheduler_without_calls_needs_no_end() -> None:
+    before = set(threading.enumerate())
+    scheduler = Scheduler()
+    assert set(threading.enumerate()) == before
+    assert scheduler.derive(lambda: 5).result() == 5
+    (thread,) = set(threading.enumerate()) - before
+    scheduler.close()
+    assert not thread.is_alive()
+    Scheduler().close()
 
 
 def test_waiting_can_be_cancelled() -> None:

@@ -1,18 +1,22 @@
 """When a copy takes weights into its rollout, and when it gives the device back."""
 
+import threading
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from executor.batch import Batch, Ragged
-from executor.runtime.controller import planned_calls
+from executor.errors import RunError
+from executor.runtime.controller import Controller, planned_calls
 from executor.runtime.handles import generations_in_a_row
 from executor.runtime.process import ProcessContext
 from executor.runtime.setup import ModelSetup, model_setups
 from executor.runtime.worker import Factories, ModelWorker
-from executor.settings import DataSettings, RunSettings
+from executor.settings import DataSettings, FunctionSettings, RunSettings
 from planner.resolve import resolve
 from planner.result import Plan
 from tests.executor.small_plans import Place, small_plan
@@ -48,21 +52,47 @@ class Engines:
         self.log.append("train")
         return {}
 
+    def offload(self, what: str) -> None:
+        self.log.append(f"offload {what}")
+
+    def reload(self, *, optimizer: bool) -> None:
+        self.log.append("reload all" if optimizer else "reload weights")
+
 
 def plan_of(algorithm: str, **places: Place) -> Plan:
     roles: dict[str, Place | None] = {"actor": Place(0, 1), **places, "reward": None}
     return small_plan(algorithm, roles, kl="reward" if places else "none")
 
 
-def worker_of(engines: Engines) -> ModelWorker:
+def worker_of(engines: Engines, *, offload: str = "none") -> ModelWorker:
     plan = plan_of("grpo")
     settings = RunSettings(data=DataSettings(path=Path("unused")))
     setup: ModelSetup = model_setups(resolve(plan.spec), plan.placement(), settings)["actor"]
+
+    setup = replace(setup, copy=setup.copy.model_copy(update={"offload": offload}))
 
     def build(*_: object) -> Any:
         return engines
 
     return ModelWorker(setup, ProcessContext(0, 1, "run"), Factories(build, build, build))
+
+
+def test_a_controller_that_was_not_started_leaves_nothing() -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(RunError, match=r"functions\.reward: the spec declares"):
+        controller_of({})
+    controller_of({"reward": FunctionSettings(path="a:b")})
+    assert set(threading.enumerate()) == before
+
+
+def controller_of(functions: dict[str, FunctionSettings]) -> Controller:
+    settings = RunSettings(data=DataSettings(path=Path("unused")), functions=functions)
+    engines = Engines()
+
+    def build(*_: object) -> Any:
+        return engines
+
+    return Controller(plan_of("grpo"), settings, factories=Factories(build, build, build))
 
 
 def generate(worker: ModelWorker, *, keep_device: bool = False) -> None:
@@ -102,6 +132,27 @@ def test_a_kept_device_is_given_back_before_the_training_engine_works() -> None:
     with suppress(MemoryError):
         generate(worker, keep_device=True)
     assert engines.log[-2:] == ["start", "stop"]
+
+
+def test_of_offloaded_state_a_call_brings_back_what_it_needs() -> None:
+    engines = Engines()
+    worker = worker_of(engines, offload="weights")
+    generate(worker)
+    worker.log_probs(ROWS)
+    worker.train_step(ROWS, None)  # type: ignore[arg-type]
+    scoring, training, away = "reload weights", "reload all", "offload weights"
+    assert engines.log == [
+        *[scoring, away],  # as it is built
+        *[scoring, "reshard", away, "generate", "stop"],
+        *[scoring, "forward", away],
+        *[training, "train", away],
+    ]
+    engines = Engines()
+    worker = worker_of(engines, offload="optimizer")
+    worker.log_probs(ROWS)
+    worker.train_step(ROWS, None)  # type: ignore[arg-type]
+    away = "offload optimizer"
+    assert engines.log == [away, "forward", away, training, "train", away]
 
 
 def test_a_plan_keeps_the_device_where_generations_follow_each_other() -> None:

@@ -193,10 +193,10 @@ class MegatronEngine(MegatronModel):
         for chunk in self._trained_chunks():
             chunk.offload_grad_buffers()
 
-    def reload(self) -> None:
-        """See `MegatronModel`."""
-        super().reload()
-        for chunk in self._trained_chunks():
+    def reload(self, *, optimizer: bool = True) -> None:
+        """See `MegatronModel`; room for sums of gradients comes with the optimizer."""
+        super().reload(optimizer=optimizer)
+        for chunk in self._trained_chunks() if optimizer else []:
             chunk.restore_grad_buffers()
 
     def optimizer_tensors(self) -> list[Tensor]:

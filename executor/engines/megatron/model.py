@@ -166,10 +166,11 @@ class MegatronModel:
             raise ValueError(f"offload must be optimizer or weights, got {what!r}")
         self._away["optimizer"].take(self.optimizer_tensors())
 
-    def reload(self) -> None:
-        """Bring back what `offload` moved."""
-        for copies in self._away.values():
-            copies.give_back()
+    def reload(self, *, optimizer: bool = True) -> None:
+        """Bring back what `offload` moved, or of it the weights alone."""
+        self._away["weights"].give_back()
+        if optimizer:
+            self._away["optimizer"].give_back()
 
     def offloaded_bytes(self) -> int:
         """Of this rank's state on the host."""
