@@ -99,8 +99,11 @@ def test_a_file_and_a_module_are_found() -> None:
     assert load_program("planner.algorithms.ppo:PROGRAM") is PROGRAMS["ppo"]
 
 
-def test_a_file_may_postpone_annotations_and_be_called_as_what_it_imports(tmp_path: Path) -> None:
-    path = tmp_path / "dataclasses.py"
+@pytest.mark.parametrize("name", ["mine.py", "dataclasses.py"])
+def test_a_file_may_postpone_annotations_and_be_called_as_what_it_imports(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
     path.write_text(
         "from __future__ import annotations\n"
         "from dataclasses import dataclass\n"
