@@ -29,7 +29,7 @@ class Critic(nn.Module):
         self.head = nn.Linear(trunk.config.hidden_size, 1, bias=False)
 
     def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        places = _positions(mask)
+        places = positions(mask)
         hidden = self.trunk(tokens, attention_mask=mask, position_ids=places, use_cache=False)
         return self.head(hidden.last_hidden_state).squeeze(-1)
 
@@ -100,7 +100,7 @@ class PlainLoop:
             output = self.actor(
                 input_ids=given,
                 attention_mask=mask,
-                position_ids=_positions(mask)[:, -given.shape[1] :],
+                position_ids=positions(mask)[:, -given.shape[1] :],
                 past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
@@ -148,7 +148,7 @@ class PlainLoop:
         self._optimizers["critic"].step(0.5 * errors.mean())
 
     def _log_probs(self, model: LlamaForCausalLM, tokens: Tensor, mask: Tensor) -> Tensor:
-        places = _positions(mask)
+        places = positions(mask)
         logits = model(
             input_ids=tokens,
             attention_mask=mask,
@@ -195,7 +195,8 @@ def _left_padded(prompts: list[list[int]]) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows), torch.tensor(mask)
 
 
-def _positions(mask: Tensor) -> Tensor:
+def positions(mask: Tensor) -> Tensor:
+    """Of tokens among those that are no padding."""
     return (mask.long().cumsum(1) - 1).clamp(min=0)
 
 

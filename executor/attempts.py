@@ -75,6 +75,12 @@ class Run:
         """
         if not self._settings.checkpoint.resume:
             self._set_aside_checkpoints()
+        if self._settings.checkpoint.every_iterations is None and self.total > 1:
+            self._events.send(
+                "log",
+                message="checkpoint.every_iterations is not set: there will be no checkpoints, and "
+                "a run that is ended early begins again at iteration 1",
+            )
         while True:
             try:
                 self._attempt()
@@ -85,7 +91,7 @@ class Run:
                 self._restarts += 1
                 cause = str(error).splitlines()[0]
                 logger.warning("restart %d: %s", self._restarts, cause)
-                self._events.send("log", message=f"restarting: {cause}")
+                self._events.send("log", message=f"restarting: {cause}", restart=self._restarts)
             finally:
                 self._discard()
                 self._recording.close()

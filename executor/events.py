@@ -2,10 +2,11 @@
 
 import contextlib
 import json
+import math
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -39,7 +40,7 @@ class Events:
     def send(self, kind: str, /, **fields: object) -> None:
         """Numbers that are not finite become null. Never raises; `check` does."""
         event = {"type": kind, "time": datetime.now(UTC).isoformat(), **fields}
-        text = json.dumps(event, default=str).replace("\u2028", " ")
+        text = json.dumps(_finite(event), default=str)
         with self._lock:
             self._write(sys.stdout, f"{MARK}{text}\n")
             if self._file is not None:
@@ -63,6 +64,17 @@ class Events:
             with contextlib.suppress(OSError):  # what is left of an event that `check` has told of
                 self._file.close()
             self._file = None
+
+
+def _finite(value: object) -> object:
+    """The same with null for every number that JSON has no word for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {name: _finite(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value
 
 
 def _is_torn(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """What a run leaves in its folder: records, metrics, report and timeline, also when it fails."""
 
-import contextlib
+import logging
 import math
 import sys
 import time
@@ -21,6 +21,8 @@ from executor.runtime.records import FinishedCall, FinishedIteration
 from executor.settings import RunSettings
 from executor.timeline import write_timeline
 from planner.result import Plan
+
+logger = logging.getLogger(__name__)
 
 REPORT_FILE = "report.json"
 ATTEMPTS_FILE = "attempts.json"
@@ -97,13 +99,13 @@ class Recording:
     def begin(self, resumed_iteration: int) -> None:
         """An attempt that goes on after an iteration; what is known of later ones is dropped.
 
-        The first attempt of this process goes on with the run in the folder, unless it starts from
-        the beginning: then it is a new run.
+        The first attempt of this process goes on with the run in the folder, also where that left
+        no checkpoint, unless the settings say not to resume: then it is a new run.
         """
         self.close()
-        if self._attempts is None:
+        if self._attempts is None and self._settings.checkpoint.resume:
             self._read(resumed_iteration)
-        assert self._attempts is not None, "they were read"
+        self._attempts = self._attempts or []
         attempt = Attempt(after_iteration=resumed_iteration, started_at=datetime.now(UTC))
         self._attempts.append(attempt)
         _replace(self._folder / ATTEMPTS_FILE, _ATTEMPTS.dump_json(self._attempts, indent=1))
@@ -120,18 +122,17 @@ class Recording:
         )
 
     def _read(self, up_to: int) -> None:
-        """What other processes have left in the folder, up to an iteration; 0: nothing."""
-        self._attempts = []
-        if up_to == 0:
-            return
+        """What other processes have left in the folder: all attempts, and iterations up to one."""
         path = self._folder / ATTEMPTS_FILE
-        if path.exists():
-            self._attempts = _ATTEMPTS.validate_json(path.read_bytes())
+        self._attempts = _ATTEMPTS.validate_json(path.read_bytes()) if path.exists() else []
         self._records = read_records(self._folder / "records.jsonl")
         # Not metrics.jsonl, which the settings may leave out. Of an iteration that was run twice
         # the later event counts.
         self._metrics = {
-            event["iteration"]: event["metrics"]
+            event["iteration"]: {
+                name: math.nan if value is None else value
+                for name, value in event["metrics"].items()
+            }
             for event in read_events(self._folder / "events.jsonl", "metrics")
             if event["iteration"] <= up_to
         }
@@ -183,11 +184,16 @@ class Recording:
         return report
 
     def close(self) -> None:
-        """Close the files of an attempt; a disk that refuses has said so before."""
+        """Close the files of an attempt; that one will not close changes nothing of how it ended.
+
+        A disk that refuses has said so before, a tracking server that is gone ends no run.
+        """
         for file in (self._record_file, self._writer):
             if file is not None:
-                with contextlib.suppress(OSError):
+                try:
                     file.close()
+                except Exception as error:
+                    logger.warning("cannot close %s: %s", type(file).__name__, error)
         self._record_file = self._writer = None
 
     def _metrics_of(

@@ -195,16 +195,26 @@ def _ray(address: str | None, plan: Plan) -> Iterator[None]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
-    if address is not None:
-        ray.init(address=address, namespace="automap", configure_logging=False)
-    else:
-        ray.init(
-            address="local",
-            num_cpus=_num_cores(plan) or None,
-            include_dashboard=False,
-            object_store_memory=OBJECT_STORE_BYTES,
-            configure_logging=False,
-        )
+    try:
+        if address is not None:
+            ray.init(address=address, namespace="automap", configure_logging=False)
+        else:
+            ray.init(
+                address="local",
+                num_cpus=_num_cores(plan) or None,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                configure_logging=False,
+            )
+    except Exception as error:  # Ray has no common class of these
+        ray.shutdown()
+        cause = f"{type(error).__name__}: {error}"
+        if address is None:
+            raise RefusedError(f"Ray does not start on this machine: {cause}") from error
+        raise RefusedError(
+            f"--ray-address: cannot join a Ray cluster at {address!r} ({cause}); give HOST:PORT of "
+            "a head node that runs, or auto on one of its nodes"
+        ) from error
     try:
         yield
     finally:

@@ -118,6 +118,7 @@ class CheckpointSettings(SettingsModel):
     """When and where the run's state is saved."""
 
     every_iterations: PositiveInt | None = None
+    """And after the last one; None: never, and a run that is ended early cannot be resumed."""
     keep_last: PositiveInt = 2
     resume: bool = True
     """Continue from the newest whole checkpoint of the output folder, if there is one."""
@@ -139,8 +140,8 @@ class MetricsSettings(SettingsModel):
 class FunctionSettings(SettingsModel):
     """A reward (or cost) computed by a Python function.
 
-    The spec's `concurrency` says how many processes score parts of a batch at once; where it gives
-    neither that nor `seconds_per_response`, one scores all of it.
+    The spec's `concurrency` says how many processes score parts of a batch at once; where it does
+    not, one scores all of it.
     """
 
     path: str

@@ -6,7 +6,7 @@ from math import ceil
 from pydantic import BaseModel, ConfigDict
 
 from planner.errors import SpecError
-from planner.spec import CallKind, ModelSpec, WorkloadSpec
+from planner.spec import UNSTATED_CONCURRENCY, CallKind, ModelSpec, WorkloadSpec
 
 
 class Call(BaseModel):
@@ -93,7 +93,7 @@ def make_call(
                 f"a function can only score responses, but {call_id} is a {kind} call",
                 remedy="give an architecture",
             )
-        rounds_of_scoring = -(-num_sequences // function.concurrency)
+        rounds_of_scoring = -(-num_sequences // (function.concurrency or UNSTATED_CONCURRENCY))
         # Whole microseconds, as all prices, and at least one: time 0 has no place in a schedule.
         microseconds = 1e6 * rounds_of_scoring * function.seconds_per_response
         fixed_seconds = max(ceil(microseconds - 1e-6), 1) * 1e-6

@@ -4,13 +4,10 @@ A spec never names code: the program is traced here, by whoever has it, and the 
 and edges that came out. The run settings name the program again, for the run.
 """
 
-import importlib
-import importlib.util
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from types import ModuleType
 
 from planner.algorithms.program import Program
+from planner.code_files import load_module
 from planner.dataflow import Dataflow
 from planner.errors import SpecError
 from planner.explicit_dataflow import explicit_dataflow, written_out
@@ -32,7 +29,7 @@ def load_program(path: str, *, field: str = "algorithm") -> Program:
     if not place or not name:
         raise SpecError(field, f"{path!r} names no program", remedy="write file.py:NAME")
     try:
-        module = _module(place)
+        module = load_module(place)
     except Exception as error:
         raise SpecError(
             field,
@@ -163,15 +160,3 @@ def _ancestors(edges: Iterable[DataflowEdgeSpec]) -> dict[str, set[str]]:
             sources |= further
             growing = growing or bool(further)
     return before
-
-
-def _module(place: str) -> ModuleType:
-    if not place.endswith(".py"):
-        return importlib.import_module(place)
-    path = Path(place)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

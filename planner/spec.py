@@ -16,6 +16,10 @@ Pair = Annotated[tuple[str, str], Field(strict=False)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 
 
+UNSTATED_CONCURRENCY = 64
+"""Responses that a function is priced to score at once: it may call a service that batches."""
+
+
 class SpecModel(BaseModel):
     """Frozen; an unknown field is an error, and so is `true` or `"16"` where a number belongs."""
 
@@ -38,8 +42,10 @@ class ModelSpec(SpecModel):
     lora: LoraSpec | None = None
     function: bool = Field(default=False, description="True: a Python function on the host, no GPU")
     seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    concurrency: PositiveInt = Field(
-        default=64, description="Responses the function scores at once"
+    concurrency: PositiveInt | None = Field(
+        default=None,
+        description="Responses the function scores at once, a process each; default: priced as "
+        f"{UNSTATED_CONCURRENCY}, run in one process",
     )
 
     @model_validator(mode="after")

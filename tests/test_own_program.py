@@ -1,5 +1,6 @@
 """Programs of users: found by name, traced into a spec, and compared with a plan's dataflow."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,22 @@ def test_a_wrong_path_is_told(path: str, complaint: str) -> None:
 def test_a_file_and_a_module_are_found() -> None:
     assert load_program(f"{EXAMPLE}:PROGRAM").name == "better_half"
     assert load_program("planner.algorithms.ppo:PROGRAM") is PROGRAMS["ppo"]
+
+
+@pytest.mark.parametrize("name", ["mine.py", "dataclasses.py"])
+def test_a_file_may_postpone_annotations_and_be_called_as_what_it_imports(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(
+        "from __future__ import annotations\n"
+        "from dataclasses import dataclass\n"
+        "from planner.algorithms.ppo import PROGRAM\n"
+        "@dataclass\nclass Threshold:\n    at: float = 0.5\n"
+    )
+    modules = dict(sys.modules)
+    assert load_program(f"{path}:PROGRAM") is PROGRAMS["ppo"]
+    assert sys.modules == modules
 
 
 def test_a_program_that_raises_is_named() -> None:

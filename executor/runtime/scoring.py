@@ -1,30 +1,32 @@
 """Reward functions, and processes that score parts of a batch at the same time.
 
 A scoring process imports the function's module and nothing else of a run: neither torch nor Ray.
-It is `python -m executor.runtime.scoring PATH`, reads parts from its standard input and ends with
-it, so none outlives the worker that started it.
+It is `python -m executor.runtime.scoring PATH` and reads parts from its standard input. It ends
+with that, and on Linux by a signal as well: none outlives the worker that started it.
 """
 
 import contextlib
-import importlib
-import importlib.util
+import ctypes
 import math
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from types import ModuleType
 from typing import IO, Any
+
+from planner.code_files import load_module
 
 Arguments = Mapping[str, Sequence[object]]
 """Keyword → one item per response."""
 Answer = tuple[list[float], str | None]
 """Scores, or what went wrong; the first one says that the function is there."""
+
+_PR_SET_PDEATHSIG = 1
 
 
 class RewardFunctionError(Exception):
@@ -42,16 +44,18 @@ class ScoringProcesses:
         """
         self._path = path
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._processes = [
-            subprocess.Popen(
+
+        def start(_: int) -> "subprocess.Popen[bytes]":
+            return subprocess.Popen(
                 [sys.executable, "-m", __name__, path],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
             )
-            for _ in range(count)
-        ]
+
         self._threads = ThreadPoolExecutor(count)
+        # By these threads, which stay: to Linux the parent that dies is the thread.
+        self._processes = list(self._threads.map(start, range(count)))
         for process in self._processes:
             self._answer(process, "should find the function")
 
@@ -90,7 +94,7 @@ class ScoringProcesses:
         assert process.stdout is not None
         try:
             scores, error = pickle.load(process.stdout)
-        except (EOFError, OSError) as gone:
+        except (EOFError, OSError, pickle.UnpicklingError) as gone:
             code = process.wait()
             raise RewardFunctionError(
                 f"{self._path}: the process that {did} ended with exit code {code}"
@@ -134,8 +138,7 @@ def load_function(path: str) -> Callable[..., Sequence[float]]:
     if not colon or not place or not name:
         raise RewardFunctionError(f"{path!r} must be module:function or file.py:function")
     try:
-        is_file = place.endswith(".py")
-        module = _module_of_file(Path(place)) if is_file else importlib.import_module(place)
+        module = load_module(place)
     except Exception as error:
         raise RewardFunctionError(
             f"{path}: cannot import {place}: {type(error).__name__}: {error}"
@@ -146,17 +149,12 @@ def load_function(path: str) -> Callable[..., Sequence[float]]:
     return function  # type: ignore[no-any-return]
 
 
-def _module_of_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _serve(path: str) -> None:
     """Score what comes; what the function prints goes to the standard error."""
+    if sys.platform == "linux":
+        # A function that never lets go of the interpreter, such as a regular expression's search,
+        # keeps `_receive` from seeing the end.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     parts: queue.Queue[tuple[Arguments, int]] = queue.Queue()

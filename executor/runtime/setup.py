@@ -13,7 +13,7 @@ from executor.settings import RolloutSettings, RunSettings, TrainingSettings
 from planner.architecture import ModelArchitecture
 from planner.job import Job
 from planner.result import CallPlacement, CopyPlacement, Placement
-from planner.spec import JobSpec, ModelSpec
+from planner.spec import JobSpec
 
 _SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}
 """Roles that begin with another role's weights unless they are given their own."""
@@ -128,12 +128,8 @@ def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:
 
 
 def num_scoring_processes(spec: JobSpec, role: str) -> int:
-    """As many as the spec has a function score at once; one if it says nothing of the function."""
-    model = spec.models[role]
-    unsaid = ModelSpec.model_fields["concurrency"].default
-    if model.concurrency == unsaid and not model.seconds_per_response:
-        return 1
-    return min(model.concurrency, spec.workload.num_sequences)
+    """As many responses as the spec has a function score at once; one if it does not say."""
+    return min(spec.models[role].concurrency or 1, spec.workload.num_sequences)
 
 
 def end_tokens(folder: Path | None) -> tuple[int, ...]:

@@ -1,6 +1,7 @@
 """`automap run`: plan if need be, then the executor as a child process, its progress shown here."""
 
 import contextlib
+import fcntl
 import importlib.util
 import json
 import os
@@ -60,6 +61,7 @@ def run_here(source: str, options: RunOptions) -> None:
         else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
     )
     folder = _folder(options.output, plan.name)
+    _refuse_if_in_use(folder)
     command += [*_written(folder, plan=plan, settings=settings), "--output", str(folder)]
     if options.ray_address is not None:
         command += ["--ray-address", options.ray_address]
@@ -68,7 +70,7 @@ def run_here(source: str, options: RunOptions) -> None:
     )
     with progress:
         code = _run(command, folder, settings, progress)
-    _tell(code, progress, folder, options)
+    _tell(code, progress, folder, options, settings)
 
 
 def _command() -> list[str]:
@@ -98,6 +100,21 @@ def _folder(output: str | None, name: str) -> Path:
     return folder.absolute()
 
 
+def _refuse_if_in_use(folder: Path) -> None:
+    """Before plan and settings of the run that is there are overwritten: it may start again."""
+    try:
+        with (folder / "run.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = (folder / "run.lock").read_text(encoding="utf-8") or "it does not say which"
+        raise BadInputError(
+            f"--output: another run writes to {folder}",
+            [f"wait for it ({holder}), end it, or give another folder"],
+        ) from None
+    except OSError as error:
+        raise BadInputError(f"cannot write to {folder}: {error.strerror or error}") from None
+
+
 def _written(folder: Path, **documents: Plan | RunSettings) -> list[str]:
     """Put documents into the folder; the arguments that name them."""
     arguments = []
@@ -110,26 +127,33 @@ def _written(folder: Path, **documents: Plan | RunSettings) -> list[str]:
 
 
 def _run(command: list[str], folder: Path, settings: RunSettings, progress: RunProgress) -> int:
-    """Have the executor run, again if it is killed; its last exit code."""
+    """Have the executor run, again if it is killed; its last exit code.
+
+    What it restarted by itself counts: all of them together are at most max_restarts.
+    """
     restarts = 0
     with _interrupts() as interrupts:
         while True:
-            code = _run_once(command, folder / "run.log", progress, interrupts)
+            code, by_itself = _run_once(command, folder / "run.log", progress, interrupts)
+            restarts += by_itself
             if interrupts:
                 return EXIT_CANCELLED if code != 0 else 0
-            if code >= 0 or restarts == settings.max_restarts:
+            if code >= 0 or restarts >= settings.max_restarts:
                 return code
             restarts += 1
+            where = "from its last checkpoint" if _has_checkpoint(folder) else "at iteration 1"
             progress.note(
-                f"the run was ended by signal {-code}; starting it again from its last checkpoint "
+                f"the run was ended by signal {-code}; starting it again {where} "
                 f"(restart {restarts} of {settings.max_restarts})"
             )
-            _written(folder, settings=resuming(settings))
+            left = settings.max_restarts - restarts
+            _written(folder, settings=resuming(settings).model_copy(update={"max_restarts": left}))
 
 
 def _run_once(
     command: list[str], log: Path, progress: RunProgress, interrupts: Sequence[int]
-) -> int:
+) -> tuple[int, int]:
+    """The executor's exit code, and how often it restarted by itself."""
     with log.open("ab") as output, log.open("rb") as printed:
         printed.seek(0, os.SEEK_END)
         process = subprocess.Popen(
@@ -139,22 +163,39 @@ def _run_once(
             stderr=output,
             start_new_session=True,  # Ctrl-C is for us, and we tell it
         )
-        reader = OutputReader()
-        told = 0
-        while True:
-            code = process.poll()  # before the last look at what it printed
-            for event in reader.feed(printed.read()).events:
-                progress.take(event)
-            if code is not None:
-                for event in reader.finish().events:
-                    progress.take(event)
-                if code < 0:
-                    _clear_up(process.pid, output)
-                return code
-            if len(interrupts) > told:
-                told = len(interrupts)
-                _end(process, politely=told == 1)
-            time.sleep(LOOK_SECONDS)
+        try:
+            return _watch(process, printed, progress, interrupts)
+        except BaseException:  # such as a terminal that is gone: nobody would end the run later
+            process.terminate()
+            raise
+        finally:
+            if process.returncode is not None and process.returncode < 0:
+                _clear_up(process.pid, output)
+
+
+def _watch(
+    process: "subprocess.Popen[bytes]",
+    printed: BinaryIO,
+    progress: RunProgress,
+    interrupts: Sequence[int],
+) -> tuple[int, int]:
+    """Show what a process prints, until it has ended."""
+    reader = OutputReader()
+    told = restarts = 0
+    while True:
+        code = process.poll()  # before the last look at what it printed
+        events = reader.feed(printed.read()).events
+        if code is not None:
+            events = [*events, *reader.finish().events]
+        for event in events:
+            restarts += event["type"] == "log" and "restart" in event
+            progress.take(event)
+        if code is not None:
+            return code, restarts
+        if len(interrupts) > told:
+            told = len(interrupts)
+            _end(process, politely=told == 1)
+        time.sleep(LOOK_SECONDS)
 
 
 def _clear_up(group: int, log: BinaryIO) -> None:
@@ -166,22 +207,31 @@ def _clear_up(group: int, log: BinaryIO) -> None:
 
 def _end(process: subprocess.Popen[bytes], *, politely: bool) -> None:
     if politely:
-        text = "Cancelling the run; once more ends it without waiting for it to clean up."
-        console.stderr_console().print(Text(text))
         process.terminate()
+        text = "Cancelling the run; once more ends it without waiting for it to clean up."
+        with contextlib.suppress(OSError):  # the terminal's end may be why
+            console.stderr_console().print(Text(text))
     else:
         os.killpg(process.pid, signal.SIGKILL)
 
 
 @contextmanager
 def _interrupts() -> Iterator[list[int]]:
-    """The SIGINTs and SIGTERMs that came, instead of what they do by themselves."""
+    """The SIGINTs, SIGTERMs and SIGHUPs that came, instead of what they do by themselves.
+
+    SIGHUP counts once: the end of a terminal is told by the kernel and by the shell. Under nohup it
+    stays ignored.
+    """
     came: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
+        if number != signal.SIGHUP or not came:
+            came.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, note) for number in numbers}
     try:
         yield came
     finally:
@@ -189,7 +239,9 @@ def _interrupts() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _tell(code: int, progress: RunProgress, folder: Path, options: RunOptions) -> None:
+def _tell(
+    code: int, progress: RunProgress, folder: Path, options: RunOptions, settings: RunSettings
+) -> None:
     if code == 0 and progress.report is not None:
         if options.as_json:
             console.write_json(json.dumps(progress.report, indent=2))
@@ -202,11 +254,27 @@ def _tell(code: int, progress: RunProgress, folder: Path, options: RunOptions) -
             out.print()
         out.print(Text(f"Written to {folder}"), soft_wrap=True)
         return
-    _fail(code, progress.cause, folder)
+    _fail(code, progress.cause, folder, _way_on(folder, settings))
 
 
-def _fail(code: int, cause: str, folder: Path) -> NoReturn:
-    resume = f"the same command with --output {folder} goes on from its last checkpoint"
+def _has_checkpoint(folder: Path) -> bool:
+    return any((folder / "checkpoints").glob("iteration-*/manifest.json"))
+
+
+def _way_on(folder: Path, settings: RunSettings) -> str:
+    """What running it again does, by what the folder holds."""
+    again = f"the same command with --output {folder}"
+    if not _has_checkpoint(folder):
+        return (
+            f"{again} begins at iteration 1: there is no checkpoint yet "
+            "(checkpoint.every_iterations in the settings)"
+        )
+    if not settings.checkpoint.resume:
+        again += " and checkpoint.resume: true in the settings"
+    return f"{again} goes on from its last checkpoint"
+
+
+def _fail(code: int, cause: str, folder: Path, resume: str) -> NoReturn:
     if code == EXIT_REFUSED:
         raise BadInputError("the executor refuses this run", [cause or f"see {folder}/run.log"])
     if code == EXIT_CANCELLED:

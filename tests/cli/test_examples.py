@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from planner.resolve import resolve
-from service.cli.inputs import read_spec
+from service.cli.inputs import read_run_settings, read_spec
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(set(FOLDER.glob("*.yaml")) - set(FOLDER.glob("*.run.yaml")))
@@ -35,3 +35,10 @@ def test_hybridflow_examples_scale_the_prompts_with_the_gpus():
         spec = read_spec(str(FOLDER / f"hybridflow-ppo-70b-{num_gpus}xa100.yaml"))
         assert spec.workload.prompts_per_iteration == 8 * num_gpus
         assert spec.workload.old_log_probs == "rollout"
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.run.yaml")), ids=lambda file: file.stem)
+def test_examples_that_run_write_checkpoints(file):
+    spec = read_spec(str(file).replace(".run.yaml", ".yaml"))
+    settings = read_run_settings(str(file), beside=str(file), spec=spec)
+    assert settings.checkpoint.every_iterations is not None

@@ -1,7 +1,9 @@
 """`automap run` with a program that stands in for the executor at its process boundary."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -201,6 +203,83 @@ def test_a_killed_run_is_started_again(folder, capsys):
     # The line that the first was writing has taken none of the second's with it.
     assert "iteration 2 of 4" in err
     assert err.count("iteration 2 of 4") == 1
+
+
+def test_what_a_run_restarts_by_itself_counts(folder, capsys, monkeypatch):
+    program = folder / "restarts.py"
+    program.write_text(
+        "import json, os, sys\n"
+        "folder = sys.argv[sys.argv.index('--output') + 1]\n"
+        "settings = json.load(open(sys.argv[sys.argv.index('--settings') + 1]))\n"
+        "print(settings['max_restarts'], file=open(folder + '/starts', 'a'))\n"
+        "for number in range(1, min(settings['max_restarts'], 2) + 1):\n"
+        f"    print('{MARK}' + json.dumps({{'type': 'log', 'restart': number}}), flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    monkeypatch.setenv("AUTOMAP_RUN_COMMAND", f"{sys.executable} {program}")
+    settle(folder, "ok", max_restarts=3)
+    output = folder / "o"
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "-o", str(output))
+    assert code == 1
+    assert "starting it again at iteration 1 (restart 3 of 3)" in err
+    assert (output / "starts").read_text().split() == ["3", "0"]
+
+
+def test_how_to_go_on_is_said_by_what_there_is(folder, capsys, monkeypatch):
+    settle(folder, "die", max_restarts=0, checkpoint={"resume": False})
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "-o", str(folder / "o"))
+    assert code == 1
+    assert "and checkpoint.resume: true in the settings goes on from its last checkpoint" in err
+    program = folder / "dies.sh"
+    program.write_text("kill -9 $$\n")
+    monkeypatch.setenv("AUTOMAP_RUN_COMMAND", f"sh {program}")
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "-o", str(folder / "new"))
+    assert code == 1
+    assert "begins at iteration 1: there is no checkpoint yet (checkpoint.every_iterations" in err
+
+
+def test_the_plan_of_a_run_that_goes_on_is_not_overwritten(folder, capsys):
+    output = folder / "o"
+    output.mkdir()
+    (output / "plan.json").write_text("the first's")
+    with (output / "run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write("process 7 on there")
+        lock.flush()
+        code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "-o", str(output))
+    assert code == 2
+    assert "another run writes to" in err
+    assert "process 7 on there" in err
+    assert (output / "plan.json").read_text() == "the first's"
+    assert sorted(each.name for each in output.iterdir()) == ["plan.json", "run.lock"]
+    assert call(capsys, "run", str(folder / "tiny.yaml"), "-o", str(output))[0] == 0
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_the_end_of_the_terminal_ends_the_run_but_under_nohup(folder, is_ignored):
+    settle(folder, "held")
+    output = folder / "o"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(ROOT)
+        if is_ignored:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            here = os.open(folder / "nohup.out", os.O_WRONLY | os.O_CREAT)
+            os.dup2(here, 1)
+            os.dup2(here, 2)
+        command = [sys.executable, "-m", "service.cli.main", "run", str(folder / "tiny.yaml")]
+        os.execv(sys.executable, [*command, "-o", str(output)])
+    log = output / "run.log"
+    eventually(lambda: log.exists() and '"iteration": 3' in log.read_text())
+    started = int((output / "starts").read_text().split()[0])
+    os.close(terminal)
+    if is_ignored:
+        time.sleep(1)
+        assert running(started)
+        (output / "go").touch()
+    _, status = os.waitpid(pid, 0)
+    eventually(lambda: not running(started))
+    assert (os.waitstatus_to_exitcode(status) == 0) is is_ignored
 
 
 def interrupted(folder: Path, mode: str, *, times: int) -> tuple[int, str, int]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaForCausalLM
 
+from benchmarks.plain_loop import positions
 from executor.tiny_model import END_TOKEN
 
 Reward = Callable[[Sequence[Sequence[int]], Sequence[Sequence[int]], None], list[float]]
@@ -67,10 +68,6 @@ def _left_padded(prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows), torch.tensor(mask)
 
 
-def _positions(mask: Tensor) -> Tensor:
-    return (mask.long().cumsum(1) - 1).clamp(min=0)
-
-
 @torch.no_grad()
 def _generate(model: LlamaForCausalLM, tokens: Tensor, mask: Tensor, length: int) -> Tensor:
     cache, given, drawn = None, tokens, []
@@ -78,7 +75,7 @@ def _generate(model: LlamaForCausalLM, tokens: Tensor, mask: Tensor, length: int
         output = model(
             input_ids=given,
             attention_mask=mask,
-            position_ids=_positions(mask)[:, -given.shape[1] :],
+            position_ids=positions(mask)[:, -given.shape[1] :],
             past_key_values=cache,
             use_cache=True,
         )
@@ -95,7 +92,7 @@ def _until_end(tokens: list[int]) -> list[int]:
 
 def _log_probs(model: LlamaForCausalLM, tokens: Tensor, mask: Tensor, length: int) -> Tensor:
     logits = model(
-        input_ids=tokens, attention_mask=mask, position_ids=_positions(mask), use_cache=False
+        input_ids=tokens, attention_mask=mask, position_ids=positions(mask), use_cache=False
     ).logits
     log_probs = logits[:, -length - 1 : -1].log_softmax(-1)
     return log_probs.gather(-1, tokens[:, -length:].unsqueeze(-1)).squeeze(-1)

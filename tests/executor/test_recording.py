@@ -1,6 +1,7 @@
 """A run's files through a kill and another process: everything once, nothing lost."""
 
 import json
+import math
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from executor.events import Events, read_events
-from executor.loggers import read_metrics
+from executor.events import MARK, Events, read_events
+from executor.loggers import MetricsWriter, read_metrics
 from executor.recording import Recording
 from executor.records import CallRecord
 from executor.report import RunReport
@@ -27,14 +28,16 @@ def plan() -> Plan:
 class Process:
     """What the controller does of a run in a folder, and what is left when it is killed."""
 
-    def __init__(self, plan: Plan, folder: Path, *loggers: str) -> None:
+    def __init__(self, plan: Plan, folder: Path, *loggers: str, resume: bool = True) -> None:
         given: dict[str, Any] = {"data": {"path": "/none"}, "metrics": {"loggers": loggers}}
+        given["checkpoint"] = {"resume": resume}
         self.folder = folder
         self.recording = Recording(plan, RunSettings.model_validate(given), folder)
         self.events = Events()
         self.events.keep(folder / "events.jsonl")
 
-    def iterate(self, *numbers: int, seconds: float) -> None:
+    def iterate(self, *numbers: int, seconds: float, score: float | None = None) -> None:
+        score = seconds if score is None else score
         for number in numbers:
             finished = FinishedIteration(
                 number=number,
@@ -42,7 +45,7 @@ class Process:
                 ended=seconds,
                 calls=(),
                 multiplier=1,
-                rollout_metrics={"rollout/response_tokens": 100.0, "critic/score/mean": seconds},
+                rollout_metrics={"rollout/response_tokens": 100.0, "critic/score/mean": score},
             )
             began = 1e9 + 1000 * number
             call = CallRecord(
@@ -128,18 +131,23 @@ def test_metrics_come_back_without_their_file(plan: Plan, tmp_path: Path) -> Non
     second.recording.close()
 
 
-def test_a_run_without_a_checkpoint_begins_a_new_record(plan: Plan, tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_run_without_a_checkpoint_keeps_its_attempts_unless_it_is_another(
+    plan: Plan, tmp_path: Path, resume: bool
+) -> None:
     first = Process(plan, tmp_path, "jsonl")
     first.recording.begin(0)
     first.iterate(1, 2, seconds=1)
     first.recording.begin(0)  # a worker died, say
     first.iterate(1, 2, seconds=1)
-    assert first.recording.write_report("failed").outcome.restarts == 1
-    second = Process(plan, tmp_path, "jsonl")
+    began = first.recording.write_report("failed").outcome
+    assert began.restarts == 1
+    second = Process(plan, tmp_path, "jsonl", resume=resume)
     second.recording.begin(0)
     second.iterate(1, seconds=2)
     report = second.recording.write_report("succeeded")
-    assert (report.iterations, report.outcome.restarts) == (1, 0)
+    assert (report.iterations, report.outcome.restarts) == (1, 2 if resume else 0)
+    assert (report.outcome.started_at == began.started_at) is resume
     assert report.iteration_seconds.warm_up == [2]
     assert timeline(tmp_path) == [0]
     second.recording.close()
@@ -180,6 +188,42 @@ def test_events_have_their_time_and_survive_a_torn_line(
     assert times[0].utcoffset() == timedelta(0)
     assert list(read_events(path, "log")) == []
     assert capsys.readouterr().out.count("AUTOMAP-EVENT {") == 3
+
+
+def test_numbers_that_are_not_finite_become_null(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = Process(plan, tmp_path)
+    first.recording.begin(0)
+    capsys.readouterr()
+    first.iterate(1, seconds=1, score=math.nan)
+    first.events.send("finished", report={"rates": [math.inf, (1.0, -math.inf)]})
+    lines = (tmp_path / "events.jsonl").read_text().splitlines()
+    printed = [line.removeprefix(MARK) for line in capsys.readouterr().out.splitlines()]
+    assert printed == lines
+    metrics, finished = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert metrics["metrics"]["critic/score/mean"] is None
+    assert metrics["metrics"]["rollout/response_tokens"] == 100
+    assert finished["report"] == {"rates": [None, [1.0, None]]}
+    second = Process(plan, tmp_path)
+    second.recording.begin(1)
+    assert second.recording.write_report("cancelled").metrics["critic/score/mean"] is None
+    second.recording.close()
+
+
+def test_a_tracking_server_that_is_gone_does_not_end_a_run(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def close(self: MetricsWriter) -> None:
+        raise RuntimeError("no answer from http://tracking")  # MLflow's are no OSError
+
+    monkeypatch.setattr(MetricsWriter, "close", close)
+    run = Process(plan, tmp_path, "jsonl")
+    run.recording.begin(0)
+    run.iterate(1, seconds=1)
+    run.recording.close()
+    assert "cannot close MetricsWriter: no answer from http://tracking" in caplog.text
+    run.recording.close()  # and it is done with
 
 
 def test_a_full_disk_is_told_where_it_can_end_the_run(

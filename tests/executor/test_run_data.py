@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from executor.attempts import Run
 from executor.data import DataError, RunData
-from executor.run import RefusedError, _check
+from executor.errors import RunCancelledError
+from executor.events import Events, read_events
+from executor.run import RefusedError, _check, _ray
 from executor.runtime.setup import model_setups, smallest_vocabulary
-from executor.settings import RunSettings
+from executor.settings import CheckpointSettings, RunSettings
 from planner.resolve import resolve
 from planner.spec import WorkloadSpec
 from tests.executor.small_plans import Place, small_plan
@@ -137,3 +141,34 @@ def test_a_token_beyond_the_vocabulary_is_refused_before_anything_starts(tmp_pat
         _check(plan, given)
     given.data.path.write_text(json.dumps(PROMPTS[0]) + "\n")
     _check(plan, given)
+
+
+def test_a_cluster_that_cannot_be_joined_refuses_the_run() -> None:
+    plan = small_plan("grpo", {"actor": Place(0, 1), "reward": None}, kl="none")
+    with (
+        pytest.raises(RefusedError, match=r"^--ray-address: cannot join .* '127\.0\.0\.1:port' \("),
+        _ray("127.0.0.1:port", plan),
+    ):
+        pytest.fail("it was joined")
+
+
+@pytest.mark.parametrize(("every", "iterations"), [(None, 2), (1, 2), (None, 1)])
+def test_a_run_without_checkpoints_says_so(
+    tmp_path: Path, every: int | None, iterations: int
+) -> None:
+    plan = small_plan("grpo", {"actor": Place(0, 1), "reward": None}, kl="none")
+    given = settings(tmp_path).model_copy(
+        update={
+            "checkpoint": CheckpointSettings(every_iterations=every),
+            "iterations": iterations,
+        }
+    )
+    cancel, events = threading.Event(), Events()
+    events.keep(tmp_path / "events.jsonl")
+    cancel.set()
+    with pytest.raises(RunCancelledError):
+        Run(plan, given, tmp_path, events, cancel=cancel).run()
+    events.close()
+    told = [each["message"] for each in read_events(tmp_path / "events.jsonl", "log")]
+    warned = [each for each in told if "checkpoint.every_iterations is not set" in each]
+    assert len(warned) == (every is None and iterations > 1)

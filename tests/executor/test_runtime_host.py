@@ -1,12 +1,15 @@
 """Reward functions: found by name, called with what they ask for, and checked."""
 
 import os
+import pickle
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 import torch
 
@@ -19,6 +22,17 @@ from planner.spec import JobSpec
 from tests.executor.small_plans import Place, small_spec
 
 HERE = "tests.executor.test_runtime_host"
+POSTPONED = """
+from __future__ import annotations
+from dataclasses import dataclass
+
+@dataclass
+class Scale:
+    by: float = 1
+
+def reward(prompt_tokens):
+    return [Scale().by * len(each) for each in prompt_tokens]
+"""
 
 
 def rollout(**columns: Any) -> Batch:
@@ -150,13 +164,14 @@ def test_a_part_that_fails_is_named() -> None:
         worker.score(rows(8))
 
 
-def test_scoring_processes_end_with_the_one_that_started_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", ["hangs", "holds_the_interpreter"])
+def test_scoring_processes_end_with_the_one_that_started_them(function: str) -> None:
     """Also while the function runs, and without a word."""
     program = (
         "import os, signal, threading, time\n"
         "from executor.runtime.host import FunctionWorker\n"
         f"from {HERE} import rows\n"
-        f"worker = FunctionWorker('{HERE}:hangs', num_processes=2)\n"
+        f"worker = FunctionWorker('{HERE}:{function}', num_processes=2)\n"
         "threading.Thread(target=worker.score, args=(rows(8),), daemon=True).start()\n"
         "time.sleep(1)\n"
         "print(*[each.pid for each in worker._processes._processes], flush=True)\n"
@@ -185,8 +200,26 @@ def test_as_many_processes_score_as_the_spec_says() -> None:
 
     assert processes() == 1
     assert processes(concurrency=4) == 4
-    assert processes(seconds_per_response=0.1) == 15  # of 64, as many as there are responses
+    assert processes(seconds_per_response=0.1) == 1
+    assert processes(concurrency=64) == 15  # as many as there are responses
     assert processes(seconds_per_response=0.1, concurrency=3) == 3
+
+
+def holds_the_interpreter(response_tokens: list[list[int]]) -> list[float]:
+    re.match("(a+)+b", "a" * 60)
+    return []
+
+
+def dies_while_it_answers(response_tokens: list[list[int]]) -> list[float]:
+    pipes = [fd for fd in range(3, 9) if Path(f"/proc/self/fd/{fd}").is_fifo()]
+    os.write(pipes[0], pickle.dumps(([1.0] * 100, None))[:50])
+    os._exit(7)
+
+
+def test_an_answer_that_was_torn_is_told() -> None:
+    worker = FunctionWorker(f"{HERE}:dies_while_it_answers", num_processes=2)
+    with pytest.raises(RewardFunctionError, match=r"responses 0 to 3 .* ended with exit code 7"):
+        worker.score(rows(8))
 
 
 def test_functions_come_from_files_too(tmp_path: Path) -> None:
@@ -195,6 +228,11 @@ def test_functions_come_from_files_too(tmp_path: Path) -> None:
     assert load_function(f"{path}:reward")([[1, 2]]) == [3]
     with pytest.raises(RewardFunctionError, match="has no function other"):
         load_function(f"{path}:other")
+    path.write_text(POSTPONED)
+    function = load_function(f"{path}:reward")
+    assert function([[1, 2]]) == [2]
+    # By value: no worker could import the file's module.
+    assert b"Scale" in cloudpickle.dumps(function)
     path.write_text("raise OSError('disk')\n")
     with pytest.raises(RewardFunctionError, match=r"cannot import .*OSError: disk"):
         load_function(f"{path}:reward")

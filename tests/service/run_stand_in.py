@@ -16,6 +16,7 @@ import argparse
 import fcntl
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -53,6 +54,9 @@ def iterate(folder: Path, mode: str, calls: list[str], iterations: int) -> None:
             os.write(1, b'AUTOMAP-EVENT {"type": "iter')
             os.kill(os.getpid(), signal.SIGKILL)
         state.write_text(str(iteration))
+        checkpoint = folder / "checkpoints" / f"iteration-{iteration:06}"
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "manifest.json").write_text("{}")
         say(
             folder,
             type="metrics",
@@ -93,6 +97,7 @@ def main() -> None:
     lock = locked(folder)
     if not settings["checkpoint"]["resume"]:
         (folder / "checkpoint").unlink(missing_ok=True)
+        shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     signal.signal(
         signal.SIGTERM, signal.SIG_IGN if mode == "stubborn" else lambda *_: sys.exit(130)
     )
