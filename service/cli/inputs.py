@@ -66,6 +66,11 @@ def read_runnable(source: str) -> JobSpec | Plan:
     document = read_document(source, max_bytes=MAX_PLAN_BYTES)
     if not isinstance(document, dict) or "models" in document:
         return read_spec_of(document, source)
+    if "data" in document and "copies" not in document:
+        raise BadInputError(
+            f"{_name(source)}: these are run settings, not a plan or a job spec",
+            ["name the spec; NAME.yaml takes its settings from NAME.run.yaml, or --settings FILE"],
+        )
     if "plan" in document and "spec" in document:  # a record
         document = document["plan"]
         if document is None:

@@ -55,6 +55,12 @@ def test_a_spec_is_planned_and_run_with_the_settings_beside_it(folder, capsys):
     assert "iteration 4 of 4 iterations, reward 0." in err
 
 
+def test_run_settings_in_place_of_a_plan_are_told_apart(folder, capsys):
+    code, _, err = call(capsys, "run", str(folder / "tiny.run.yaml"))
+    assert code == 2
+    assert "tiny.run.yaml: these are run settings, not a plan or a job spec" in err
+
+
 def test_fewer_iterations_can_be_asked_for(folder, capsys):
     arguments = ("--iterations", "2", "--output", str(folder / "few"))
     assert call(capsys, "run", str(folder / "tiny.yaml"), *arguments)[0] == 0
