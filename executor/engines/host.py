@@ -1,7 +1,11 @@
 """Tensors that wait on the host while others use the device."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+Offload = Literal["optimizer", "weights"]
 
 
 class HostCopies:
@@ -41,6 +45,44 @@ class HostCopies:
     def nbytes(self) -> int:
         """Bytes on the host."""
         return sum(len(copy) for _, copy in self._copies)
+
+
+class Offloadable:
+    """A model of which the optimizer's state, or that and the weights, can wait on the host."""
+
+    def __init__(self) -> None:
+        self._away: dict[Offload, HostCopies] = {"optimizer": HostCopies(), "weights": HostCopies()}
+
+    def weight_tensors(self) -> list[Tensor]:
+        """Local tensors of the weights."""
+        raise NotImplementedError
+
+    def optimizer_tensors(self) -> list[Tensor]:
+        """Local masters (where they are not the weights) and moments; a model alone has none."""
+        return []
+
+    def offload(self, what: Offload) -> None:
+        """Move masters and moments, or them and the weights, to host memory until `reload`."""
+        if what == "weights":
+            self._away["weights"].take(self.weight_tensors())
+        elif what != "optimizer":
+            raise ValueError(f"offload must be optimizer or weights, got {what!r}")
+        self._away["optimizer"].take(self.optimizer_tensors())
+
+    def reload(self, *, optimizer: bool = True) -> None:
+        """Bring back what `offload` moved, or of it the weights alone."""
+        self._away["weights"].give_back()
+        if optimizer:
+            self._away["optimizer"].give_back()
+
+    def offloaded_bytes(self) -> int:
+        """Of this rank's state on the host."""
+        return sum(copies.nbytes() for copies in self._away.values())
+
+    def require_on_device(self, what: Offload) -> None:
+        """RuntimeError if it is on the host."""
+        if self._away[what]:
+            raise RuntimeError(f"the {what} of the model are on the host: call reload() first")
 
 
 def _bytes_of(storage: torch.UntypedStorage) -> Tensor:

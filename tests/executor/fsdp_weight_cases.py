@@ -217,7 +217,7 @@ def offload_frees_storages_and_reload_brings_them_back(folder: Path) -> None:
     for each in (engine, twin):
         each.train_step(own_rows(each, seed=0), PolicyLoss())
     weights = [tensor for _, tensor in engine.parameters()]
-    moments = engine.moments()
+    moments = engine.optimizer_tensors()
     assert sum(tensor.nbytes for tensor in moments) == 2 * sum(each.nbytes for each in weights)
 
     def held(tensors: list[Tensor]) -> int:

@@ -219,6 +219,6 @@ class FsdpEngine(FsdpModel):
         if self._optimizer is not None:
             self._optimizer.load_state(optimizer)
 
-    def moments(self) -> list[Tensor]:
+    def optimizer_tensors(self) -> list[Tensor]:
         """Local tensors of the optimizer's state."""
         return [] if self._optimizer is None else self._optimizer.moments()

@@ -25,17 +25,16 @@ from executor.engines.fsdp.parallel import (
     check_tensor_parallel,
 )
 from executor.engines.fsdp.shards import ShardedParameter, full_tensors, sharded_parameters
-from executor.engines.host import HostCopies
+from executor.engines.host import Offloadable
 from executor.engines.hugging_face import TensorFolder, save_folder
 from executor.layout import RankLayout
 
 Precision = Literal["bf16", "fp32"]
-Offload = Literal["optimizer", "weights"]
 
 DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-class FsdpModel:
+class FsdpModel(Offloadable):
     """A transformers model over data ranks (FSDP2) and tensor ranks (DTensor), and its weights.
 
     Collective methods: `load`, `save`, `save_adapter`, and advancing `full_tensors`.
@@ -62,7 +61,7 @@ class FsdpModel:
         self.head: Head = head
         self._dtype = DTYPES[precision]
         self._seed = seed
-        self._away: dict[Offload, HostCopies] = {"optimizer": HostCopies(), "weights": HostCopies()}
+        super().__init__()
         self._lora: LoraConfig | None = None
         self._build(read_config(config), trains, recompute, sharding, lora_rank)
         self._draw(self._all)
@@ -233,35 +232,9 @@ class FsdpModel:
 
     # Host memory
 
-    def offload(self, what: Offload) -> None:
-        """Move the optimizer's moments, or them and the weights, to host memory until `reload`.
-
-        The fp32 masters are the weights, so `optimizer` moves the moments alone.
-        """
-        if what == "weights":
-            self._away["weights"].take([each.local() for each in self._all])
-        elif what != "optimizer":
-            raise ValueError(f"offload must be optimizer or weights, got {what!r}")
-        self._away["optimizer"].take(self.moments())
-
-    def reload(self, *, optimizer: bool = True) -> None:
-        """Bring back what `offload` moved, or of it the weights alone."""
-        self._away["weights"].give_back()
-        if optimizer:
-            self._away["optimizer"].give_back()
-
-    def offloaded_bytes(self) -> int:
-        """Of this rank's state on the host."""
-        return sum(copies.nbytes() for copies in self._away.values())
-
-    def moments(self) -> list[Tensor]:
-        """Local tensors of the optimizer's state; a model alone has none."""
-        return []
-
-    def require_on_device(self, what: Offload) -> None:
-        """RuntimeError if it is on the host."""
-        if self._away[what]:
-            raise RuntimeError(f"the {what} of the model are on the host: call reload() first")
+    def weight_tensors(self) -> list[Tensor]:
+        """See `Offloadable`; in fp32 they are the masters, too."""
+        return [each.local() for each in self._all]
 
     def adapter_disabled(self) -> AbstractContextManager[None]:
         """While it lasts, the model is its frozen base: the reference of an actor with LoRA."""

@@ -17,12 +17,13 @@ from transformers import PreTrainedConfig
 
 from executor.batch import Batch
 from executor.engines.engine import Head, Loss, Output
+from executor.engines.host import Offload
 from executor.engines.megatron import passes
 from executor.engines.megatron.checkpoint import copy_state, model_state, optimizer_state
 from executor.engines.megatron.configuration import Precision, Recompute
 from executor.engines.megatron.decoder import DecoderStage
 from executor.engines.megatron.groups import ParallelGroups
-from executor.engines.megatron.model import MegatronModel, Offload
+from executor.engines.megatron.model import MegatronModel
 from executor.engines.megatron.optimizer import Optimizer
 from executor.engines.schedule import check_schedule, learning_rate
 from executor.layout import RankLayout

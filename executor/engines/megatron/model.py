@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 import torch
 import torch.distributed as dist
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from executor.engines.engine import Head, Piece
-from executor.engines.host import HostCopies
+from executor.engines.host import Offloadable
 from executor.engines.megatron import weights
 from executor.engines.megatron.architecture import Architecture
 from executor.engines.megatron.configuration import Precision, Recompute, build_configuration
@@ -21,11 +20,10 @@ from executor.engines.megatron.groups import ParallelGroups
 from executor.engines.megatron.names import NameMap
 from executor.layout import RankLayout
 
-Offload = Literal["optimizer", "weights"]
 SCALAR_HEAD = "score.weight"
 
 
-class MegatronModel:
+class MegatronModel(Offloadable):
     """One model over tensor, data and pipeline ranks, and its weights.
 
     Collective methods: `load` and `save`.
@@ -65,7 +63,7 @@ class MegatronModel:
         self.place = layout.coordinates(dist.get_rank())
         self.names = NameMap(self.architecture, head, layout)
         self._seed = seed
-        self._away: dict[Offload, HostCopies] = {"optimizer": HostCopies(), "weights": HostCopies()}
+        super().__init__()
         devices = [self.device] if self.device.type == "cuda" else []
         with self.groups.active(), torch.random.fork_rng(devices):
             # Megatron wants its random streams, although nothing here draws from them.
@@ -158,32 +156,9 @@ class MegatronModel:
 
     # Host memory
 
-    def offload(self, what: Offload) -> None:
-        """Move masters and moments, or them and the weights, to host memory until `reload`."""
-        if what == "weights":
-            self._away["weights"].take([each for _, each in self.parameters()])
-        elif what != "optimizer":
-            raise ValueError(f"offload must be optimizer or weights, got {what!r}")
-        self._away["optimizer"].take(self.optimizer_tensors())
-
-    def reload(self, *, optimizer: bool = True) -> None:
-        """Bring back what `offload` moved, or of it the weights alone."""
-        self._away["weights"].give_back()
-        if optimizer:
-            self._away["optimizer"].give_back()
-
-    def offloaded_bytes(self) -> int:
-        """Of this rank's state on the host."""
-        return sum(copies.nbytes() for copies in self._away.values())
-
-    def optimizer_tensors(self) -> list[Tensor]:
-        """Local masters (where they are not the weights) and moments; a model alone has none."""
-        return []
-
-    def require_on_device(self, what: Offload) -> None:
-        """RuntimeError if it is on the host."""
-        if self._away[what]:
-            raise RuntimeError(f"the {what} of the model are on the host: call reload() first")
+    def weight_tensors(self) -> list[Tensor]:
+        """See `Offloadable`."""
+        return [each for _, each in self.parameters()]
 
     def _held(self, *, only_first: bool = False) -> weights.Held:
         return [
