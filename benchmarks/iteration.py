@@ -1,8 +1,9 @@
 """What the controller adds to an iteration: against its calls made bare in the same processes.
 
-    python -m benchmarks.iteration [--examples ppo grpo] [--repeat 10]
+    python -m benchmarks.iteration [--examples ppo grpo] [--times 1 8] [--repeat 10]
 
-iteration    One iteration of a tiny example on the real engines, as `Controller.iterate` runs it.
+iteration    One iteration of a tiny example on the real engines, as `Controller.iterate` runs it;
+             also with `times` as many prompts, because what is added does not grow with them.
 bare calls   The calls of models and reward functions that this very iteration made, once more, one
              after the other: the same methods of the same workers in the same processes, with the
              same inputs, which are there already. A call takes what its busiest rank takes.
@@ -183,9 +184,13 @@ class _Measured:
     ray_calls: float
 
 
-def measure(example: str, repeat: int) -> list[_Measured]:
+def measure(example: str, times: int, repeat: int) -> list[_Measured]:
     """Iterations and bare calls in turn; the first ones are not counted."""
-    plan, settings = tiny_job(example)
+
+    def more_prompts(document: dict[str, Any]) -> None:
+        document["workload"]["prompts_per_iteration"] *= times
+
+    plan, settings = tiny_job(example, change=more_prompts)
     measured = []
     with local_ray(plan), controller_of(plan, settings, worker=_BareModel) as controller:
         prompts, replay = prompts_of(plan, settings), _Replay(controller)
@@ -201,35 +206,38 @@ def _medians(each: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: statistics.median(one[name] for one in each) for name in each[0]}
 
 
-def show(example: str, measured: Sequence[_Measured], console: Console) -> None:
+def show(name: str, measured: Sequence[_Measured], console: Console) -> None:
     """The ratio; the parts of an iteration; every call beside its bare one."""
     whole = statistics.median(each.seconds for each in measured)
     bare = statistics.median(sum(each.bare.values()) for each in measured)
     ray_calls = statistics.median(each.ray_calls for each in measured)
-    totals = Table(example, "median ms", "iteration ×", "target")
+    totals = Table(name, "median ms", "iteration ×", "target")
     totals.add_row("iteration", f"{1e3 * whole:.0f}", "", "")
     totals.add_row("bare calls", f"{1e3 * bare:.0f}", f"{whole / bare:.3f}", f"≤ {TARGET:g}")
     totals.add_row("Ray calls", f"{1e3 * ray_calls:.0f}", f"{whole / ray_calls:.3f}", "")
     console.print(totals)
     parts = Table("where an iteration's time goes", "median ms", "of the bare calls")
-    for name, seconds in _medians([each.parts for each in measured]).items():
-        parts.add_row(name, f"{1e3 * seconds:.1f}", f"{seconds / bare:.1%}")
+    for part, seconds in _medians([each.parts for each in measured]).items():
+        parts.add_row(part, f"{1e3 * seconds:.1f}", f"{seconds / bare:.1%}")
     console.print(parts)
     calls = Table("call", "median ms", "bare ms")
     bare_calls = _medians([each.bare for each in measured])
-    for name, seconds in _medians([each.calls for each in measured]).items():
-        alone = f"{1e3 * bare_calls[name]:.1f}" if name in bare_calls else ""
-        calls.add_row(name, f"{1e3 * seconds:.1f}", alone)
+    for call, seconds in _medians([each.calls for each in measured]).items():
+        alone = f"{1e3 * bare_calls[call]:.1f}" if call in bare_calls else ""
+        calls.add_row(call, f"{1e3 * seconds:.1f}", alone)
     console.print(calls)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--examples", nargs="+", default=["ppo", "grpo"])
+    parser.add_argument("--times", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--repeat", type=int, default=10)
     given = parser.parse_args()
     for example in given.examples:
-        show(example, measure(example, given.repeat), Console())
+        for times in given.times:
+            name = example if times == 1 else f"{example}, {times} times the prompts"
+            show(name, measure(example, times, given.repeat), Console())
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Runs a plan: `python -m executor.run --plan PLAN.json --settings SETTINGS.json --output DIR`.
 
 Ends with 0 when all iterations are done, 1 when the run failed, 2 when it was refused before
-anything was started, 130 when it was cancelled by SIGTERM or SIGINT. Events are told on stdout
-(`executor.events`); the last one says `finished` with the report, or `failed` with the cause.
+anything was started, 130 when it was cancelled by SIGTERM or SIGINT, or by the end of whoever
+started it `--until-stdin-closes`. Events are told on stdout (`executor.events`); the last one says
+`finished` with the report, or `failed` with the cause.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from executor.errors import RunCancelledError, RunError
 from executor.events import Events
+from executor.parent import when_stdin_closes
 from executor.settings import RunSettings
 from planner.errors import PlanningError
 from planner.result import Plan
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
 OBJECT_STORE_BYTES = 256 * 2**20
 """Of a local Ray; its own choice can be more than the shared memory that there is."""
+CONNECT_SECONDS = 10.0
 LOCK_SECONDS = 60.0
 """How long the process of an earlier attempt may take to be gone, once it is killed."""
 _Document = TypeVar("_Document", bound=BaseModel)
@@ -51,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     cancel = threading.Event()
     _cancel_on_signals(cancel)
+    if given.until_stdin_closes:
+        when_stdin_closes(cancel.set)
     events = Events()
     try:
         with _folder(given.output, events, cancel):
@@ -69,6 +74,9 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--settings", type=Path, required=True, help="run settings, JSON")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     parser.add_argument("--ray-address", metavar="ADDR", help="of a cluster; default: a local Ray")
+    parser.add_argument(
+        "--until-stdin-closes", action="store_true", help="cancel when the standard input ends"
+    )
     return parser.parse_args(arguments)
 
 
@@ -197,6 +205,7 @@ def _ray(address: str | None, plan: Plan) -> Iterator[None]:
 
     try:
         if address is not None:
+            _knock(address)
             ray.init(address=address, namespace="automap", configure_logging=False)
         else:
             ray.init(
@@ -219,6 +228,13 @@ def _ray(address: str | None, plan: Plan) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raise at once if nobody answers at HOST:PORT, which Ray would ask for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 @contextmanager

@@ -63,6 +63,7 @@ def run_here(source: str, options: RunOptions) -> None:
     folder = _folder(options.output, plan.name)
     _refuse_if_in_use(folder)
     command += [*_written(folder, plan=plan, settings=settings), "--output", str(folder)]
+    command.append("--until-stdin-closes")
     if options.ray_address is not None:
         command += ["--ray-address", options.ray_address]
     progress = RunProgress(
@@ -158,7 +159,7 @@ def _run_once(
         printed.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # it ends when we do, also if we are killed
             stdout=output,
             stderr=output,
             start_new_session=True,  # Ctrl-C is for us, and we tell it
@@ -169,6 +170,8 @@ def _run_once(
             process.terminate()
             raise
         finally:
+            assert process.stdin is not None
+            process.stdin.close()
             if process.returncode is not None and process.returncode < 0:
                 _clear_up(process.pid, output)
 

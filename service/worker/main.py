@@ -4,12 +4,11 @@ import importlib.util
 import logging
 import os
 import signal
-import sys
 import threading
-from collections.abc import Callable
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from executor.parent import when_stdin_closes
 from service import job_queue
 from service.database import Database
 from service.job_queue import JobClaim
@@ -122,14 +121,8 @@ def work(settings: Settings, *, until_stdin_closes: bool = False) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: worker.stop())
     if until_stdin_closes:
-        threading.Thread(target=_at_end_of_stdin, args=(worker.stop,), daemon=True).start()
+        when_stdin_closes(worker.stop)
     try:
         worker.run()
     finally:
         database.dispose()
-
-
-def _at_end_of_stdin(do: Callable[[], None]) -> None:
-    while sys.stdin.buffer.read(4096):
-        pass
-    do()

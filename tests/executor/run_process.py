@@ -124,6 +124,9 @@ class RunProcess(Traces):
     def cancel(self) -> None:
         self._process.send_signal(signal.SIGTERM)
 
+    def kill(self) -> None:
+        self._process.kill()
+
     def log(self) -> str:
         return self._log.read_text(errors="replace")[-8000:]
 

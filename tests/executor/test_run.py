@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,21 @@ def test_cancel_leaves_no_process_and_no_shared_memory(
     assert len(run.workers()) >= 2
     run.cancel()
     assert run.end(seconds=30) == 130, run.log()
+    assert run.processes() == []
+    assert run.left_in_shared_memory() == []
+    assert run.report()["outcome"]["state"] == "cancelled"
+
+
+@pytest.mark.slow
+def test_a_killed_command_takes_its_run_along(start: Start, prompts: Path, tmp_path: Path) -> None:
+    run = start(settings(prompts) | {"iterations": 10_000}, tmp_path, by_command=True)
+    run.wait_until(lambda: len(run.events("iteration")) >= 1)
+    run.note_shared_memory()
+    run.kill()
+    assert run.end() == -signal.SIGKILL
+    deadline = time.monotonic() + 30
+    while run.processes() and time.monotonic() < deadline:
+        time.sleep(0.1)
     assert run.processes() == []
     assert run.left_in_shared_memory() == []
     assert run.report()["outcome"]["state"] == "cancelled"

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -143,13 +144,16 @@ def test_a_token_beyond_the_vocabulary_is_refused_before_anything_starts(tmp_pat
     _check(plan, given)
 
 
-def test_a_cluster_that_cannot_be_joined_refuses_the_run() -> None:
+@pytest.mark.parametrize("address", ["127.0.0.1:port", "127.0.0.1:1"])
+def test_a_cluster_that_cannot_be_joined_refuses_the_run(address: str) -> None:
     plan = small_plan("grpo", {"actor": Place(0, 1), "reward": None}, kl="none")
+    began = time.monotonic()
     with (
-        pytest.raises(RefusedError, match=r"^--ray-address: cannot join .* '127\.0\.0\.1:port' \("),
-        _ray("127.0.0.1:port", plan),
+        pytest.raises(RefusedError, match=rf"^--ray-address: cannot join .* '{address}' \("),
+        _ray(address, plan),
     ):
         pytest.fail("it was joined")
+    assert time.monotonic() - began < 60, "Ray would go on asking for minutes"
 
 
 @pytest.mark.parametrize(("every", "iterations"), [(None, 2), (1, 2), (None, 1)])

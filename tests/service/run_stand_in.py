@@ -83,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("plan", "settings", "output", "ray-address"):
         parser.add_argument(f"--{name}")
+    parser.add_argument("--until-stdin-closes", action="store_true")
     given = parser.parse_args()
     plan = json.loads(Path(given.plan).read_text())
     settings = json.loads(Path(given.settings).read_text())
