@@ -27,6 +27,8 @@ class SoftwareStack:
     collective_slowdown: float
     """Exposed seconds of collectives over the tables' in isolation: below 1 where the software
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
+    overlaps_stages: bool = False
+    """Messages between interleaved pipeline stages travel beside another chunk's compute."""
 
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
@@ -39,6 +41,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             attention_share=0.81,
             elementwise_passes=0.7,
             collective_slowdown=0.76,
+            overlaps_stages=True,
         ),
         SoftwareStack(
             "fsdp",

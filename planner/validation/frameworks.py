@@ -6,6 +6,7 @@ A row's `source` names the project; each project has documented defaults. Nothin
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.cost.layer import Adapters
 from planner.spec import TrainingStack
 
 
@@ -21,6 +22,10 @@ class Framework:
     sharding: Literal["none", "optimizer", "gradient", "full"]
     recompute: Literal["none", "selective", "full"]
     why: str
+    adapters: Adapters = "all"
+    """Which linear layers its finetuning recipes adapt."""
+    packed_sample_tokens: int | None = None
+    """Length of the samples that finetuning packs into one sequence; None: it packs none."""
 
     @property
     def reason(self) -> str:
@@ -60,6 +65,8 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "optimizer",
         "none",
         "recipes train with the distributed optimizer and recompute nothing unless stated",
+        adapters="query-key-value",
+        packed_sample_tokens=200,
     ),
     Framework(
         "Megatron-LM",
