@@ -28,16 +28,18 @@ Numbers = FloatArray | IntArray | float | int
 class LinkModel:
     """What no table says of links; the only constants of this module.
 
-    `benchmarks/fit_communication.py` recomputes the three network figures from published
-    nccl-tests runs on 2 and 8 nodes, and prints what remains of the error.
+    `benchmarks/fit_communication.py` recomputes the network figures from published nccl-tests
+    runs on 2 and 8 nodes, and prints what remains of the error.
     """
 
     network_fraction: float = 0.87
     """Part of a port's bandwidth that collectives across domains reach with large messages."""
     network_start_seconds: float = 24e-6
     """First crossing of the network in one direction: kernel, proxy thread, port, switches."""
-    pipeline_bytes: float = 120e6
+    pipeline_bytes: float = 20e6
     """Buffer in flight before the two levels of a hierarchical collective overlap."""
+    fill_starts: float = 3.7
+    """Filling the chain of nodes with chunks takes at most as long as so many starts."""
     network_hop_seconds: float = 8e-6
     """Each further node in a chain of crossings. No published run tells hop from start; between
     the 5 µs and 14 µs that NCCL's own algorithm choice assumes for small and for large messages."""
@@ -49,6 +51,9 @@ class LinkModel:
 
 
 FITTED = LinkModel()
+EFA_FIRST_GENERATION = LinkModel(network_start_seconds=70e-6)
+"""The first Elastic Fabric Adapter, whose packets cross in software: messages to 16 kB took 70 µs
+a direction on 2 × p4de. Later ones take no longer than InfiniBand."""
 
 
 def collective_seconds(
@@ -81,7 +86,12 @@ def collective_seconds(
         across = _across(pool, collective, size, local, domains, links)
         overlapping = np.minimum(1.0, links.pipeline_bytes / np.maximum(size, 1.0))
         seconds = np.maximum(inside, across) + np.minimum(inside, across) * overlapping
-        seconds = seconds + _crossing(collective, domains, links)
+        start = _crossing(collective, domains, links)
+        # A buffer in n chunks takes (1 + starts ÷ n) · across + n · start over the chain; the best
+        # n makes that the start, the transfer and twice their geometric mean. Chunks have a
+        # largest size, so with many of them filling the chain takes no longer.
+        fill = np.minimum(2.0 * np.sqrt(start * across), links.fill_starts * start)
+        seconds = seconds + start + fill
         source = np.where(domains > 1, ANALYTICAL, source)
     seconds = np.where(group > 1, seconds, 0.0)
     source = np.where(group > 1, source, MEASURED)

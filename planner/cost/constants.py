@@ -52,6 +52,10 @@ LAYER_FORWARD_LAUNCHES = 20
 many. Counted from a Llama layer: norms, projections, rotary, attention, activation, residuals."""
 LAUNCH_SECONDS = 5e-6
 """Host time to launch one eager kernel; PyTorch launches about 200,000 kernels a second."""
+EXPERT_OPERAND_HOST_SECONDS = 95e-6
+"""Host time to allocate, cast and rescale one local expert's operand in 8 bits: three to four
+kernels, called from Python for each expert. The host cannot run ahead, because it learns how many
+tokens an expert has only after the dispatch. Fitted with `python -m benchmarks.fit_training`."""
 DATA_OVERLAP_SHARE = 0.9
 """Share of a backward (or forward) pass behind which data-parallel collectives hide; chosen: the
 first and last bucket never hide."""

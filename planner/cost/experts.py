@@ -69,11 +69,18 @@ def experts_seconds(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
     trained = setting if setting.adapters == "all" else setting.frozen
     forward, backward = linears_seconds(trained, rows, linears)
     local = ceil_div(arch.num_experts, batch.expert_parallel_size)
+    launch = 2.0 * constants.LAUNCH_SECONDS
     if setting.product_bytes < setting.element_bytes:
         operands = rows * (linears[0].inputs + linears[1].inputs)
         cast = setting.profile.memory_bound(constants.CAST_BYTES * operands)
         forward = add(forward, cast)
-    return scaled(forward, local), scaled(backward, local)
+        launch += 2.0 * constants.EXPERT_OPERAND_HOST_SECONDS
+    # The number of tokens of each expert is known after the dispatch; before, nothing is launched.
+    least = 0.0 if setting.drops_tokens else launch
+    return (
+        scaled(Timed(np.maximum(forward.seconds, least), forward.source), local),
+        scaled(Timed(np.maximum(backward.seconds, least), backward.source), local),
+    )
 
 
 def permutation_seconds(setting: Setting, batch: MicroBatch) -> Timed:

@@ -63,6 +63,8 @@ class Setting:
     """Of training and scoring; an inference engine reads none of it."""
     adapters: Adapters = "all"
     """Which of a layer's linear layers have one, where only adapters are trained."""
+    drops_tokens: bool = False
+    """Experts take a fixed number of tokens and drop the rest; otherwise as many as come."""
 
     @property
     def element_bytes(self) -> int:
@@ -118,7 +120,9 @@ def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int
     precision = setting.product_precision or setting.precision
     collector = FASTEST if precision == "fp8" else None
     short = setting.profile.gemm(m, n, k, precision=precision, collector=collector)
-    return scaled(short, 1.0 / generation_of(setting.pool.gpu).sustained_share)
+    generation = generation_of(setting.pool.gpu)
+    gain = generation.eight_bit_gain if precision == "fp8" else 1.0
+    return scaled(short, 1.0 / (generation.sustained_share * gain))
 
 
 def _linear(setting: Setting, tokens: IntArray, linear: Linear) -> tuple[Timed, Timed]:

@@ -64,6 +64,7 @@ def price_train(
     recompute: IntArray,
     product_precision: str | None = None,
     adapters: Adapters = "all",
+    drops_tokens: bool = False,
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
@@ -71,7 +72,8 @@ def price_train(
     stage) + (all stages − slowest)/v; then reduces gradients and updates. Sequences are dealt
     evenly, rounded up; the slowest rank's surplus tokens follow from the length distribution.
     `product_precision`: of the layers' matrix products where a low-precision recipe changes it.
-    `adapters`: which linear layers have one, where the model trains adapters.
+    `adapters`: which linear layers have one, where the model trains adapters. `drops_tokens`:
+    experts take a fixed number of tokens.
     Source: Narayanan et al. 2021 (arXiv:2104.04473) for the bubble; docs/cost-model.md.
     """
     lengths = sequence_lengths(workload)
@@ -84,6 +86,7 @@ def price_train(
         product_precision=product_precision,
         stack=STACKS[workload.training_stack],
         adapters=adapters,
+        drops_tokens=drops_tokens,
     )
     updates = max(call.num_updates, 1)
     sequences = -(-(call.epochs * call.num_sequences + call.extra_forward_sequences) // updates)

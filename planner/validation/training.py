@@ -26,6 +26,9 @@ from planner.validation.subjects import (
     whole_sequences,
 )
 
+TOKENS_DROPPED = "token dropping"
+"""What `notes` (lower case) say where experts take a fixed number of tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -107,6 +110,7 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
         recompute=column(RECOMPUTES.index(_recompute(row, defaults, assumptions))),
         product_precision=None if precision == workload.precision else precision,
         adapters=defaults.adapters,
+        drops_tokens=TOKENS_DROPPED in row.note.lower(),
     )
     return Run(pool, _resident(model, workload, layouts), step)
 
