@@ -2,7 +2,8 @@
 
     python -m benchmarks.fit_training TRAINING.csv
 
-The table is one of `automap validate`; rows of quality A and B count. Two fits, one after the other:
+The table is one of `automap validate`; rows of quality A and B count. Two
+fits, one after the other:
 
 1. Dense 16-bit rows on Ampere and Hopper: three constants per software stack
    (planner/cost/stacks.py), and of the generations (planner/cost/generations.py) the sustained
@@ -220,7 +221,7 @@ def put(numbers: Iterable[Constant], values: Iterable[float]) -> None:
 def left_out(
     rows: list[TrainingRow], found: Linearised, stack: TrainingStack | None = None
 ) -> dict[str, float]:
-    """Errors of the rows (of a stack) by id, each predicted with constants fitted without its group."""
+    """Errors of the rows (of a stack) by id, each predicted from a fit without its group."""
     own = [row for row in rows if stack in (None, stack_name(row))]
     sources = {name: {row.source for row in own if stack_name(row) == name} for name in STACKS}
 
@@ -312,9 +313,7 @@ def main() -> None:
     rows = [
         row
         for row in parse_table(Path(sys.argv[1]).read_text(encoding="utf-8")).rows
-        if isinstance(row, TrainingRow)
-        and row.quality in ("A", "B")
-        and log_ratio(row) is not None
+        if isinstance(row, TrainingRow) and row.quality in ("A", "B") and log_ratio(row) is not None
     ]
     dense_16_bit(rows)
     eight_bit_and_experts(rows)

@@ -123,7 +123,7 @@ def test_large_all_reduces_across_nodes_are_as_published(
 def test_tiny_messages_cost_latency_and_huge_ones_bandwidth() -> None:
     h100 = pool("h100")
     tiny = timed(h100, "all_reduce", [1, 512], group=16)
-    assert tiny.seconds[0] == pytest.approx(tiny.seconds[1], rel=1e-3)
+    assert tiny.seconds[0] == pytest.approx(tiny.seconds[1], rel=0.01)
     assert 2 * FITTED.network_start_seconds < tiny.seconds[0] < 100e-6
     # One GPU per node: each port carries the buffer's (n − 1) / n, and hops do not matter.
     huge = timed(h100, "all_gather", 1e12, group=4, stride=8).seconds

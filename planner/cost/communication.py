@@ -86,12 +86,12 @@ def collective_seconds(
         across = _across(pool, collective, size, local, domains, links)
         overlapping = np.minimum(1.0, links.pipeline_bytes / np.maximum(size, 1.0))
         seconds = np.maximum(inside, across) + np.minimum(inside, across) * overlapping
-        start = _crossing(collective, domains, links)
+        start, chain = _crossing(collective, domains, links)
         # A buffer in n chunks takes (1 + starts ÷ n) · across + n · start over the chain; the best
         # n makes that the start, the transfer and twice their geometric mean. Chunks have a
         # largest size, so with many of them filling the chain takes no longer.
         fill = np.minimum(2.0 * np.sqrt(start * across), links.fill_starts * start)
-        seconds = seconds + start + fill
+        seconds = start + np.maximum(seconds + fill, chain)
         source = np.where(domains > 1, ANALYTICAL, source)
     seconds = np.where(group > 1, seconds, 0.0)
     source = np.where(group > 1, source, MEASURED)
@@ -158,24 +158,28 @@ def _across(
     domains: FloatArray,
     links: LinkModel,
 ) -> FloatArray:
-    """Seconds in which each GPU's port carries its share; not less than a ring's chain of hops."""
+    """Seconds in which each GPU's port carries its share."""
     port = links.network_fraction * pool.inter_node_bytes_per_second
     if collective == "all_to_all":
         return size * sent_part(collective, domains) / port
-    seconds = size / local * sent_part(collective, domains) / port
-    if collective in ("all_gather", "reduce_scatter"):
-        return np.maximum(seconds, (domains - 1.0) * links.network_hop_seconds)
-    return seconds
+    return size / local * sent_part(collective, domains) / port
 
 
-def _crossing(collective: Collective, domains: FloatArray, links: LinkModel) -> FloatArray:
-    """Latency over the network: gathers are rings, whose hops `_across` has; others are trees."""
-    levels = np.ceil(np.log2(domains))
+def _crossing(
+    collective: Collective, domains: FloatArray, links: LinkModel
+) -> tuple[FloatArray, FloatArray]:
+    """Latency over the network, and of a chain of hops beside the transfer.
+
+    Gathers are rings: one crossing starts them, the hops run while others transfer. The others are
+    trees.
+    """
+    levels, chain = np.ceil(np.log2(domains)), np.zeros_like(domains)
     if collective in ("all_gather", "reduce_scatter"):
         levels = np.minimum(levels, 1.0)
+        chain = (domains - 1.0) * links.network_hop_seconds
     once = links.network_start_seconds + (levels - 1.0) * links.network_hop_seconds
     passes = 2.0 if collective == "all_reduce" else 1.0
-    return np.where(domains > 1, passes * once, 0.0)
+    return np.where(domains > 1, passes * once, 0.0), chain
 
 
 def _inside(

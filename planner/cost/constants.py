@@ -52,7 +52,7 @@ LAYER_FORWARD_LAUNCHES = 20
 many. Counted from a Llama layer: norms, projections, rotary, attention, activation, residuals."""
 LAUNCH_SECONDS = 5e-6
 """Host time to launch one eager kernel; PyTorch launches about 200,000 kernels a second."""
-EXPERT_OPERAND_HOST_SECONDS = 95e-6
+EXPERT_OPERAND_HOST_SECONDS = 85e-6
 """Host time to allocate, cast and rescale one local expert's operand in 8 bits: three to four
 kernels, called from Python for each expert. The host cannot run ahead, because it learns how many
 tokens an expert has only after the dispatch. Fitted with `python -m benchmarks.fit_training`."""

@@ -157,6 +157,7 @@ def linears_seconds(
 
 
 def layer_attention(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) of attention itself, between its projections."""
     return attention_seconds(
         setting.model.architecture,
         setting.pool,

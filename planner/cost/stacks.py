@@ -21,7 +21,8 @@ class SoftwareStack:
     """flash: one kernel that never stores the scores. unfused: product, masked softmax, product."""
     attention_share: float
     """Rate of attention over the operator tables' kernel (flash), or over the products and the
-    traffic of the scores (unfused), forward and backward, before HOPPER_ATTENTION_SHARE."""
+    traffic of the scores (unfused), forward and backward, before the GPU generation's share
+    (planner/cost/generations.py)."""
     elementwise_passes: float
     """Memory traffic of norms, residuals and activations over that of fused kernels."""
     collective_slowdown: float
@@ -38,18 +39,18 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "megatron-core",
             "Megatron-core with Transformer Engine, 2024 and later",
             attention="flash",
-            attention_share=0.79,
-            elementwise_passes=0.86,
-            collective_slowdown=0.83,
+            attention_share=0.8,
+            elementwise_passes=0.83,
+            collective_slowdown=0.84,
             overlaps_stages=True,
         ),
         SoftwareStack(
             "fsdp",
             "PyTorch FSDP (or XLA) with a compiler and FlashAttention-2, 2024 and later",
             attention="flash",
-            attention_share=0.57,
-            elementwise_passes=1.5,
-            collective_slowdown=1.13,
+            attention_share=0.56,
+            elementwise_passes=1.46,
+            collective_slowdown=1.14,
         ),
         SoftwareStack(
             "fsdp-eager",
@@ -64,15 +65,15 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "Megatron-LM before flash attention, 2021 and 2022",
             attention="unfused",
             attention_share=0.84,
-            elementwise_passes=1.5,
-            collective_slowdown=1.1,
+            elementwise_passes=1.47,
+            collective_slowdown=1.12,
         ),
         SoftwareStack(
             "megatron-deepspeed",
             "Megatron-LM on DeepSpeed's pipeline engine, before flash attention, 2022",
             attention="unfused",
-            attention_share=0.43,
-            elementwise_passes=4.0,
+            attention_share=0.44,
+            elementwise_passes=4.6,
             collective_slowdown=2.0,
         ),
     )
