@@ -118,6 +118,7 @@ NOTED: tuple[tuple[str, str], ...] = (
     ("async tp", "tensor-parallel communication is priced as exposed (the run overlapped it)"),
     ("fp8 key-value cache", "the key-value cache is taken as bf16 (the run had fp8)"),
     ("in every other layer", "layers of a kind are priced as if the dense ones came first"),
+    ("rowwise", "scales of whole tensors are priced (the run had one per row)"),
     ("hybrid sharding", "hybrid sharding is priced as sharding over all data-parallel ranks"),
 )
 """Phrases of `notes` (lower case) that name what the cost model does not follow."""
