@@ -6,9 +6,11 @@ The table has one row per collective and size: gpu_type, collective, num_gpus, n
 size_bytes, seconds, quality; rows of quality A and B count. A run is one sweep over sizes.
 
 - network_start_seconds: median over all runs across nodes, of what small messages (up to 16 kB)
-  took beyond the seconds inside a node, per pass.
-- network_fraction and pipeline_bytes: least mean |log(predicted ÷ measured)| of messages from
-  64 MiB, every run with the same weight, over runs whose `fabric` states the network's speed.
+  took beyond the seconds inside a node, per pass; of the first EFA by itself.
+- network_fraction, pipeline_bytes and fill_starts: least mean |log(predicted ÷ measured)| of
+  messages from 1 MB, every run with the same weight, over runs whose `fabric` states the
+  network's speed, but for one with an outdated plug-in, whose successor is a run of its own.
+  Each such run is also predicted with constants fitted on the others.
 """
 
 import csv
@@ -23,12 +25,20 @@ import numpy as np
 
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import Pool
-from planner.cost.communication import FITTED, Collective, LinkModel, collective_seconds
+from planner.cost.communication import (
+    EFA_FIRST_GENERATION,
+    FITTED,
+    Collective,
+    LinkModel,
+    collective_seconds,
+)
 from planner.cost.profile import load_profile
 from planner.layout import FloatArray
 
 SMALL = 16 << 10
-LARGE = 64 << 20
+LARGE = 1_000_000
+FIRST_EFA = "EFA "
+OUTDATED_PLUG_IN = "aws-ofi-nccl 1.7"
 
 
 @dataclass(frozen=True)
@@ -44,11 +54,16 @@ class Run:
     seconds: FloatArray
     crosses: bool
     network_is_stated: bool
+    """And its software is current."""
+    first_efa: bool
 
     def log_ratios(self, links: LinkModel) -> FloatArray:
         return np.log(self.predicted(links) / self.seconds)
 
     def predicted(self, links: LinkModel) -> FloatArray:
+        if self.first_efa and links.network_start_seconds:
+            start = EFA_FIRST_GENERATION.network_start_seconds
+            links = replace(links, network_start_seconds=start)
         return collective_seconds(
             self.pool,
             load_profile(self.pool.gpu),
@@ -107,7 +122,10 @@ def _run(key: tuple[str, ...], rows: list[dict[str, str]]) -> Run:
         size_bytes=np.array([float(row["size_bytes"]) for row in rows]),
         seconds=np.array([float(row["seconds"]) for row in rows]),
         crosses=int(num_nodes) > 1,
-        network_is_stated=int(num_nodes) > 1 and port is not None,
+        network_is_stated=(
+            int(num_nodes) > 1 and port is not None and OUTDATED_PLUG_IN not in fabric
+        ),
+        first_efa=FIRST_EFA in fabric,
     )
 
 
@@ -126,7 +144,7 @@ def fit_start(runs: list[Run]) -> float:
             passes = 2.0 if run.collective == "all_reduce" else 1.0
             beyond = (run.seconds - run.predicted(without))[small] / passes
             starts.append(float(np.median(beyond)))
-            print(f"  start {1e6 * starts[-1]:5.1f} us: {run.name}")
+            print(f"  start {1e6 * starts[-1]:5.1f} us: {run.name}, first EFA: {run.first_efa}")
     return float(np.median(starts))
 
 
@@ -134,14 +152,15 @@ def fit(runs: list[Run], start: LinkModel) -> LinkModel:
     """The best of a grid, refined around the best so far."""
     best, width = start, 2.0
     for _ in range(4):
-        factors = np.linspace(-np.log(width), np.log(width), 15)
+        factors = np.linspace(-np.log(width), np.log(width), 9)
         candidates = [
             replace(
                 best,
                 network_fraction=float(min(1.0, best.network_fraction * np.exp(a / 4))),
                 pipeline_bytes=float(best.pipeline_bytes * np.exp(b)),
+                fill_starts=float(best.fill_starts * np.exp(c)),
             )
-            for a, b in itertools.product(factors, repeat=2)
+            for a, b, c in itertools.product(factors, repeat=3)
         ]
         best = min(candidates, key=lambda links: error(runs, links))
         width = width**0.4
@@ -151,13 +170,18 @@ def fit(runs: list[Run], start: LinkModel) -> LinkModel:
 def main() -> None:
     runs = read_runs(Path(sys.argv[1]))
     fitted = [run for run in runs if run.network_is_stated]
-    best = fit(fitted, replace(FITTED, network_start_seconds=fit_start(runs)))
+    start = fit_start([run for run in runs if not run.first_efa])
+    fit_start([run for run in runs if run.first_efa])
+    best = fit(fitted, replace(FITTED, network_start_seconds=start))
     print(f"shipped: {FITTED}, error {error(fitted, FITTED):.3f}")
     print(f"best:    {best}, error {error(fitted, best):.3f}")
+    for run in fitted:
+        others = fit([other for other in fitted if other is not run], best)
+        print(f"{error([run], others):7.1%} left out, {error([run], best):.1%} fitted: {run.name}")
     for run in sorted(runs, key=lambda run: not run.network_is_stated):
         ratios = run.log_ratios(FITTED)
         large = np.abs(ratios[run.size_bytes >= LARGE])
-        end = f", {np.mean(large):.1%} from 64 MiB" if len(large) else ""
+        end = f", {np.mean(large):.1%} from 1 MB" if len(large) else ""
         use = "fitted" if run.network_is_stated else "not fitted"
         print(
             f"{np.mean(np.abs(ratios)):7.1%} (bias {np.mean(ratios):+.1%}{end}) {use}: {run.name}"

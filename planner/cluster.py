@@ -23,7 +23,7 @@ class GpuType(BaseModel):
     fp8_flops_per_second: float | None = None
     fp32_flops_per_second: Annotated[float, Field(gt=0)]
     """What a framework's fp32 matrix product reaches (TF32 where it exists)."""
-    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "none"]
+    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra", "none"]
     """NVIDIA's architecture generation, by which instructions and kernels differ."""
     node: str
     """The node type that a pool of this GPU defaults to."""

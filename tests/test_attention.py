@@ -10,6 +10,7 @@ from planner.architecture import ModelArchitecture
 from planner.cost import constants
 from planner.cost.attention import attention_seconds
 from planner.cost.batches import sequence_lengths
+from planner.cost.generations import generation_of
 from planner.cost.profile import load_profile
 from planner.cost.stacks import STACKS, SoftwareStack
 from planner.cost.training import price_train
@@ -64,7 +65,8 @@ def test_flash_attention_is_the_profiles_kernel_at_the_stacks_share() -> None:
         head_dim=arch.head_dim,
     )
     forward, backward = seconds(stack)
-    share = constants.SUSTAINED_SHARE * stack.attention_share
+    generation = generation_of(where.gpu)
+    share = generation.sustained_share * generation.attention_share * stack.attention_share
     assert forward == pytest.approx(float(kernel.seconds[0]) / share)
     assert backward == pytest.approx(constants.ATTENTION_BACKWARD_RATIO * forward)
 
@@ -72,8 +74,10 @@ def test_flash_attention_is_the_profiles_kernel_at_the_stacks_share() -> None:
 def test_only_later_gpus_run_kernels_written_for_ampere_at_a_share() -> None:
     plain, faster = STACKS["fsdp"], replace(STACKS["fsdp"], attention="unfused")
     for gpu in ("a100-80gb-sxm", "h100-80gb-sxm"):
-        here = constants.HOPPER_ATTENTION_SHARE if gpu.startswith("h100") else 1.0
         where = pool(gpu)
+        generation = generation_of(where.gpu)
+        assert (generation.attention_share < 1.0) == gpu.startswith("h100")
+        here = generation.sustained_share * generation.attention_share
         arch = model().architecture
         kernel = load_profile(where.gpu).prefill_attention(
             batch_size=ONES,
@@ -82,7 +86,7 @@ def test_only_later_gpus_run_kernels_written_for_ampere_at_a_share() -> None:
             num_key_value_heads=arch.num_key_value_heads * ONES,
             head_dim=arch.head_dim,
         )
-        share = constants.SUSTAINED_SHARE * plain.attention_share * here
+        share = here * plain.attention_share
         assert seconds(plain, gpu=gpu)[0] == pytest.approx(float(kernel.seconds[0]) / share)
     assert seconds(faster)[0] > seconds(plain)[0]
 

@@ -87,7 +87,8 @@ OPERATOR_TABLE_PEAKS = {
     "a100-80gb-sxm": (2.039e12, 312e12, None, 300e9, 25e9),
     "h100-80gb-sxm": (3.35e12, 989e12, 1978e12, 450e9, 50e9),
     "h200-141gb-sxm": (4.8e12, 989e12, 1978e12, 450e9, 50e9),
-    "b200-180gb-sxm": (7.7e12, 2250e12, 4500e12, 900e9, 100e9),
+    # The network there is of 800 Gbit/s; a DGX B200 has eight adapters of 400 (its data sheet).
+    "b200-180gb-sxm": (7.7e12, 2250e12, 4500e12, 900e9, 50e9),
     "gb200-192gb": (8.0e12, 2500e12, 5000e12, 900e9, 100e9),
     "l40s-48gb": (0.864e12, 362e12, 733e12, 32e9, 32e9),  # network: no faster than the slot
 }

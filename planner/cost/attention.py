@@ -6,6 +6,7 @@ from planner.architecture import ModelArchitecture
 from planner.cluster import Pool
 from planner.cost import constants
 from planner.cost.batches import SequenceLengths
+from planner.cost.generations import generation_of
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
 from planner.cost.shards import local_key_value_heads
@@ -36,9 +37,10 @@ def attention_seconds(
         forward, backward = _flash(
             arch, profile, lengths, heads, tensor_parallel_size, num_sequences
         )
-    share = constants.SUSTAINED_SHARE * stack.attention_share * context_parallel_size
-    if stack.attention == "flash" and pool.gpu.generation in constants.HOPPER_AND_LATER:
-        share = share * constants.HOPPER_ATTENTION_SHARE
+    generation = generation_of(pool.gpu)
+    share = generation.sustained_share * stack.attention_share * context_parallel_size
+    if stack.attention == "flash":
+        share = share * generation.attention_share
     return Timed(forward.seconds / share, forward.source), Timed(
         backward.seconds / share, backward.source
     )

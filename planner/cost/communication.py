@@ -28,16 +28,18 @@ Numbers = FloatArray | IntArray | float | int
 class LinkModel:
     """What no table says of links; the only constants of this module.
 
-    `benchmarks/fit_communication.py` recomputes the three network figures from published
-    nccl-tests runs on 2 and 8 nodes, and prints what remains of the error.
+    `benchmarks/fit_communication.py` recomputes the network figures from published nccl-tests
+    runs on 2 and 8 nodes, and prints what remains of the error.
     """
 
     network_fraction: float = 0.87
     """Part of a port's bandwidth that collectives across domains reach with large messages."""
     network_start_seconds: float = 24e-6
     """First crossing of the network in one direction: kernel, proxy thread, port, switches."""
-    pipeline_bytes: float = 120e6
+    pipeline_bytes: float = 20e6
     """Buffer in flight before the two levels of a hierarchical collective overlap."""
+    fill_starts: float = 3.7
+    """Filling the chain of nodes with chunks takes at most as long as so many starts."""
     network_hop_seconds: float = 8e-6
     """Each further node in a chain of crossings. No published run tells hop from start; between
     the 5 µs and 14 µs that NCCL's own algorithm choice assumes for small and for large messages."""
@@ -49,6 +51,9 @@ class LinkModel:
 
 
 FITTED = LinkModel()
+EFA_FIRST_GENERATION = LinkModel(network_start_seconds=70e-6)
+"""The first Elastic Fabric Adapter, whose packets cross in software: messages to 16 kB took 70 µs
+a direction on 2 × p4de. Later ones take no longer than InfiniBand."""
 
 
 def collective_seconds(
@@ -81,7 +86,12 @@ def collective_seconds(
         across = _across(pool, collective, size, local, domains, links)
         overlapping = np.minimum(1.0, links.pipeline_bytes / np.maximum(size, 1.0))
         seconds = np.maximum(inside, across) + np.minimum(inside, across) * overlapping
-        seconds = seconds + _crossing(collective, domains, links)
+        start, chain = _crossing(collective, domains, links)
+        # A buffer in n chunks takes (1 + starts ÷ n) · across + n · start over the chain; the best
+        # n makes that the start, the transfer and twice their geometric mean. Chunks have a
+        # largest size, so with many of them filling the chain takes no longer.
+        fill = np.minimum(2.0 * np.sqrt(start * across), links.fill_starts * start)
+        seconds = start + np.maximum(seconds + fill, chain)
         source = np.where(domains > 1, ANALYTICAL, source)
     seconds = np.where(group > 1, seconds, 0.0)
     source = np.where(group > 1, source, MEASURED)
@@ -148,24 +158,28 @@ def _across(
     domains: FloatArray,
     links: LinkModel,
 ) -> FloatArray:
-    """Seconds in which each GPU's port carries its share; not less than a ring's chain of hops."""
+    """Seconds in which each GPU's port carries its share."""
     port = links.network_fraction * pool.inter_node_bytes_per_second
     if collective == "all_to_all":
         return size * sent_part(collective, domains) / port
-    seconds = size / local * sent_part(collective, domains) / port
-    if collective in ("all_gather", "reduce_scatter"):
-        return np.maximum(seconds, (domains - 1.0) * links.network_hop_seconds)
-    return seconds
+    return size / local * sent_part(collective, domains) / port
 
 
-def _crossing(collective: Collective, domains: FloatArray, links: LinkModel) -> FloatArray:
-    """Latency over the network: gathers are rings, whose hops `_across` has; others are trees."""
-    levels = np.ceil(np.log2(domains))
+def _crossing(
+    collective: Collective, domains: FloatArray, links: LinkModel
+) -> tuple[FloatArray, FloatArray]:
+    """Latency over the network, and of a chain of hops beside the transfer.
+
+    Gathers are rings: one crossing starts them, the hops run while others transfer. The others are
+    trees.
+    """
+    levels, chain = np.ceil(np.log2(domains)), np.zeros_like(domains)
     if collective in ("all_gather", "reduce_scatter"):
         levels = np.minimum(levels, 1.0)
+        chain = (domains - 1.0) * links.network_hop_seconds
     once = links.network_start_seconds + (levels - 1.0) * links.network_hop_seconds
     passes = 2.0 if collective == "all_reduce" else 1.0
-    return np.where(domains > 1, passes * once, 0.0)
+    return np.where(domains > 1, passes * once, 0.0), chain
 
 
 def _inside(

@@ -36,14 +36,6 @@ PEAK_TOKENS_SIGMAS = 3.0
 longest sequence plus means, if that is more): an out-of-memory about once in a thousand draws."""
 
 # --- training and scoring ------------------------------------------------------------------
-SUSTAINED_SHARE = 0.94
-"""Rate of matrix products under hours of load over that of a short benchmark: power and heat pull
-the clock down. Fitted with the constants of planner/cost/stacks.py."""
-HOPPER_ATTENTION_SHARE = 0.67
-"""Rate of training's attention on Hopper and later over the profile's kernel there: kernels written
-for Ampere miss the asynchronous tensor instructions (Shah et al. 2024, arXiv:2407.08608, measure
-FlashAttention-2 at 35 % of an H100's peak and kernels made for it 1.5-2 times as fast)."""
-HOPPER_AND_LATER = ("hopper", "blackwell")
 NO_TENSOR_CORE_SHARE = 1 / 16
 """Product rate without tensor cores over that with them: 19.5 of 312 TFLOP/s (A100 data sheet)."""
 ATTENTION_BACKWARD_RATIO = 2.5
@@ -52,11 +44,18 @@ arXiv:2307.08691); measured 2-2.5 on the shapes of the operator tables."""
 GRADIENT_TRAFFIC_BYTES = 6
 """Extra traffic per weight and micro-batch: the weight gradient is added to an fp32 buffer (read
 4, write 4) where the measured product writes 2."""
+CAST_BYTES = 4
+"""Traffic per element of a product's operand that is cast to 8 bits by a kernel of its own: read in
+16 bits, written in 8 twice, as it is and transposed (the weight gradient reads the other order)."""
 LAYER_FORWARD_LAUNCHES = 20
 """Kernels that one layer's forward launches when training eagerly; backward launches twice as
 many. Counted from a Llama layer: norms, projections, rotary, attention, activation, residuals."""
 LAUNCH_SECONDS = 5e-6
 """Host time to launch one eager kernel; PyTorch launches about 200,000 kernels a second."""
+EXPERT_OPERAND_HOST_SECONDS = 85e-6
+"""Host time to allocate, cast and rescale one local expert's operand in 8 bits: three to four
+kernels, called from Python for each expert. The host cannot run ahead, because it learns how many
+tokens an expert has only after the dispatch. Fitted with `python -m benchmarks.fit_training`."""
 DATA_OVERLAP_SHARE = 0.9
 """Share of a backward (or forward) pass behind which data-parallel collectives hide; chosen: the
 first and last bucket never hide."""

@@ -50,8 +50,8 @@ def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     else:
         vocabulary = padded_vocabulary(arch, tensor)
         hidden = np.full_like(tensor, arch.hidden_size)
-        # Low-precision recipes leave the head as it is.
-        whole = replace(setting, product_precision=None)
+        # Low-precision recipes leave the head as it is; adapters do not stand beside it.
+        whole = replace(setting.frozen, product_precision=None)
         product = linears_seconds(whole, batch.tokens, (Linear(hidden, vocabulary),))
         logits = batch.tokens * vocabulary
         there = add(product[0], setting.profile.memory_bound(14 * logits))

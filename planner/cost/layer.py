@@ -5,7 +5,8 @@ product (m, k) × (k, n) has the data gradient (m, n) × (n, k) and the weight g
 (k, m) × (m, n). Communication is Megatron's with sequence parallelism.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -14,19 +15,22 @@ from planner.cost import constants
 from planner.cost.attention import attention_seconds
 from planner.cost.batches import SequenceLengths
 from planner.cost.communication import Collective, collective_seconds
-from planner.cost.operators import TRAINING_COLLECTOR
+from planner.cost.generations import generation_of
+from planner.cost.operators import FASTEST
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
 from planner.cost.shards import (
     Linear,
     attention_linears,
-    expert_shards,
     local_key_value_heads,
     mlp_linears,
 )
 from planner.cost.stacks import STACKS, SoftwareStack
 from planner.job import Model
 from planner.layout import FloatArray, IntArray
+
+Adapters = Literal["all", "query-key-value"]
+"""Linear layers that have an adapter: every one, or the fused projection before attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,27 @@ class Setting:
     """Of the layers' matrix products where it differs (fp8 recipes); the rest keeps `precision`."""
     stack: SoftwareStack = STACKS["megatron-core"]
     """Of training and scoring; an inference engine reads none of it."""
+    adapters: Adapters = "all"
+    """Which of a layer's linear layers have one, where only adapters are trained."""
+    drops_tokens: bool = False
+    """Experts take a fixed number of tokens and drop the rest; otherwise as many as come."""
 
     @property
     def element_bytes(self) -> int:
         """Bytes of one activation."""
         return constants.PRECISION_BYTES[self.precision]
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of one operand of the layers' matrix products, also where it travels."""
+        return constants.PRECISION_BYTES[self.product_precision or self.precision]
+
+    @property
+    def frozen(self) -> "Setting":
+        """The same where adapters leave weights alone: no gradient of theirs, no adapter."""
+        if self.model.lora_rank is None:
+            return self
+        return replace(self, model=replace(self.model, trainable=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,15 +118,21 @@ def scaled(timed: Timed, factor: FloatArray | IntArray | float) -> Timed:
 def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int) -> Timed:
     """C[m, n] = A[m, k]·B[k, n] at the rate that lasts."""
     precision = setting.product_precision or setting.precision
-    collector = TRAINING_COLLECTOR if precision == "fp8" else None
+    collector = FASTEST if precision == "fp8" else None
     short = setting.profile.gemm(m, n, k, precision=precision, collector=collector)
-    return scaled(short, 1.0 / constants.SUSTAINED_SHARE)
+    generation = generation_of(setting.pool.gpu)
+    gain = generation.eight_bit_gain if precision == "fp8" else 1.0
+    return scaled(short, 1.0 / (generation.sustained_share * gain))
 
 
 def _linear(setting: Setting, tokens: IntArray, linear: Linear) -> tuple[Timed, Timed]:
     """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
     forward = _product(setting, tokens, linear.outputs, linear.inputs)
     data_gradient = _product(setting, tokens, linear.inputs, linear.outputs)
+    if setting.product_bytes < setting.element_bytes:
+        # Forward, the kernel before (norm, activation) writes 8 bits instead of 16.
+        traffic = constants.CAST_BYTES * tokens * linear.outputs
+        data_gradient = add(data_gradient, setting.profile.memory_bound(traffic))
     rank = setting.model.lora_rank
     if not setting.model.trainable:
         return forward, data_gradient
@@ -124,12 +150,14 @@ def _linear(setting: Setting, tokens: IntArray, linear: Linear) -> tuple[Timed, 
 def linears_seconds(
     setting: Setting, tokens: IntArray, linears: tuple[Linear, ...]
 ) -> tuple[Timed, Timed]:
-    """(forward, backward) seconds of several products over the same tokens."""
-    pairs = [_linear(setting, tokens, one) for one in linears]
+    """(forward, backward) seconds of several products over the same tokens, attention's first."""
+    others = setting if setting.adapters == "all" else setting.frozen
+    pairs = [_linear(others if i else setting, tokens, one) for i, one in enumerate(linears)]
     return add(*(pair[0] for pair in pairs)), add(*(pair[1] for pair in pairs))
 
 
-def _attention(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
+def layer_attention(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) of attention itself, between its projections."""
     return attention_seconds(
         setting.model.architecture,
         setting.pool,
@@ -143,7 +171,7 @@ def _attention(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
     )
 
 
-def _elementwise(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
+def elementwise_seconds(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
     """Norms, residuals, rotary and activation forward of one layer: bytes moved.
 
     Two norms read and write h, two residual sums read 2h and write h, over 1/t of the tokens;
@@ -180,10 +208,10 @@ def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
     What is gathered for products in fp8 is cast before it travels.
     """
     elements = batch.tokens * setting.model.architecture.hidden_size
-    gathered = constants.PRECISION_BYTES[setting.product_precision or setting.precision]
     group = batch.tensor_parallel_size
+    gathered = elements * setting.product_bytes
     return add(
-        collective(setting, "all_gather", elements * gathered, group_size=group, stride=1),
+        collective(setting, "all_gather", gathered, group_size=group, stride=1),
         collective(
             setting,
             "reduce_scatter",
@@ -194,7 +222,7 @@ def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
     )
 
 
-def _context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed:
+def context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed:
     """What of the ring's c − 1 key-value exchanges attention does not hide, forward."""
     arch, context = setting.model.architecture, batch.context_parallel_size
     heads = local_key_value_heads(arch, batch.tensor_parallel_size)
@@ -212,82 +240,20 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     arch, tensor = setting.model.architecture, batch.tensor_parallel_size
     linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
     forward, backward = linears_seconds(setting, batch.tokens, linears)
-    attention = _attention(setting, batch)
-    elementwise = _elementwise(setting, batch, ceil_div(arch.intermediate_size, tensor))
-    return _layer(
+    attention = layer_attention(setting, batch)
+    elementwise = elementwise_seconds(setting, batch, ceil_div(arch.intermediate_size, tensor))
+    return layer_seconds(
         batch,
         forward=forward,
         backward=backward,
         attention=attention,
         elementwise=elementwise,
         communication=scaled(tensor_pair(setting, batch), 2.0),
-        ring=_context_ring(setting, batch, attention[0]),
+        ring=context_ring(setting, batch, attention[0]),
     )
 
 
-def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
-    """One layer with routed experts: attention as ever, dispatch, experts, combine."""
-    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
-    linears: tuple[Linear, ...] = attention_linears(arch, tensor)
-    width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
-    communication = add(tensor_pair(setting, batch), expert_exchange(setting, batch))
-    if arch.shared_expert_intermediate_size:
-        linears += mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
-        width = width + ceil_div(arch.shared_expert_intermediate_size, tensor)
-        communication = add(communication, tensor_pair(setting, batch))
-    forward, backward = linears_seconds(setting, batch.tokens, linears)
-    experts, experts_backward = experts_seconds(setting, batch)
-    attention = _attention(setting, batch)
-    return _layer(
-        batch,
-        forward=add(forward, experts),
-        backward=add(backward, experts_backward),
-        attention=attention,
-        elementwise=_elementwise(setting, batch, width),
-        communication=communication,
-        ring=_context_ring(setting, batch, attention[0]),
-    )
-
-
-def experts_seconds(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
-    """(forward, backward) of a GPU's routed experts: one product after the other, balanced.
-
-    Training frameworks run a grouped product, about as fast as its parts; the profile's fused
-    expert kernels belong to inference engines.
-    """
-    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
-    shards, inside = expert_shards(
-        tensor_parallel_size=tensor, expert_parallel_size=batch.expert_parallel_size
-    )
-    group_tokens = ceil_div(batch.tokens * shards, tensor)
-    rows = ceil_div(group_tokens * arch.num_experts_per_token, arch.num_experts)
-    linears = mlp_linears(arch, inside, arch.moe_intermediate_size)
-    forward, backward = linears_seconds(setting, rows, linears)
-    local = ceil_div(arch.num_experts, batch.expert_parallel_size)
-    return scaled(forward, local), scaled(backward, local)
-
-
-def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
-    """Tokens to their experts and back: two all-to-alls, gather and scatter inside an expert."""
-    arch, expert = setting.model.architecture, batch.expert_parallel_size
-    shards, inside = expert_shards(
-        tensor_parallel_size=batch.tensor_parallel_size, expert_parallel_size=expert
-    )
-    token = arch.hidden_size * setting.element_bytes
-    own = ceil_div(batch.tokens, batch.tensor_parallel_size) * token
-    copies = np.where(expert > 1, arch.num_experts_per_token, 1)
-    exchange = collective(
-        setting, "all_to_all", own * copies, group_size=expert, stride=shards // expert
-    )
-    gathered = own * copies * inside
-    return add(
-        scaled(exchange, 2.0),
-        collective(setting, "all_gather", gathered, group_size=inside, stride=1),
-        collective(setting, "reduce_scatter", gathered, group_size=inside, stride=1),
-    )
-
-
-def _layer(
+def layer_seconds(
     batch: MicroBatch,
     *,
     forward: Timed,

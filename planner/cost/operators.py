@@ -35,8 +35,9 @@ from planner.layout import FloatArray, IntArray
 ENGINE_COLLECTOR = "vllm"
 """Whose fp8 kernels count: the engine that plans run on. The engines' fp8 kernels quantise
 differently and differ by a factor of 2, so a median over them would belong to none."""
-TRAINING_COLLECTOR = "trtllm"
-"""Whose fp8 products are training's: one scale per tensor, operands cast beforehand."""
+FASTEST = "fastest"
+"""Instead of a collector's name: the fastest kernel that any measured at a shape. Training's fp8
+products are these, because its library chooses among kernels and its operands are cast already."""
 
 CONFIG_NEIGHBOURS = 3
 """Measured configurations blended for one that was not measured."""
@@ -166,6 +167,8 @@ class Tables:
         for number, name in enumerate(collectors):
             own = self._reader.rows("gemm", collector=name)[rows]
             layers[number][tuple(cell[own] for cell in cells)] = efficiency[own]
+        if wanted == FASTEST:
+            return Grid.of(axes, np.fmax.reduce(layers))
         return Grid.of(axes, median_of_known(layers))
 
     @cached_property

@@ -6,12 +6,12 @@ import numpy as np
 
 from planner.cost.batches import micro_batch_tokens
 from planner.cost.ends import embedding_seconds, head_seconds
+from planner.cost.experts import moe_layer_seconds
 from planner.cost.layer import (
     MicroBatch,
     Setting,
     UnitSeconds,
     dense_layer_seconds,
-    moe_layer_seconds,
 )
 from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import stage_layers

@@ -21,12 +21,15 @@ class SoftwareStack:
     """flash: one kernel that never stores the scores. unfused: product, masked softmax, product."""
     attention_share: float
     """Rate of attention over the operator tables' kernel (flash), or over the products and the
-    traffic of the scores (unfused), forward and backward, before HOPPER_ATTENTION_SHARE."""
+    traffic of the scores (unfused), forward and backward, before the GPU generation's share
+    (planner/cost/generations.py)."""
     elementwise_passes: float
     """Memory traffic of norms, residuals and activations over that of fused kernels."""
     collective_slowdown: float
     """Exposed seconds of collectives over the tables' in isolation: below 1 where the software
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
+    overlaps_stages: bool = False
+    """Messages between interleaved pipeline stages travel beside another chunk's compute."""
 
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
@@ -36,23 +39,24 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "megatron-core",
             "Megatron-core with Transformer Engine, 2024 and later",
             attention="flash",
-            attention_share=0.81,
-            elementwise_passes=0.7,
-            collective_slowdown=0.76,
+            attention_share=0.8,
+            elementwise_passes=0.83,
+            collective_slowdown=0.84,
+            overlaps_stages=True,
         ),
         SoftwareStack(
             "fsdp",
             "PyTorch FSDP (or XLA) with a compiler and FlashAttention-2, 2024 and later",
             attention="flash",
-            attention_share=0.69,
-            elementwise_passes=2.1,
-            collective_slowdown=1.1,
+            attention_share=0.56,
+            elementwise_passes=1.46,
+            collective_slowdown=1.14,
         ),
         SoftwareStack(
             "fsdp-eager",
             "PyTorch FSDP without a compiler, Triton attention, 2023",
             attention="flash",
-            attention_share=0.44,
+            attention_share=0.42,
             elementwise_passes=1.0,
             collective_slowdown=2.0,
         ),
@@ -60,16 +64,16 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "megatron-2021",
             "Megatron-LM before flash attention, 2021 and 2022",
             attention="unfused",
-            attention_share=0.83,
-            elementwise_passes=1.5,
-            collective_slowdown=1.1,
+            attention_share=0.84,
+            elementwise_passes=1.47,
+            collective_slowdown=1.12,
         ),
         SoftwareStack(
             "megatron-deepspeed",
             "Megatron-LM on DeepSpeed's pipeline engine, before flash attention, 2022",
             attention="unfused",
-            attention_share=0.43,
-            elementwise_passes=4.0,
+            attention_share=0.44,
+            elementwise_passes=4.6,
             collective_slowdown=2.0,
         ),
     )

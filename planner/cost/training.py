@@ -15,7 +15,7 @@ from planner.cost.batches import (
 )
 from planner.cost.communication import Collective, point_to_point_seconds
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
-from planner.cost.layer import Setting, UnitSeconds, add, collective
+from planner.cost.layer import Adapters, Setting, UnitSeconds, add, collective
 from planner.cost.pipeline import StageSeconds, Units, units, worst_stage
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
@@ -63,6 +63,8 @@ def price_train(
     micro_batch_size: IntArray,
     recompute: IntArray,
     product_precision: str | None = None,
+    adapters: Adapters = "all",
+    drops_tokens: bool = False,
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
@@ -70,6 +72,8 @@ def price_train(
     stage) + (all stages − slowest)/v; then reduces gradients and updates. Sequences are dealt
     evenly, rounded up; the slowest rank's surplus tokens follow from the length distribution.
     `product_precision`: of the layers' matrix products where a low-precision recipe changes it.
+    `adapters`: which linear layers have one, where the model trains adapters. `drops_tokens`:
+    experts take a fixed number of tokens.
     Source: Narayanan et al. 2021 (arXiv:2104.04473) for the bubble; docs/cost-model.md.
     """
     lengths = sequence_lengths(workload)
@@ -81,6 +85,8 @@ def price_train(
         lengths,
         product_precision=product_precision,
         stack=STACKS[workload.training_stack],
+        adapters=adapters,
+        drops_tokens=drops_tokens,
     )
     updates = max(call.num_updates, 1)
     sequences = -(-(call.epochs * call.num_sequences + call.extra_forward_sequences) // updates)
@@ -102,7 +108,7 @@ def price_train(
     optimizer = _optimizer_seconds(setting, workload, layouts, parameters)
     hops = layouts.pipeline_parallel_size - 1
     waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
-    moved = passes.communication + 2.0 * chunks * hop.seconds
+    moved = passes.communication + _hops_in_steady_state(setting, layouts, hop, passes)
     seconds = SecondsColumns(
         compute=work * passes.compute,
         communication=work * moved + updates * reduction.seconds,
@@ -137,6 +143,21 @@ def stage_hop(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) ->
     piped = layouts.pipeline_parallel_size > 1
     seconds = seconds * setting.stack.collective_slowdown
     return Timed(np.where(piped, seconds, 0.0), np.where(piped, source, 0))
+
+
+def _hops_in_steady_state(
+    setting: Setting, layouts: Layouts, hop: Timed, passes: Passes
+) -> FloatArray:
+    """What the messages between stages add to a micro-batch while the pipeline is full.
+
+    1F1B waits for each of its two. Interleaved stages have another chunk to work on meanwhile,
+    where the software overlaps them.
+    """
+    chunks = layouts.virtual_pipeline_parallel_size
+    sent = 2.0 * chunks * hop.seconds
+    if not setting.stack.overlaps_stages:
+        return sent
+    return np.where(chunks > 1, exposed(sent, passes.compute), sent)
 
 
 def _passes(setting: Setting, layouts: Layouts, blocks: Units, recompute: IntArray) -> Passes:
@@ -217,7 +238,7 @@ def _data_parallel_seconds(
     passes of every micro-batch as well.
     """
     gather, scatter, reduce = gathered_weights(
-        setting, layouts, parameters, bytes_each=setting.element_bytes
+        setting, layouts, parameters, bytes_each=setting.product_bytes
     )
     forward, backward = passes.forward.compute, passes.backward.compute
     updated = exposed(gather.seconds, forward)

@@ -6,6 +6,7 @@ A row's `source` names the project; each project has documented defaults. Nothin
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.cost.layer import Adapters
 from planner.spec import TrainingStack
 
 
@@ -21,6 +22,10 @@ class Framework:
     sharding: Literal["none", "optimizer", "gradient", "full"]
     recompute: Literal["none", "selective", "full"]
     why: str
+    adapters: Adapters = "all"
+    """Which linear layers its finetuning recipes adapt."""
+    packed_sample_tokens: int | None = None
+    """Length of the samples that finetuning packs into one sequence; None: it packs none."""
 
     @property
     def reason(self) -> str:
@@ -60,6 +65,8 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "optimizer",
         "none",
         "recipes train with the distributed optimizer and recompute nothing unless stated",
+        adapters="query-key-value",
+        packed_sample_tokens=200,
     ),
     Framework(
         "Megatron-LM",
@@ -111,6 +118,7 @@ NOTED: tuple[tuple[str, str], ...] = (
     ("async tp", "tensor-parallel communication is priced as exposed (the run overlapped it)"),
     ("fp8 key-value cache", "the key-value cache is taken as bf16 (the run had fp8)"),
     ("in every other layer", "layers of a kind are priced as if the dense ones came first"),
+    ("rowwise", "scales of whole tensors are priced (the run had one per row)"),
     ("hybrid sharding", "hybrid sharding is priced as sharding over all data-parallel ranks"),
 )
 """Phrases of `notes` (lower case) that name what the cost model does not follow."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from planner import catalogue
-from planner.cost.communication import collective_seconds
+from planner.cost.communication import EFA_FIRST_GENERATION, FITTED, collective_seconds
 from planner.cost.profile import load_profile
 from planner.layout import SOURCES
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
@@ -12,6 +12,8 @@ from planner.validation.subjects import PRODUCT_PRECISIONS, pool_with, stated_po
 
 LARGE_BYTES = 1_000_000
 """From here on a collective is about bandwidth, below about latency."""
+FIRST_EFA = "EFA "
+"""How `fabric` names the first Elastic Fabric Adapter; later ones are "EFAv2"."""
 
 
 def collective_subset(row: CollectiveRow) -> str:
@@ -51,6 +53,7 @@ def predict_collective(
         row.size_bytes,
         group_size=row.num_gpus,
         stride=stride,
+        links=EFA_FIRST_GENERATION if FIRST_EFA in (row.fabric or "") else FITTED,
     )
     return {"seconds": Estimate(float(timed.seconds), provenance=SOURCES[int(timed.source)])}
 

@@ -26,6 +26,9 @@ from planner.validation.subjects import (
     whole_sequences,
 )
 
+TOKENS_DROPPED = "token dropping"
+"""What `notes` (lower case) say where experts take a fixed number of tokens."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -94,7 +97,8 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
         micro_batch = 1
         assumptions.add("micro_batch_size not stated: 1")
     data_parallel = int(layouts.data_parallel_size[0])
-    workload = _workload(row, defaults, micro_batch, data_parallel, assumptions)
+    packed = _packed_samples(row, workload_kind, defaults, assumptions)
+    workload = _workload(row, defaults, micro_batch, data_parallel, packed, assumptions)
     step = price_train(
         model,
         _train_call(workload),
@@ -102,9 +106,11 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
         pool,
         load_profile(pool.gpu),
         layouts,
-        micro_batch_size=column(micro_batch),
+        micro_batch_size=column(micro_batch * packed),
         recompute=column(RECOMPUTES.index(_recompute(row, defaults, assumptions))),
         product_precision=None if precision == workload.precision else precision,
+        adapters=defaults.adapters,
+        drops_tokens=TOKENS_DROPPED in row.note.lower(),
     )
     return Run(pool, _resident(model, workload, layouts), step)
 
@@ -115,8 +121,14 @@ def _resident(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesCo
 
 
 def _workload(
-    row: RunRow, defaults: Framework, micro_batch: int, data_parallel: int, assumptions: Assumptions
+    row: RunRow,
+    defaults: Framework,
+    micro_batch: int,
+    data_parallel: int,
+    packed: int,
+    assumptions: Assumptions,
 ) -> WorkloadSpec:
+    """The row's batch, every sequence `packed` samples that attention keeps apart."""
     if row.sequence_length is None:
         raise CannotPredictError("sequence_length is not stated")
     batch = row.global_batch_size
@@ -125,8 +137,22 @@ def _workload(
         assumptions.add("global_batch_size not stated: one micro-batch per data-parallel rank")
     precision = row.precision or "bf16"
     return whole_sequences(
-        batch, row.sequence_length, precision=precision, training_stack=defaults.training_stack
+        batch * packed,
+        row.sequence_length // packed,
+        precision=precision,
+        training_stack=defaults.training_stack,
     )
+
+
+def _packed_samples(
+    row: RunRow, workload_kind: str, defaults: Framework, assumptions: Assumptions
+) -> int:
+    """Samples in one sequence; 1 where sequences are not packed."""
+    tokens = defaults.packed_sample_tokens
+    if tokens is None or row.sequence_length is None or workload_kind not in ("sft", "lora"):
+        return 1
+    assumptions.add(f"length of packed samples not stated: {tokens} tokens")
+    return max(row.sequence_length // tokens, 1)
 
 
 def _train_call(workload: WorkloadSpec) -> Call:

@@ -48,6 +48,25 @@ TRAINING = LLAMA | {
     "workload": "pretrain",
     "iteration_seconds": "3.5",
 }
+EXPERTS = TRAINING | {
+    "model": "Qwen3 30B A3B",
+    "num_layers": "48",
+    "hidden_size": "2048",
+    "intermediate_size": "6144",
+    "num_key_value_heads": "4",
+    "vocab_size": "151936",
+    "num_experts": "128",
+    "num_experts_per_token": "8",
+    "moe_intermediate_size": "768",
+    "num_shared_experts": "0",
+    "num_dense_layers": "0",
+    "tensor_parallel_size": "1",
+    "pipeline_parallel_size": "1",
+    "data_parallel_size": "16",
+    "expert_parallel_size": "8",
+    "micro_batch_size": "1",
+    "precision": "fp8",
+}
 SERVING = LLAMA | {
     "num_gpus": "2",
     "tensor_parallel_size": "2",
@@ -78,7 +97,7 @@ def reason(kind, cells):
     return one.skipped_because
 
 
-def planner_price(**changes):
+def planner_price(lora_rank=None, **changes):
     """The same run through the planner's front: a job's train call."""
     layouts = cost_model.layouts(2, 2, data=4, sharding=SHARDINGS.index("optimizer"))
     workload = cost_model.workload(
@@ -87,7 +106,7 @@ def planner_price(**changes):
         response_length={"mean": 1096, "max": 1096},
         updates_per_epoch=1,
     )
-    model = cost_model.model("llama-3.1-8b")
+    model = cost_model.model("llama-3.1-8b", lora_rank=lora_rank)
     pool = cost_model.pool("h100-80gb-sxm", num_nodes=2)
     priced = price_train(
         model,
@@ -229,6 +248,32 @@ def test_each_framework_is_recognised_and_says_why():
     assert framework_of("nobody knows").name == "unknown framework"
 
 
+def test_finetuning_recipes_pack_samples_and_adapt_one_projection():
+    nemo = TRAINING | {"source": "NVIDIA/NeMo performance summary"}
+    (whole,) = predicted("training", nemo)
+    (packed,) = predicted("training", nemo | {"workload": "sft"})
+    # The same tokens, but attention stays inside samples of 200.
+    assert packed.predicted < whole.predicted
+    assert any("packed samples" in text for text in packed.assumptions)
+    (adapters,) = predicted("training", nemo | {"workload": "lora", "notes": "lora 16"})
+    assert adapters.predicted < packed.predicted
+    # Elsewhere sequences are whole, and every linear layer has an adapter.
+    other = TRAINING | {"source": "pytorch/torchtitan", "sharding": "full"}
+    (pretrained,), (tuned,) = (
+        predicted("training", other | {"workload": kind}) for kind in ("pretrain", "sft")
+    )
+    assert pretrained.predicted == tuned.predicted
+    priced, _ = planner_price(lora_rank=16, adapters="query-key-value")
+    every, _ = planner_price(lora_rank=16)
+    assert priced.seconds.compute[0] < every.seconds.compute[0]
+
+
+def test_experts_that_drop_tokens_do_not_wait_for_the_host():
+    (waiting,) = predicted("training", EXPERTS)
+    (ahead,) = predicted("training", EXPERTS | {"notes": "Token dropping; as printed"})
+    assert ahead.predicted < waiting.predicted
+
+
 @pytest.mark.parametrize(
     ("text", "gigabytes"),
     [
@@ -266,6 +311,15 @@ def test_precisions_map_to_what_the_profile_has():
 def test_gemm_rows_are_points_of_the_profile_itself():
     found = list(predictions(parse_table(text_of(golden("gemm"))).rows))
     assert {one.provenance for one in found} <= {"measured", "interpolated"}
+
+
+def test_only_the_first_efa_starts_slowly():
+    cells = next(row for row in golden("collectives") if "EFA 4x100" in row["fabric"])
+    (first,) = predicted("collectives", cells | {"row_id": "r"})
+    (later,) = predicted(
+        "collectives", cells | {"row_id": "r", "fabric": "EFAv2 400 Gb/s per node"}
+    )
+    assert first.predicted > 1.5 * later.predicted
 
 
 def test_collectives_over_an_unstated_network_are_skipped():

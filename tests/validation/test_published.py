@@ -17,8 +17,9 @@ from tests.validation.tables import KINDS, PUBLISHED
 
 # kind, quantity, dense or experts (or where the collective runs): rows, median, mean error.
 REACHED = {
-    ("collectives", "seconds", "across nodes, below 1 MB"): (2, 0.398, 0.398),
-    ("collectives", "seconds", "across nodes, from 1 MB"): (2, 0.259, 0.259),
+    ("collectives", "seconds", "across nodes, below 1 MB"): (2, 0.115, 0.115),
+    # Half of them an outdated plug-in, which all-reduces at half the speed of its successor.
+    ("collectives", "seconds", "across nodes, from 1 MB"): (2, 0.283, 0.283),
     ("collectives", "seconds", "in a node, below 1 MB"): (9, 0.013, 0.224),
     ("collectives", "seconds", "in a node, from 1 MB"): (7, 0.001, 0.011),
     ("gemm", "seconds", ""): (12, 0.062, 0.087),
@@ -29,12 +30,12 @@ REACHED = {
     ("generation", "prefill_seconds", "dense"): (3, 0.081, 0.164),
     ("generation", "prefill_seconds", "experts"): (1, 0.789, 0.789),
     ("memory", "peak_memory_bytes", "dense"): (16, 0.213, 0.250),
-    ("rlhf", "iteration_seconds", "dense"): (3, 0.372, 0.409),
-    ("rlhf", "iteration_seconds", "experts"): (6, 0.565, 0.620),
-    ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.037, 0.048),
-    ("training", "iteration_seconds", "dense, 8-bit"): (10, 0.129, 0.156),
-    ("training", "iteration_seconds", "experts, 16-bit"): (2, 0.397, 0.397),
-    ("training", "iteration_seconds", "experts, 8-bit"): (8, 0.117, 0.155),
+    ("rlhf", "iteration_seconds", "dense"): (3, 0.369, 0.408),
+    ("rlhf", "iteration_seconds", "experts"): (6, 0.547, 0.607),
+    ("training", "iteration_seconds", "dense, 16-bit"): (22, 0.030, 0.035),
+    ("training", "iteration_seconds", "dense, 8-bit"): (10, 0.079, 0.090),
+    ("training", "iteration_seconds", "experts, 16-bit"): (2, 0.398, 0.398),
+    ("training", "iteration_seconds", "experts, 8-bit"): (8, 0.051, 0.060),
 }
 MARGIN = 1.1
 OUT_OF_MEMORY_FOUND = 1
