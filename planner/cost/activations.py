@@ -7,7 +7,7 @@ import numpy as np
 from planner.architecture import ModelArchitecture
 from planner.cost import constants
 from planner.cost.batches import SequenceLengths, peak_tokens
-from planner.cost.rows import ceil_div
+from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import local_key_value_heads, padded_vocabulary, stage_layers
 from planner.cost.stacks import STACKS, SoftwareStack
 from planner.job import Model
@@ -118,17 +118,11 @@ def activation_bytes(
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
     )
-    kept = _Kept(model.architecture, workload, lengths, layouts)
-    # Backward re-creates one layer in full; without recomputation it is already counted.
-    working = one * np.where(recompute == 0, 0.0, kept.whole_layer())
-    # A middle stage may have a layer more than the first, and holds one micro-batch less.
-    fullest = np.maximum(
-        kept.per_token(recompute, 0),
-        np.where(layouts.pipeline_parallel_size > 2, kept.per_token(recompute, 1), 0.0),
-    )
-    first = many * fullest
-    last = one * kept.per_token(recompute, 2)
-    logits = one * logits_bytes_per_token(model, tensor, kept.stack.memory.logit_bytes)
+    kept = _kept_per_token(model.architecture, workload, lengths, layouts, recompute)
+    working = one * kept.working
+    first, last = many * kept.early_stage, one * kept.last_stage
+    per_logit = STACKS[workload.training_stack].memory.logit_bytes
+    logits = one * logits_bytes_per_token(model, tensor, per_logit)
     single = layouts.pipeline_parallel_size == 1
     last_needs_more = last + np.maximum(working, logits) > first + working
     on_last = single | (last_needs_more & (not first_stage))
@@ -155,47 +149,53 @@ def _tokens_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Bytes per token that layers and stages keep for the backward pass, by candidate."""
+    """Bytes per token that are kept for the backward pass, one row per candidate."""
 
-    arch: ModelArchitecture
-    workload: WorkloadSpec
-    lengths: SequenceLengths
-    layouts: Layouts
+    working: FloatArray
+    """The layer that backward re-creates in full; without recomputation it is counted already."""
+    early_stage: FloatArray
+    """The first stage, or a middle one: that may have a layer more, but a micro-batch less."""
+    last_stage: FloatArray
 
-    @property
-    def stack(self) -> SoftwareStack:
-        return STACKS[self.workload.training_stack]
 
-    @property
-    def element_bytes(self) -> int:
-        return constants.PRECISION_BYTES[self.workload.precision]
+def _kept_per_token(
+    arch: ModelArchitecture,
+    workload: WorkloadSpec,
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    recompute: IntArray,
+) -> _Kept:
+    columns = (layouts.tensor_parallel_size, layouts.pipeline_parallel_size, recompute)
+    chosen, inverse = distinct_rows(*columns)
+    tensor, pipeline, mode = (column[chosen] for column in columns)
+    stack = STACKS[workload.training_stack]
+    element = constants.PRECISION_BYTES[workload.precision]
 
-    def layer(self, recompute: IntArray, *, moe: bool) -> FloatArray:
+    def layer(mode: IntArray, *, moe: bool) -> FloatArray:
         return layer_activation_bytes(
-            self.arch,
-            tensor_parallel_size=self.layouts.tensor_parallel_size,
-            recompute=recompute,
+            arch,
+            tensor_parallel_size=tensor,
+            recompute=mode,
             moe=moe,
-            element_bytes=self.element_bytes,
-            stack=self.stack,
-            attended_tokens=self.lengths.max_tokens,
+            element_bytes=element,
+            stack=stack,
+            attended_tokens=lengths.max_tokens,
         )
 
-    def whole_layer(self) -> FloatArray:
-        """Of the largest kind of layer without recomputation."""
-        nothing = np.zeros_like(self.layouts.tensor_parallel_size)
-        return self.layer(nothing, moe=self.arch.num_experts > 0)
-
-    def per_token(self, recompute: IntArray, stage: int) -> FloatArray:
-        """Of the first (0), a middle (1) or the last (2) stage."""
-        stages = stage_layers(self.arch, self.layouts.pipeline_parallel_size)
-        total = stages.dense[stage] * self.layer(recompute, moe=False)
-        if self.arch.num_experts:
-            total = total + stages.moe[stage] * self.layer(recompute, moe=True)
-        if self.stack.memory.keeps_outputs and stage < 2:
-            sent = self.element_bytes * self.arch.hidden_size
-            total = total + np.where(self.layouts.pipeline_parallel_size > 1, sent, 0)
-        return total
+    stages = stage_layers(arch, pipeline)
+    first, middle, last = (count * layer(mode, moe=False) for count in stages.dense)
+    if arch.num_experts:
+        experts = layer(mode, moe=True)
+        first, middle, last = (
+            part + count * experts
+            for part, count in zip((first, middle, last), stages.moe, strict=True)
+        )
+    whole = layer(np.zeros_like(mode), moe=arch.num_experts > 0)
+    early = np.maximum(first, np.where(pipeline > 2, middle, 0.0))
+    if stack.memory.keeps_outputs:
+        early = early + np.where(pipeline > 1, element * arch.hidden_size, 0)
+    working = np.where(mode == 0, 0.0, whole)
+    return _Kept(working[inverse], early[inverse], last[inverse])
 
 
 def logits_bytes_per_token(

@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.architecture import ModelArchitecture
 from planner.cost import constants
-from planner.cost.rows import ceil_div
+from planner.cost.rows import ceil_div, distinct_rows
 from planner.job import Model
 from planner.layout import IntArray, Layouts
 
@@ -206,18 +206,25 @@ def parameters_by_stage(model: Model, layouts: Layouts) -> tuple[IntArray, IntAr
 
 def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
     """Parameters per GPU on the stage that holds most, by how they are replicated."""
+    first, inverse = distinct_rows(
+        layouts.tensor_parallel_size,
+        layouts.pipeline_parallel_size,
+        layouts.expert_parallel_size,
+    )
+    shapes = layouts.take(first)
     arch = model.architecture
-    dense, expert = parameters_by_stage(model, layouts)
-    rows = np.arange(len(layouts))
+    dense, expert = parameters_by_stage(model, shapes)
+    rows = np.arange(len(shapes))
     worst = np.argmax(dense + expert, axis=0)
     dense_layer, moe_layer, experts = _layer_parameters(
-        arch, layouts.tensor_parallel_size, layouts.expert_parallel_size
+        arch, shapes.tensor_parallel_size, shapes.expert_parallel_size
     )
     has_dense = np.int64(arch.num_moe_layers < arch.num_layers)
     has_moe = np.int64(arch.num_moe_layers > 0)
+    largest_layer = np.maximum(has_dense * dense_layer, has_moe * (moe_layer + experts))
     return StageParameters(
-        dense=dense[worst, rows],
-        expert=expert[worst, rows],
-        adapter=_adapter_parameters(model, layouts),
-        largest_layer=np.maximum(has_dense * dense_layer, has_moe * (moe_layer + experts)),
+        dense=dense[worst, rows][inverse],
+        expert=expert[worst, rows][inverse],
+        adapter=_adapter_parameters(model, shapes)[inverse],
+        largest_layer=largest_layer[inverse],
     )
