@@ -1,4 +1,4 @@
-"""What training software keeps, by name, against the papers and sources that say so; host copies."""
+"""What training software keeps, by name, against papers and sources that say so; host copies."""
 
 from dataclasses import replace
 
