@@ -143,7 +143,7 @@ def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
     pool = next(pool for pool in pricing.job.pools if pool.name == copy.pool)
     layouts = layouts_of(copy)
     if copy.kind == "home":
-        held = pricing.home_bytes(copy.role, layouts)
+        held = pricing.home_bytes(copy.role, pool, layouts)
         sync = pricing.send_seconds(copy.role, pool, layouts)
     else:
         held = pricing.shadow_bytes(copy.role, layouts)

@@ -44,7 +44,7 @@ def _hosts(members: list[PricedCopy], pool: Pool) -> Iterator[Reason]:
         default=0,
     )
     usable = int(HOST_SHARE * pool.host_memory_bytes / pool.gpus_per_node) // MIB
-    what = f"pool {pool.name}: offloaded state takes host memory of"
+    what = f"pool {pool.name}: offloaded state and pinned copies take host memory of"
     yield from _over(what, needed, usable)
 
 

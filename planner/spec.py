@@ -58,7 +58,7 @@ class ModelSpec(SpecModel):
 
 
 TrainingStack = Literal[
-    "megatron-core", "fsdp", "fsdp-eager", "megatron-2021", "megatron-deepspeed"
+    "megatron-core", "fsdp", "fsdp-eager", "megatron-2021", "megatron-deepspeed", "pytorch-bf16"
 ]
 
 
@@ -79,10 +79,10 @@ class WorkloadSpec(SpecModel):
     optimizer: Literal["adam", "sgd"] = "adam"
     training_stack: TrainingStack = Field(
         default="megatron-core",
-        description="Software that trains and scores, whose speed the prices assume: megatron-core "
-        "(with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) as of 2024; "
-        "fsdp-eager (not compiled, Triton attention) of 2023; megatron-2021 and "
-        "megatron-deepspeed, both before flash attention",
+        description="Software that trains and scores, whose speed and memory the prices assume: "
+        "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
+        "as of 2024; fsdp-eager (not compiled, Triton attention) of 2023; megatron-2021 and "
+        "megatron-deepspeed, both before flash attention; pytorch-bf16 (all state in bf16)",
     )
     old_log_probs: Literal["recompute", "rollout"] = "recompute"
     kl: Literal["none", "reward", "loss"] = "reward"

@@ -46,8 +46,11 @@ def copy_plan(
         "layout": layout,
         "offload": offload,
     }
-    held: CopyBytes = (pricing.shadow_bytes if shadow else pricing.home_bytes)(
-        role, layouts_of(layout, offload)
+    layouts = layouts_of(layout, offload)
+    held: CopyBytes = (
+        pricing.shadow_bytes(role, layouts)
+        if shadow
+        else pricing.home_bytes(role, job.pools[0], layouts)
     )
     return CopyPlan(
         **data,

@@ -130,4 +130,6 @@ def test_a_call_is_priced_with_the_stack_of_the_spec() -> None:
         )
         totals[name] = float(estimates.seconds.total[0])
     assert totals["megatron-core"] == min(totals.values())
+    # There are no published step times of training with all state in bf16.
+    assert totals.pop("pytorch-bf16") == totals["fsdp-eager"]
     assert len(set(totals.values())) == len(totals)

@@ -83,7 +83,7 @@ def test_lora_trains_adapters_alone() -> None:
 
 def test_a_shadow_in_fp8_holds_half_the_weights() -> None:
     spec = workload(rollout_precision="fp8")
-    resident, _ = memory.shadow_resident_bytes(model(), spec, layouts(tensor=[1, 2]))
+    resident = memory.shadow_resident_bytes(model(), spec, layouts(tensor=[1, 2]))
     home, _ = memory.home_resident_bytes(model(trainable=False), spec, layouts(tensor=[1, 2]))
     assert list(resident.weights * 2) == list(home.weights)
 

@@ -73,7 +73,8 @@ def _estimates(subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPla
 
 def _copy_bytes(pricing: Pricing, copy: CopyPlan) -> CopyBytes:
     if copy.kind == "home":
-        return pricing.home_bytes(copy.role, _layouts(copy))
+        pool = next(pool for pool in pricing.job.pools if pool.name == copy.pool)
+        return pricing.home_bytes(copy.role, pool, _layouts(copy))
     return pricing.shadow_bytes(copy.role, _layouts(copy))
 
 

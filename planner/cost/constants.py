@@ -11,8 +11,10 @@ GRADIENT_BYTES = 4
 """Gradients accumulate in fp32 (Megatron-LM distributed optimizer with bf16 weights)."""
 MASTER_BYTES = 4
 """The fp32 copy that the optimizer updates; none when the weights are fp32 already."""
-MOMENT_BYTES = {"adam": 8, "sgd": 0}
-"""fp32 moments per parameter: two for Adam, none for SGD without momentum."""
+MOMENT_BYTES = 4
+"""One moment of the optimizer in fp32."""
+NUM_MOMENTS = {"adam": 2, "sgd": 0}
+"""Moments per parameter; SGD is without momentum."""
 
 # --- memory --------------------------------------------------------------------------------
 CONTEXT_BYTES = 1_610_612_736
@@ -26,8 +28,10 @@ TRAIN_LOGITS_BYTES = 8
 FORWARD_LOGITS_BYTES = 6
 """Per logit in scoring: bf16 output 2, fp32 copy 4."""
 COMMUNICATION_BUFFER_BYTES = 536_870_912
-"""0.5 GiB per GPU of NCCL channel buffers once any group spans GPUs. Chosen: 4 MiB per channel and
-peer, 16-32 channels, a handful of communicators."""
+"""0.5 GiB per GPU and kind of group that spans GPUs (tensor, context, data, pipeline, expert), each
+a communicator of its own: NCCL keeps buffers of 4 MiB (NCCL_BUFFSIZE) and smaller ones per channel
+and connection, 16-32 channels, send and receive for ring and tree. Chosen, and checked by
+`python -m benchmarks.fit_memory TABLE.csv`, which fits it to runs read with nvidia-smi."""
 HOST_SHARE = 0.9
 """Share of a node's host memory that offloaded state may take. Chosen: a tenth is left for the
 software."""

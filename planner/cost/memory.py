@@ -13,6 +13,7 @@ from planner.cost.shards import (
     padded_vocabulary,
     stage_parameters,
 )
+from planner.cost.stacks import STACKS
 from planner.job import Model
 from planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
 from planner.spec import WorkloadSpec
@@ -20,6 +21,7 @@ from planner.spec import WorkloadSpec
 OPTIMIZER_SHARDED = SHARDINGS.index("optimizer")
 GRADIENT_SHARDED = SHARDINGS.index("gradient")
 FULLY_SHARDED = SHARDINGS.index("full")
+NEVER_SHARDED = len(SHARDINGS)
 OFFLOAD_OPTIMIZER = OFFLOADS.index("optimizer")
 OFFLOAD_WEIGHTS = OFFLOADS.index("weights")
 
@@ -84,8 +86,9 @@ def weight_bytes(model: Model, layouts: Layouts, *, precision: str) -> IntArray:
 
 def optimizer_bytes(workload: WorkloadSpec) -> int:
     """Bytes per trained parameter of masters and moments."""
-    master = 0 if workload.precision == "fp32" else constants.MASTER_BYTES
-    return master + constants.MOMENT_BYTES[workload.optimizer]
+    kept = STACKS[workload.training_stack].memory
+    master = 0 if workload.precision == "fp32" else kept.master_bytes
+    return master + constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
 
 
 def training_state(
@@ -94,14 +97,28 @@ def training_state(
     """(weights, gradients, optimizer) bytes per GPU of a trained copy, wherever they are kept.
 
     Sharding none / optimizer / gradient / full is ZeRO stage 0 / 1 / 2 / 3 over data × context
-    ranks (Rajbhandari et al., arXiv:1910.02054), with bf16 weights, fp32 gradients, masters and
-    moments: 6 + 12/d bytes per parameter with a sharded optimizer (Megatron-LM).
+    ranks (Rajbhandari et al., arXiv:1910.02054). Megatron-core has bf16 weights, fp32 gradients,
+    masters and moments: 6 + 12/d bytes per parameter with a sharded optimizer.
     """
     parameters = stage_parameters(model, layouts)
     weights = weight_bytes(model, layouts, precision=workload.precision)
     gradients = trained_parameters(model, parameters, layouts, since=GRADIENT_SHARDED)
     updated = trained_parameters(model, parameters, layouts, since=OPTIMIZER_SHARDED)
-    return weights, constants.GRADIENT_BYTES * gradients, optimizer_bytes(workload) * updated
+    kept = STACKS[workload.training_stack].memory
+    return weights, kept.gradient_bytes * gradients, optimizer_bytes(workload) * updated
+
+
+def step_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+    """What reducing gradients and the optimizer's step add: copies of the shard, and the bucket."""
+    kept = STACKS[workload.training_stack].memory
+    if not kept.step_bytes and not kept.bucket_bytes:
+        return np.zeros(len(layouts), dtype=np.int64)
+    parameters = stage_parameters(model, layouts)
+    updated = trained_parameters(model, parameters, layouts, since=OPTIMIZER_SHARDED)
+    trained = trained_parameters(model, parameters, layouts, since=NEVER_SHARDED)
+    bucket = np.minimum(kept.bucket_bytes, kept.gradient_bytes * trained)
+    added: IntArray = kept.step_bytes * updated + np.where(data_shards(layouts) > 1, bucket, 0)
+    return added
 
 
 def home_resident_bytes(
@@ -129,16 +146,14 @@ def home_resident_bytes(
     return resident, np.where(state_away, optimizer, 0) + np.where(weights_away, weights, 0)
 
 
-def shadow_resident_bytes(
-    model: Model, workload: WorkloadSpec, layouts: Layouts
-) -> tuple[BytesColumns, IntArray]:
-    """What a shadow copy for generation holds: weights in the rollout's precision; host bytes.
+def shadow_resident_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesColumns:
+    """What a shadow copy for generation holds on the GPU: weights in the rollout's precision.
 
     A shadow is never offloaded. LoRA adapters travel to it beside the base it keeps.
     """
     precision = workload.rollout_precision or workload.precision
     weights = weight_bytes(model, layouts, precision=precision)
-    return bytes_columns(len(layouts), weights=weights), np.zeros_like(weights)
+    return bytes_columns(len(layouts), weights=weights)
 
 
 def gathered_layer_bytes(
@@ -147,16 +162,21 @@ def gathered_layer_bytes(
     """(weights, gradients) that sharded training holds unsharded at a time.
 
     `full` gathers the layer in use and prefetches the next (or the vocabulary table, if larger);
-    `gradient` and `full` hold one unreduced layer of gradients.
+    `gradient` and `full` hold one unreduced layer of gradients. Otherwise the embedding's new
+    gradient, the largest, is there whole before it is added to the others.
     """
     parameters = stage_parameters(model, layouts)
-    table = padded_vocabulary(model.architecture, layouts.tensor_parallel_size)
-    largest = np.maximum(parameters.largest_layer, table * model.architecture.hidden_size)
+    rows = padded_vocabulary(model.architecture, layouts.tensor_parallel_size)
+    table = rows * model.architecture.hidden_size
+    largest = np.maximum(parameters.largest_layer, table)
     element = constants.PRECISION_BYTES[workload.precision]
     several = data_shards(layouts) > 1
     weights = np.where(several & (layouts.sharding == FULLY_SHARDED), 2 * element * largest, 0)
-    reduced = several & (layouts.sharding >= GRADIENT_SHARDED) & (model.lora_rank is None)
-    return weights, np.where(reduced, constants.GRADIENT_BYTES * largest, 0)
+    if model.lora_rank is not None:
+        return weights, np.zeros_like(weights)
+    reduced = several & (layouts.sharding >= GRADIENT_SHARDED)
+    kept = STACKS[workload.training_stack].memory
+    return weights, np.where(reduced, kept.gradient_bytes * largest, element * table)
 
 
 def communication_buffer_bytes(
@@ -175,6 +195,19 @@ def communication_buffer_bytes(
     sends = np.where(
         layouts.pipeline_parallel_size > 1, 4 * whole // layouts.tensor_parallel_size, 0
     )
-    channels = np.where(layouts.num_gpus > 1, constants.COMMUNICATION_BUFFER_BYTES, 0)
-    total: IntArray = channels + gathered + sends
+    total: IntArray = nccl_bytes(layouts) + gathered + sends
     return total
+
+
+def nccl_bytes(layouts: Layouts) -> IntArray:
+    """NCCL's own buffers: of one communicator for every kind of group that spans GPUs."""
+    spanning = np.zeros(len(layouts), dtype=np.int64)
+    for size in (
+        layouts.tensor_parallel_size,
+        layouts.context_parallel_size,
+        data_shards(layouts),
+        layouts.pipeline_parallel_size,
+        layouts.expert_parallel_size,
+    ):
+        spanning += size > 1
+    return spanning * constants.COMMUNICATION_BUFFER_BYTES

@@ -82,15 +82,25 @@ class Pricing:
         """Operator times of the pool's GPU."""
         return load_profile(pool.gpu)
 
-    def home_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
+    def home_bytes(self, role: str, pool: Pool, layouts: Layouts) -> CopyBytes:
         """What a home of a role holds through the iteration."""
-        resident, host = memory.home_resident_bytes(self.job.models[role], self.workload, layouts)
+        model = self.job.models[role]
+        resident, host = memory.home_resident_bytes(model, self.workload, layouts)
+        if role in self.generating:
+            host = host + transition.base_copy_limit(model, self.workload, pool)
         return CopyBytes(resident, host)
 
     def shadow_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
         """What a shadow of a role holds through the iteration."""
-        resident, host = memory.shadow_resident_bytes(self.job.models[role], self.workload, layouts)
-        return CopyBytes(resident, host)
+        model = self.job.models[role]
+        resident = memory.shadow_resident_bytes(model, self.workload, layouts)
+        return CopyBytes(resident, transition.base_copy_bytes(model, self.workload, layouts))
+
+    @cached_property
+    def generating(self) -> frozenset[str]:
+        """Roles whose models generate."""
+        calls = self.job.dataflow.calls
+        return frozenset(call.model for call in calls if call.model and call.kind == "generate")
 
     def send_seconds(self, role: str, pool: Pool, layouts: Layouts) -> FloatArray:
         """A home's side of a weight sync."""

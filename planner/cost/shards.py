@@ -6,7 +6,7 @@ import numpy as np
 
 from planner.architecture import ModelArchitecture
 from planner.cost import constants
-from planner.cost.rows import ceil_div
+from planner.cost.rows import ceil_div, distinct_rows
 from planner.job import Model
 from planner.layout import IntArray, Layouts
 
@@ -111,13 +111,24 @@ def stage_layers(arch: ModelArchitecture, pipeline_parallel_size: IntArray) -> S
 
 
 def _attention_parameters(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
-    """One layer's attention on one GPU; split evenly but for replicated key-value heads."""
+    """One layer's attention on one GPU: key-value heads may repeat, what follows a sum does."""
     if arch.attention_parameters_per_layer:
         return ceil_div(arch.attention_parameters, tensor_parallel_size)
-    key_value = 2 * arch.hidden_size * arch.key_value_size
-    split = ceil_div(arch.attention_parameters - key_value, tensor_parallel_size)
-    local = 2 * arch.hidden_size * arch.head_dim
-    return split + local * local_key_value_heads(arch, tensor_parallel_size)
+    query = ceil_div(arch.query_size, tensor_parallel_size)
+    key_value = 2 * arch.head_dim * local_key_value_heads(arch, tensor_parallel_size)
+    biased = arch.attention_bias or arch.linear_bias
+    projections = (arch.hidden_size + biased) * (query + key_value) + arch.hidden_size * query
+    whole = arch.linear_bias * arch.hidden_size + arch.query_key_norm * 2 * arch.head_dim
+    return np.asarray(projections + whole, dtype=np.int64)
+
+
+def _mlp_parameters(
+    arch: ModelArchitecture, tensor_parallel_size: IntArray, width: int
+) -> IntArray:
+    """An MLP of that width on one GPU; the bias after the sum is whole."""
+    up, down = mlp_linears(arch, tensor_parallel_size, width)
+    biases = arch.linear_bias * (up.outputs + arch.hidden_size)
+    return np.asarray(up.inputs * up.outputs + down.inputs * down.outputs + biases, dtype=np.int64)
 
 
 def _layer_parameters(
@@ -125,15 +136,18 @@ def _layer_parameters(
 ) -> tuple[IntArray, IntArray, IntArray]:
     """On one GPU: a dense layer; an expert layer without its experts; its experts."""
     attention = _attention_parameters(arch, tensor_parallel_size) + arch.norm_parameters_per_layer
-    dense = attention + ceil_div(arch.mlp_parameters, tensor_parallel_size)
-    shared = ceil_div(arch.shared_expert_parameters, tensor_parallel_size)
-    moe = attention + arch.router_parameters + shared
+    dense = attention + _mlp_parameters(arch, tensor_parallel_size, arch.intermediate_size)
+    moe = attention + arch.router_parameters
+    if arch.shared_expert_intermediate_size:
+        width = arch.shared_expert_intermediate_size
+        moe = moe + _mlp_parameters(arch, tensor_parallel_size, width)
     _, inside = expert_shards(
         tensor_parallel_size=tensor_parallel_size, expert_parallel_size=expert_parallel_size
     )
-    experts = ceil_div(arch.num_experts, expert_parallel_size) * ceil_div(
-        arch.expert_parameters, inside
-    )
+    local_experts = ceil_div(arch.num_experts, expert_parallel_size)
+    experts = np.zeros_like(dense)
+    if arch.num_experts:
+        experts = local_experts * _mlp_parameters(arch, inside, arch.moe_intermediate_size)
     return dense, moe, experts
 
 
@@ -167,32 +181,50 @@ def _adapter_parameters(model: Model, layouts: Layouts) -> IntArray:
     return ceil_div(arch.lora_parameters(model.lora_rank) * layers, arch.num_layers * shards)
 
 
-def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
-    """Parameters per GPU on the stage that holds most, by how they are replicated."""
-    arch = model.architecture
+def parameters_by_stage(model: Model, layouts: Layouts) -> tuple[IntArray, IntArray]:
+    """(dense, expert) parameters per GPU of [first, middle, last] stage × rows.
+
+    A single stage is the first; -1 dense stands for a stage that is not there.
+    """
     dense_layer, moe_layer, experts = _layer_parameters(
-        arch, layouts.tensor_parallel_size, layouts.expert_parallel_size
+        model.architecture, layouts.tensor_parallel_size, layouts.expert_parallel_size
     )
     embedding, head, both_ends = _end_parameters(model, layouts)
-    stages = stage_layers(arch, layouts.pipeline_parallel_size)
+    stages = stage_layers(model.architecture, layouts.pipeline_parallel_size)
     single = layouts.pipeline_parallel_size == 1
     ends = (np.where(single, both_ends, embedding), np.zeros_like(embedding), head)
-    dense_by_stage, expert_by_stage = [], []
-    for stage in range(3):
-        in_dense, in_moe = stages.dense[stage], stages.moe[stage]
-        dense_by_stage.append(in_dense * dense_layer + in_moe * moe_layer + ends[stage])
-        expert_by_stage.append(in_moe * experts)
-    dense, expert = np.stack(dense_by_stage), np.stack(expert_by_stage)
-    total = dense + expert
-    total[1, layouts.pipeline_parallel_size < 3] = -1  # no middle stage, no last one
-    total[2, single] = -1
-    rows = np.arange(len(layouts))
-    worst = np.argmax(total, axis=0)
+    dense = np.stack(
+        [
+            stages.dense[stage] * dense_layer + stages.moe[stage] * moe_layer + ends[stage]
+            for stage in range(3)
+        ]
+    )
+    expert = np.stack([in_moe * experts for in_moe in stages.moe])
+    missing = np.stack([np.zeros_like(single), layouts.pipeline_parallel_size < 3, single])
+    return np.where(missing, -1, dense), np.where(missing, 0, expert)
+
+
+def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:
+    """Parameters per GPU on the stage that holds most, by how they are replicated."""
+    first, inverse = distinct_rows(
+        layouts.tensor_parallel_size,
+        layouts.pipeline_parallel_size,
+        layouts.expert_parallel_size,
+    )
+    shapes = layouts.take(first)
+    arch = model.architecture
+    dense, expert = parameters_by_stage(model, shapes)
+    rows = np.arange(len(shapes))
+    worst = np.argmax(dense + expert, axis=0)
+    dense_layer, moe_layer, experts = _layer_parameters(
+        arch, shapes.tensor_parallel_size, shapes.expert_parallel_size
+    )
     has_dense = np.int64(arch.num_moe_layers < arch.num_layers)
     has_moe = np.int64(arch.num_moe_layers > 0)
+    largest_layer = np.maximum(has_dense * dense_layer, has_moe * (moe_layer + experts))
     return StageParameters(
-        dense=dense[worst, rows],
-        expert=expert[worst, rows],
-        adapter=_adapter_parameters(model, layouts),
-        largest_layer=np.maximum(has_dense * dense_layer, has_moe * (moe_layer + experts)),
+        dense=dense[worst, rows][inverse],
+        expert=expert[worst, rows][inverse],
+        adapter=_adapter_parameters(model, shapes)[inverse],
+        largest_layer=largest_layer[inverse],
     )

@@ -1,14 +1,45 @@
 """Training software by name: the few constants in which frameworks and their generations differ.
 
-Everything else of the cost model holds for all of them. Constants fitted with
+Everything else of the cost model holds for all of them. Constants of speed are fitted with
 `python -m benchmarks.fit_training TABLE.csv` on published dense bf16 and fp16 training runs
-(docs/accuracy.md has the errors); bounds of the fit are what physics allows.
+(docs/accuracy.md has the errors); bounds of the fit are what physics allows. What a stack keeps in
+memory is not fitted; `python -m benchmarks.fit_memory TABLE.csv` tells how wrong it is.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
+from planner.cost import constants
 from planner.spec import TrainingStack
+
+
+@dataclass(frozen=True, slots=True)
+class StackMemory:
+    """What one kind of training software keeps on a GPU; the defaults are Megatron-core's.
+
+    Nothing here is fitted: each is what the software's documentation or source says.
+    """
+
+    gradient_bytes: int = constants.GRADIENT_BYTES
+    """Per trained parameter, through all micro-batches of a step."""
+    master_bytes: int = constants.MASTER_BYTES
+    """Per trained parameter; 0 where the optimizer updates 16-bit weights themselves."""
+    moment_bytes: int = constants.MOMENT_BYTES
+    """Per trained parameter and moment of the optimizer."""
+    step_bytes: int = 0
+    """Copies of the gradients that the optimizer makes at its step, per parameter it updates. The
+    caching allocator has no blocks of their size, so they add to what the passes took."""
+    bucket_bytes: int = 0
+    """The flat buffer through which gradients are reduced."""
+    logit_bytes: int = constants.TRAIN_LOGITS_BYTES
+    """Per logit in training."""
+    sequence_parallel: bool = True
+    """Tensor groups split the norms' inputs and outputs among them (Korthikanti et al. 2022)."""
+    keeps_outputs: bool = False
+    """A pipeline stage keeps what it has sent until the backward pass of that micro-batch."""
+    written_out: bool = False
+    """Plain PyTorch operations: an RMSNorm keeps its input and result in fp32, a gated MLP the
+    activation before the product, attention a copy of keys and values per query head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +49,8 @@ class SoftwareStack:
     name: TrainingStack
     summary: str
     attention: Literal["flash", "unfused"]
-    """flash: one kernel that never stores the scores. unfused: product, masked softmax, product."""
+    """flash: one kernel that never stores the scores. unfused: product, masked softmax, product,
+    from the time when models had dropout; scores and masks wait for the backward pass."""
     attention_share: float
     """Rate of attention over the operator tables' kernel (flash), or over the products and the
     traffic of the scores (unfused), forward and backward, before the GPU generation's share
@@ -30,6 +62,7 @@ class SoftwareStack:
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
     overlaps_stages: bool = False
     """Messages between interleaved pipeline stages travel beside another chunk's compute."""
+    memory: StackMemory = StackMemory()
 
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
@@ -75,6 +108,27 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             attention_share=0.44,
             elementwise_passes=4.6,
             collective_slowdown=2.0,
+            # deepspeed/runtime/zero/stage_1_and_2.py (0.6): 16-bit gradients are flattened (2) and
+            # cast to fp32 (4) at the step; reduce_bucket_size is 5e8 elements of 2 bytes.
+            memory=StackMemory(
+                gradient_bytes=2,
+                step_bytes=6,
+                bucket_bytes=1_000_000_000,
+                # The loss of that time subtracts the maximum into a second fp32 copy.
+                logit_bytes=constants.TRAIN_LOGITS_BYTES + 4,
+                sequence_parallel=False,
+                keeps_outputs=True,
+            ),
+        ),
+        SoftwareStack(
+            "pytorch-bf16",
+            "Plain PyTorch without a compiler, all state in bf16 (LitGPT's bf16-true), 2024",
+            # Not fitted: no published step times; as PyTorch without a compiler was in 2023.
+            attention="flash",
+            attention_share=0.44,
+            elementwise_passes=1.0,
+            collective_slowdown=2.0,
+            memory=StackMemory(gradient_bytes=2, master_bytes=0, moment_bytes=2, written_out=True),
         ),
     )
 }

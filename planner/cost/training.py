@@ -300,7 +300,9 @@ def _transient_bytes(
     return memory.bytes_columns(
         len(layouts),
         weights=np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, weights, 0) + gathered,
-        gradients=np.where(state_away, gradients, 0) + gathered_gradients,
+        gradients=np.where(state_away, gradients, 0)
+        + gathered_gradients
+        + memory.step_bytes(model, workload, layouts),
         optimizer=np.where(state_away, optimizer, 0),
         activations=activations,
         logits=logits,

@@ -228,11 +228,39 @@ def received_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> In
 
     Dense weights are split over tensor ranks, experts over max(tensor, expert) ranks.
     """
-    dense, expert = sync_bytes(model, workload)
+    return _shard_bytes(sync_bytes(model, workload), layouts)
+
+
+def _shard_bytes(whole: tuple[int, int], layouts: Layouts) -> IntArray:
+    """One GPU's part of (bytes outside routed experts, bytes of experts)."""
+    dense, expert = whole
     shards, _ = _expert_split(layouts.tensor_parallel_size, layouts.expert_parallel_size)
     tensor, stages = layouts.tensor_parallel_size, layouts.pipeline_parallel_size
     # Over a common denominator: whole numbers, so that nothing is lost to rounding.
     return ceil_div(dense * shards + expert * tensor, tensor * shards * stages)
+
+
+def base_copy_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+    """Pinned host bytes per GPU of a shadow: with LoRA its part of the base, as it came.
+
+    Adapters are added to that before every generation, in training precision.
+    """
+    if model.lora_rank is None:
+        return np.zeros(len(layouts), dtype=np.int64)
+    return _shard_bytes(model_bytes(model, workload.precision), layouts)
+
+
+def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool) -> int:
+    """The most pinned host bytes per GPU of a home that generates: as for a shadow.
+
+    What it keeps is divided like the engine's own weights, so over no fewer GPUs than those need
+    to fit at all. Which generation layout a call takes is not known where copies are priced.
+    """
+    usable = memory.usable_bytes(pool)
+    if model.lora_rank is None or usable == 0:
+        return 0
+    rollout = sum(model_bytes(model, workload.rollout_precision or workload.precision))
+    return -(-sum(model_bytes(model, workload.precision)) // max(-(-rollout // usable), 1))
 
 
 def _link_seconds(

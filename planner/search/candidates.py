@@ -115,7 +115,7 @@ class _Pricer:
                 continue
             if home is None:
                 layouts = enumeration.home_layouts(self.job, role, pool)
-                held = self.pricing.home_bytes(role, layouts)
+                held = self.pricing.home_bytes(role, pool, layouts)
                 sync = self.pricing.send_seconds(role, pool, layouts)
             else:
                 layouts = enumeration.shadow_layouts(self.job, role, pool)

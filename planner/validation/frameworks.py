@@ -26,6 +26,12 @@ class Framework:
     """Which linear layers its finetuning recipes adapt."""
     packed_sample_tokens: int | None = None
     """Length of the samples that finetuning packs into one sequence; None: it packs none."""
+    workloads: tuple[str, ...] = ()
+    """The workloads of a table that it is for; none named: all."""
+    memory_stack: TrainingStack | None = None
+    """Whose memory it has, where that is not the stack's whose speed it has."""
+    prints_first_stage: bool = False
+    """Its published memory is that of the first pipeline stage, unless the notes say otherwise."""
 
     @property
     def reason(self) -> str:
@@ -44,11 +50,21 @@ FRAMEWORKS: tuple[Framework, ...] = (
     ),
     Framework(
         "Megatron-LM of 2021 and 2022",
-        ("sc21", "korthikanti", "v100 tuning"),
+        ("sc21", "korthikanti"),
         "megatron-2021",
         "none",
         "none",
         "the distributed optimizer and recomputation are options",
+    ),
+    Framework(
+        "Megatron-DeepSpeed of 2021",
+        ("v100 tuning",),
+        "megatron-2021",  # one node, so DeepSpeed's slow exchange between nodes does not show
+        "optimizer",
+        "none",
+        "ZeRO stage 1; no --checkpoint-activations is the default",
+        memory_stack="megatron-deepspeed",
+        prints_first_stage=True,  # Rank 0 logs. Runs fail whose printed memory is far from full.
     ),
     Framework(
         "Megatron-DeepSpeed",
@@ -57,6 +73,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "optimizer",
         "none",
         "ZeRO stage 1; no --checkpoint-activations is the default",
+        prints_first_stage=True,
     ),
     Framework(
         "NeMo / Megatron-Bridge",
@@ -93,12 +110,21 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "fully sharded data parallelism; activation checkpointing is an option",
     ),
     Framework(
-        "LitGPT",
+        "LitGPT, all weights",
         ("litgpt",),
-        "fsdp-eager",
+        "pytorch-bf16",
+        "optimizer",
+        "none",
+        "FSDP, whose weights and gradients stay whole while gradients accumulate (no_sync)",
+        workloads=("pretrain", "sft"),
+    ),
+    Framework(
+        "LitGPT, adapters",
+        ("litgpt",),
+        "pytorch-bf16",
         "none",
         "none",
-        "single-device finetuning recipes shard nothing and keep all activations",
+        "single-device recipes; the tables print the same memory for several devices",
     ),
 )
 UNKNOWN = Framework(
@@ -111,8 +137,6 @@ UNKNOWN = Framework(
 )
 
 NOTED: tuple[tuple[str, str], ...] = (
-    ("gradients accumulated in fp16", "gradients are taken as fp32 (the run had fp16)"),
-    ("grads accumulated in fp16", "gradients are taken as fp32 (the run had fp16)"),
     ("sliding window", "sliding-window layers are priced with full attention"),
     ("chunked attention", "chunked-attention layers are priced with full attention"),
     ("async tp", "tensor-parallel communication is priced as exposed (the run overlapped it)"),
@@ -131,8 +155,13 @@ UNPRICED: tuple[tuple[str, str], ...] = (
 """Phrases of `notes` (lower case) for which there is no prediction."""
 
 
-def framework_of(source: str) -> Framework:
+def framework_of(source: str, workload: str | None = None) -> Framework:
     """The framework behind a source; `UNKNOWN` where none is recognised."""
     lower = source.lower()
-    found = (one for one in FRAMEWORKS if any(phrase in lower for phrase in one.phrases))
+    found = (
+        one
+        for one in FRAMEWORKS
+        if any(phrase in lower for phrase in one.phrases)
+        and (not one.workloads or workload in one.workloads)
+    )
     return next(found, UNKNOWN)

@@ -174,7 +174,7 @@ def cache_room(server: Server) -> int:
     """
     engine = server.engine
     weights: BytesColumns
-    weights, _ = memory.shadow_resident_bytes(server.model, server.workload, layouts_of(engine))
+    weights = memory.shadow_resident_bytes(server.model, server.workload, layouts_of(engine))
     few = server.call(server.replicas)
     least = minimum_kv_cache_bytes(server.model, few, server.workload, **engine.columns())
     estimates = generation.price_generate(

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from planner import catalogue
 from planner.architecture import ModelArchitecture
 from planner.cluster import Pool
+from planner.cost.stacks import STACKS
 from planner.errors import SpecError
 from planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
 from planner.lengths import LengthSpec
@@ -185,7 +186,7 @@ def layout_of(row: RunRow, defaults: Framework, assumptions: Assumptions) -> Lay
         raise CannotPredictError("expert parallelism without experts")
     if pipeline > 1 and row.virtual_pipeline_parallel_size is None:
         assumptions.add("virtual_pipeline_parallel_size not stated: 1")
-    if tensor > 1 and row.sequence_parallel == 0:
+    if tensor > 1 and row.sequence_parallel == 0 and splits_sequences(defaults):
         assumptions.add("sequence parallelism is priced although the run had none")
     if row.sharding is None and row.num_gpus > 1:
         assumptions.add(
@@ -205,13 +206,18 @@ def layout_of(row: RunRow, defaults: Framework, assumptions: Assumptions) -> Lay
     return Layouts(**{name: column(size) for name, size in sizes.items()})
 
 
+def splits_sequences(defaults: Framework) -> bool:
+    """Whether the framework's stack is priced with sequence parallelism."""
+    return STACKS[defaults.training_stack].memory.sequence_parallel
+
+
 def framework(row: RunRow, assumptions: Assumptions) -> Framework:
     """The framework behind a row; its notes' departures from the cost model become assumptions."""
     note = row.note.lower()
     for phrase, text in NOTED:
         if phrase in note:
             assumptions.add(text)
-    return framework_of(row.source)
+    return framework_of(row.source, getattr(row, "workload", None))
 
 
 def constant(tokens: int) -> LengthSpec:

@@ -5,12 +5,14 @@ from dataclasses import dataclass, fields
 
 from planner.cluster import Pool
 from planner.cost import constants, memory
+from planner.cost.activations import activation_bytes
+from planner.cost.batches import micro_batches, sequence_lengths
 from planner.cost.estimates import BytesColumns, CallEstimates
 from planner.cost.profile import load_profile
 from planner.cost.training import price_train
 from planner.dataflow import Call
 from planner.job import Model
-from planner.layout import RECOMPUTES, SOURCES, Layouts
+from planner.layout import RECOMPUTES, SOURCES, IntArray, Layouts
 from planner.spec import LoraSpec, WorkloadSpec
 from planner.validation.frameworks import Framework
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
@@ -28,6 +30,8 @@ from planner.validation.subjects import (
 
 TOKENS_DROPPED = "token dropping"
 """What `notes` (lower case) say where experts take a fixed number of tokens."""
+FULLEST_STAGE = "maximum over first and last stage"
+"""Lower-case part of `notes`: the memory printed is that of the fullest pipeline stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,11 @@ class Run:
     """A priced training run: what it keeps, and what a step takes and adds."""
 
     pool: Pool
+    layouts: Layouts
     resident: BytesColumns
     step: CallEstimates
+    printed_activations: int | None
+    """Of the first stage, where it is that one whose memory was printed."""
 
 
 def predict_training(
@@ -62,16 +69,23 @@ def predict_memory(
     channel buffers. The verdict compares with the memory that a plan may fill.
     """
     run = _price(row, row.workload, assumptions)
+    transient = run.step.transient
     kinds = {
         kind.name: int(getattr(run.resident, kind.name)[0] + getattr(transient, kind.name)[0])
-        for transient in (run.step.transient,)
         for kind in fields(transient)
     }
     needed = sum(kinds.values())
+    if run.printed_activations is not None:
+        kinds["activations"], kinds["logits"] = run.printed_activations, 0
+        assumptions.add("the memory printed is taken as that of the first pipeline stage")
+    nccl = int(memory.nccl_bytes(run.layouts)[0])
     if row.measured_by == "nvidia-smi":
+        allocated = sum(kinds.values()) - nccl
+        share = constants.FRAGMENTATION_SHARE
+        kinds["fragmentation"] = int(allocated * share / (1.0 - share))
         kinds["context"] = constants.CONTEXT_BYTES
-    elif row.num_gpus > 1:
-        kinds["communication_buffers"] -= constants.COMMUNICATION_BUFFER_BYTES
+    else:
+        kinds["communication_buffers"] -= nccl
     parts = {f"{name}_bytes": float(size) for name, size in kinds.items()}
     too_much = float(needed > memory.usable_bytes(run.pool))
     return {
@@ -99,25 +113,58 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
     data_parallel = int(layouts.data_parallel_size[0])
     packed = _packed_samples(row, workload_kind, defaults, assumptions)
     workload = _workload(row, defaults, micro_batch, data_parallel, packed, assumptions)
+    call = _train_call(workload)
+    recompute = column(RECOMPUTES.index(_recompute(row, defaults, assumptions)))
     step = price_train(
         model,
-        _train_call(workload),
+        call,
         workload,
         pool,
         load_profile(pool.gpu),
         layouts,
         micro_batch_size=column(micro_batch * packed),
-        recompute=column(RECOMPUTES.index(_recompute(row, defaults, assumptions))),
+        recompute=recompute,
         product_precision=None if precision == workload.precision else precision,
         adapters=defaults.adapters,
         drops_tokens=TOKENS_DROPPED in row.note.lower(),
     )
-    return Run(pool, _resident(model, workload, layouts), step)
-
-
-def _resident(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesColumns:
     resident, _ = memory.home_resident_bytes(model, workload, layouts)
-    return resident
+    printed = None
+    if defaults.prints_first_stage and FULLEST_STAGE not in row.note.lower():
+        printed = _first_stage_bytes(
+            model, call, workload, layouts, micro_batch * packed, recompute
+        )
+    return Run(pool, layouts, resident, step, printed)
+
+
+def _first_stage_bytes(
+    model: Model,
+    call: Call,
+    workload: WorkloadSpec,
+    layouts: Layouts,
+    micro_batch: int,
+    recompute: IntArray,
+) -> int | None:
+    """Activations of the first pipeline stage; None where it is the only one."""
+    if layouts.pipeline_parallel_size[0] == 1:
+        return None
+    size = column(micro_batch)
+    _, num_micro_batches = micro_batches(
+        call.num_sequences,
+        data_parallel_size=layouts.data_parallel_size,
+        micro_batch_size=size,
+    )
+    activations, _ = activation_bytes(
+        model,
+        workload,
+        sequence_lengths(workload),
+        layouts,
+        micro_batch_size=size,
+        num_micro_batches=num_micro_batches,
+        recompute=recompute,
+        first_stage=True,
+    )
+    return int(activations[0])
 
 
 def _workload(
@@ -135,12 +182,14 @@ def _workload(
     if batch is None:
         batch = micro_batch * data_parallel
         assumptions.add("global_batch_size not stated: one micro-batch per data-parallel rank")
-    precision = row.precision or "bf16"
+    stack = defaults.training_stack
+    if isinstance(row, MemoryRow):
+        stack = defaults.memory_stack or stack
     return whole_sequences(
         batch * packed,
         row.sequence_length // packed,
-        precision=precision,
-        training_stack=defaults.training_stack,
+        precision=row.precision or "bf16",
+        training_stack=stack,
     )
 
 

@@ -141,20 +141,33 @@ def test_fp8_rows_price_only_their_products_in_fp8():
     assert low.transient.total[0] == whole.transient.total[0]
 
 
-@pytest.mark.parametrize(
-    ("measured_by", "beside"),
-    [
-        ("nvidia-smi", constants.CONTEXT_BYTES),
-        ("torch", -constants.COMMUNICATION_BUFFER_BYTES),
-    ],
-)
-def test_memory_counts_what_the_measurement_counts(measured_by, beside):
+@pytest.mark.parametrize("measured_by", ["nvidia-smi", "torch"])
+def test_memory_counts_what_the_measurement_counts(measured_by):
+    """PyTorch sees tensors; nvidia-smi the unused part of its blocks, NCCL's buffers (here of
+    tensor, data and pipeline groups) and the CUDA context as well."""
     priced, resident = planner_price()
     cells = {name: cell for name, cell in TRAINING.items() if name != "iteration_seconds"}
     cells |= {"peak_memory_bytes": "5e10", "out_of_memory": "0", "measured_by": measured_by}
     peak, verdict = predicted("memory", cells)
-    assert peak.predicted == int(priced.transient.total[0] + resident.total[0]) + beside
+    nccl = 3 * constants.COMMUNICATION_BUFFER_BYTES
+    tensors = int(priced.transient.total[0] + resident.total[0]) - nccl
+    expected = tensors
+    if measured_by == "nvidia-smi":
+        expected = tensors / (1 - constants.FRAGMENTATION_SHARE) + nccl + constants.CONTEXT_BYTES
+    assert peak.predicted == pytest.approx(expected, rel=1e-9)
     assert verdict.predicted == 0.0
+
+
+def test_a_framework_that_logs_on_rank_0_prints_the_first_stages_memory():
+    cells = {name: cell for name, cell in TRAINING.items() if name != "iteration_seconds"}
+    cells |= {"peak_memory_bytes": "5e10", "out_of_memory": "0", "measured_by": "torch"}
+    cells |= {"pipeline_parallel_size": "2", "data_parallel_size": "", "vocab_size": "1000000"}
+    cells |= {"source": "BigScience; notes.md", "sharding": "optimizer"}
+    peak, verdict = predicted("memory", cells)
+    assert any("first pipeline stage" in text for text in peak.assumptions)
+    stated = predicted("memory", cells | {"notes": "Maximum over first and last stage"})
+    assert peak.predicted < stated[0].predicted  # the last stage has the logits
+    assert verdict.breakdown["logits_bytes"] == 0.0
 
 
 def test_an_impossible_run_is_predicted_to_run_out_of_memory():
@@ -243,7 +256,9 @@ def test_what_a_row_leaves_open_is_the_frameworks_default():
 
 def test_each_framework_is_recognised_and_says_why():
     for one in FRAMEWORKS:
-        assert all(framework_of(f"Some {phrase.upper()} page") is one for phrase in one.phrases)
+        for workload in one.workloads or ("lora",):
+            pages = [f"Some {phrase.upper()} page" for phrase in one.phrases]
+            assert all(framework_of(page, workload) is one for page in pages)
         assert one.why
     assert framework_of("nobody knows").name == "unknown framework"
 

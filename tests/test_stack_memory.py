@@ -1,0 +1,177 @@
+"""What training software keeps, by name, against papers and sources that say so; host copies."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.cost import constants, memory, transition
+from planner.cost.activations import activation_bytes, layer_activation_bytes
+from planner.cost.batches import sequence_lengths
+from planner.cost.pricing import Pricing
+from planner.cost.shards import stage_parameters
+from planner.cost.stacks import STACKS, SoftwareStack
+from planner.errors import InfeasibleError
+from planner.job import Job
+from planner.layout import RECOMPUTES, SHARDINGS
+from planner.planning import make_plan
+from planner.resolve import resolve
+from tests.cost_model import GIB, ints, layouts, model, workload
+from tests.small_jobs import pool, small_job
+
+NONE, OPTIMIZER, GRADIENT, FULL = range(len(SHARDINGS))
+
+
+def stack(*, sequence_parallel: bool) -> SoftwareStack:
+    """Megatron-LM of 2021, with and without sequence parallelism."""
+    old = STACKS["megatron-2021"]
+    return replace(old, memory=replace(old.memory, sequence_parallel=sequence_parallel))
+
+
+@pytest.mark.parametrize("tensor", [1, 8])
+@pytest.mark.parametrize("recompute", RECOMPUTES)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_layer_of_gpt_keeps_what_korthikanti_et_al_count(
+    tensor: int, recompute: str, sequence_parallel: bool
+) -> None:
+    """arXiv:2205.05198, table 2 and equations 1 to 4: activations per layer, fp16, with dropout."""
+    gpt = model("gpt-3-175b").architecture
+    h, a, s, t = gpt.hidden_size, gpt.num_attention_heads, 2048, tensor
+    scores = 0.0 if recompute == "selective" else 5 * a * s / h
+    expected = {
+        (False, False): h * (10 + 24 / t + scores / t),
+        (True, False): h / t * (34 + scores),
+        (False, True): 2 * h,
+        (True, True): 2 * h / t,
+    }[sequence_parallel, recompute == "full"]
+    found = layer_activation_bytes(
+        gpt,
+        tensor_parallel_size=ints(t),
+        recompute=ints(RECOMPUTES.index(recompute)),
+        moe=False,
+        stack=stack(sequence_parallel=sequence_parallel),
+        attended_tokens=s,
+    )
+    assert found[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "per_parameter"),
+    [
+        ("megatron-core", 1, 2 + 4 + 12),
+        ("megatron-deepspeed", 1, 2 + 2 + 12 + 6),
+        ("megatron-deepspeed", 8, 2 + 2 + (12 + 6) / 8),
+        ("pytorch-bf16", 1, 2 + 2 + 4),
+    ],
+)
+def test_state_and_step_take_the_stacks_bytes_per_parameter(
+    name: str, ranks: int, per_parameter: float
+) -> None:
+    actor, rows = model(), layouts(data=ranks, sharding=OPTIMIZER)
+    spec = workload(training_stack=name)
+    resident, _ = memory.home_resident_bytes(actor, spec, rows)
+    bucket = STACKS[spec.training_stack].memory.bucket_bytes if ranks > 1 else 0
+    step = memory.step_bytes(actor, spec, rows) - bucket
+    parameters = int(stage_parameters(actor, rows).dense[0])
+    assert (resident.total + step)[0] / parameters == pytest.approx(per_parameter, rel=1e-6)
+
+
+def test_a_bucket_is_no_larger_than_the_gradients() -> None:
+    small, spec = model("qwen2.5-0.5b"), workload(training_stack="megatron-deepspeed")
+    shared, alone = layouts(data=2, sharding=NONE), layouts(sharding=NONE)
+    gradients = 2 * int(stage_parameters(small, shared).dense[0])
+    bucket = memory.step_bytes(small, spec, shared) - memory.step_bytes(small, spec, alone)
+    assert gradients < STACKS["megatron-deepspeed"].memory.bucket_bytes
+    assert bucket[0] == gradients
+
+
+def test_every_kind_of_group_has_its_own_communicator() -> None:
+    rows = layouts(
+        tensor=[1, 2, 1, 1, 1, 2], pipeline=[1, 1, 2, 1, 1, 2], context=[1, 1, 1, 2, 1, 2],
+        data=[1, 1, 1, 1, 2, 2], expert=[1, 1, 1, 1, 2, 2],
+    )  # fmt: skip
+    # Context ranks repeat weights too: they make a group of data ranks.
+    groups = memory.nccl_bytes(rows) // constants.COMMUNICATION_BUFFER_BYTES
+    assert list(groups) == [0, 1, 1, 2, 2, 5]
+
+
+def test_logits_and_the_layer_made_again_are_not_there_at_once() -> None:
+    actor, spec = model("llama-3.1-8b"), workload()
+    lengths = sequence_lengths(spec)
+
+    def peak(bytes_of: str) -> tuple[int, int]:
+        found = activation_bytes(
+            actor if bytes_of == "both" else replace(actor, scalar_head=True),
+            spec,
+            lengths,
+            layouts(),
+            micro_batch_size=ints(4),
+            num_micro_batches=ints(1),
+            recompute=ints(RECOMPUTES.index("full")),
+        )
+        return int(found[0][0]), int(found[1][0])
+
+    activations, logits = peak("both")
+    without, _ = peak("scalar head")
+    kept = 4 * lengths.max_tokens * 32 * 2 * 4096
+    assert without > kept  # the layer's inputs, and one layer in full
+    assert activations + logits == kept + max(without - kept, logits)
+
+
+def test_stages_of_deepspeeds_pipeline_keep_what_they_sent() -> None:
+    actor, lengths = model("gpt-3-175b"), sequence_lengths(workload())
+
+    def held(name: str, *, pipeline: int) -> float:
+        found, _ = activation_bytes(
+            actor,
+            workload(training_stack=name),
+            lengths,
+            layouts(pipeline=pipeline),
+            micro_batch_size=ints(1),
+            num_micro_batches=ints(pipeline),
+            recompute=ints(RECOMPUTES.index("full")),
+            first_stage=True,
+        )
+        return float(found[0])
+
+    sent = 2 * actor.architecture.hidden_size * lengths.max_tokens * 8
+    more = held("megatron-deepspeed", pipeline=8) - held("megatron-2021", pipeline=8)
+    assert more == pytest.approx(sent, rel=1e-9)
+
+
+def lora_job(**changes: object) -> Job:
+    models = {"actor": {"architecture": "llama-2-7b", "lora": {"rank": 16}}}
+    models |= {"reward": {"architecture": "qwen2.5-0.5b"}}
+    return resolve(small_job(models=models, **changes))
+
+
+def test_the_base_that_adapters_are_added_to_is_counted_on_the_host() -> None:
+    """7B on a shadow of four GPUs is a quarter each; a home that generates may keep more."""
+    job = lora_job()
+    pricing = Pricing(job)
+    base = sum(transition.model_bytes(job.models["actor"], "bf16"))
+    rows = layouts(tensor=[1, 2, 2], pipeline=[1, 1, 2])
+    shadow = pricing.shadow_bytes("actor", rows)
+    np.testing.assert_array_equal(shadow.host, [base, -(-base // 2), -(-base // 4)])
+    home = pricing.home_bytes("actor", job.pools[0], rows)
+    assert list(home.host) == [base] * 3
+    assert list(pricing.home_bytes("reward", job.pools[0], rows).host) == [0, 0, 0]
+
+
+def test_a_home_keeps_no_more_of_the_base_than_an_engine_could_hold() -> None:
+    """141 GB of Llama-2-70B fit no A100: at least two share them, on the GPU and on the host."""
+    actor = model("llama-2-70b", lora_rank=16)
+    base = sum(transition.model_bytes(actor, "bf16"))
+    (where,) = lora_job().pools
+    assert transition.base_copy_limit(actor, workload(), where) == -(-base // 2)
+    assert transition.base_copy_limit(actor, workload(rollout_precision="fp8"), where) == base
+    assert transition.base_copy_limit(model("llama-2-70b"), workload(), where) == 0
+
+
+def test_a_plan_states_the_host_copy_and_none_is_found_without_room_for_it() -> None:
+    found = make_plan(lora_job().spec)
+    (actor,) = (copy for copy in found.copies if copy.id == "actor")
+    assert actor.host_bytes >= 12 * GIB
+    narrow = [pool(host_memory_bytes=16 * GIB)]
+    with pytest.raises(InfeasibleError):
+        make_plan(lora_job(cluster__pools=narrow).spec)
