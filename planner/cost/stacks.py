@@ -125,7 +125,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "Plain PyTorch without a compiler, all state in bf16 (LitGPT's bf16-true), 2024",
             # Not fitted: no published step times; as PyTorch without a compiler was in 2023.
             attention="flash",
-            attention_share=0.44,
+            attention_share=0.42,
             elementwise_passes=1.0,
             collective_slowdown=2.0,
             memory=StackMemory(gradient_bytes=2, master_bytes=0, moment_bytes=2, written_out=True),
