@@ -16,6 +16,7 @@ from planner.cost.batches import SequenceLengths
 from planner.cost.communication import Collective, collective_seconds
 from planner.cost.operators import TRAINING_COLLECTOR
 from planner.cost.profile import Profile, Timed
+from planner.cost.rollout_engines import ENGINES, EngineProfile
 from planner.cost.rows import ceil_div
 from planner.cost.shards import (
     Linear,
@@ -57,6 +58,10 @@ class Setting:
     """Of the layers' matrix products where it differs (fp8 recipes); the rest keeps `precision`."""
     stack: SoftwareStack = STACKS["megatron-core"]
     """Of training and scoring; an inference engine reads none of it."""
+    engine: EngineProfile = ENGINES["vllm"]
+    """Of generation; training and scoring read none of it."""
+    cache_precision: str = "bf16"
+    """Of the key-value cache of generation."""
 
     @property
     def element_bytes(self) -> int:
