@@ -72,8 +72,6 @@ STEP_OVERHEAD_SECONDS = 0.02
 scheduler, logging. Chosen: an order of magnitude; it only shows in very short calls."""
 
 # --- generation ----------------------------------------------------------------------------
-ENGINE_STEP_SECONDS = 0.5e-3
-"""Host work of one engine step that no sequence causes: scheduling, input preparation, launch."""
 ENGINE_ELEMENTWISE_PASSES = 2.4
 """Traffic of a layer's small kernels over that of moving each operand once: with few rows they
 reach less of the memory's bandwidth, and quantisation reads its operand once more."""

@@ -240,7 +240,7 @@ def _decode(
     steps = process.cell_tokens
     all_steps = busy.busy_steps + steps * batch.shape[1]
     sequence_steps = busy.busy_steps * slots + steps * batch.sum(axis=1)
-    overhead = constants.ENGINE_STEP_SECONDS * all_steps + engine.sequence_seconds * sequence_steps
+    overhead = engine.step_seconds * all_steps + engine.sequence_seconds * sequence_steps
     return (
         (compute * busy.busy_steps + steps * late_compute.sum(axis=1))[inverse],
         (moved * busy.busy_steps + steps * late_moved.sum(axis=1))[inverse],

@@ -57,7 +57,7 @@ def prefill_seconds(
         bubble=each * (stages - 1),
         optimizer=zero,
         transition=zero,
-        overhead=(waiting[inverse] / stages + constants.ENGINE_STEP_SECONDS) * chunks,
+        overhead=(waiting[inverse] / stages + setting.engine.step_seconds) * chunks,
     ), np.maximum(compute.source, moved.source)[inverse]
 
 

@@ -19,8 +19,11 @@ class EngineProfile:
     layer_seconds: float
     """Of a layer's small kernels in a decode step, beside their traffic: norms, rotary with cache
     write, activation, quantisation, each at least its start inside a CUDA graph."""
+    step_seconds: float
+    """Host work of a step that the GPU waits for: scheduling, inputs, launch. 0 where the host
+    prepares a step while the GPU runs the one before."""
     sequence_seconds: float
-    """Host work per running sequence and step: block tables, sampling, detokenising."""
+    """The same per running sequence: block tables, sampling, detokenising."""
     all_reduce_share: float
     """Exposed seconds of a decode step's all-reduce over the tables' in isolation: fused with the
     norm that follows, or started by the graph and not by the host."""
@@ -40,7 +43,8 @@ ENGINES: dict[RolloutEngine, EngineProfile] = {
             "vllm",
             "vLLM V1 with CUDA graphs and chunked prefill, 2025 and later",
             layer_seconds=20e-6,
-            sequence_seconds=8e-6,
+            step_seconds=0.5e-3,
+            sequence_seconds=6e-6,
             all_reduce_share=0.75,
             prefill_layer_seconds=0.35e-3,
             prefill_first=False,
@@ -50,7 +54,8 @@ ENGINES: dict[RolloutEngine, EngineProfile] = {
             "sglang",
             "SGLang with the overlap scheduler, 2025 and later",
             layer_seconds=15e-6,
-            sequence_seconds=10e-6,
+            step_seconds=0.0,
+            sequence_seconds=0.0,
             all_reduce_share=0.8,
             prefill_layer_seconds=0.35e-3,
             prefill_first=True,
@@ -60,7 +65,8 @@ ENGINES: dict[RolloutEngine, EngineProfile] = {
             "trtllm",
             "TensorRT-LLM 1.0 and later, PyTorch backend",
             layer_seconds=8e-6,
-            sequence_seconds=5e-6,
+            step_seconds=0.0,
+            sequence_seconds=0.0,
             all_reduce_share=0.7,
             prefill_layer_seconds=0.54e-3,
             prefill_first=False,

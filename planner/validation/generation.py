@@ -141,15 +141,18 @@ def _prompts_per_chunk(server: Server) -> int:
 
 
 def _first_token(server: Server, one: generation.GenerationPhases, running: int) -> Estimate:
-    """Time to first token: the prefill of the prompts that came together, one after the other.
+    """Time to first token: a prompt's own prefill and those that it waits for.
 
-    In one chunk all wait for the last; over several chunks half of them on average.
+    Where waiting prompts go first, all that run on a replica came at once: in one chunk all wait
+    for the last, over several chunks half of them on average. Otherwise `TOGETHER` came within
+    one step and share a chunk if they fit: half of the other one is waited for.
     """
-    per_replica = max(running / server.replicas, 1.0)
-    first = ENGINES[server.workload.rollout_engine].prefill_first
-    together = per_replica if first else min(per_replica, TOGETHER)
-    chunk = min(together, _prompts_per_chunk(server))
-    parts = _parts(one.prefill, (together + chunk) / 2.0)
+    together, chunk = max(running / server.replicas, 1.0), float(_prompts_per_chunk(server))
+    if ENGINES[server.workload.rollout_engine].prefill_first:
+        prompts = (together + min(together, chunk)) / 2.0
+    else:
+        prompts = (1.0 + min(together, chunk, TOGETHER)) / 2.0
+    parts = _parts(one.prefill, prompts)
     return Estimate(sum(parts.values()), parts)
 
 
@@ -210,6 +213,14 @@ def _has_fp8_cache(
         return False
     assumptions.add(f"key-value cache in fp8, as {workload.rollout_engine} has it for fp8 weights")
     return True
+
+
+def may_draft(row: GenerationRow) -> bool:
+    """Whether the model ships a module to draft tokens with; tables do not say if it was used."""
+    try:
+        return "multi-token prediction" in architecture_of(row).approximation
+    except CannotPredictError:
+        return False
 
 
 def layouts_of(engine: Engine) -> Layouts:
