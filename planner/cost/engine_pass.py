@@ -104,18 +104,13 @@ def _products(setting: Setting, rows: EnginePass, linears: tuple[Linear, ...]) -
 
 
 def _all_reduce(setting: Setting, rows: EnginePass) -> Timed:
-    """One all-reduce in the tensor group by the engine's own kernel or NCCL, as is faster."""
+    """One all-reduce in the tensor group; a decode step's as the engine exposes it."""
     size, tensor = (
         rows.tokens * setting.model.architecture.hidden_size * 2,
         rows.tensor_parallel_size,
     )
-    own = custom_all_reduce_seconds(setting.pool, setting.profile, size, group_size=tensor)
-    nccl = collective_seconds(
-        setting.pool, setting.profile, "all_reduce", size, group_size=tensor, stride=1
-    )
-    seconds = np.minimum(own.seconds, nccl.seconds)
-    share = setting.engine.all_reduce_share if rows.captured else 1.0
-    return Timed(share * seconds, np.where(own.seconds <= nccl.seconds, own.source, nccl.source))
+    reduced = custom_all_reduce_seconds(setting.pool, setting.profile, size, group_size=tensor)
+    return scaled(reduced, setting.engine.all_reduce_share if rows.captured else 1.0)
 
 
 def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Timed]:
