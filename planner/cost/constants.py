@@ -75,7 +75,7 @@ scheduler, logging. Chosen: an order of magnitude; it only shows in very short c
 ENGINE_ELEMENTWISE_PASSES = 2.4
 """Traffic of a layer's small kernels over that of moving each operand once: with few rows they
 reach less of the memory's bandwidth, and quantisation reads its operand once more."""
-ENGINE_EXPERT_LAYER_SECONDS = 40e-6
+ENGINE_EXPERT_LAYER_SECONDS = 41e-6
 """What a layer with experts adds to the engine's layer_seconds: router, top-k, sorting rows by
 expert, gathering them and summing up. Fitted with planner/cost/rollout_engines.py."""
 ENGINE_EXPERT_PREFILLS = 2.0
