@@ -85,6 +85,7 @@ class Controller:
             RunError: the plan or the settings cannot be run.
         """
         _check_functions(plan, settings)
+        _check_rollout(plan)
         self.plan = plan
         self.settings = settings
         self.program = program or _program_of(plan, settings)
