@@ -18,6 +18,7 @@ def assumptions(job: Job) -> list[str]:
         *_derived_tables(job),
         *_missing_precisions(job),
         *_stored_scores(job),
+        *_rollout_that_cannot_run(job),
         *_slow_networks(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
@@ -62,6 +63,21 @@ def _stored_scores(job: Job) -> Iterator[str]:
         yield (
             f"workload.training_stack: {name} keeps the attention scores of training in memory, "
             "length² of them per head; the plan does not count them"
+        )
+
+
+def _rollout_that_cannot_run(job: Job) -> Iterator[str]:
+    """Plans run on vLLM with a cache of two bytes; anything else can only be priced."""
+    workload = job.spec.workload
+    if workload.rollout_engine != "vllm":
+        yield (
+            f"workload.rollout_engine: {workload.rollout_engine} is priced; running the plan needs "
+            "vllm"
+        )
+    if workload.rollout_cache_precision != "bf16":
+        yield (
+            f"workload.rollout_cache_precision: {workload.rollout_cache_precision} is priced; "
+            "running the plan needs bf16"
         )
 
 

@@ -62,6 +62,9 @@ TrainingStack = Literal[
 ]
 
 
+RolloutEngine = Literal["vllm", "sglang", "trtllm"]
+
+
 class WorkloadSpec(SpecModel):
     """What one iteration processes. Batches count sequences, lengths count tokens."""
 
@@ -75,6 +78,16 @@ class WorkloadSpec(SpecModel):
     rollout_precision: Literal["bf16", "fp16", "fp32", "fp8"] | None = Field(
         default=None,
         description="Precision of the rollout weights; default: the training precision",
+    )
+    rollout_cache_precision: Literal["bf16", "fp8"] = Field(
+        default="bf16",
+        description="Precision of the key-value cache; bf16 stands for any of two bytes. A plan "
+        "with fp8 can be priced, but not run",
+    )
+    rollout_engine: RolloutEngine = Field(
+        default="vllm",
+        description="Software that generates, whose speed the prices assume: vllm, sglang or "
+        "trtllm (TensorRT-LLM). Plans run on vllm only",
     )
     optimizer: Literal["adam", "sgd"] = "adam"
     training_stack: TrainingStack = Field(

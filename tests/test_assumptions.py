@@ -70,3 +70,11 @@ def test_a_network_slower_than_gigabit_ethernet_is_told() -> None:
     assert "bytes per second" in line
     assert lines("inter_node", inter_node_bytes_per_second=1.25e9) == []
     assert lines("inter_node") == []
+
+
+def test_an_engine_or_cache_that_plans_cannot_run_with_is_told() -> None:
+    (line,) = lines("rollout_engine", workload={"rollout_engine": "sglang"})
+    assert line == "workload.rollout_engine: sglang is priced; running the plan needs vllm"
+    (line,) = lines("cache_precision", workload={"rollout_cache_precision": "fp8"})
+    assert line.startswith("workload.rollout_cache_precision: fp8 is priced")
+    assert lines("rollout_engine", workload={"rollout_engine": "vllm"}) == []

@@ -85,6 +85,7 @@ class Controller:
             RunError: the plan or the settings cannot be run.
         """
         _check_functions(plan, settings)
+        _check_rollout(plan)
         self.plan = plan
         self.settings = settings
         self.program = program or _program_of(plan, settings)
@@ -322,6 +323,7 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
     """
     program = _program_of(plan, settings)
     _check_functions(plan, settings)
+    _check_rollout(plan)
     return model_setups(resolve(plan.spec, program=program), plan.placement(), settings)
 
 
@@ -342,6 +344,18 @@ def _program_of(plan: Plan, settings: RunSettings) -> Program:
     program = load_program(settings.program, field="program")
     check_program(program, plan.spec)
     return program
+
+
+def _check_rollout(plan: Plan) -> None:
+    """Refuse what can be planned for generation, but not run: vLLM generates, with a bf16 cache."""
+    workload = plan.spec.workload
+    runs = {"rollout_engine": "vllm", "rollout_cache_precision": "bf16"}
+    for name, runnable in runs.items():
+        if (given := getattr(workload, name)) != runnable:
+            raise RunError(
+                f"workload.{name}: the plan is for {given}, which plans can be priced for but not "
+                f"run with; plan with {runnable}"
+            )
 
 
 def _check_functions(plan: Plan, settings: RunSettings) -> None:

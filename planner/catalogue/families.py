@@ -261,7 +261,8 @@ def _deepseek_v3(reader: ConfigReader) -> ModelArchitecture:
         latent=_latent_attention(reader),
         approximations=[
             f"multi-head latent attention is priced as multi-head attention with {heads} heads of "
-            f"{head_dim}; its parameters and its cache are those of the real one",
+            f"{head_dim} but for decode steps; its parameters and its cache are those of the real "
+            "one",
             "the multi-token prediction module is left out",
         ],
     )

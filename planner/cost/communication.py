@@ -101,7 +101,7 @@ def collective_seconds(
 def custom_all_reduce_seconds(
     pool: Pool, profile: Profile, size_bytes: Numbers, *, group_size: Numbers
 ) -> Timed:
-    """The inference engine's own all-reduce of small messages among neighbouring GPUs.
+    """An inference engine's all-reduce: its own among neighbours, or NCCL's if that is faster.
 
     A group that leaves the fast domain or the measured sizes of group, or a GPU without such a
     table, has NCCL's all-reduce.
@@ -116,6 +116,7 @@ def custom_all_reduce_seconds(
     seconds, source = _from_grid(pool, profile, grid, "all_reduce", size, group)
     largest = min(float(grid.axes[0][-1]), pool.nvlink_domain_gpus)
     own = ((group > 1) & (group <= largest)).reshape(shape)
+    own &= seconds.reshape(shape) < nccl.seconds
     return Timed(
         np.where(own, seconds.reshape(shape), nccl.seconds),
         np.where(own, source.reshape(shape), nccl.source),

@@ -75,16 +75,14 @@ STEP_OVERHEAD_SECONDS = 0.02
 scheduler, logging. Chosen: an order of magnitude; it only shows in very short calls."""
 
 # --- generation ----------------------------------------------------------------------------
-ENGINE_STEP_SECONDS = 0.5e-3
-"""Engine overhead of one step: scheduling, input preparation, launch. Chosen on published vLLM
-serving runs (Qwen3-32B, Llama-3.1-70B on H100 and H200) at 4-16 concurrent requests."""
-ENGINE_SEQUENCE_SECONDS = 25e-6
-"""Part of that overhead which grows with each running sequence (block tables, sampling,
-detokenising). Chosen on the same runs at 64-128 concurrent requests, which leave 15-35 us."""
-ENGINE_LAYER_KERNELS = 2
-"""Start-ups of memory-bound kernels per layer of a decode step. There are four (two fused
-add-and-norms, rotary with cache write, activation), which a CUDA graph starts twice as fast as the
-single kernel that the profile's memory-bound floor of 3 us describes."""
+ENGINE_ELEMENTWISE_PASSES = 2.4
+"""Traffic of a layer's small kernels over that of moving each operand once: with few rows they
+reach less of the memory's bandwidth, and quantisation reads its operand once more."""
+ENGINE_EXPERT_LAYER_SECONDS = 41e-6
+"""What a layer with experts adds to the engine's layer_seconds: router, top-k, sorting rows by
+expert, gathering them and summing up. Fitted with planner/cost/rollout_engines.py."""
+ENGINE_EXPERT_PREFILLS = 2.0
+"""Least time of a prefill's layer with experts over that of a dense one: kernels launched."""
 PREFILL_CHUNK_TOKENS = 8192
 """Tokens an engine processes in one prefill step (max_num_batched_tokens)."""
 CACHE_BLOCK_TOKENS = 16

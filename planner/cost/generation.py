@@ -7,14 +7,7 @@ import numpy as np
 from planner.cluster import Pool
 from planner.cost import constants, memory
 from planner.cost.batches import SequenceLengths
-from planner.cost.decode import (
-    CACHE_POINTS,
-    EnginePass,
-    EngineShapes,
-    StepTables,
-    engine_pass,
-    step_tables,
-)
+from planner.cost.decode import CACHE_POINTS, EngineShapes, StepTables, step_tables
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.kv_cache import (
     full_kv_cache_bytes,
@@ -24,11 +17,13 @@ from planner.cost.kv_cache import (
     response_process,
     tokens_held_once,
 )
-from planner.cost.layer import Setting, add, scaled
-from planner.cost.profile import Profile, Timed
+from planner.cost.layer import Setting
+from planner.cost.prefill import prefill_seconds
+from planner.cost.profile import Profile
 from planner.cost.rollout import Rollout, phases
+from planner.cost.rollout_engines import ENGINES, EngineProfile
 from planner.cost.rows import ceil_div, distinct_rows
-from planner.cost.shards import local_key_value_heads, padded_vocabulary
+from planner.cost.shards import padded_vocabulary
 from planner.dataflow import Call
 from planner.job import Model
 from planner.layout import FloatArray, IntArray
@@ -133,7 +128,16 @@ def generation_phases(
     shapes = EngineShapes(*(column[first] for column in columns))
     precision = workload.rollout_precision or workload.precision
     lengths = _prompt_lengths(workload)
-    setting = Setting(model, pool, profile, precision, lengths)
+    engine = ENGINES[workload.rollout_engine]
+    setting = Setting(
+        model,
+        pool,
+        profile,
+        precision,
+        lengths,
+        engine=engine,
+        cache_precision=workload.rollout_cache_precision,
+    )
     running = _running(
         model,
         call,
@@ -152,20 +156,15 @@ def generation_phases(
         cache_lengths=np.linspace(lengths.mean_tokens, longest, CACHE_POINTS),
     )
     compute, moved, overhead = _decode(
-        tables, process, running, shape, pipeline_parallel_size, lengths.mean_tokens
+        tables, engine, process, running, shape, pipeline_parallel_size, lengths.mean_tokens
     )
-    prefill = _prefill(setting, call, workload, shapes, shape, running.sequences)
+    prefill, prefill_source = prefill_seconds(
+        setting, call, workload, shapes, shape, running.sequences
+    )
     waiting = workload.turns * workload.environment_seconds_per_turn
     zero = np.zeros(len(shape))
     return GenerationPhases(
-        prefill=SecondsColumns(
-            compute=prefill[0].seconds,
-            communication=prefill[1].seconds,
-            bubble=prefill[2],
-            optimizer=zero,
-            transition=zero,
-            overhead=zero,
-        ),
+        prefill=prefill,
         decode=SecondsColumns(
             compute=compute,
             communication=moved,
@@ -175,7 +174,7 @@ def generation_phases(
             overhead=overhead + waiting,
         ),
         running=running,
-        source=np.maximum.reduce([tables.source[shape], prefill[0].source, prefill[1].source]),
+        source=np.maximum(tables.source[shape], prefill_source),
     )
 
 
@@ -202,6 +201,7 @@ def _running(
         model,
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
+        precision=workload.rollout_cache_precision,
     )
     sequences = ceil_div(call.num_sequences, data_parallel_size)
     capacity = kv_cache_bytes // per_token
@@ -216,6 +216,7 @@ def _running(
 
 def _decode(
     tables: StepTables,
+    engine: EngineProfile,
     process: Rollout,
     running: Running,
     shape: IntArray,
@@ -239,61 +240,11 @@ def _decode(
     steps = process.cell_tokens
     all_steps = busy.busy_steps + steps * batch.shape[1]
     sequence_steps = busy.busy_steps * slots + steps * batch.sum(axis=1)
-    overhead = (
-        constants.ENGINE_STEP_SECONDS * all_steps
-        + constants.ENGINE_SEQUENCE_SECONDS * sequence_steps
-    )
+    overhead = engine.step_seconds * all_steps + engine.sequence_seconds * sequence_steps
     return (
         (compute * busy.busy_steps + steps * late_compute.sum(axis=1))[inverse],
         (moved * busy.busy_steps + steps * late_moved.sum(axis=1))[inverse],
         overhead[inverse],
-    )
-
-
-def _prefill(
-    setting: Setting,
-    call: Call,
-    workload: WorkloadSpec,
-    shapes: EngineShapes,
-    shape: IntArray,
-    sequences: IntArray,
-) -> tuple[Timed, Timed, FloatArray]:
-    """(compute, communication, bubble) of all prompts of a replica, in chunks.
-
-    Responses of one prompt share its prefill. Chunks stream through the pipeline.
-    """
-    shared = max(call.num_sequences // workload.prompts_per_iteration, 1)
-    prompts = ceil_div(sequences, min(shared, workload.responses_per_prompt))
-    tokens = prompts * setting.lengths.mean_tokens
-    chunk = np.minimum(constants.PREFILL_CHUNK_TOKENS, tokens)
-    chunk_size = np.ceil(chunk).astype(np.int64)
-    first, inverse = distinct_rows(shape, chunk_size)
-    which = shape[first]
-    rows = EnginePass(
-        shapes.tensor_parallel_size[which],
-        shapes.pipeline_parallel_size[which],
-        shapes.expert_parallel_size[which],
-        chunk_size[first],
-    )
-    arch = setting.model.architecture
-    compute, moved = engine_pass(setting, rows)
-    one = setting.profile.prefill_attention(
-        batch_size=1,
-        sequence_length=setting.lengths.points[None, :],
-        num_attention_heads=ceil_div(arch.num_attention_heads, rows.tensor_parallel_size)[:, None],
-        num_key_value_heads=local_key_value_heads(arch, rows.tensor_parallel_size)[:, None],
-        head_dim=arch.head_dim,
-    )
-    in_chunk = rows.tokens / setting.lengths.mean_tokens
-    attention = Timed(one.seconds @ setting.lengths.weights * in_chunk, one.source.max(axis=1))
-    compute = add(compute, scaled(attention, arch.num_layers))
-    stages = shapes.pipeline_parallel_size[shape]
-    chunks = tokens / chunk
-    each = (compute.seconds + moved.seconds)[inverse] / stages
-    return (
-        Timed(compute.seconds[inverse] * chunks / stages, compute.source[inverse]),
-        Timed(moved.seconds[inverse] * chunks / stages, moved.source[inverse]),
-        each * (stages - 1),
     )
 
 

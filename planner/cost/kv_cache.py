@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from planner.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
 from planner.cost import constants
 from planner.cost.rollout import Rollout, rollout
 from planner.cost.rows import ceil_div
@@ -23,19 +24,25 @@ def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
 
 
 def kv_bytes_per_token(
-    model: Model, *, tensor_parallel_size: IntArray, pipeline_parallel_size: IntArray
+    model: Model,
+    *,
+    tensor_parallel_size: IntArray,
+    pipeline_parallel_size: IntArray,
+    precision: str = "bf16",
 ) -> IntArray:
-    """Cache bytes of one token on one GPU of the fullest stage, bf16.
+    """Cache bytes of one token on one GPU of the fullest stage.
 
     Key-value heads split over the tensor group, at least one each; an approximated attention's
     compressed cache (MLA) is held whole by every GPU.
     """
     arch = model.architecture
     layers = ceil_div(arch.num_layers, pipeline_parallel_size)
+    element = constants.PRECISION_BYTES[precision]
     if arch.key_value_bytes_per_token_per_layer:
-        return layers * arch.key_value_bytes_per_token_per_layer
+        stated = arch.key_value_bytes_per_token_per_layer
+        return layers * (stated * element // CACHE_OVERRIDE_BYTES_PER_ELEMENT)
     heads = local_key_value_heads(arch, tensor_parallel_size)
-    return layers * heads * (2 * arch.head_dim * constants.PRECISION_BYTES["bf16"])
+    return layers * heads * (2 * arch.head_dim * element)
 
 
 def minimum_kv_cache_bytes(
@@ -55,6 +62,7 @@ def minimum_kv_cache_bytes(
         model,
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
+        precision=workload.rollout_cache_precision,
     )
     return per_token * np.int64(tokens)
 
@@ -81,6 +89,7 @@ def full_kv_cache_bytes(
         model,
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
+        precision=workload.rollout_cache_precision,
     )
     least = minimum_kv_cache_bytes(
         model,

@@ -18,6 +18,7 @@ from planner.cost.communication import Collective, collective_seconds
 from planner.cost.generations import generation_of
 from planner.cost.operators import FASTEST
 from planner.cost.profile import Profile, Timed
+from planner.cost.rollout_engines import ENGINES, EngineProfile
 from planner.cost.rows import ceil_div
 from planner.cost.shards import (
     Linear,
@@ -65,6 +66,10 @@ class Setting:
     """Which of a layer's linear layers have one, where only adapters are trained."""
     drops_tokens: bool = False
     """Experts take a fixed number of tokens and drop the rest; otherwise as many as come."""
+    engine: EngineProfile = ENGINES["vllm"]
+    """Of generation; training and scoring read none of it."""
+    cache_precision: str = "bf16"
+    """Of the key-value cache of generation."""
 
     @property
     def element_bytes(self) -> int:

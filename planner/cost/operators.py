@@ -33,7 +33,7 @@ from planner.cost.table_reader import TableReader
 from planner.layout import FloatArray, IntArray
 
 ENGINE_COLLECTOR = "vllm"
-"""Whose fp8 kernels count: the engine that plans run on. The engines' fp8 kernels quantise
+"""Whose fp8 kernels count where no engine is named. The engines' fp8 kernels quantise
 differently and differ by a factor of 2, so a median over them would belong to none."""
 FASTEST = "fastest"
 """Instead of a collector's name: the fastest kernel that any measured at a shape. Training's fp8

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -80,13 +80,19 @@ class Profile:
         *,
         precision: str,
         collector: str | None = None,
+        captured: bool = False,
     ) -> Timed:
         """Forward matrix product C[m,n] = A[m,k]·B[k,n].
 
         fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape. `collector`
-        names whose fp8 kernels count (default: the inference engine's).
+        names whose fp8 kernels count (default: vLLM's). `captured`: as part of a CUDA graph. The
+        fp8 products were measured with a quantisation and a launch of their own each, which is
+        most of a small one's time; in a graph one takes at most what the efficiency of bf16 gives.
         """
         precision = known_precision(precision)
+        if captured and precision == "fp8":
+            eager = self.gemm(m, n, k, precision="fp8", collector=collector)
+            return self._least(eager, m, n, k)
         (rows, columns, inner), shape = _columns(m, n, k)
 
         def of_collector(tables: Tables, precision: str) -> Grid | None:
@@ -103,6 +109,28 @@ class Profile:
             return gemm_roofline(peaks, rows, columns, inner, precision=precision)
 
         return _shaped(*self._timed("gemm", roofline, found, precision, stored), shape)
+
+    def _least(
+        self,
+        eager: Timed,
+        m: FloatArray | IntArray | float,
+        n: FloatArray | IntArray | float,
+        k: FloatArray | IntArray | float,
+    ) -> Timed:
+        """The eager fp8 product, or if that is faster, one at the efficiency of bf16."""
+        if self.tables is None:
+            return eager
+        wide = self.gemm(m, n, k, precision="bf16")
+        rows, columns, inner = (np.asarray(size, dtype=np.float64) for size in (m, n, k))
+        ratio = gemm_roofline(self.peaks, rows, columns, inner, precision="fp8") / gemm_roofline(
+            self.peaks, rows, columns, inner, precision="bf16"
+        )
+        fixed = np.minimum(self.tables.fixed_seconds("gemm"), wide.seconds)
+        tuned = fixed + (wide.seconds - fixed) * ratio
+        faster = tuned < eager.seconds
+        return Timed(
+            np.where(faster, tuned, eager.seconds), np.where(faster, ANALYTICAL, eager.source)
+        )
 
     def prefill_attention(
         self,
@@ -129,14 +157,20 @@ class Profile:
         num_attention_heads: FloatArray | IntArray | float,
         num_key_value_heads: FloatArray | IntArray | float,
         head_dim: FloatArray | IntArray | float,
+        cache_bytes: float | None = None,
     ) -> Timed:
-        """Attention of one decode step of one layer over a bf16 cache of `kv_length` tokens."""
+        """Attention of one decode step of one layer over a cache of `kv_length` tokens.
+
+        `cache_bytes`: of an element of a key and that of its value together where that is not 4
+        (both in bf16, as measured): 2 in fp8, or where a latent cache serves as both.
+        """
         columns, shape = _columns(
             batch_size, kv_length, num_attention_heads, num_key_value_heads, head_dim
         )
         grid = self.tables.decode_attention if self.tables else None
         roofline = decode_attention_roofline
-        return self._attention("decode_attention", roofline, grid, columns, shape)
+        narrow = cache_bytes and partial(roofline, cache_bytes=cache_bytes)
+        return self._attention("decode_attention", roofline, grid, columns, shape, narrow or None)
 
     def _attention(
         self,
@@ -145,14 +179,17 @@ class Profile:
         grid: ConfigGrid | None,
         columns: list[FloatArray],
         shape: tuple[int, ...],
+        narrow: Roofline | None = None,
     ) -> Timed:
+        """`narrow`: the roofline of a cache in another format than the measured bf16."""
         batch_size, length, *features = columns
         found = grid.at(np.stack(features, axis=1), batch_size, length) if grid else None
 
-        def by_peaks(peaks: Peaks, _precision: str) -> FloatArray:
-            return roofline(peaks, *columns)
+        def by_peaks(peaks: Peaks, cache: str) -> FloatArray:
+            return (roofline if cache == "bf16" or narrow is None else narrow)(peaks, *columns)
 
-        return _shaped(*self._timed(table, by_peaks, found, "bf16", "bf16"), shape)
+        wanted = "narrow" if narrow else "bf16"
+        return _shaped(*self._timed(table, by_peaks, found, wanted, "bf16"), shape)
 
     def moe(
         self,

@@ -81,13 +81,17 @@ def decode_attention_roofline(
     heads: FloatArray,
     kv_heads: FloatArray,
     head_dim: FloatArray,
+    *,
+    cache_bytes: float = 2 * BF16_BYTES,
 ) -> FloatArray:
-    """Least seconds of one decode step: the KV cache of `length` tokens read once, in bf16."""
+    """Least seconds of one decode step: the KV cache of `length` tokens read once.
+
+    `cache_bytes`: of an element of a key and that of its value together.
+    """
     flops = 4.0 * batch_size * length * heads * head_dim
-    elements = batch_size * (2 * length * kv_heads + 2 * heads) * head_dim
+    num_bytes = batch_size * (cache_bytes * length * kv_heads + 2 * BF16_BYTES * heads) * head_dim
     return np.maximum(
-        flops / peaks.bf16_flops_per_second,
-        BF16_BYTES * elements / peaks.memory_bytes_per_second,
+        flops / peaks.bf16_flops_per_second, num_bytes / peaks.memory_bytes_per_second
     )
 
 

@@ -140,7 +140,6 @@ NOTED: tuple[tuple[str, str], ...] = (
     ("sliding window", "sliding-window layers are priced with full attention"),
     ("chunked attention", "chunked-attention layers are priced with full attention"),
     ("async tp", "tensor-parallel communication is priced as exposed (the run overlapped it)"),
-    ("fp8 key-value cache", "the key-value cache is taken as bf16 (the run had fp8)"),
     ("in every other layer", "layers of a kind are priced as if the dense ones came first"),
     ("rowwise", "scales of whole tensors are priced (the run had one per row)"),
     ("hybrid sharding", "hybrid sharding is priced as sharding over all data-parallel ranks"),

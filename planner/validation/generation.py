@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import generation, memory
+from planner.cost import constants, generation, memory
 from planner.cost.estimates import BytesColumns
 from planner.cost.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
 from planner.cost.pricing import Engine
 from planner.cost.profile import load_profile
+from planner.cost.rollout_engines import ENGINES
 from planner.dataflow import Call
 from planner.job import Model
 from planner.layout import OFFLOADS, SHARDINGS, Layouts
@@ -27,7 +28,10 @@ from planner.validation.subjects import (
 )
 
 FEW_REQUESTS = 4
-"""Up to so many requests in flight, time to first token is one prefill and hardly any queueing."""
+"""Up to so many requests in flight, time to first token is a prefill or two and little queueing."""
+TOGETHER = 2
+"""Requests of a service that end, and whose successors are prefilled, in one and the same step.
+Fitted: interruptions of a decoding request grow as requests in flight less two to three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +79,7 @@ def predict_generation(
 ) -> dict[str, Estimate | CannotPredictError]:
     """The measured columns of the row, each as its table defines it.
 
-    A decode step includes the prefills that interrupt it: while one request decodes its R tokens,
-    each of the other requests in flight on its replica ends once and the next one is prefilled.
+    A decode step includes the prefills that interrupt it; see `interruptions`.
     """
     server = _server(row, assumptions)
     concurrency = row.concurrency
@@ -92,7 +95,7 @@ def predict_generation(
     phases = server.phases(running, server.full_cache(running))
     one = server.phases(server.replicas, server.full_cache(server.replicas))
     step = _decode_step(server, phases, one, running)
-    prefill = Estimate(float(one.prefill.total[0]), _parts(one.prefill, 1.0))
+    prefill = _first_token(server, one, running)
     total = float((phases.prefill.total + phases.decode.total)[0])
     tokens = running * server.workload.response_length.max_tokens
     queued = CannotPredictError(
@@ -113,9 +116,43 @@ def _decode_step(
     running: int,
 ) -> Estimate:
     tokens = server.workload.response_length.max_tokens
-    others = max(running / server.replicas - 1.0, 0.0)
-    interrupted = others * float(one.prefill.total[0]) / tokens
+    times = interruptions(server, running / server.replicas)
+    interrupted = times * float(one.prefill.total[0]) / tokens
     parts = _parts(phases.decode, 1.0 / tokens) | {"interrupting_prefill_seconds": interrupted}
+    return Estimate(sum(parts.values()), parts)
+
+
+def interruptions(server: Server, running: float) -> float:
+    """Prefills that a request meets while it decodes, with so many requests on its replica.
+
+    All requests are equally long and each is replaced when it ends, so each of the others ends
+    once meanwhile, but for those prefilled in the same step. Where waiting prompts go first,
+    requests stay in step: the first of a wave waits for all chunks of prompts after its own, the
+    last for none.
+    """
+    if ENGINES[server.workload.rollout_engine].prefill_first:
+        return max(running - _prompts_per_chunk(server), 0.0) / 2.0
+    return max(running - TOGETHER, 0.0)
+
+
+def _prompts_per_chunk(server: Server) -> int:
+    prompt = server.workload.prompt_length.max_tokens
+    return max(constants.PREFILL_CHUNK_TOKENS // prompt, 1)
+
+
+def _first_token(server: Server, one: generation.GenerationPhases, running: int) -> Estimate:
+    """Time to first token: a prompt's own prefill and those that it waits for.
+
+    Where waiting prompts go first, all that run on a replica came at once: in one chunk all wait
+    for the last, over several chunks half of them on average. Otherwise `TOGETHER` came within
+    one step and share a chunk if they fit: half of the other one is waited for.
+    """
+    together, chunk = max(running / server.replicas, 1.0), float(_prompts_per_chunk(server))
+    if ENGINES[server.workload.rollout_engine].prefill_first:
+        prompts = (together + min(together, chunk)) / 2.0
+    else:
+        prompts = (1.0 + min(together, chunk, TOGETHER)) / 2.0
+    parts = _parts(one.prefill, prompts)
     return Estimate(sum(parts.values()), parts)
 
 
@@ -146,10 +183,44 @@ def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
             "response_length": constant(row.response_length),
             "precision": "bf16" if precision == "fp8" else precision,
             "rollout_precision": precision,
+            "rollout_engine": _rollout_engine(row, assumptions),
         }
     )
-    model = Model("actor", architecture_of(row), False, False, None)
-    return Server(model, pool_of(row, assumptions), engine, workload, replicas)
+    model, pool = (
+        Model("actor", architecture_of(row), False, False, None),
+        pool_of(row, assumptions),
+    )
+    if _has_fp8_cache(row, pool, workload, assumptions):
+        workload = workload.model_copy(update={"rollout_cache_precision": "fp8"})
+    return Server(model, pool, engine, workload, replicas)
+
+
+def _rollout_engine(row: GenerationRow, assumptions: Assumptions) -> str:
+    if row.engine in ENGINES:
+        return row.engine
+    assumptions.add(f"engine {row.engine or 'not stated'}: priced as vllm")
+    return "vllm"
+
+
+def _has_fp8_cache(
+    row: GenerationRow, pool: Pool, workload: WorkloadSpec, assumptions: Assumptions
+) -> bool:
+    """Stated, or what the engine does with a checkpoint in fp8 on this GPU."""
+    if "fp8 key-value cache" in row.note.lower():
+        return True
+    generations = ENGINES[workload.rollout_engine].fp8_cache_generations
+    if workload.rollout_precision != "fp8" or pool.gpu.generation not in generations:
+        return False
+    assumptions.add(f"key-value cache in fp8, as {workload.rollout_engine} has it for fp8 weights")
+    return True
+
+
+def may_draft(row: GenerationRow) -> bool:
+    """Whether the model ships a module to draft tokens with; tables do not say if it was used."""
+    try:
+        return "multi-token prediction" in architecture_of(row).approximation
+    except CannotPredictError:
+        return False
 
 
 def layouts_of(engine: Engine) -> Layouts:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from planner.validation.generation import predict_generation
+from planner.validation.generation import may_draft, predict_generation
 from planner.validation.operators import collective_subset, predict_collective, predict_gemm
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate, Prediction
 from planner.validation.rlhf import predict_rlhf
@@ -97,7 +97,8 @@ def subset_of(row: Row) -> str:
         case CollectiveRow():
             return collective_subset(row)
         case GenerationRow():
-            return f"{_mixture(row)}, {row.engine or 'engine not stated'}"
+            kind = "experts that may draft" if may_draft(row) else _mixture(row)
+            return f"{kind}, {row.engine or 'engine not stated'}"
         case TrainingRow():
             return f"{_mixture(row)}, {PRODUCT_BITS.get(row.precision or '', 8)}-bit"
         case RunRow():

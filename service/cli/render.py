@@ -6,6 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from planner.cost.rollout_engines import ENGINES
 from planner.cost.stacks import STACKS
 from planner.result import CopyPlan, Plan, SecondsByPart, Strategy
 from service.cli import formats
@@ -150,6 +151,8 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "operator times", _operator_times(plan.provenance.operator_tables)
     stack = STACKS[plan.spec.workload.training_stack]
     yield "training stack", f"{stack.name}: {stack.summary}"
+    engine = ENGINES[plan.spec.workload.rollout_engine]
+    yield "rollout engine", f"{engine.name}: {engine.summary}"
     yield "proof", _proof_line(plan)
     search = plan.search
     if search.status != "given":

@@ -144,6 +144,16 @@ def test_functions_are_checked_before_anything_starts() -> None:
         controller(run)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("rollout_engine", "trtllm"), ("rollout_cache_precision", "fp8")]
+)
+def test_an_engine_that_plans_cannot_run_on_is_refused(name: str, value: str) -> None:
+    changes = {"kl": "none", "old_log_probs": "recompute", name: value}
+    plan = small_plan("reinforce_plus_plus", ROLES, **changes)
+    with pytest.raises(RunError, match=rf"workload\.{name}: the plan is for {value}"):
+        Controller(plan, settings(), factories=idle_engine.FACTORIES)
+
+
 def test_calls_are_expected_in_the_plans_order() -> None:
     plan = small_plan(
         "grpo",

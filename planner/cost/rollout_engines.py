@@ -1,0 +1,76 @@
+"""Inference engines by name: the few constants in which they differ at the same layers.
+
+Everything else of a generate call holds for all of them (planner/cost/decode.py). Fitted with
+`python -m benchmarks.fit_generation TABLE.csv` on published serving runs of H100, H200 and B200
+(docs/accuracy.md has the errors); bounds of the fit are what physics allows.
+"""
+
+from dataclasses import dataclass
+
+from planner.spec import RolloutEngine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineProfile:
+    """What one engine does around the same products, attention and collectives."""
+
+    name: RolloutEngine
+    summary: str
+    layer_seconds: float
+    """Of a layer's small kernels in a decode step, beside their traffic: norms, rotary with cache
+    write, activation, quantisation, each at least its start inside a CUDA graph."""
+    step_seconds: float
+    """Host work of a step that the GPU waits for: scheduling, inputs, launch. 0 where the host
+    prepares a step while the GPU runs the one before."""
+    sequence_seconds: float
+    """The same per running sequence: block tables, sampling, detokenising."""
+    all_reduce_share: float
+    """Exposed seconds of a decode step's all-reduce over the tables' in isolation: fused with the
+    norm that follows, or started by the graph and not by the host."""
+    prefill_layer_seconds: float
+    """Least time of a layer outside CUDA graphs: a prefill's kernels are launched one by one."""
+    prefill_first: bool
+    """True: waiting prompts are prefilled before any further decode step, so requests that started
+    together stay together. False: prompts join the running decode steps."""
+    fp8_cache_generations: tuple[str, ...]
+    """GPU generations on which a checkpoint in fp8 also keeps its cache in fp8 by default."""
+
+
+ENGINES: dict[RolloutEngine, EngineProfile] = {
+    engine.name: engine
+    for engine in (
+        EngineProfile(
+            "vllm",
+            "vLLM V1 with CUDA graphs and chunked prefill, 2025 and later",
+            layer_seconds=18e-6,
+            step_seconds=0.5e-3,
+            sequence_seconds=6e-6,
+            all_reduce_share=0.67,
+            prefill_layer_seconds=0.1e-3,
+            prefill_first=False,
+            fp8_cache_generations=("blackwell",),
+        ),
+        EngineProfile(
+            "sglang",
+            "SGLang with the overlap scheduler, 2025 and later",
+            layer_seconds=8e-6,
+            step_seconds=0.0,
+            sequence_seconds=0.0,
+            all_reduce_share=0.91,
+            prefill_layer_seconds=0.1e-3,
+            prefill_first=True,
+            fp8_cache_generations=("blackwell",),
+        ),
+        EngineProfile(
+            "trtllm",
+            "TensorRT-LLM 1.0 and later, PyTorch backend",
+            layer_seconds=14e-6,
+            step_seconds=0.0,
+            sequence_seconds=2e-6,
+            all_reduce_share=0.54,
+            prefill_layer_seconds=0.61e-3,
+            prefill_first=False,
+            fp8_cache_generations=("ada", "hopper", "blackwell"),
+        ),
+    )
+}
