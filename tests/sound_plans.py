@@ -262,7 +262,7 @@ def barrier_plan(job: Job) -> Plan:
 def cyclic_plan(job: Job) -> Plan:
     """GRPO at staleness 1: the second node generates while the first trains on what it wrote.
 
-    The second node starts a third of a period late, so that generation runs over the period's end.
+    The second node starts so late that half of training, and generation, run over the period's end.
     """
     copies = [
         copy_plan(job, "actor", first_gpu=0),
@@ -283,7 +283,7 @@ def cyclic_plan(job: Job) -> Plan:
     seconds = {name: call.end_seconds for name, call in priced.items()}
     first_node = sync.end_seconds + sum(seconds.values()) - seconds["actor.generate"]
     period = max(first_node, sync.end_seconds + seconds["actor.generate"])
-    late = first_node / 3
+    late = period - first_node + seconds["actor.train"] / 2
     # The sync takes part in both nodes; generation follows it there at once, scoring here.
     start = late + sync.end_seconds
     calls = [moved_to(priced.pop("actor.generate"), start)]
