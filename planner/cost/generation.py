@@ -20,13 +20,11 @@ from planner.cost.kv_cache import (
     full_kv_cache_bytes,
     kv_bytes_per_token,
     minimum_kv_cache_bytes,
-    prompt_tokens,
     response_process,
-    tokens_held_once,
 )
 from planner.cost.layer import Setting, add, scaled
 from planner.cost.profile import Profile, Timed
-from planner.cost.rollout import Rollout, phases
+from planner.cost.rollout import BUSY_CELLS, Rollout, phases
 from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import local_key_value_heads, padded_vocabulary
 from planner.dataflow import Call
@@ -41,15 +39,33 @@ __all__ = [
     "price_generate",
 ]
 
+CAPACITY_LEVELS = 512
+"""Per factor of 2: cache sizes that differ by less than 0.1 % count as one."""
 PARTS = tuple(field.name for field in fields(SecondsColumns))
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What one replica has to do and how much of it at once, one row per candidate."""
+    """What one replica has to do and what its cache holds, one row per candidate."""
 
     sequences: IntArray
-    slots: IntArray
+    cache_tokens: IntArray
+    num_sequences: int
+    """Of all replicas."""
+    most_at_once: IntArray
+    """Before they have grown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Seconds of all decode steps of a replica, and the tokens it has to prefill again."""
+
+    compute: FloatArray
+    communication: FloatArray
+    overhead: FloatArray
+    waiting: FloatArray
+    """Environment time that nothing hides: while the cache is short, others run meanwhile."""
+    evicted_tokens: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +77,11 @@ class GenerationPhases:
     """Environment time included, as overhead."""
     running: Running
     source: IntArray
+    tables: StepTables
+    """What a decode step takes."""
+    shape: IntArray
+    """Which of the tables' shapes a row is."""
+    prefill_tokens: FloatArray
 
 
 def price_generate(
@@ -101,7 +122,7 @@ def price_generate(
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
         kv_cache_bytes=kv_cache_bytes,
-        running_batch=np.minimum(phase.running.slots, phase.running.sequences),
+        running_batch=phase.running.most_at_once,
     )
     return CallEstimates(seconds, transient, phase.source)
 
@@ -137,45 +158,46 @@ def generation_phases(
     running = _running(
         model,
         call,
-        workload,
         process,
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
         data_parallel_size=data_parallel_size,
         kv_cache_bytes=kv_cache_bytes,
     )
-    longest = workload.prompt_length.max_tokens + process.cell_tokens * len(process.survival)
+    longest = workload.prompt_length.max_tokens + process.longest_tokens
     tables = step_tables(
         setting,
         shapes,
-        largest_batch=int(running.slots.max(initial=1)),
+        largest_batch=int(running.most_at_once.max(initial=1)),
         cache_lengths=np.linspace(lengths.mean_tokens, longest, CACHE_POINTS),
     )
-    compute, moved, overhead = _decode(
-        tables, process, running, shape, pipeline_parallel_size, lengths.mean_tokens
-    )
+    decoded = _decode(tables, process, running, shape, pipeline_parallel_size, workload)
     prefill = _prefill(setting, call, workload, shapes, shape, running.sequences)
-    waiting = workload.turns * workload.environment_seconds_per_turn
+    prompts = prefill[3]
+    again = 1.0 + decoded.evicted_tokens / prompts
     zero = np.zeros(len(shape))
     return GenerationPhases(
         prefill=SecondsColumns(
-            compute=prefill[0].seconds,
-            communication=prefill[1].seconds,
+            compute=prefill[0].seconds * again,
+            communication=prefill[1].seconds * again,
             bubble=prefill[2],
             optimizer=zero,
             transition=zero,
             overhead=zero,
         ),
         decode=SecondsColumns(
-            compute=compute,
-            communication=moved,
+            compute=decoded.compute,
+            communication=decoded.communication,
             bubble=zero,
             optimizer=zero,
             transition=zero,
-            overhead=overhead + waiting,
+            overhead=decoded.overhead + decoded.waiting,
         ),
         running=running,
         source=np.maximum.reduce([tables.source[shape], prefill[0].source, prefill[1].source]),
+        tables=tables,
+        shape=shape,
+        prefill_tokens=prompts * again,
     )
 
 
@@ -189,7 +211,6 @@ def _prompt_lengths(workload: WorkloadSpec) -> SequenceLengths:
 def _running(
     model: Model,
     call: Call,
-    workload: WorkloadSpec,
     process: Rollout,
     *,
     tensor_parallel_size: IntArray,
@@ -197,7 +218,7 @@ def _running(
     data_parallel_size: IntArray,
     kv_cache_bytes: IntArray,
 ) -> Running:
-    """Slots that the cache allows without preemption: all sequences, or a refilled share."""
+    """What the cache of each candidate's replicas holds."""
     per_token = kv_bytes_per_token(
         model,
         tensor_parallel_size=tensor_parallel_size,
@@ -205,13 +226,8 @@ def _running(
     )
     sequences = ceil_div(call.num_sequences, data_parallel_size)
     capacity = kv_cache_bytes // per_token
-    held = tokens_held_once(process, workload)
-    refilled = np.floor(capacity / process.peak_tokens_refilled(prompt_tokens(workload))).astype(
-        np.int64
-    )
-    fits = capacity >= np.ceil(sequences * held)
-    slots = np.where(fits, sequences, np.clip(refilled, 1, sequences))
-    return Running(sequences, slots)
+    started = np.maximum((capacity / process.prompt_tokens).astype(np.int64), 1)
+    return Running(sequences, capacity, call.num_sequences, np.minimum(sequences, started))
 
 
 def _decode(
@@ -220,34 +236,59 @@ def _decode(
     running: Running,
     shape: IntArray,
     pipeline_parallel_size: IntArray,
-    prompt_tokens: float,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(compute, communication, engine overhead) of all decode steps of a replica."""
-    # Many budgets and replica counts lead to the same slots and sequences.
-    first, inverse = distinct_rows(shape, running.sequences, running.slots)
-    slots, stages, which = running.slots[first], pipeline_parallel_size[first], shape[first]
-    busy = phases(process, sequences=running.sequences[first], slots=slots)
-    compute, moved = tables.at(
-        which, np.maximum(slots / stages, 1.0), prompt_tokens + busy.busy_age_tokens
+    workload: WorkloadSpec,
+) -> Decoded:
+    """All decode steps of a replica; the slowest of the replicas counts."""
+    # Many layouts, budgets and replica counts lead to the same course of the batch.
+    level = np.rint(CAPACITY_LEVELS * np.log2(running.cache_tokens / running.sequences + 1.0))
+    alike, course_of = distinct_rows(running.sequences, level.astype(np.int64))
+    course = phases(
+        process,
+        sequences=running.sequences[alike],
+        cache_tokens=running.cache_tokens[alike],
+        num_sequences=running.num_sequences,
     )
-    batch = np.maximum(busy.shrinking * slots[:, None], 1.0)
-    late_compute, late_moved = tables.at(
-        which[:, None],
-        np.maximum(batch / stages[:, None], 1.0),
-        prompt_tokens + busy.shrinking_age_tokens,
-    )
-    steps = process.cell_tokens
-    all_steps = busy.busy_steps + steps * batch.shape[1]
-    sequence_steps = busy.busy_steps * slots + steps * batch.sum(axis=1)
+    first, inverse = distinct_rows(shape, course_of, pipeline_parallel_size)
+    stages, which, rows = pipeline_parallel_size[first, None], shape[first, None], course_of[first]
+    steps, batch = course.steps[rows], np.maximum(course.batch, 1.0)[rows]
+    cached = (process.prompt_tokens + course.age_tokens)[rows]
+    if workload.environment_seconds_per_turn:
+        alone = (steps * sum(tables.at(which, np.maximum(batch / stages, 1.0), cached))).sum(axis=1)
+        batch = _less_those_away(batch, process.variation, alone, workload)
+    compute, moved = tables.at(which, np.maximum(batch / stages, 1.0), cached)
+    all_steps = steps.sum(axis=1)
+    sequence_steps = (steps * batch).sum(axis=1)
     overhead = (
         constants.ENGINE_STEP_SECONDS * all_steps
         + constants.ENGINE_SEQUENCE_SECONDS * sequence_steps
     )
-    return (
-        (compute * busy.busy_steps + steps * late_compute.sum(axis=1))[inverse],
-        (moved * busy.busy_steps + steps * late_moved.sum(axis=1))[inverse],
-        overhead[inverse],
+    evicted = course.evicted_tokens[course_of]
+    short = evicted / (process.mean_tokens * running.sequences)
+    again = (workload.turns - 1) * (process.prompt_tokens + process.mean_tokens / 2)
+    waits = short + workload.turns * (1.0 - short)
+    return Decoded(
+        compute=(compute * steps).sum(axis=1)[inverse],
+        communication=(moved * steps).sum(axis=1)[inverse],
+        overhead=overhead[inverse],
+        waiting=waits * workload.environment_seconds_per_turn,
+        evicted_tokens=evicted + short * again * running.sequences,
     )
+
+
+def _less_those_away(
+    batch: FloatArray, variation: float, decode_seconds: FloatArray, workload: WorkloadSpec
+) -> FloatArray:
+    """The shrinking batch without the sequences that wait for their environment.
+
+    Sequences that leave in step return in step, and none decodes meanwhile; the more their turns
+    differ, the more of them decode while others are away.
+    """
+    each, turns = workload.environment_seconds_per_turn, workload.turns
+    away = turns * each / (turns * each + decode_seconds)
+    mixed = np.minimum(variation * decode_seconds / (turns * each), 1.0) * (1.0 - 1.0 / turns)
+    fewer = batch.copy()
+    fewer[:, BUSY_CELLS:] *= (1.0 - away * mixed)[:, None]
+    return np.maximum(fewer, 1.0)
 
 
 def _prefill(
@@ -257,8 +298,8 @@ def _prefill(
     shapes: EngineShapes,
     shape: IntArray,
     sequences: IntArray,
-) -> tuple[Timed, Timed, FloatArray]:
-    """(compute, communication, bubble) of all prompts of a replica, in chunks.
+) -> tuple[Timed, Timed, FloatArray, FloatArray]:
+    """(compute, communication, bubble, tokens) of all prompts of a replica, in chunks.
 
     Responses of one prompt share its prefill. Chunks stream through the pipeline.
     """
@@ -294,6 +335,7 @@ def _prefill(
         Timed(compute.seconds[inverse] * chunks / stages, compute.source[inverse]),
         Timed(moved.seconds[inverse] * chunks / stages, moved.source[inverse]),
         each * (stages - 1),
+        tokens,
     )
 
 
