@@ -24,7 +24,7 @@ from planner.cost.kv_cache import (
 )
 from planner.cost.layer import Setting, add, scaled
 from planner.cost.profile import Profile, Timed
-from planner.cost.rollout import BUSY_CELLS, Rollout, phases
+from planner.cost.rollout import BUSY_CELLS, Phases, Rollout, phases
 from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import local_key_value_heads, padded_vocabulary
 from planner.dataflow import Call
@@ -66,6 +66,7 @@ class Decoded:
     waiting: FloatArray
     """Environment time that nothing hides: while the cache is short, others run meanwhile."""
     evicted_tokens: FloatArray
+    course: "Course"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,31 @@ class GenerationPhases:
     shape: IntArray
     """Which of the tables' shapes a row is."""
     prefill_tokens: FloatArray
+    course: "Course"
+
+    @property
+    def deviation_seconds(self) -> FloatArray:
+        """Standard deviation of the decode seconds when lengths are drawn anew."""
+        return self.course.deviation_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The distinct courses of the batch, and which of them is a candidate's."""
+
+    process: Rollout
+    phases: Phases
+    phases_of: IntArray
+    """[course]: row of the phases."""
+    step_seconds: FloatArray
+    """[course, cell]"""
+    course_of: IntArray
+    """[row]"""
+
+    def deviation_seconds(self) -> FloatArray:
+        """Per candidate."""
+        mine = self.phases.take(self.phases_of)
+        return mine.deviation_seconds(self.step_seconds, self.process)[self.course_of]
 
 
 def price_generate(
@@ -198,6 +224,7 @@ def generation_phases(
         tables=tables,
         shape=shape,
         prefill_tokens=prompts * again,
+        course=decoded.course,
     )
 
 
@@ -248,20 +275,15 @@ def _decode(
         cache_tokens=running.cache_tokens[alike],
         num_sequences=running.num_sequences,
     )
-    first, inverse = distinct_rows(shape, course_of, pipeline_parallel_size)
+    first, inverse = distinct_rows(shape, course_of)
     stages, which, rows = pipeline_parallel_size[first, None], shape[first, None], course_of[first]
-    steps, batch = course.steps[rows], np.maximum(course.batch, 1.0)[rows]
-    cached = (process.prompt_tokens + course.age_tokens)[rows]
+    steps, batch = course.steps[rows], course.batch[rows]
+    cached = process.prompt_tokens + course.age_tokens[rows]
     if workload.environment_seconds_per_turn:
         alone = (steps * sum(tables.at(which, np.maximum(batch / stages, 1.0), cached))).sum(axis=1)
         batch = _less_those_away(batch, process.variation, alone, workload)
     compute, moved = tables.at(which, np.maximum(batch / stages, 1.0), cached)
-    all_steps = steps.sum(axis=1)
-    sequence_steps = (steps * batch).sum(axis=1)
-    overhead = (
-        constants.ENGINE_STEP_SECONDS * all_steps
-        + constants.ENGINE_SEQUENCE_SECONDS * sequence_steps
-    )
+    overhead = constants.ENGINE_STEP_SECONDS + constants.ENGINE_SEQUENCE_SECONDS * batch
     evicted = course.evicted_tokens[course_of]
     short = evicted / (process.mean_tokens * running.sequences)
     again = (workload.turns - 1) * (process.prompt_tokens + process.mean_tokens / 2)
@@ -269,9 +291,10 @@ def _decode(
     return Decoded(
         compute=(compute * steps).sum(axis=1)[inverse],
         communication=(moved * steps).sum(axis=1)[inverse],
-        overhead=overhead[inverse],
+        overhead=(overhead * steps).sum(axis=1)[inverse],
         waiting=waits * workload.environment_seconds_per_turn,
         evicted_tokens=evicted + short * again * running.sequences,
+        course=Course(process, course, rows, compute + moved + overhead, inverse),
     )
 
 
@@ -335,7 +358,7 @@ def _prefill(
         Timed(compute.seconds[inverse] * chunks / stages, compute.source[inverse]),
         Timed(moved.seconds[inverse] * chunks / stages, moved.source[inverse]),
         each * (stages - 1),
-        tokens,
+        np.asarray(tokens, dtype=np.float64),
     )
 
 

@@ -34,7 +34,7 @@ FINENESS = 4
 NEARLY_ALL = 0.97
 """And this share of what makes nobody wait: where lengths are equal, the first to wait double the
 time."""
-UNSEEN = 0.02
+UNSEEN = 0.005
 """Expected number of sequences, in the whole call, that are longer than the last cell's end."""
 LOWEST_LOG = -40.0
 """ln of a probability that is as good as none."""
@@ -47,7 +47,9 @@ class Rollout:
     prompt_tokens: float
     mean_tokens: float
     variation: float
-    """Standard deviation over mean."""
+    """Of the lengths: standard deviation over mean."""
+    load_variation: float
+    """Of a sequence's cached tokens, summed over its steps: what it takes of a short cache."""
     peak_tokens: float
     """Cached tokens per sequence at the worst moment, when all start at once."""
     peak_deviation_tokens: float
@@ -79,6 +81,7 @@ class Rollout:
 class Phases:
     """Busy phase and shrinking phase of a replica, one row per candidate."""
 
+    sequences: IntArray
     steps: FloatArray
     """[row, cell]: decode steps of each cell: the busy ones first, then those of the shrinking
     phase, which are expected numbers: the longest sequence may have ended."""
@@ -88,6 +91,26 @@ class Phases:
     """[row, cell]: generated tokens of a running sequence."""
     evicted_tokens: FloatArray
     """[row]: tokens that the replica prefills again."""
+
+    def take(self, rows: IntArray) -> "Phases":
+        """The given rows, in that order."""
+        return Phases(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def deviation_seconds(self, step_seconds: FloatArray, process: Rollout) -> FloatArray:
+        """Standard deviation of the seconds of all steps when lengths are drawn anew.
+
+        The longest sequence decides when the shrinking phase ends, the load of all how long the
+        busy phase lasts; `step_seconds` [row, cell] is what a step of each cell takes.
+        """
+        busy = (self.steps * step_seconds)[:, :BUSY_CELLS].sum(axis=1)
+        widths = np.diff(process.edges)
+        still = self.steps[:, BUSY_CELLS:] / widths
+        ends = np.cumsum(step_seconds[:, BUSY_CELLS:] * widths, axis=1)
+        starts = ends - step_seconds[:, BUSY_CELLS:] * widths
+        mean = (still * (ends - starts)).sum(axis=1)
+        square = (still * (ends**2 - starts**2)).sum(axis=1)
+        load = busy * process.load_variation / np.sqrt(self.sequences)
+        return np.asarray(np.sqrt(np.maximum(square - mean**2, 0.0) + load**2), dtype=np.float64)
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +142,8 @@ def rollout(
     return Rollout(
         prompt_tokens=prompt_tokens,
         mean_tokens=mean,
-        variation=float(np.sqrt(max((points - mean) ** 2 @ mass, 0.0))) / mean,
+        variation=_variation(points, mass),
+        load_variation=_variation(points * (prompt_tokens + points / 2), mass),
         peak_tokens=peak,
         peak_deviation_tokens=held * float(np.sqrt(share * (1.0 - share))),
         edges=edges,
@@ -134,7 +158,7 @@ def rollout(
 
 
 def phases(
-    process: Rollout, *, sequences: IntArray, cache_tokens: FloatArray, num_sequences: int
+    process: Rollout, *, sequences: IntArray, cache_tokens: IntArray, num_sequences: int
 ) -> Phases:
     """Both phases for n sequences on a replica, of `num_sequences` on all: the slowest counts."""
     capacity = cache_tokens / sequences
@@ -149,12 +173,13 @@ def phases(
     def between(table: FloatArray, index: IntArray) -> FloatArray:
         low = table[index - 1]
         weight = part if table.ndim == 1 else part[:, None]
-        found: FloatArray = low + weight * (table[index] - low)
-        return found
+        found = low + weight * (table[index] - low)
+        return np.asarray(found, dtype=np.float64)
 
     busy = between(process.busy, high)
     # Below the smallest cache the flow is steady: it lasts longer, with as many slots per token.
-    longer = process.mean_tokens * (1.0 / capacity - 1.0 / known) / process.busy[0, BUSY_CELLS - 1]
+    shorter = np.maximum(1.0 / capacity - 1.0 / process.capacities[0], 0.0)
+    longer = process.mean_tokens * shorter / process.busy[0, BUSY_CELLS - 1]
     busy_steps = between(process.busy_tokens, high) / known + longer
     last = between(shrinking, flat)
     steps, present = last[:, :CELLS], last[:, CELLS : 2 * CELLS]
@@ -162,8 +187,9 @@ def phases(
     slots = np.minimum(busy[:, :BUSY_CELLS] * cache_tokens[:, None], sequences[:, None])
     busy_cells = np.repeat(busy_steps[:, None] / BUSY_CELLS, BUSY_CELLS, axis=1)
     return Phases(
+        sequences=sequences,
         steps=np.concatenate([busy_cells, steps], axis=1),
-        batch=np.concatenate([slots, running / np.maximum(present, 1e-9)], axis=1),
+        batch=np.maximum(np.concatenate([slots, running / np.maximum(present, 1e-9)], axis=1), 1.0),
         age_tokens=np.concatenate([busy[:, BUSY_CELLS:], aged / np.maximum(running, 1e-9)], axis=1),
         evicted_tokens=between(process.evicted_tokens, high) * sequences,
     )
@@ -177,7 +203,8 @@ def _shrinking(process: Rollout, sequences: IntArray, num_sequences: int) -> Flo
     any_of_all = np.broadcast_to(one, own.shape)
     running = process.running * sequences[:, None, None]
     parts = (any_of_all * np.diff(process.edges), own, running, running * process.age_tokens)
-    return np.concatenate(parts, axis=2).reshape(-1, 4 * CELLS)
+    side_by_side: FloatArray = np.concatenate(parts, axis=2).reshape(-1, 4 * CELLS)
+    return side_by_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +241,11 @@ class _Survival:
             logs = np.log(np.maximum(1.0 - still, np.exp(LOWEST_LOG)))
             ended[k] = logs.sum(axis=0) / REPRESENTATIVES
         return running, held / np.maximum(running, 1e-12), ended
+
+
+def _variation(values: FloatArray, mass: FloatArray) -> float:
+    mean = float(values @ mass)
+    return float(np.sqrt(max(float((values - mean) ** 2 @ mass), 0.0))) / mean
 
 
 def _representatives(points: FloatArray, mass: FloatArray) -> FloatArray:
@@ -267,7 +299,7 @@ def _follow(lengths: FloatArray, prompt: float, capacities: FloatArray, stride: 
         busy_until[waits] = len(shares)
         last[waits] = age[waits]
     return _Busy(
-        steps=busy_until * stride,
+        steps=np.asarray(busy_until * stride, dtype=np.float64),
         running=_parts(np.array(shares), busy_until),
         age_tokens=_parts(np.array(ages), busy_until),
         evicted_tokens=np.array(evicted).sum(axis=0),
