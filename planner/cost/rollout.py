@@ -161,7 +161,7 @@ def phases(
     process: Rollout, *, sequences: IntArray, cache_tokens: IntArray, num_sequences: int
 ) -> Phases:
     """Both phases for n sequences on a replica, of `num_sequences` on all: the slowest counts."""
-    capacity = cache_tokens / sequences
+    capacity = np.maximum(cache_tokens, 1) / sequences
     known = np.clip(capacity, process.capacities[0], process.capacities[-1])
     logs = np.log(process.capacities)
     high = np.clip(np.searchsorted(process.capacities, known), 1, len(logs) - 1)
