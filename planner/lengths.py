@@ -76,7 +76,7 @@ class LengthSpec(BaseModel):
         """Mean length."""
         if self.mean is not None:
             return self.mean
-        lengths, weights = self._distribution()
+        lengths, weights = self.distribution()
         return float(lengths @ weights)
 
     @property
@@ -84,13 +84,13 @@ class LengthSpec(BaseModel):
         """The longest length, in whole tokens."""
         if self.max is not None:
             return self.max
-        lengths, _ = self._distribution()
+        lengths, _ = self.distribution()
         return ceil(float(lengths[-1]))
 
     @property
     def second_moment(self) -> float:
         """Mean of the squared length, in tokens²."""
-        lengths, weights = self._distribution()
+        lengths, weights = self.distribution()
         return float((lengths * lengths) @ weights)
 
     @property
@@ -104,7 +104,7 @@ class LengthSpec(BaseModel):
         """Mean of the longest of `num_draws` independent lengths, in tokens."""
         if num_draws < 1:
             raise ValueError(f"num_draws={num_draws}: give at least 1")
-        lengths, weights = self._distribution()
+        lengths, weights = self.distribution()
         all_below = np.minimum(np.cumsum(weights), 1.0) ** num_draws
         all_below[-1] = 1.0
         return float(lengths @ np.diff(all_below, prepend=0.0))
@@ -124,7 +124,7 @@ class LengthSpec(BaseModel):
         """
         if num_points < 2:
             raise ValueError(f"num_points={num_points}: give at least 2")
-        lengths, weights = self._distribution()
+        lengths, weights = self.distribution()
         if len(lengths) == 1 or (self.histogram is not None and len(lengths) <= num_points):
             return lengths, weights
         mean = self.mean_tokens
@@ -146,8 +146,8 @@ class LengthSpec(BaseModel):
         pairs = [(float(x), float(w)) for x, w in zip(cut, weights, strict=True) if w > 0]
         return LengthSpec(histogram=pairs)
 
-    def _distribution(self) -> tuple[FloatArray, FloatArray]:
-        """Lengths, not falling, and their weights, as fine as this module knows them."""
+    def distribution(self) -> tuple[FloatArray, FloatArray]:
+        """Lengths, not falling, and their weights, which sum to 1, as fine as they are known."""
         if self.histogram is not None:
             bins = np.array(sorted(pair for pair in self.histogram if pair[1] > 0))
             return bins[:, 0], bins[:, 1] / bins[:, 1].sum()

@@ -21,6 +21,7 @@ from planner.comparison import strategy
 from planner.cost.pricing import Pricing
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.infeasible import explain_infeasible
+from planner.intervals import with_intervals
 from planner.job import Job
 from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
@@ -149,7 +150,7 @@ def _plan(
     price_per_iteration = period * price_per_second(job, copies)
     run_seconds = _run_seconds(job, period)
     lower = min(lower_bound_seconds, period)
-    return Plan(
+    plan = Plan(
         name=spec.name,
         algorithm=spec.algorithm,
         copies=copy_plans(copies),
@@ -174,6 +175,7 @@ def _plan(
         provenance=_provenance(job),
         spec=spec,
     )
+    return with_intervals(job, plan)
 
 
 def _relative_gap(report: SearchReport) -> float:

@@ -123,6 +123,21 @@ class BytesByKind(ResultModel):
         return sum(getattr(self, name) for name in type(self).model_fields)
 
 
+class Interval(ResultModel):
+    """Between these, 80 % of measured values are to be expected; the estimate lies inside."""
+
+    low: Annotated[float, Field(ge=0)]
+    high: Annotated[float, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(
+                f"an interval from {self.low} to {self.high}: low must not exceed high"
+            )
+        return self
+
+
 class CopyPlan(CopyPlacement):
     """A copy with what it holds through the iteration, per GPU."""
 
@@ -150,6 +165,10 @@ class CallPlan(CallPlacement):
     """The weakest origin of any part of the seconds. Measured and interpolated operators and
     collectives come from tables, all else is a formula: memory-bound kernels, the optimizer,
     transfers across nodes. So nearly every call is analytical, however much of it was measured."""
+    seconds_interval: Interval | None = None
+    """Of the duration; missing in plans of versions that did not say."""
+    peak_bytes_interval: Interval | None = None
+    """Of peak_bytes; missing as well where no GPU is used."""
 
 
 class WeightSync(ResultModel):
@@ -212,6 +231,9 @@ class Provenance(ResultModel):
     """GPU type → the GPU whose measured operator times it is priced with; null: none was measured,
     everything is a formula. Another GPU's times are scaled by the peaks of the two."""
     catalogue_version: str
+    spreads: dict[str, float] = {}
+    """Kind of quantity → |ln(measured ÷ estimate)| that 80 % of published measurements do not
+    exceed; the intervals of this plan are made of these."""
 
 
 class Plan(ResultModel):
@@ -224,6 +246,9 @@ class Plan(ResultModel):
     calls: list[CallPlan]
     transitions: list[WeightSync]
     iteration_seconds: float
+    iteration_seconds_interval: Interval | None = None
+    """Every call and weight sync at its lower, or at its upper bound: as if all errors had one
+    cause. Missing in plans of versions that did not say."""
     lower_bound_seconds: float
     relative_gap: float
     """Of the objective: (value − proven bound) ÷ value; 0 when proven optimal."""

@@ -9,7 +9,7 @@ from planner.cost.estimates import CallEstimates
 from planner.cost.generation import full_kv_cache_bytes, minimum_kv_cache_bytes, price_generate
 from planner.cost.kv_cache import kv_bytes_per_token, response_process
 from planner.cost.profile import load_profile
-from planner.cost.rollout import CELLS, phases, rollout
+from planner.cost.rollout import BUSY_CELLS, Rollout, phases, rollout
 from planner.cost.rollout_engines import ENGINES
 from planner.layout import IntArray
 from planner.spec import WorkloadSpec
@@ -87,45 +87,55 @@ def test_full_budget_never_falls_below_one_longest_sequence() -> None:
     assert full[0] == minimum_kv_cache_bytes(model(), generate, spec, **columns)[0]
 
 
-def test_whole_waves_of_constant_lengths() -> None:
-    """n sequences on B slots take ⌈n/B⌉ responses; the last wave runs what is left."""
-    process = rollout((1000.0,), (1.0,))
-    found = phases(process, sequences=ints(60, 100, 150, 250), slots=ints(100, 100, 100, 100))
-    steps = found.busy_steps + CELLS * process.cell_tokens
-    np.testing.assert_allclose(steps, [1000, 1000, 2000, 3000])
-    np.testing.assert_allclose(found.shrinking[:, 5], [0.6, 1.0, 0.5, 0.5])
+def constant_process(tokens: float = 1000.0) -> Rollout:
+    return rollout((tokens,), (1.0,), prompt_tokens=8.0, num_draws=1000)
 
 
-@pytest.mark.parametrize("ratio", [1, 2, 3, 7, 20, 100])
-def test_every_token_is_generated(ratio: int) -> None:
-    """Slot steps of both phases are n·mean tokens, whatever the waves."""
-    process = response_process(call("generate"), workload(response_length=LONG_TAIL))
-    slots = ints(50)
-    found = phases(process, sequences=slots * ratio, slots=slots)
-    drained = found.shrinking.sum(axis=1) * process.cell_tokens
-    tokens = (found.busy_steps + drained) * slots
-    assert tokens[0] == pytest.approx(50 * ratio * process.mean_tokens, rel=0.02)
-
-
-def test_rollout_agrees_with_a_simulation_of_continuous_batching() -> None:
-    """Oracle: slots that take the next sequence when one ends, step by step, random lengths."""
-    spec = workload(response_length={"p50": 200, "p90": 600, "max": 1000})
-    process = response_process(call("generate", num_sequences=400), spec)
-    points, weights = spec.response_length.discretised(64, num_draws=400)
-    rng = np.random.default_rng(0)
-    slots, ends = 100, []
-    for _ in range(20):
-        lengths = rng.choice(points, size=400, p=weights)
-        free_at = np.zeros(slots)
-        for length in lengths:
-            slot = int(np.argmin(free_at))
-            free_at[slot] += length
-        ends.append(free_at.max())
-    found = phases(process, sequences=ints(400), slots=ints(slots))
-    steps = found.busy_steps[0] + process.cell_tokens * np.count_nonzero(
-        found.shrinking[0] * slots > 0.5
+def test_constant_lengths_that_all_fit_end_together() -> None:
+    found = phases(
+        constant_process(), sequences=ints(60), cache_tokens=ints(60 * 1010), num_sequences=60
     )
-    assert steps == pytest.approx(np.mean(ends), rel=0.15)
+    assert found.steps.sum() == pytest.approx(1000)
+    np.testing.assert_allclose(found.batch[0, BUSY_CELLS:], 60)
+    assert found.evicted_tokens[0] == 0
+
+
+def test_a_short_cache_takes_as_much_longer_as_it_is_too_small() -> None:
+    """Prompts are short: a sequence holds half its response on average, or more, since the youngest
+    are the ones that are sent back."""
+    sequences = np.full(3, 1000)
+    found = phases(
+        constant_process(),
+        sequences=sequences,
+        cache_tokens=ints(20_000, 40_000, 80_000),
+        num_sequences=1000,
+    )
+    expected = 1000 * 1000 / (np.array([20_000, 40_000, 80_000]) / 508)
+    longer = found.steps.sum(axis=1) / expected
+    assert np.all((longer > 1.0) & (longer < 1.25))
+    evicted = found.evicted_tokens / (1000 * 1000)
+    assert np.all((evicted > 0.8) & (evicted <= 1.0))
+
+
+@pytest.mark.parametrize("share", [2.0, 0.9, 0.5, 0.2, 0.1])
+def test_every_token_is_generated(share: float) -> None:
+    """Steps times running sequences are n·mean tokens, whatever waits."""
+    process = response_process(call("generate"), workload(response_length=LONG_TAIL))
+    cache = np.array([64 * process.peak_tokens * share]).astype(np.int64)
+    found = phases(process, sequences=ints(64), cache_tokens=cache, num_sequences=1024)
+    own = phases(process, sequences=ints(64), cache_tokens=cache, num_sequences=64)
+    tokens = (own.steps * own.batch).sum()
+    assert tokens == pytest.approx(64 * process.mean_tokens, rel=0.04)
+    assert found.steps.sum() > own.steps.sum()  # the longest of all replicas ends the call
+
+
+@pytest.mark.parametrize("number", [4, 32, 512])
+def test_the_longest_of_the_call_ends_it(number: int) -> None:
+    spec = workload(response_length=LONG_TAIL)
+    process = response_process(call("generate", num_sequences=number), spec)
+    found = phases(process, sequences=ints(number), cache_tokens=ints(10**9), num_sequences=number)
+    longest = spec.response_length.expected_maximum(number)
+    assert found.steps.sum() == pytest.approx(longest, rel=0.02)
 
 
 def test_a_bigger_cache_is_never_slower() -> None:

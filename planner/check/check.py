@@ -2,9 +2,10 @@
 
 Nothing here is shared with the formulation, the timing or the pruning: only the job, the plan and
 the cost model, which prices each call as a single row. Rules live beside one another by subject:
-structure, layout, constraints, prices, memory, time, totals.
+structure, layout, constraints, prices, memory, time, totals, intervals.
 """
 
+from planner.check.intervals import wrong_intervals
 from planner.check.layout import broken_layouts
 from planner.check.memory import exceeded_memory
 from planner.check.prices import price_again, wrong_prices
@@ -36,6 +37,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
         *broken_times(schedule),
         *wrong_period(schedule),
         *wrong_totals(subject),
+        *wrong_intervals(subject, schedule, prices),
     ]
 
 

@@ -58,16 +58,16 @@ def _call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice
 def _estimates(subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPlan) -> CallEstimates:
     wanted, pool, layouts = subject.calls[call.id], subject.pool_of(copy), _layouts(copy)
     if call.kind == "generate":
-        engine, cache = _engine(call), _row(call.kv_cache_bytes or 0)
+        engine, cache = engine_of(call), row_of(call.kv_cache_bytes or 0)
         if copy.kind == "shadow":
             return pricing.generate(wanted, pool, engine, kv_cache_bytes=cache)
         return pricing.generate_from_home(wanted, pool, layouts, engine, kv_cache_bytes=cache)
     assert call.micro_batch_size is not None, "the references were checked"
-    micro = _row(call.micro_batch_size)
+    micro = row_of(call.micro_batch_size)
     if call.kind == "forward":
         return pricing.forward(wanted, pool, layouts, micro_batch_size=micro)
     assert call.recompute is not None, "the references were checked"
-    recompute = _row(RECOMPUTES.index(call.recompute))
+    recompute = row_of(RECOMPUTES.index(call.recompute))
     return pricing.train(wanted, pool, layouts, micro_batch_size=micro, recompute=recompute)
 
 
@@ -86,7 +86,8 @@ def _sync_seconds(subject: Subject, pricing: Pricing, sync: WeightSync) -> float
     return max(float(send[0]), float(receive[0]))
 
 
-def _row(value: int) -> IntArray:
+def row_of(value: int) -> IntArray:
+    """A column of one row."""
     return np.array([value], dtype=np.int64)
 
 
@@ -94,27 +95,27 @@ def _layouts(copy: CopyPlan) -> Layouts:
     """A copy's layout as columns of one row."""
     layout = copy.layout
     return Layouts(
-        num_gpus=_row(copy.num_gpus),
-        tensor_parallel_size=_row(layout.tensor_parallel_size),
-        pipeline_parallel_size=_row(layout.pipeline_parallel_size),
-        virtual_pipeline_parallel_size=_row(layout.virtual_pipeline_parallel_size),
-        context_parallel_size=_row(layout.context_parallel_size),
-        data_parallel_size=_row(layout.data_parallel_size),
-        expert_parallel_size=_row(layout.expert_parallel_size),
-        sharding=_row(SHARDINGS.index(layout.sharding)),
-        offload=_row(OFFLOADS.index(copy.offload)),
+        num_gpus=row_of(copy.num_gpus),
+        tensor_parallel_size=row_of(layout.tensor_parallel_size),
+        pipeline_parallel_size=row_of(layout.pipeline_parallel_size),
+        virtual_pipeline_parallel_size=row_of(layout.virtual_pipeline_parallel_size),
+        context_parallel_size=row_of(layout.context_parallel_size),
+        data_parallel_size=row_of(layout.data_parallel_size),
+        expert_parallel_size=row_of(layout.expert_parallel_size),
+        sharding=row_of(SHARDINGS.index(layout.sharding)),
+        offload=row_of(OFFLOADS.index(copy.offload)),
     )
 
 
-def _engine(call: CallPlan) -> Engine:
+def engine_of(call: CallPlan) -> Engine:
     """A call's generation layout as columns of one row."""
     layout: Parallelism | None = call.parallelism
     assert layout is not None, "the references were checked"
     return Engine(
-        tensor_parallel_size=_row(layout.tensor_parallel_size),
-        pipeline_parallel_size=_row(layout.pipeline_parallel_size),
-        expert_parallel_size=_row(layout.expert_parallel_size),
-        data_parallel_size=_row(layout.data_parallel_size),
+        tensor_parallel_size=row_of(layout.tensor_parallel_size),
+        pipeline_parallel_size=row_of(layout.pipeline_parallel_size),
+        expert_parallel_size=row_of(layout.expert_parallel_size),
+        data_parallel_size=row_of(layout.data_parallel_size),
     )
 
 
@@ -215,7 +216,7 @@ def caches_too_small(subject: Subject) -> Iterator[str]:
     pricing = Pricing(subject.job)
     for call, _ in subject.placed_calls():
         if call.kind == "generate":
-            least = int(pricing.kv_cache_limits(subject.calls[call.id], _engine(call))[0][0])
+            least = int(pricing.kv_cache_limits(subject.calls[call.id], engine_of(call))[0][0])
             if (call.kv_cache_bytes or 0) < least:
                 yield (
                     f"call {call.id} has {call.kv_cache_bytes} cache bytes, but its longest "

@@ -1,6 +1,6 @@
 """Seconds and transient bytes of a generate call: prefill, then decode of a shrinking batch."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from planner.cost.kv_cache import (
     full_kv_cache_bytes,
     kv_bytes_per_token,
     minimum_kv_cache_bytes,
-    prompt_tokens,
     response_process,
-    tokens_held_once,
 )
 from planner.cost.layer import Setting
 from planner.cost.prefill import prefill_seconds
 from planner.cost.profile import Profile
-from planner.cost.rollout import Rollout, phases
+from planner.cost.rollout import BUSY_CELLS, Phases, Rollout, phases
 from planner.cost.rollout_engines import ENGINES, EngineProfile
 from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import padded_vocabulary
@@ -36,15 +34,34 @@ __all__ = [
     "price_generate",
 ]
 
+CAPACITY_LEVELS = 512
+"""Per factor of 2: cache sizes that differ by less than 0.1 % count as one."""
 PARTS = tuple(field.name for field in fields(SecondsColumns))
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What one replica has to do and how much of it at once, one row per candidate."""
+    """What one replica has to do and what its cache holds, one row per candidate."""
 
     sequences: IntArray
-    slots: IntArray
+    cache_tokens: IntArray
+    num_sequences: int
+    """Of all replicas."""
+    most_at_once: IntArray
+    """Before they have grown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Seconds of all decode steps of a replica, and the tokens it has to prefill again."""
+
+    compute: FloatArray
+    communication: FloatArray
+    overhead: FloatArray
+    waiting: FloatArray
+    """Environment time that nothing hides: while the cache is short, others run meanwhile."""
+    evicted_tokens: FloatArray
+    course: "Course"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +73,37 @@ class GenerationPhases:
     """Environment time included, as overhead."""
     running: Running
     source: IntArray
+    tables: StepTables
+    """What a decode step takes on the GPU."""
+    engine: EngineProfile
+    shape: IntArray
+    """Which of the tables' shapes a row is."""
+    prefill_tokens: FloatArray
+    course: "Course"
+
+    @property
+    def deviation_seconds(self) -> FloatArray:
+        """Standard deviation of the decode seconds when lengths are drawn anew."""
+        return self.course.deviation_seconds()
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """The distinct courses of the batch, and which of them is a candidate's."""
+
+    process: Rollout
+    phases: Phases
+    phases_of: IntArray
+    """[course]: row of the phases."""
+    step_seconds: FloatArray
+    """[course, cell]"""
+    course_of: IntArray
+    """[row]"""
+
+    def deviation_seconds(self) -> FloatArray:
+        """Per candidate."""
+        mine = self.phases.take(self.phases_of)
+        return mine.deviation_seconds(self.step_seconds, self.process)[self.course_of]
 
 
 def price_generate(
@@ -96,7 +144,7 @@ def price_generate(
         tensor_parallel_size=tensor_parallel_size,
         pipeline_parallel_size=pipeline_parallel_size,
         kv_cache_bytes=kv_cache_bytes,
-        running_batch=np.minimum(phase.running.slots, phase.running.sequences),
+        running_batch=phase.running.most_at_once,
     )
     return CallEstimates(seconds, transient, phase.source)
 
@@ -148,33 +196,39 @@ def generation_phases(
         data_parallel_size=data_parallel_size,
         kv_cache_bytes=kv_cache_bytes,
     )
-    longest = workload.prompt_length.max_tokens + process.cell_tokens * len(process.survival)
+    longest = workload.prompt_length.max_tokens + process.longest_tokens
     tables = step_tables(
         setting,
         shapes,
-        largest_batch=int(running.slots.max(initial=1)),
+        largest_batch=int(running.most_at_once.max(initial=1)),
         cache_lengths=np.linspace(lengths.mean_tokens, longest, CACHE_POINTS),
     )
-    compute, moved, overhead = _decode(
-        tables, engine, process, running, shape, pipeline_parallel_size, lengths.mean_tokens
-    )
-    prefill, prefill_source = prefill_seconds(
-        setting, call, workload, shapes, shape, running.sequences
-    )
-    waiting = workload.turns * workload.environment_seconds_per_turn
+    decoded = _decode(tables, engine, process, running, shape, pipeline_parallel_size, workload)
+    prefill = prefill_seconds(setting, call, workload, shapes, shape, running.sequences)
+    again = 1.0 + decoded.evicted_tokens / prefill.tokens
     zero = np.zeros(len(shape))
     return GenerationPhases(
-        prefill=prefill,
+        prefill=replace(
+            prefill.seconds,
+            compute=prefill.seconds.compute * again,
+            communication=prefill.seconds.communication * again,
+            overhead=prefill.seconds.overhead * again,
+        ),
         decode=SecondsColumns(
-            compute=compute,
-            communication=moved,
+            compute=decoded.compute,
+            communication=decoded.communication,
             bubble=zero,
             optimizer=zero,
             transition=zero,
-            overhead=overhead + waiting,
+            overhead=decoded.overhead + decoded.waiting,
         ),
         running=running,
-        source=np.maximum(tables.source[shape], prefill_source),
+        source=np.maximum(tables.source[shape], prefill.source),
+        tables=tables,
+        engine=engine,
+        shape=shape,
+        prefill_tokens=prefill.tokens * again,
+        course=decoded.course,
     )
 
 
@@ -196,7 +250,7 @@ def _running(
     data_parallel_size: IntArray,
     kv_cache_bytes: IntArray,
 ) -> Running:
-    """Slots that the cache allows without preemption: all sequences, or a refilled share."""
+    """What the cache of each candidate's replicas holds."""
     per_token = kv_bytes_per_token(
         model,
         tensor_parallel_size=tensor_parallel_size,
@@ -205,13 +259,8 @@ def _running(
     )
     sequences = ceil_div(call.num_sequences, data_parallel_size)
     capacity = kv_cache_bytes // per_token
-    held = tokens_held_once(process, workload)
-    refilled = np.floor(capacity / process.peak_tokens_refilled(prompt_tokens(workload))).astype(
-        np.int64
-    )
-    fits = capacity >= np.ceil(sequences * held)
-    slots = np.where(fits, sequences, np.clip(refilled, 1, sequences))
-    return Running(sequences, slots)
+    started = np.maximum((capacity / process.prompt_tokens).astype(np.int64), 1)
+    return Running(sequences, capacity, call.num_sequences, np.minimum(sequences, started))
 
 
 def _decode(
@@ -221,31 +270,55 @@ def _decode(
     running: Running,
     shape: IntArray,
     pipeline_parallel_size: IntArray,
-    prompt_tokens: float,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(compute, communication, engine overhead) of all decode steps of a replica."""
-    # Many budgets and replica counts lead to the same slots and sequences.
-    first, inverse = distinct_rows(shape, running.sequences, running.slots)
-    slots, stages, which = running.slots[first], pipeline_parallel_size[first], shape[first]
-    busy = phases(process, sequences=running.sequences[first], slots=slots)
-    compute, moved = tables.at(
-        which, np.maximum(slots / stages, 1.0), prompt_tokens + busy.busy_age_tokens
+    workload: WorkloadSpec,
+) -> Decoded:
+    """All decode steps of a replica; the slowest of the replicas counts."""
+    # Many layouts, budgets and replica counts lead to the same course of the batch.
+    level = np.rint(CAPACITY_LEVELS * np.log2(running.cache_tokens / running.sequences + 1.0))
+    alike, course_of = distinct_rows(running.sequences, level.astype(np.int64))
+    course = phases(
+        process,
+        sequences=running.sequences[alike],
+        cache_tokens=running.cache_tokens[alike],
+        num_sequences=running.num_sequences,
     )
-    batch = np.maximum(busy.shrinking * slots[:, None], 1.0)
-    late_compute, late_moved = tables.at(
-        which[:, None],
-        np.maximum(batch / stages[:, None], 1.0),
-        prompt_tokens + busy.shrinking_age_tokens,
+    first, inverse = distinct_rows(shape, course_of)
+    stages, which, rows = pipeline_parallel_size[first, None], shape[first, None], course_of[first]
+    steps, batch = course.steps[rows], course.batch[rows]
+    cached = process.prompt_tokens + course.age_tokens[rows]
+    if workload.environment_seconds_per_turn:
+        alone = (steps * sum(tables.at(which, np.maximum(batch / stages, 1.0), cached))).sum(axis=1)
+        batch = _less_those_away(batch, process.variation, alone, workload)
+    compute, moved = tables.at(which, np.maximum(batch / stages, 1.0), cached)
+    overhead = engine.step_seconds + engine.sequence_seconds * batch
+    evicted = course.evicted_tokens[course_of]
+    short = evicted / (process.mean_tokens * running.sequences)
+    again = (workload.turns - 1) * (process.prompt_tokens + process.mean_tokens / 2)
+    waits = short + workload.turns * (1.0 - short)
+    return Decoded(
+        compute=(compute * steps).sum(axis=1)[inverse],
+        communication=(moved * steps).sum(axis=1)[inverse],
+        overhead=(overhead * steps).sum(axis=1)[inverse],
+        waiting=waits * workload.environment_seconds_per_turn,
+        evicted_tokens=evicted + short * again * running.sequences,
+        course=Course(process, course, rows, compute + moved + overhead, inverse),
     )
-    steps = process.cell_tokens
-    all_steps = busy.busy_steps + steps * batch.shape[1]
-    sequence_steps = busy.busy_steps * slots + steps * batch.sum(axis=1)
-    overhead = engine.step_seconds * all_steps + engine.sequence_seconds * sequence_steps
-    return (
-        (compute * busy.busy_steps + steps * late_compute.sum(axis=1))[inverse],
-        (moved * busy.busy_steps + steps * late_moved.sum(axis=1))[inverse],
-        overhead[inverse],
-    )
+
+
+def _less_those_away(
+    batch: FloatArray, variation: float, decode_seconds: FloatArray, workload: WorkloadSpec
+) -> FloatArray:
+    """The shrinking batch without the sequences that wait for their environment.
+
+    Sequences that leave in step return in step, and none decodes meanwhile; the more their turns
+    differ, the more of them decode while others are away.
+    """
+    each, turns = workload.environment_seconds_per_turn, workload.turns
+    away = turns * each / (turns * each + decode_seconds)
+    mixed = np.minimum(variation * decode_seconds / (turns * each), 1.0) * (1.0 - 1.0 / turns)
+    fewer = batch.copy()
+    fewer[:, BUSY_CELLS:] *= (1.0 - away * mixed)[:, None]
+    return np.maximum(fewer, 1.0)
 
 
 def _transient_bytes(

@@ -12,15 +12,20 @@ from planner.job import Model
 from planner.layout import IntArray
 from planner.spec import WorkloadSpec
 
-RESPONSE_POINTS = 32
+CACHE_SIGMAS = 2.0
+"""Deviations of the cached tokens that a full cache has room for, beside the mean."""
 
 
 def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
-    """The slot process of the call's responses; its longest is the expected maximum of them."""
-    points, weights = workload.response_length.discretised(
-        RESPONSE_POINTS, num_draws=call.num_sequences
+    """How many of the call's responses run at once."""
+    points, weights = workload.response_length.distribution()
+    return rollout(
+        tuple(points.tolist()),
+        tuple(weights.tolist()),
+        # A block is half empty on average.
+        prompt_tokens=workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2,
+        num_draws=call.num_sequences,
     )
-    return rollout(tuple(map(float, points)), tuple(map(float, weights)))
 
 
 def kv_bytes_per_token(
@@ -77,14 +82,15 @@ def full_kv_cache_bytes(
     expert_parallel_size: IntArray,
     data_parallel_size: IntArray,
 ) -> IntArray:
-    """Cache bytes per GPU with which no sequence ever waits; never below the minimum.
+    """Cache bytes per GPU with which hardly a sequence ever waits; never below the minimum.
 
     All sequences of a replica start at once; the need peaks while long ones still run and short
-    ones have left.
+    ones have left. How many these are is a matter of chance: two deviations are added.
     """
     process = response_process(call, workload)
     sequences = ceil_div(call.num_sequences, data_parallel_size)
-    tokens = sequences * tokens_held_once(process, workload)
+    spread = CACHE_SIGMAS * process.peak_deviation_tokens * np.sqrt(sequences)
+    tokens = sequences * process.peak_tokens + spread
     per_token = kv_bytes_per_token(
         model,
         tensor_parallel_size=tensor_parallel_size,
@@ -101,13 +107,3 @@ def full_kv_cache_bytes(
         data_parallel_size=data_parallel_size,
     )
     return np.asarray(np.maximum(np.ceil(tokens).astype(np.int64) * per_token, least))
-
-
-def prompt_tokens(workload: WorkloadSpec) -> float:
-    """Cache tokens of a mean prompt, with half a block that stays empty."""
-    return workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
-
-
-def tokens_held_once(process: Rollout, workload: WorkloadSpec) -> float:
-    """Tokens per sequence at the worst moment when all of a replica start at once."""
-    return process.peak_tokens(prompt_tokens(workload))

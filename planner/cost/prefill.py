@@ -1,5 +1,7 @@
 """Seconds of the prompts of a generate call: chunks of tokens streamed through the stages."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.cost import constants
@@ -11,8 +13,17 @@ from planner.cost.profile import Timed
 from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import local_key_value_heads
 from planner.dataflow import Call
-from planner.layout import IntArray
+from planner.layout import FloatArray, IntArray
 from planner.spec import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """All prompts of a replica, one row per candidate."""
+
+    seconds: SecondsColumns
+    tokens: FloatArray
+    source: IntArray
 
 
 def prefill_seconds(
@@ -22,8 +33,8 @@ def prefill_seconds(
     shapes: EngineShapes,
     shape: IntArray,
     sequences: IntArray,
-) -> tuple[SecondsColumns, IntArray]:
-    """Seconds of all prompts of a replica, and their provenance, one row per candidate.
+) -> Prefill:
+    """Price the prompts that the responses of a replica need.
 
     Responses of one prompt share its prefill. A chunk takes no less than launching its kernels;
     what that adds to its work, and the engine's step, is overhead.
@@ -51,14 +62,16 @@ def prefill_seconds(
     waiting = np.maximum(eager_seconds(setting) - work, 0.0)
     each = (work + waiting)[inverse] / stages
     zero = np.zeros(len(shape))
-    return SecondsColumns(
+    seconds = SecondsColumns(
         compute=compute.seconds[inverse] * chunks / stages,
         communication=moved.seconds[inverse] * chunks / stages,
         bubble=each * (stages - 1),
         optimizer=zero,
         transition=zero,
         overhead=(waiting[inverse] / stages + setting.engine.step_seconds) * chunks,
-    ), np.maximum(compute.source, moved.source)[inverse]
+    )
+    source = np.maximum(compute.source, moved.source)[inverse]
+    return Prefill(seconds, np.asarray(tokens, dtype=np.float64), source)
 
 
 def _attention(setting: Setting, rows: EnginePass) -> Timed:

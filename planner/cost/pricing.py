@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import generation, memory, transition
+from planner.cost import generation, intervals, memory, transition
 from planner.cost.estimates import BytesColumns, CallEstimates
 from planner.cost.profile import Profile, load_profile
 from planner.cost.scoring import price_forward
@@ -175,6 +175,32 @@ class Pricing:
             self.profile(pool),
             **engine.columns(),
             kv_cache_bytes=kv_cache_bytes,
+        )
+
+    def generation_deviation(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> FloatArray:
+        """Standard deviation of a generation's seconds when its lengths are drawn anew."""
+        return generation.generation_phases(
+            self._model(call),
+            call,
+            self.workload,
+            pool,
+            self.profile(pool),
+            **engine.columns(),
+            kv_cache_bytes=kv_cache_bytes,
+        ).deviation_seconds
+
+    def call_bounds(
+        self, call: Call, seconds: float, *, transition: float, deviation: float
+    ) -> tuple[float, float]:
+        """(low, high) seconds of a call that is estimated to take so many."""
+        return intervals.call_bounds(
+            seconds,
+            kind=intervals.call_kind(call.kind, self._model(call).architecture),
+            transition_seconds=transition,
+            multi_node=self.multi_node,
+            deviation=deviation,
         )
 
     def reshard(

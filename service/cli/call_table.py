@@ -32,6 +32,7 @@ class _CallColumns:
     copy: bool
     stage: bool
     share: bool
+    interval: bool
     bar: bool
     details: bool
 
@@ -43,6 +44,8 @@ def call_table(plan: Plan, *, width: int) -> Table:
         copy=width >= MEDIUM_COLUMNS,
         stage=(staged := any(event.stage for event in events)),
         share=width >= MEDIUM_COLUMNS or not staged,
+        interval=width >= WIDE_COLUMNS
+        and any(call.seconds_interval is not None for call in plan.calls),
         bar=width >= MEDIUM_COLUMNS,
         details=width >= WIDE_COLUMNS,
     )
@@ -81,6 +84,8 @@ def _call_headers(columns: _CallColumns) -> Iterator[tuple[str, _ColumnOptions]]
     if columns.stage:
         yield "stage", number
     yield "time\ns", number
+    if columns.interval:
+        yield "80 % of\nruns", number
     if columns.share:
         yield "share", number
     yield "memory\nGiB", number
@@ -108,6 +113,8 @@ def _call_cells(
     if columns.stage:
         yield f"+{event.stage}" if event.stage else ""
     yield formats.seconds(event.duration_seconds)
+    if columns.interval:
+        yield _interval(call)
     if columns.share:
         yield formats.percent(event.duration_seconds / plan.iteration_seconds)
     yield _peak(on_gpu) if on_gpu else NOTHING
@@ -116,6 +123,13 @@ def _call_cells(
     if columns.details:
         yield _made_of(call.seconds_by_part) if call else "weight transfer"
         yield call.source if call else ""
+
+
+def _interval(call: CallPlan | None) -> str:
+    bounds = call.seconds_interval if call is not None else None
+    if bounds is None:
+        return NOTHING
+    return f"{formats.seconds(bounds.low)}–{formats.seconds(bounds.high)}"
 
 
 def _ranges(event: Event) -> str:

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from planner.result import Parallelism
+from planner.result import Interval, Parallelism
 
 GIB = 2**30
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -18,6 +18,13 @@ def seconds(value: float) -> str:
     if value >= 1:
         return f"{value:.2f}"
     return f"{value:#.3g}" if value else "0"
+
+
+def interval(value: float, bounds: Interval | None) -> str:
+    """Seconds with their interval: 12.30 s (10.90–13.90); without one where none is known."""
+    if bounds is None:
+        return f"{seconds(value)} s"
+    return f"{seconds(value)} s ({seconds(bounds.low)}–{seconds(bounds.high)})"
 
 
 def duration(value: float) -> str:

@@ -53,9 +53,13 @@ def headline(plan: Plan) -> Text:
     return Text.assemble(
         (formats.printable(plan.name).replace("\n", "\\n"), "bold"),
         f" ({plan.algorithm or 'own dataflow'}, {formats.count(plan.gpus_used)} GPUs): ",
-        (f"{formats.seconds(plan.iteration_seconds)} s per iteration", "bold"),
+        (f"{_iteration(plan)} per iteration", "bold"),
         f", {formats.count(plan.tokens_per_second)} tokens/s, {_proof(plan)}",
     )
+
+
+def _iteration(plan: Plan) -> str:
+    return formats.interval(plan.iteration_seconds, plan.iteration_seconds_interval)
 
 
 def _proof(plan: Plan) -> str:
@@ -128,7 +132,8 @@ def totals(plan: Plan) -> Table:
 
 
 def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
-    yield "iteration", f"{formats.seconds(plan.iteration_seconds)} s"
+    known = plan.iteration_seconds_interval is not None
+    yield "iteration", _iteration(plan) + (", in brackets an 80 % interval" if known else "")
     yield (
         "throughput",
         f"{formats.count(plan.tokens_per_second)} tokens/s "

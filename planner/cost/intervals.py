@@ -1,0 +1,80 @@
+"""How far measured values lie from estimates: one spread per kind of quantity.
+
+An interval of 80 % goes from estimate ÷ e^spread to estimate × e^spread. The spreads are fitted by
+`python -m benchmarks.fit_intervals TABLE...` on published measurements: a spread is the
+|ln(measured ÷ predicted)| that four fifths of the rows of its kind do not exceed, each source (or
+model on a GPU type) with the square root of its rows as weight.
+"""
+
+from math import exp
+from typing import Literal
+
+from planner.architecture import ModelArchitecture
+
+Kind = Literal[
+    "training, dense, 16-bit",
+    "training, dense, 8-bit",
+    "training, experts, 16-bit",
+    "training, experts, 8-bit",
+    "generation, dense",
+    "generation, experts",
+    "memory",
+    "transfer in a node",
+    "transfer across nodes",
+]
+
+COVERAGE = 0.8
+"""Share of measured values that an interval is to hold."""
+NORMAL_SIGMAS = 1.2816
+"""Standard deviations to either side of the mean that hold this share of a normal distribution."""
+
+SPREADS: dict[Kind, float] = {
+    "training, dense, 16-bit": 0.08,
+    "training, dense, 8-bit": 0.21,
+    "training, experts, 16-bit": 0.88,
+    "training, experts, 8-bit": 0.19,
+    "generation, dense": 0.34,
+    "generation, experts": 0.71,
+    "memory": 0.53,
+    "transfer in a node": 0.29,
+    "transfer across nodes": 0.57,
+}
+"""|ln(measured ÷ estimate)| that COVERAGE of the published rows of a kind do not exceed."""
+
+
+def call_kind(kind: str, architecture: ModelArchitecture) -> Kind:
+    """The kind of quantity that the seconds of a call are.
+
+    Nobody publishes scoring alone; it runs the same products as training in the same software.
+    """
+    if kind == "generate":
+        return "generation, experts" if architecture.num_experts else "generation, dense"
+    return "training, experts, 16-bit" if architecture.num_experts else "training, dense, 16-bit"
+
+
+def transfer_kind(*, multi_node: bool) -> Kind:
+    """The kind of quantity that the seconds of a reshard, a reload or a weight sync are."""
+    return "transfer across nodes" if multi_node else "transfer in a node"
+
+
+def bounds(estimate: float, kind: Kind) -> tuple[float, float]:
+    """(low, high) of the interval around an estimate."""
+    factor = exp(SPREADS[kind])
+    return estimate / factor, estimate * factor
+
+
+def call_bounds(
+    seconds: float, *, kind: Kind, transition_seconds: float, multi_node: bool, deviation: float
+) -> tuple[float, float]:
+    """(low, high) seconds of a call.
+
+    The errors of its parts are taken to go together, so their bounds add. What lengths do from
+    iteration to iteration (`deviation`, a standard deviation) is independent of them: the two
+    half-widths add in squares.
+    """
+    transfer = transfer_kind(multi_node=multi_node)
+    work, moved = bounds(seconds - transition_seconds, kind), bounds(transition_seconds, transfer)
+    chance = NORMAL_SIGMAS * deviation
+    below = ((seconds - work[0] - moved[0]) ** 2 + chance**2) ** 0.5
+    above = ((work[1] + moved[1] - seconds) ** 2 + chance**2) ** 0.5
+    return max(seconds - below, 0.0), seconds + above

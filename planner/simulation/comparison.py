@@ -1,0 +1,160 @@
+"""The closed form of a replica's generation beside the simulated engine, on lengths drawn anew."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cluster import Pool
+from planner.cost.generation import GenerationPhases, full_kv_cache_bytes, generation_phases
+from planner.cost.kv_cache import kv_bytes_per_token, minimum_kv_cache_bytes
+from planner.cost.pricing import Engine
+from planner.cost.profile import load_profile
+from planner.dataflow import Call
+from planner.job import Model
+from planner.layout import FloatArray, IntArray
+from planner.lengths import LengthSpec
+from planner.simulation.engine import Requests, simulate
+from planner.simulation.steps import StepCosts
+from planner.spec import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A generate call in one layout."""
+
+    model: Model
+    call: Call
+    workload: WorkloadSpec
+    pool: Pool
+    engine: Engine
+    """One row."""
+    cache_share: float = 1.0
+    """Of the cache with which hardly a sequence waits."""
+
+    @property
+    def kv_cache_bytes(self) -> IntArray:
+        """Per GPU."""
+        columns = self.engine.columns()
+        full = full_kv_cache_bytes(self.model, self.call, self.workload, **columns)
+        least = minimum_kv_cache_bytes(self.model, self.call, self.workload, **columns)
+        return np.maximum((full * self.cache_share).astype(np.int64), least)
+
+    def closed_form(self) -> GenerationPhases:
+        """As a plan prices it."""
+        return generation_phases(
+            self.model,
+            self.call,
+            self.workload,
+            self.pool,
+            load_profile(self.pool.gpu),
+            **self.engine.columns(),
+            kv_cache_bytes=self.kv_cache_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Seconds of a generate call, and their standard deviation over lengths drawn anew."""
+
+    closed_seconds: float
+    closed_deviation: float
+    simulated_seconds: float
+    simulated_deviation: float
+    standard_error: float
+    """Of simulated_seconds."""
+    preemptions: float
+    """Mean per replica."""
+
+    @property
+    def relative_error(self) -> float:
+        """Closed form ÷ simulation − 1."""
+        return self.closed_seconds / self.simulated_seconds - 1.0
+
+
+def compare(generation: Generation, *, draws: int, seed: int = 0) -> Comparison:
+    """Simulate so many draws of all lengths; the slowest replica of each counts."""
+    phases = generation.closed_form()
+    rng = np.random.default_rng(seed)
+    seconds, chance, preemptions = np.zeros(draws), np.zeros((draws, 3)), 0.0
+    for draw in range(draws):
+        seconds[draw], chance[draw], evicted = _draw(generation, phases, rng)
+        preemptions += evicted / draws
+    expected, error = _expected(seconds, chance, generation)
+    return Comparison(
+        closed_seconds=float((phases.prefill.total + phases.decode.total)[0]),
+        closed_deviation=float(phases.deviation_seconds[0]),
+        simulated_seconds=expected,
+        simulated_deviation=float(seconds.std(ddof=1)) if draws > 1 else 0.0,
+        standard_error=error,
+        preemptions=preemptions,
+    )
+
+
+def _draw(
+    generation: Generation, phases: GenerationPhases, rng: np.random.Generator
+) -> tuple[float, FloatArray, float]:
+    """(seconds, longest, mean and load of the responses, preemptions per replica) of one draw."""
+    workload, engine = generation.workload, generation.engine
+    stages = int(engine.pipeline_parallel_size[0])
+    per_token = kv_bytes_per_token(
+        generation.model,
+        tensor_parallel_size=engine.tensor_parallel_size,
+        pipeline_parallel_size=engine.pipeline_parallel_size,
+    )
+    costs = StepCosts.of(phases, row=0, stages=stages)
+    replicas = int(engine.data_parallel_size[0])
+    each = generation.call.num_sequences // replicas
+    prompt = np.arange(each) // workload.responses_per_prompt
+    ends, responses, loads, preemptions = [], [], [], 0
+    for _ in range(replicas):
+        requests = Requests(
+            prompt_tokens=sampled(workload.prompt_length, int(prompt[-1]) + 1, rng)[prompt],
+            response_tokens=sampled(workload.response_length, each, rng),
+            prompt=prompt,
+            turns=workload.turns,
+            environment_seconds=workload.environment_seconds_per_turn,
+        )
+        room = int(generation.kv_cache_bytes[0] // per_token[0])
+        run = simulate(requests, costs, cache_tokens=room)
+        ends.append(run.seconds)
+        responses.append(requests.response_tokens)
+        loads.append(load(requests.prompt_tokens, requests.response_tokens))
+        preemptions += run.preemptions
+    drawn = np.concatenate(responses)
+    chance = np.array([drawn.max(), drawn.mean(), np.concatenate(loads).mean()])
+    return max(ends), chance, preemptions / replicas
+
+
+def load(prompt_tokens: IntArray | float, response_tokens: IntArray | FloatArray) -> FloatArray:
+    """Cached tokens of a sequence, summed over its steps: what it takes of a short cache."""
+    return np.asarray(response_tokens * (prompt_tokens + response_tokens / 2), dtype=np.float64)
+
+
+def sampled(lengths: LengthSpec, count: int, rng: np.random.Generator) -> IntArray:
+    """So many lengths drawn from a distribution, in whole tokens."""
+    points, weights = lengths.distribution()
+    drawn = rng.choice(points, size=count, p=weights / weights.sum())
+    return np.asarray(np.maximum(np.rint(drawn), 1), dtype=np.int64)
+
+
+def _expected(
+    seconds: FloatArray, chance: FloatArray, generation: Generation
+) -> tuple[float, float]:
+    """(mean, its standard error), less what longest, mean and load of the draws explain.
+
+    These have known expectations, so they serve as control variates: fewer draws suffice.
+    """
+    workload, number = generation.workload, generation.call.num_sequences
+    lengths = workload.response_length
+    points, weights = lengths.distribution()
+    mean_load = float(load(workload.prompt_length.mean_tokens, points) @ weights)
+    known = np.array([lengths.expected_maximum(number), lengths.mean_tokens, mean_load])
+    off = (chance - known) / known
+    varies = off.std(axis=0) > 1e-3
+    if varies.sum() + 2 > len(seconds):
+        varies[:] = False
+    columns = np.column_stack([np.ones(len(seconds)), off[:, varies]])
+    fitted, *_ = np.linalg.lstsq(columns, seconds, rcond=None)
+    left = seconds - columns @ fitted
+    freedom = max(len(seconds) - columns.shape[1], 1)
+    return float(fitted[0]), float(np.sqrt(left @ left / freedom / len(seconds)))

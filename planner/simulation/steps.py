@@ -1,0 +1,53 @@
+"""What the steps of one engine replica cost: the very numbers that the closed form sums."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.cost import constants
+from planner.cost.decode import StepTables
+from planner.cost.generation import GenerationPhases
+from planner.cost.rollout_engines import EngineProfile
+
+
+@dataclass(frozen=True, slots=True)
+class StepCosts:
+    """Step costs of one layout on one pool."""
+
+    tables: StepTables
+    engine: EngineProfile
+    shape: int
+    """Row of the tables."""
+    stages: int
+    """Pipeline stages, which a batch passes in as many micro-batches."""
+    prefill_token_seconds: float
+    """In whole chunks."""
+    pipeline_fill_seconds: float
+    """Until the first chunk has passed all stages but one."""
+    chunk_tokens: int = constants.PREFILL_CHUNK_TOKENS
+
+    @staticmethod
+    def of(phases: GenerationPhases, *, row: int, stages: int) -> "StepCosts":
+        """Those of one row of the closed form."""
+        seconds = phases.prefill
+        return StepCosts(
+            tables=phases.tables,
+            shape=int(phases.shape[row]),
+            stages=stages,
+            engine=phases.engine,
+            prefill_token_seconds=float(
+                seconds.compute[row] + seconds.communication[row] + seconds.overhead[row]
+            )
+            / float(phases.prefill_tokens[row]),
+            pipeline_fill_seconds=float(seconds.bubble[row]),
+        )
+
+    def decode_seconds(self, batch: int, cache_length: float) -> float:
+        """One step of a batch with this mean cache length."""
+        compute, moved = self.tables.at(
+            np.array([self.shape]),
+            np.array([max(batch / self.stages, 1.0)]),
+            np.array([cache_length]),
+        )
+        overhead = self.engine.step_seconds + self.engine.sequence_seconds * batch
+        return float(compute[0] + moved[0]) + overhead
