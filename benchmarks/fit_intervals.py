@@ -40,7 +40,7 @@ class Residual:
 
 def kind_of(one: Prediction) -> Kind | None:
     """Which spread a prediction belongs to; None: to none."""
-    mixture = one.subset.split(",")[0]
+    mixture = "experts" if one.subset.startswith("experts") else "dense"
     match one.row.kind, one.quantity:
         case "training", _:
             bits = "16-bit" if "16-bit" in one.subset else "8-bit"

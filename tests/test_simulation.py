@@ -11,7 +11,7 @@ from tests.cost_model import ints
 
 LIMIT = 0.03
 """Closed form against simulation, beside twice the standard error of the latter."""
-DRAWS = 12
+DRAWS = 16
 
 
 def costs(case: Case | None = None) -> StepCosts:
@@ -28,7 +28,7 @@ def requests(*lengths: int, prompt: int = 64, **changes) -> Requests:
 def test_the_closed_form_agrees_with_the_simulation(case):
     found = compare(case.generation(), draws=DRAWS)
     sure = 2 * found.standard_error / found.simulated_seconds
-    assert sure < 0.04, "the draws say too little"
+    assert sure < 0.05, "the draws say too little"
     assert abs(found.relative_error) <= LIMIT + sure
 
 

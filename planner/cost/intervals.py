@@ -29,15 +29,15 @@ NORMAL_SIGMAS = 1.2816
 """Standard deviations to either side of the mean that hold this share of a normal distribution."""
 
 SPREADS: dict[Kind, float] = {
-    "training, dense, 16-bit": 0.08,
-    "training, dense, 8-bit": 0.21,
-    "training, experts, 16-bit": 0.88,
-    "training, experts, 8-bit": 0.19,
-    "generation, dense": 0.34,
-    "generation, experts": 0.71,
-    "memory": 0.53,
+    "training, dense, 16-bit": 0.07,
+    "training, dense, 8-bit": 0.11,
+    "training, experts, 16-bit": 0.62,
+    "training, experts, 8-bit": 0.12,
+    "generation, dense": 0.1,
+    "generation, experts": 0.34,
+    "memory": 0.09,
     "transfer in a node": 0.29,
-    "transfer across nodes": 0.57,
+    "transfer across nodes": 0.36,
 }
 """|ln(measured ÷ estimate)| that COVERAGE of the published rows of a kind do not exceed."""
 
