@@ -24,7 +24,7 @@ from planner.cost.roofline import (
 )
 from planner.layout import FloatArray, IntArray
 
-__all__ = ["Profile", "Timed", "load_profile"]
+__all__ = ["Profile", "Timed", "load_profile", "measured_profile"]
 
 PROFILES = Path(__file__).parent / "profiles"
 
@@ -120,6 +120,25 @@ class Profile:
         grid = self.tables.prefill_attention if self.tables else None
         roofline = prefill_attention_roofline
         return self._attention("prefill_attention", roofline, grid, columns, shape)
+
+    def prefill_attention_backward(
+        self,
+        *,
+        batch_size: FloatArray | IntArray | float,
+        sequence_length: FloatArray | IntArray | float,
+        num_attention_heads: FloatArray | IntArray | float,
+        num_key_value_heads: FloatArray | IntArray | float,
+        head_dim: FloatArray | IntArray | float,
+    ) -> Timed | None:
+        """The backward pass of `prefill_attention`; None where it was not measured."""
+        grid = self.tables.prefill_attention_backward if self.tables else None
+        if grid is None:
+            return None
+        columns, shape = _columns(
+            batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
+        )
+        roofline = prefill_attention_roofline
+        return self._attention("prefill_attention_backward", roofline, grid, columns, shape)
 
     def decode_attention(
         self,
@@ -222,6 +241,17 @@ class Profile:
     def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
         """A kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
         (num_bytes,), shape = _columns(num_bytes)
+        grid = self.tables.memory_bound if self.tables else None
+        if grid is not None:
+            # A kernel that moves less than any measured one takes as long as the smallest.
+            moved = np.maximum(num_bytes, grid.axes[0][0])
+
+            def roofline(peaks: Peaks, _precision: str) -> FloatArray:
+                least: FloatArray = moved / peaks.memory_bytes_per_second
+                return least
+
+            found = grid.at(moved)
+            return _shaped(*self._timed("memory_bound", roofline, found, "bf16", "bf16"), shape)
         seconds = num_bytes / (MEMORY_EFFICIENCY * self.peaks.memory_bytes_per_second)
         return _shaped(seconds + KERNEL_SECONDS, np.full(len(seconds), ANALYTICAL), shape)
 
@@ -263,6 +293,12 @@ class Profile:
 def load_profile(gpu: GpuType) -> Profile:
     """The operator times that apply to a GPU type, read lazily and once per process."""
     return Profile(gpu)
+
+
+@cache
+def measured_profile(gpu: GpuType, folder: Path) -> Profile:
+    """The operator times in a folder, measured on that GPU type, read once per process."""
+    return Profile(gpu, folder=folder)
 
 
 def known_precision(precision: str) -> str:
