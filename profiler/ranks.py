@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from executor.parent import when_stdin_closes
 from profiler.devices import WaitClock, repeats
+from profiler.output import reserved_stdout
 from profiler.timing import Measurement, Sample, measure
 
 SAMPLE_SECONDS = 0.3e-3
@@ -32,6 +33,7 @@ LEAST_LIMIT_SECONDS = 0.05
 class _Here:
     """Where this process works."""
 
+    out: TextIO
     rank: int
     device: torch.device
     waiting: WaitClock
@@ -45,6 +47,7 @@ def main() -> None:
     """Measure what the first line of the standard input asks for."""
     task = json.loads(sys.stdin.readline())
     when_stdin_closes(lambda: os._exit(1))
+    out = reserved_stdout()
     rank, ranks = int(os.environ["RANK"]), task["ranks"]
     torch.set_num_threads(1)
     cuda = task["device"] == "cuda"
@@ -55,7 +58,7 @@ def main() -> None:
     spans = sorted({key["num_gpus"] for key in task["keys"]})
     groups = {span: dist.new_group(list(range(span))) for span in spans if span < ranks}
     groups[ranks] = dist.group.WORLD
-    here = _Here(rank, device, WaitClock(all_threads=True))
+    here = _Here(out, rank, device, WaitClock(all_threads=True))
     # The parent's clock: monotonic time is the same in all processes of a machine.
     end = max(task["deadline"], time.monotonic() + LEAST_BUDGET_SECONDS)
     for number, key in enumerate(task["keys"]):
@@ -90,8 +93,8 @@ def _measure_and_tell(
         # A backend that lacks a collective says so in all processes alike.
         result["failed"] = str(error).splitlines()[0][:200]
     if here.rank == 0:
-        sys.stdout.write(json.dumps(result) + "\n")
-        sys.stdout.flush()
+        here.out.write(json.dumps(result) + "\n")
+        here.out.flush()
 
 
 def _measured(here: _Here, key: dict[str, Any], group: Any, limit_seconds: float) -> Measurement:

@@ -13,6 +13,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
 from executor.parent import when_stdin_closes
 from profiler.errors import ProfileError
+from profiler.output import reserved_stdout
 from profiler.report import Progress
 from profiler.session import profile
 from profiler.settings import ProfileSettings
@@ -29,23 +30,23 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.until_stdin_closes:
         when_stdin_closes(lambda: os._exit(EXIT_CANCELLED))
+    out = reserved_stdout()
+
+    def tell(kind: str, document: object) -> None:
+        out.write(json.dumps({kind: document}) + "\n")
+        out.flush()
+
+    def tell_progress(progress: Progress) -> None:
+        tell("progress", progress.model_dump(mode="json"))
+
     text = arguments.settings.read_text(encoding="utf-8")
     try:
-        report = profile(ProfileSettings.model_validate_json(text), _tell_progress)
+        report = profile(ProfileSettings.model_validate_json(text), tell_progress)
     except ProfileError as error:
-        _tell("error", {"headline": error.headline, "lines": error.lines})
+        tell("error", {"headline": error.headline, "lines": error.lines})
         return EXIT_REFUSED
-    _tell("report", report.model_dump(mode="json"))
+    tell("report", report.model_dump(mode="json"))
     return 0
-
-
-def _tell_progress(progress: Progress) -> None:
-    _tell("progress", progress.model_dump(mode="json"))
-
-
-def _tell(kind: str, document: object) -> None:
-    sys.stdout.write(json.dumps({kind: document}) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

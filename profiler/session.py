@@ -75,6 +75,7 @@ class _Session:
         with closing(Journal(self._folder)) as journal:
             already = len(journal.entries)
             warm_up(self._device)
+            self._start = time.monotonic()
             reference = self._reference()
             wanted = self._wanted()
             for table in (*wanted, *(table for table in wanted if table != COLLECTIVES)):
@@ -85,7 +86,9 @@ class _Session:
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
             entries = list(journal.entries.values())
         ended = fingerprint.conditions(self._device)
-        self._keep(state, {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)})
+        conditions = _conditions([state, ended], drift)
+        results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
+        self._keep(state, {**results, "throttled": conditions.throttled})
         return ProfileReport(
             folder=str(self._folder),
             device=self._device.gpu.name,
@@ -94,7 +97,7 @@ class _Session:
             budget_seconds=self._settings.budget_seconds,
             tables=[each for each in coverage if each.wanted],
             held_out=held_out_errors(self._device.gpu, entries),
-            conditions=_conditions([state, ended], drift),
+            conditions=conditions,
         )
 
     def _keep(self, state: dict[str, Any], results: dict[str, Any]) -> None:

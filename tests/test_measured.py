@@ -115,7 +115,7 @@ def test_a_plan_tells_of_a_busy_machine_and_a_slow_clock(tmp_path: Path) -> None
         (lambda folder: None, "holds no profile: no fingerprint.json in it"),
         (
             lambda folder: profile_folder(folder, device_type="h100-80gb-sxm"),
-            "was measured on h100",
+            "was measured on h100-80gb-sxm, the pool has cpu",
         ),
         (profile_folder, "has no tables yet"),
     ],
