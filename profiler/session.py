@@ -15,6 +15,9 @@ from profiler.collectives import measure_collectives
 from profiler.devices import Device, choose_device
 from profiler.errors import ProfileError
 from profiler.held_out import held_out_errors
+from profiler.host_work import TABLE as HOST_WORK
+from profiler.host_work import keys as host_work_keys
+from profiler.host_work import measure_host_work
 from profiler.journal import Entry, Journal
 from profiler.lock import device_lock
 from profiler.operators import operation, warm_up
@@ -34,12 +37,17 @@ WEIGHTS = {
     "moe": 12.0,
     "gemm": 34.0,
     COLLECTIVES: 20.0,
+    HOST_WORK: 50.0,
 }
 """Tables in the order in which they are measured, and their parts of the budget. What one leaves
 over goes to those after it, and what all leave over to a second round of the operators."""
 LEAST_LIMIT_SECONDS = 0.02
 MOST_LIMIT_SECONDS = 1.0
 """Of one shape."""
+PROCESSES = (COLLECTIVES, HOST_WORK)
+"""Measured by processes beside this one, once."""
+LEAST_ENGINE_BUDGET_SECONDS = 120.0
+"""Engines take most of a minute to import and start: a shorter budget is too short for them."""
 FEWEST_RUNS = 5
 """Of a shape: warm-up and the fewest samples."""
 REFERENCE: Key = {"precision": "fp32", "collector": COLLECTOR, "m": 256, "n": 512, "k": 512}
@@ -78,7 +86,7 @@ class _Session:
             self._start = time.monotonic()
             reference = self._reference()
             wanted = self._wanted()
-            for table in (*wanted, *(table for table in wanted if table != COLLECTIVES)):
+            for table in (*wanted, *(table for table in wanted if table not in PROCESSES)):
                 self._measure_table(table, wanted[table], journal)
                 journal.write_tables()
             drift = self._reference() / reference - 1.0
@@ -123,6 +131,8 @@ class _Session:
         found[COLLECTIVES] = [
             Shape(COLLECTIVES, key, 0.0, float(key["size_bytes"])) for key in keys
         ]
+        engines = host_work_keys() if budget >= LEAST_ENGINE_BUDGET_SECONDS else []
+        found[HOST_WORK] = [Shape(HOST_WORK, key, 0.0, 0.0) for key in engines]
         return {table: found[table] for table in WEIGHTS}
 
     def _ranks(self) -> int:
@@ -147,6 +157,10 @@ class _Session:
                 ranks=self._ranks(),
                 deadline=deadline,
             )
+        elif table == HOST_WORK:
+            wanted_keys = [shape.key for shape in missing]
+            kind = self._device.kind
+            entries = measure_host_work(wanted_keys, device=kind, deadline=deadline)
         else:
             entries = self._operators(missing, deadline)
         for number, entry in enumerate(entries):

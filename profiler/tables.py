@@ -33,11 +33,23 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "memory_bound": ("operator", "num_bytes"),
     "optimizer": ("optimizer", "num_parameters"),
     "host_copies": ("direction", "size_bytes"),
+    "host_work": ("framework", "recompute", "part"),
     "collectives": ("collective", "num_gpus", "size_bytes"),
 }
-"""The first four and the last are those of the shipped tables."""
+"""gemm, the two forward attentions, moe and collectives are those of the shipped tables."""
 TEXTS = frozenset(
-    {"precision", "collector", "routing", "operator", "optimizer", "direction", "collective"}
+    {
+        "precision",
+        "collector",
+        "routing",
+        "operator",
+        "optimizer",
+        "direction",
+        "collective",
+        "framework",
+        "recompute",
+        "part",
+    }
 )
 
 

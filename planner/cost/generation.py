@@ -16,6 +16,7 @@ from planner.cost.decode import (
     step_tables,
 )
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
+from planner.cost.host_work import HostWork
 from planner.cost.kv_cache import (
     full_kv_cache_bytes,
     kv_bytes_per_token,
@@ -152,7 +153,13 @@ def generation_phases(
         cache_lengths=np.linspace(lengths.mean_tokens, longest, CACHE_POINTS),
     )
     compute, moved, overhead = _decode(
-        tables, process, running, shape, pipeline_parallel_size, lengths.mean_tokens
+        tables,
+        process,
+        running,
+        shape,
+        pipeline_parallel_size,
+        lengths.mean_tokens,
+        profile.host_work(setting.stack.name),
     )
     prefill = _prefill(setting, call, workload, shapes, shape, running.sequences)
     waiting = workload.turns * workload.environment_seconds_per_turn
@@ -221,6 +228,7 @@ def _decode(
     shape: IntArray,
     pipeline_parallel_size: IntArray,
     prompt_tokens: float,
+    host: HostWork,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """(compute, communication, engine overhead) of all decode steps of a replica."""
     # Many budgets and replica counts lead to the same slots and sequences.
@@ -239,10 +247,7 @@ def _decode(
     steps = process.cell_tokens
     all_steps = busy.busy_steps + steps * batch.shape[1]
     sequence_steps = busy.busy_steps * slots + steps * batch.sum(axis=1)
-    overhead = (
-        constants.ENGINE_STEP_SECONDS * all_steps
-        + constants.ENGINE_SEQUENCE_SECONDS * sequence_steps
-    )
+    overhead = host.engine_step_seconds * all_steps + host.engine_sequence_seconds * sequence_steps
     return (
         (compute * busy.busy_steps + steps * late_compute.sum(axis=1))[inverse],
         (moved * busy.busy_steps + steps * late_moved.sum(axis=1))[inverse],

@@ -215,7 +215,7 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     attention = _attention(setting, batch)
     elementwise = _elementwise(setting, batch, ceil_div(arch.intermediate_size, tensor))
     return _layer(
-        batch,
+        setting,
         forward=forward,
         backward=backward,
         attention=attention,
@@ -239,7 +239,7 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     experts, experts_backward = experts_seconds(setting, batch)
     attention = _attention(setting, batch)
     return _layer(
-        batch,
+        setting,
         forward=add(forward, experts),
         backward=add(backward, experts_backward),
         attention=attention,
@@ -288,7 +288,7 @@ def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
 
 
 def _layer(
-    batch: MicroBatch,
+    setting: Setting,
     *,
     forward: Timed,
     backward: Timed,
@@ -300,12 +300,12 @@ def _layer(
     """Assemble a layer; elementwise kernels move twice the bytes backward."""
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
-    launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
+    host = setting.profile.host_work(setting.stack.name)
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
     return UnitSeconds(
-        forward=np.maximum(there.seconds, launch),
-        backward=np.maximum(back.seconds, 2.0 * launch),
+        forward=np.maximum(there.seconds, host.layer_forward_seconds),
+        backward=np.maximum(back.seconds, host.layer_backward_seconds),
         selective=attention[0].seconds + elementwise.seconds,
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,

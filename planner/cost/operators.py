@@ -196,6 +196,12 @@ class Tables:
         medians = [float(np.median(efficiency[num_bytes == size])) for size in sizes]
         return Grid.of((sizes,), np.array(medians))
 
+    def host_seconds(self, framework: str, part: str) -> float | None:
+        """Host work of a framework without recomputation; None where it was not measured."""
+        rows = self._reader.rows("host_work", framework=framework, part=part, recompute="none")
+        (seconds,) = self._reader.columns("host_work", ("seconds",), rows)
+        return float(seconds[0]) if len(seconds) else None
+
     @cached_property
     def decode_attention(self) -> ConfigGrid | None:
         """Axes batch_size, kv_length; features heads, key-value heads, head_dim."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import GpuType
+from planner.cost.host_work import HostWork
 from planner.cost.interpolation import ANALYTICAL, INTERPOLATED, Grid, Lookup, Timed
 from planner.cost.operators import ConfigGrid, MoeGrid, Tables
 from planner.cost.roofline import (
@@ -57,6 +58,7 @@ class Profile:
         relative = gpu_type(gpu.profile) if self.table_gpu and self.derived else gpu
         self._table_node = relative.node
         self._folder = folder or shipped
+        self._host_work: dict[str, HostWork] = {}
         self.tables = Tables(self._folder, Peaks.of(relative)) if self.table_gpu else None
 
     @cached_property
@@ -254,6 +256,13 @@ class Profile:
             return _shaped(*self._timed("memory_bound", roofline, found, "bf16", "bf16"), shape)
         seconds = num_bytes / (MEMORY_EFFICIENCY * self.peaks.memory_bytes_per_second)
         return _shaped(seconds + KERNEL_SECONDS, np.full(len(seconds), ANALYTICAL), shape)
+
+    def host_work(self, framework: str) -> HostWork:
+        """Host work of a training framework and of the inference engine."""
+        if framework not in self._host_work:
+            measured = self.tables.host_seconds if self.tables else lambda *_: None
+            self._host_work[framework] = HostWork.of(framework, measured)
+        return self._host_work[framework]
 
     def _measured(
         self, precision: str, table: Callable[[Tables, str], _Grid | None]
