@@ -1,5 +1,6 @@
 """Measured profiles in plans: read where they apply, told in the plan, refused elsewhere."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ import pytest
 import yaml
 
 from planner.catalogue import gpu_type
+from planner.cost.host_work import HostWork
 from planner.cost.interpolation import INTERPOLATED, MEASURED
 from planner.cost.profile import MEMORY_EFFICIENCY, Profile, load_profile, measured_profile
 from planner.errors import SpecError
 from planner.planning import make_plan
 from planner.spec import JobSpec
+from profiler.tables import Row
 from tests.documents import ROOT
 from tests.profiler.folders import all_reduces, attention, memory_bound, profile_folder
 
@@ -83,6 +86,39 @@ def test_the_backward_pass_of_attention_is_what_was_measured(tmp_path: Path) -> 
     assert found is not None
     assert found.seconds == pytest.approx([128e-6, 128e-6])
     assert set(found.source) == {MEASURED}
+
+
+def host_work(seconds: dict[tuple[str, str], float]) -> list[Row]:
+    return [
+        ("host_work", {"framework": framework, "recompute": "none", "part": part}, each)
+        for (framework, part), each in seconds.items()
+    ]
+
+
+def test_layers_and_engine_steps_take_the_host_work_measured(tmp_path: Path) -> None:
+    measured = {
+        ("megatron-core", "layer_forward"): 0.002,
+        ("megatron-core", "layer_training"): 0.007,
+        ("vllm", "engine_step"): 0.003,
+        ("vllm", "engine_sequence"): 0.0001,
+    }
+    profile = Profile(CPU, folder=profile_folder(tmp_path, host_work(measured)))
+    assert profile.host_work("megatron-core") == HostWork(0.002, 0.005, 0.003, 0.0001)
+    # Of another framework nothing was measured but the engine.
+    constants = load_profile(CPU).host_work("fsdp")
+    assert profile.host_work("fsdp") == replace(
+        constants, engine_step_seconds=0.003, engine_sequence_seconds=0.0001
+    )
+    plan, without = make_plan(tiny_spec(tmp_path)), make_plan(tiny_spec(None))
+    calls = {call.id: call for call in plan.calls}
+    before = {call.id: call for call in without.calls}
+    # 32 responses an engine, 8 steps of 3 ms and 0.1 ms for each.
+    overhead = calls["actor.generate"].seconds_by_part.overhead
+    assert overhead == pytest.approx(8 * (0.003 + 32 * 0.0001), rel=0.01)
+    # Two layers, two micro-batches of 16 on each of two GPUs.
+    more = calls["critic.forward"].end_seconds - calls["critic.forward"].start_seconds
+    less = before["critic.forward"].end_seconds - before["critic.forward"].start_seconds
+    assert more - less == pytest.approx(4 * 0.002, abs=4 * 0.0007)
 
 
 def test_a_plan_is_priced_with_the_profile_and_says_so(tmp_path: Path) -> None:
