@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from profiler import fingerprint
+from profiler.cluster import write_cluster
 from profiler.collectives import TABLE as COLLECTIVES
 from profiler.collectives import measure_collectives
 from profiler.devices import Device, choose_device
@@ -97,6 +98,7 @@ class _Session:
         conditions = _conditions([state, ended], drift)
         results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
         self._keep(state, {**results, "throttled": conditions.throttled})
+        write_cluster(self._folder, self._device)
         return ProfileReport(
             folder=str(self._folder),
             device=self._device.gpu.name,

@@ -22,6 +22,8 @@ LEAST_DEVIATION = 0.01
 """Of the median: samples this close to one another have no outliers, however alike the others."""
 DISTURBED_SHARE = 0.05
 """A sample that waited so long for a processor, as a share of its time, was disturbed."""
+QUIET_SHARE = 0.25
+"""Of the samples must be undisturbed for the others to be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,13 @@ def measure(
 
 def summary(samples: list[Sample]) -> Measurement:
     """Median, interval and what was rejected of samples, of which there is at least one."""
-    by_waiting = sorted(samples, key=lambda sample: sample.waited_share)
-    seconds = np.array([sample.seconds for sample in by_waiting])
-    quiet = sum(sample.waited_share <= DISTURBED_SHARE for sample in samples)
-    disturbed = quiet < min(LEAST_SAMPLES, len(samples))
-    counted = seconds[: max(len(seconds) // 3, LEAST_SAMPLES) if disturbed else quiet]
+    quiet = [sample for sample in samples if sample.waited_share <= DISTURBED_SHARE]
+    # A few quiet ones among many may be quiet only because something else made them long.
+    disturbed = len(quiet) < max(min(LEAST_SAMPLES, len(samples)), QUIET_SHARE * len(samples))
+    if disturbed:
+        by_waiting = sorted(samples, key=lambda sample: sample.waited_share * sample.seconds)
+        quiet = by_waiting[: max(len(samples) // 3, LEAST_SAMPLES)]
+    counted = np.array([sample.seconds for sample in quiet])
     kept = np.sort(_without_outliers(counted))
     low, high = _interval(kept)
     return Measurement(

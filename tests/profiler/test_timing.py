@@ -40,6 +40,13 @@ def test_where_all_waited_the_third_that_waited_least_counts() -> None:
     assert found.high <= 1.0 + 0.1 * 0.35
 
 
+def test_a_few_long_samples_that_waited_for_nothing_do_not_outweigh_the_others() -> None:
+    waiting = [Sample(1.0, 0.2)] * 30
+    found = summary([*waiting, *quiet(9.0, 9.0, 9.0)])
+    assert found.seconds == 1.0
+    assert found.disturbed
+
+
 @pytest.mark.parametrize("count", [7, 20, 100])
 def test_the_interval_holds_the_median_19_times_in_20(count: int) -> None:
     random = np.random.default_rng(count)
