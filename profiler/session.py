@@ -53,6 +53,8 @@ FEWEST_RUNS = 5
 """Of a shape: warm-up and the fewest samples."""
 REFERENCE: Key = {"precision": "fp32", "collector": COLLECTOR, "m": 256, "n": 512, "k": 512}
 """Measured at the beginning and at the end: a clock that slows down shows."""
+REFERENCE_SHARE = 0.02
+"""Of the budget: what it may take, each time."""
 Listener = Callable[[Progress], None]
 
 
@@ -123,7 +125,8 @@ class _Session:
 
     def _reference(self) -> float:
         sampler = self._device.sampler(operation(self._device, "gemm", REFERENCE))
-        return measure(sampler, limit_seconds=MOST_LIMIT_SECONDS).seconds
+        limit = min(REFERENCE_SHARE * self._settings.budget_seconds, MOST_LIMIT_SECONDS)
+        return measure(sampler, limit_seconds=limit).seconds
 
     def _wanted(self) -> dict[str, list[Shape]]:
         models = list(self._settings.models.values())
