@@ -1,6 +1,8 @@
 """A profile from beginning to end: what is left to do, shares of the budget, results kept."""
 
+import math
 import time
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
@@ -49,8 +51,10 @@ PROCESSES = (COLLECTIVES, HOST_WORK)
 """Measured by processes beside this one, once."""
 LEAST_ENGINE_BUDGET_SECONDS = 120.0
 """Engines take most of a minute to import and start: a shorter budget is too short for them."""
-FEWEST_RUNS = 5
-"""Of a shape: warm-up and the fewest samples."""
+FEWEST_RUNS = 8
+"""Of a shape: operands, warm-up and the fewest samples."""
+MOST_SHARE = 0.25
+"""Of what is left to a table: what one shape may take."""
 REFERENCE: Key = {"precision": "fp32", "collector": COLLECTOR, "m": 256, "n": 512, "k": 512}
 """Measured at the beginning and at the end: a clock that slows down shows."""
 REFERENCE_SHARE = 0.02
@@ -176,15 +180,19 @@ class _Session:
         fair = (deadline - time.monotonic()) / max(len(missing), 1)
         # What takes more than its share waits until the others are done.
         ordered = sorted(missing, key=lambda shape: FEWEST_RUNS * shape.roofline_seconds > fair)
+        known: list[tuple[float, float]] = []
         for number, shape in enumerate(ordered):
             left = deadline - time.monotonic()
             if left <= 0:
                 return
-            if FEWEST_RUNS * shape.roofline_seconds > left:
+            if FEWEST_RUNS * expected_seconds(shape.roofline_seconds, known) > left * MOST_SHARE:
                 continue
             each = left / (len(ordered) - number)
             limit = min(max(2 * each, LEAST_LIMIT_SECONDS), MOST_LIMIT_SECONDS)
-            yield self._measured(shape, limit)
+            entry = self._measured(shape, limit)
+            if entry.measurement is not None:
+                insort(known, (shape.roofline_seconds, entry.measurement.seconds))
+            yield entry
             self._device.release()
 
     def _measured(self, shape: Shape, limit_seconds: float) -> Entry:
@@ -208,6 +216,17 @@ class _Session:
                 budget_seconds=self._settings.budget_seconds,
             )
         )
+
+
+def expected_seconds(roofline: float, known: Sequence[tuple[float, float]]) -> float:
+    """What a shape may take, from (roofline, seconds) of those measured, ascending.
+
+    As many times its roofline as the largest measured shape that is no larger than it.
+    """
+    below = bisect_right(known, (roofline, math.inf)) - 1
+    if below < 0:
+        return roofline
+    return known[below][1] * max(roofline / known[below][0], 1.0)
 
 
 def _writable(folder: Path) -> Path:

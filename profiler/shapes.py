@@ -73,7 +73,7 @@ def shapes(
     found: dict[str, Iterable[Shape]] = {
         "memory_bound": _memory_bound(peaks),
         "optimizer": _optimizers(peaks),
-        "host_copies": _host_copies() if device.kind == "cuda" else [],
+        "host_copies": _host_copies(peaks) if device.kind == "cuda" else [],
         "decode_attention": _decode(device, peaks, models),
         "prefill_attention": _prefill(device, peaks, models, backward=False),
         "prefill_attention_backward": _prefill(device, peaks, models, backward=True),
@@ -266,9 +266,10 @@ def _optimizers(peaks: Peaks) -> Iterator[Shape]:
         yield Shape("optimizer", key, seconds, 20 * size)
 
 
-def _host_copies() -> Iterator[Shape]:
+def _host_copies(peaks: Peaks) -> Iterator[Shape]:
     for size, direction in product(BYTES, ("to_device", "to_host")):
-        yield Shape("host_copies", {"direction": direction, "size_bytes": size}, 0.0, size)
+        key: Key = {"direction": direction, "size_bytes": size}
+        yield Shape("host_copies", key, size / peaks.memory_bytes_per_second, size)
 
 
 def collective_keys(num_ranks: int) -> list[Key]:

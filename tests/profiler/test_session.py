@@ -21,7 +21,7 @@ from planner.spec import JobSpec
 from profiler.errors import ProfileError
 from profiler.journal import FILE, Journal
 from profiler.report import Progress
-from profiler.session import profile
+from profiler.session import expected_seconds, profile
 from profiler.settings import ProfileSettings
 from tests.documents import ROOT
 
@@ -79,6 +79,14 @@ def test_a_short_profile_is_one_that_plans_are_priced_with_and_goes_on(
     sessions = json.loads((folder / "fingerprint.json").read_text())["sessions"]
     assert [each["budget_seconds"] for each in sessions] == [2.0, 1.0]
     assert {"began", "ended", "drift", "seconds", "throttled"} <= set(sessions[0])
+
+
+def test_what_a_shape_may_take_grows_from_the_next_smaller_one() -> None:
+    known = [(1e-6, 1e-5), (1e-3, 4e-3)]
+    assert expected_seconds(1e-7, known) == 1e-7
+    assert expected_seconds(1e-6, known) == pytest.approx(1e-5)
+    assert expected_seconds(5e-4, known) == pytest.approx(5e-3)
+    assert expected_seconds(2e-3, known) == pytest.approx(8e-3)
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
