@@ -101,7 +101,7 @@ class _Session:
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
             entries = list(journal.entries.values())
         ended = fingerprint.conditions(self._device)
-        conditions = _conditions([state, ended], drift)
+        conditions = _conditions(state, drift)
         results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
         self._keep(state, {**results, "throttled": conditions.throttled})
         write_cluster(self._folder, self._device)
@@ -263,11 +263,11 @@ def _coverage(table: str, wanted: Sequence[Shape], journal: Journal) -> TableCov
     )
 
 
-def _conditions(states: Sequence[dict[str, Any]], drift: float) -> Conditions:
+def _conditions(began: dict[str, Any], drift: float) -> Conditions:
     return Conditions(
-        load=max(state["load"] for state in states),
-        cores=states[0]["cores"],
-        busy=any(state["busy"] for state in states[:1]),
+        load=began["load"],
+        cores=began["cores"],
+        busy=began["busy"],
         drift=drift,
         throttled=drift > fingerprint.DRIFT_SHARE,
     )
