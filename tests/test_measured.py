@@ -9,12 +9,15 @@ import pytest
 import yaml
 
 from planner.catalogue import gpu_type
+from planner.cost.communication import collective_seconds
 from planner.cost.host_work import HostWork
 from planner.cost.interpolation import INTERPOLATED, MEASURED
-from planner.cost.profile import MEMORY_EFFICIENCY, Profile, load_profile, measured_profile
+from planner.cost.pricing import Pricing
+from planner.cost.profile import MEMORY_EFFICIENCY, Profile, load_profile
 from planner.errors import SpecError
 from planner.planning import make_plan
-from planner.spec import JobSpec
+from planner.resolve import resolve
+from planner.spec import ClusterSpec, JobSpec
 from profiler.tables import Row
 from tests.documents import ROOT
 from tests.profiler.folders import all_reduces, attention, memory_bound, profile_folder
@@ -127,11 +130,29 @@ def test_a_plan_is_priced_with_the_profile_and_says_so(tmp_path: Path) -> None:
     plan, without = make_plan(tiny_spec(folder)), make_plan(tiny_spec(None))
     # The gradients of the critic are all-reduced once per update, 50 ms each.
     assert plan.iteration_seconds > without.iteration_seconds + 0.05
-    version = measured_profile(CPU, folder).version
+    version = Profile(CPU, folder=folder).version
     assert plan.provenance.measured_profiles == {"cpu": f"{version} in {folder}"}
     assert plan.provenance.operator_tables == {"cpu": "cpu"}
     assert without.provenance.measured_profiles == {}
     assert not any("operator tables" in line for line in plan.assumptions)
+
+
+def test_measured_collectives_are_not_scaled_by_the_link_that_a_spec_names(tmp_path: Path) -> None:
+    folder = profile_folder(tmp_path, [*KERNELS, *all_reduces({1024: 0.05, 1_048_576: 0.06})])
+    spec = tiny_spec(folder)
+    pool = spec.cluster.pools[0]  # type: ignore[union-attr]
+    faster = pool.model_copy(update={"intra_node_bytes_per_second": 64e9})
+    job = resolve(spec.model_copy(update={"cluster": ClusterSpec(pools=[faster])}))
+    found = collective_seconds(
+        job.pools[0],
+        Pricing(job).profile(job.pools[0]),
+        "all_reduce",
+        np.array([1024.0, 1_048_576.0]),
+        group_size=2,
+        stride=1,
+    )
+    assert found.seconds == pytest.approx([0.05, 0.06])
+    assert set(found.source) == {MEASURED}
 
 
 def test_a_plan_tells_of_a_busy_machine_and_a_slow_clock(tmp_path: Path) -> None:

@@ -81,7 +81,9 @@ class Pricing:
     def profile(self, pool: Pool) -> Profile:
         """Operator times of the pool's GPU: measured on the pool itself, or those shipped."""
         if pool.profile is not None:
-            return measured_profile(pool.gpu, pool.profile)
+            # Measured on the pool itself, so its link is the table's, whatever the spec says of it.
+            link = pool.intra_node_bytes_per_second
+            return measured_profile(pool.gpu, pool.profile, link)
         return load_profile(pool.gpu)
 
     def home_bytes(self, role: str, layouts: Layouts) -> CopyBytes:

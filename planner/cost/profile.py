@@ -43,8 +43,17 @@ _Grid = TypeVar("_Grid", Grid, MoeGrid)
 class Profile:
     """Operator seconds on one GPU. Arguments broadcast; answers have the broadcast shape."""
 
-    def __init__(self, gpu: GpuType, *, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        gpu: GpuType,
+        *,
+        folder: Path | None = None,
+        link_bytes_per_second: float | None = None,
+    ) -> None:
         """Tables are those shipped for `gpu.profile`, or those in `folder`, measured on this GPU.
+
+        `link_bytes_per_second`: of the link inside the node on which collectives were measured;
+        None: the catalogue's.
 
         `table_gpu`: the GPU whose measured tables apply; None: there are none, and everything is
         a roofline. `derived`: the tables are another GPU's (or there are none), so its efficiency
@@ -57,6 +66,7 @@ class Profile:
         self.derived = self.table_gpu != gpu.name
         relative = gpu_type(gpu.profile) if self.table_gpu and self.derived else gpu
         self._table_node = relative.node
+        self._link_bytes_per_second = link_bytes_per_second
         self._folder = folder or shipped
         self._host_work: dict[str, HostWork] = {}
         self.tables = Tables(self._folder, Peaks.of(relative)) if self.table_gpu else None
@@ -64,6 +74,8 @@ class Profile:
     @cached_property
     def table_link_bytes_per_second(self) -> float:
         """One direction of the link inside the node on which the collectives were measured."""
+        if self._link_bytes_per_second is not None:
+            return self._link_bytes_per_second
         return node_type(self._table_node).intra_node_bytes_per_second
 
     @cached_property
@@ -305,9 +317,9 @@ def load_profile(gpu: GpuType) -> Profile:
 
 
 @cache
-def measured_profile(gpu: GpuType, folder: Path) -> Profile:
-    """The operator times in a folder, measured on that GPU type, read once per process."""
-    return Profile(gpu, folder=folder)
+def measured_profile(gpu: GpuType, folder: Path, link_bytes_per_second: float) -> Profile:
+    """The operator times in a folder, measured on that GPU type and link, read once per process."""
+    return Profile(gpu, folder=folder, link_bytes_per_second=link_bytes_per_second)
 
 
 def known_precision(precision: str) -> str:
