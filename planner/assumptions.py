@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from planner.cost.pricing import Pricing
 from planner.cost.stacks import STACKS
 from planner.job import Job
+from planner.measured import disturbances
 from planner.resolve import length_warnings
 
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
@@ -16,6 +17,7 @@ def assumptions(job: Job) -> list[str]:
     return [
         *length_warnings(job),
         *_derived_tables(job),
+        *_disturbed_profiles(job),
         *_missing_precisions(job),
         *_stored_scores(job),
         *_rollout_that_cannot_run(job),
@@ -37,6 +39,12 @@ def _derived_tables(job: Job) -> Iterator[str]:
                 f"pools.{pool.name}: {pool.gpu.name} has no operator tables of its own; times "
                 f"derive from {profile.table_gpu or 'the roofline alone'}"
             )
+
+
+def _disturbed_profiles(job: Job) -> Iterator[str]:
+    for pool in job.pools:
+        for disturbance in disturbances(pool.profile) if pool.profile else []:
+            yield f"pools.{pool.name}: while its profile was measured, {disturbance}"
 
 
 def _missing_precisions(job: Job) -> Iterator[str]:

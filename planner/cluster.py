@@ -1,6 +1,7 @@
 """Resolved hardware: what the cost model needs to know of GPUs, nodes and pools."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -70,6 +71,8 @@ class Pool:
     host_link_bytes_per_second: float
     price_per_gpu_hour: float
     kept_free_gpus: int = 0
+    profile: Path | None = None
+    """Folder of tables measured on this very hardware; None: those shipped for the GPU."""
 
     @property
     def num_gpus(self) -> int:

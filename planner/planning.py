@@ -241,6 +241,11 @@ def _provenance(job: Job) -> Provenance:
         code_version=code_version,
         profile_versions={pool.gpu.name: pricing.profile(pool).version for pool in job.pools},
         operator_tables={pool.gpu.name: pricing.profile(pool).table_gpu for pool in job.pools},
+        measured_profiles={
+            pool.name: f"{pricing.profile(pool).version} in {pool.profile}"
+            for pool in job.pools
+            if pool.profile is not None
+        },
         catalogue_version=catalogue.catalogue_version(),
     )
 

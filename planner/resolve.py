@@ -15,6 +15,7 @@ from planner.errors import SpecError
 from planner.explicit_dataflow import explicit_dataflow
 from planner.job import Job, Model
 from planner.lengths import ASSUMED_SPREAD
+from planner.measured import profile_folder
 from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from planner.trace import trace
 
@@ -270,6 +271,9 @@ def resolve_pool(given: PoolSpec, *, field: str, first_gpu: int = 0, kept_free: 
         ),
         price_per_gpu_hour=_first(given.price_per_gpu_hour, node.price_per_gpu_hour),
         kept_free_gpus=kept_free,
+        profile=None
+        if given.profile is None
+        else profile_folder(given.profile, gpu, field=f"{field}.profile"),
     )
 
 

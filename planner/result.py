@@ -230,6 +230,8 @@ class Provenance(ResultModel):
     operator_tables: dict[str, str | None] = {}
     """GPU type → the GPU whose measured operator times it is priced with; null: none was measured,
     everything is a formula. Another GPU's times are scaled by the peaks of the two."""
+    measured_profiles: dict[str, str] = {}
+    """Pool → the version and folder of a profile measured by automap profile, where it has one."""
     catalogue_version: str
     spreads: dict[str, float] = {}
     """Kind of quantity → |ln(measured ÷ estimate)| that 80 % of published measurements do not

@@ -166,6 +166,11 @@ class PoolSpec(SpecModel):
     host_link_bytes_per_second: PositiveFloat | None = Field(
         default=None, description="Bytes per second, host to GPU copies, per GPU and direction"
     )
+    profile: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        default=None,
+        description="Folder written by automap profile, whose measured times apply (command line "
+        "only). Default: the tables shipped for the GPU type",
+    )
 
 
 class ClusterSpec(SpecModel):

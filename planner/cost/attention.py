@@ -54,17 +54,25 @@ def _flash(
     tensor_parallel_size: IntArray,
     num_sequences: IntArray,
 ) -> tuple[Timed, Timed]:
-    """At the rate of the profile's context kernel; backward has five products for two."""
-    seconds, source = profile.prefill_attention(
-        batch_size=num_sequences[:, None],
-        sequence_length=lengths.points[None, :],
-        num_attention_heads=heads[:, None],
-        num_key_value_heads=local_key_value_heads(arch, tensor_parallel_size)[:, None],
-        head_dim=arch.head_dim,
-    )
+    """At the rate of the profile's context kernel; backward has five products for two.
+
+    Where the profile has the backward kernel too, at its rate.
+    """
+    shape: dict[str, FloatArray | IntArray | float] = {
+        "batch_size": num_sequences[:, None],
+        "sequence_length": lengths.points[None, :],
+        "num_attention_heads": heads[:, None],
+        "num_key_value_heads": local_key_value_heads(arch, tensor_parallel_size)[:, None],
+        "head_dim": arch.head_dim,
+    }
+    seconds, source = profile.prefill_attention(**shape)
     forward = Timed(seconds @ lengths.weights, source.max(axis=1))
-    backward = forward.seconds * constants.ATTENTION_BACKWARD_RATIO
-    return forward, Timed(backward, forward.source)
+    measured = profile.prefill_attention_backward(**shape)
+    if measured is not None:
+        backward = Timed(measured.seconds @ lengths.weights, measured.source.max(axis=1))
+        return forward, backward
+    backward_seconds = forward.seconds * constants.ATTENTION_BACKWARD_RATIO
+    return forward, Timed(backward_seconds, forward.source)
 
 
 def _unfused(

@@ -43,7 +43,7 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     sorting = permutation_seconds(setting, batch)
     attention = layer_attention(setting, batch)
     return layer_seconds(
-        batch,
+        setting,
         forward=add(forward, experts, sorting),
         backward=add(backward, experts_backward, sorting),
         attention=attention,

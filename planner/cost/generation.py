@@ -176,7 +176,7 @@ def generation_phases(
     shapes = EngineShapes(*(column[first] for column in columns))
     precision = workload.rollout_precision or workload.precision
     lengths = _prompt_lengths(workload)
-    engine = ENGINES[workload.rollout_engine]
+    engine = profile.host_work(workload.training_stack).engine(ENGINES[workload.rollout_engine])
     setting = Setting(
         model,
         pool,

@@ -248,7 +248,7 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     attention = layer_attention(setting, batch)
     elementwise = elementwise_seconds(setting, batch, ceil_div(arch.intermediate_size, tensor))
     return layer_seconds(
-        batch,
+        setting,
         forward=forward,
         backward=backward,
         attention=attention,
@@ -259,7 +259,7 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
 
 
 def layer_seconds(
-    batch: MicroBatch,
+    setting: Setting,
     *,
     forward: Timed,
     backward: Timed,
@@ -271,12 +271,12 @@ def layer_seconds(
     """Assemble a layer; elementwise kernels move twice the bytes backward."""
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
-    launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
+    host = setting.profile.host_work(setting.stack.name)
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
     return UnitSeconds(
-        forward=np.maximum(there.seconds, launch),
-        backward=np.maximum(back.seconds, 2.0 * launch),
+        forward=np.maximum(there.seconds, host.layer_forward_seconds),
+        backward=np.maximum(back.seconds, host.layer_backward_seconds),
         selective=attention[0].seconds + elementwise.seconds,
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,

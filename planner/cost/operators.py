@@ -180,6 +180,32 @@ class Tables:
         )
 
     @cached_property
+    def prefill_attention_backward(self) -> ConfigGrid | None:
+        """As `prefill_attention`, of the backward pass; over the roofline of the forward one."""
+        axes = ("batch_size", "sequence_length")
+        return self._attention(
+            "prefill_attention_backward", axes, prefill_attention_roofline, PREFILL_EMPHASIS
+        )
+
+    @cached_property
+    def memory_bound(self) -> Grid | None:
+        """Axis bytes moved; the median of the kernels that were measured at a size."""
+        rows = self._reader.rows("memory_bound")
+        if not rows.any():
+            return None
+        num_bytes, seconds = self._reader.columns("memory_bound", ("num_bytes", "seconds"), rows)
+        efficiency = np.log(num_bytes / self.peaks.memory_bytes_per_second / seconds)
+        sizes = np.unique(num_bytes)
+        medians = [float(np.median(efficiency[num_bytes == size])) for size in sizes]
+        return Grid.of((sizes,), np.array(medians))
+
+    def host_seconds(self, framework: str, part: str) -> float | None:
+        """Host work of a framework without recomputation; None where it was not measured."""
+        rows = self._reader.rows("host_work", framework=framework, part=part, recompute="none")
+        (seconds,) = self._reader.columns("host_work", ("seconds",), rows)
+        return float(seconds[0]) if len(seconds) else None
+
+    @cached_property
     def decode_attention(self) -> ConfigGrid | None:
         """Axes batch_size, kv_length; features heads, key-value heads, head_dim."""
         axes = ("batch_size", "kv_length")

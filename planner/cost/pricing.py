@@ -13,7 +13,7 @@ import numpy as np
 from planner.cluster import Pool
 from planner.cost import generation, intervals, memory, transition
 from planner.cost.estimates import BytesColumns, CallEstimates
-from planner.cost.profile import Profile, load_profile
+from planner.cost.profile import Profile, load_profile, measured_profile
 from planner.cost.scoring import price_forward
 from planner.cost.training import price_train
 from planner.dataflow import Call
@@ -79,7 +79,11 @@ class Pricing:
         return sum(pool.num_nodes for pool in self.job.pools) > 1
 
     def profile(self, pool: Pool) -> Profile:
-        """Operator times of the pool's GPU."""
+        """Operator times of the pool's GPU: measured on the pool itself, or those shipped."""
+        if pool.profile is not None:
+            # Measured on the pool itself, so its link is the table's, whatever the spec says of it.
+            link = pool.intra_node_bytes_per_second
+            return measured_profile(pool.gpu, pool.profile, link)
         return load_profile(pool.gpu)
 
     def home_bytes(self, role: str, pool: Pool, layouts: Layouts) -> CopyBytes:

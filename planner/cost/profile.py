@@ -10,6 +10,7 @@ import numpy as np
 
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import GpuType
+from planner.cost.host_work import HostWork
 from planner.cost.interpolation import ANALYTICAL, INTERPOLATED, Grid, Lookup, Timed
 from planner.cost.operators import ConfigGrid, MoeGrid, Tables
 from planner.cost.roofline import (
@@ -24,7 +25,7 @@ from planner.cost.roofline import (
 )
 from planner.layout import FloatArray, IntArray
 
-__all__ = ["Profile", "Timed", "load_profile"]
+__all__ = ["Profile", "Timed", "load_profile", "measured_profile"]
 
 PROFILES = Path(__file__).parent / "profiles"
 
@@ -42,8 +43,17 @@ _Grid = TypeVar("_Grid", Grid, MoeGrid)
 class Profile:
     """Operator seconds on one GPU. Arguments broadcast; answers have the broadcast shape."""
 
-    def __init__(self, gpu: GpuType, *, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        gpu: GpuType,
+        *,
+        folder: Path | None = None,
+        link_bytes_per_second: float | None = None,
+    ) -> None:
         """Tables are those shipped for `gpu.profile`, or those in `folder`, measured on this GPU.
+
+        `link_bytes_per_second`: of the link inside the node on which collectives were measured;
+        None: the catalogue's.
 
         `table_gpu`: the GPU whose measured tables apply; None: there are none, and everything is
         a roofline. `derived`: the tables are another GPU's (or there are none), so its efficiency
@@ -56,12 +66,16 @@ class Profile:
         self.derived = self.table_gpu != gpu.name
         relative = gpu_type(gpu.profile) if self.table_gpu and self.derived else gpu
         self._table_node = relative.node
+        self._link_bytes_per_second = link_bytes_per_second
         self._folder = folder or shipped
+        self._host_work: dict[str, HostWork] = {}
         self.tables = Tables(self._folder, Peaks.of(relative)) if self.table_gpu else None
 
     @cached_property
     def table_link_bytes_per_second(self) -> float:
         """One direction of the link inside the node on which the collectives were measured."""
+        if self._link_bytes_per_second is not None:
+            return self._link_bytes_per_second
         return node_type(self._table_node).intra_node_bytes_per_second
 
     @cached_property
@@ -148,6 +162,25 @@ class Profile:
         grid = self.tables.prefill_attention if self.tables else None
         roofline = prefill_attention_roofline
         return self._attention("prefill_attention", roofline, grid, columns, shape)
+
+    def prefill_attention_backward(
+        self,
+        *,
+        batch_size: FloatArray | IntArray | float,
+        sequence_length: FloatArray | IntArray | float,
+        num_attention_heads: FloatArray | IntArray | float,
+        num_key_value_heads: FloatArray | IntArray | float,
+        head_dim: FloatArray | IntArray | float,
+    ) -> Timed | None:
+        """The backward pass of `prefill_attention`; None where it was not measured."""
+        grid = self.tables.prefill_attention_backward if self.tables else None
+        if grid is None:
+            return None
+        columns, shape = _columns(
+            batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
+        )
+        roofline = prefill_attention_roofline
+        return self._attention("prefill_attention_backward", roofline, grid, columns, shape)
 
     def decode_attention(
         self,
@@ -259,8 +292,26 @@ class Profile:
     def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
         """A kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
         (num_bytes,), shape = _columns(num_bytes)
+        grid = self.tables.memory_bound if self.tables else None
+        if grid is not None:
+            # A kernel that moves less than any measured one takes as long as the smallest.
+            moved = np.maximum(num_bytes, grid.axes[0][0])
+
+            def roofline(peaks: Peaks, _precision: str) -> FloatArray:
+                least: FloatArray = moved / peaks.memory_bytes_per_second
+                return least
+
+            found = grid.at(moved)
+            return _shaped(*self._timed("memory_bound", roofline, found, "bf16", "bf16"), shape)
         seconds = num_bytes / (MEMORY_EFFICIENCY * self.peaks.memory_bytes_per_second)
         return _shaped(seconds + KERNEL_SECONDS, np.full(len(seconds), ANALYTICAL), shape)
+
+    def host_work(self, framework: str) -> HostWork:
+        """Host work of a training framework and of the inference engine."""
+        if framework not in self._host_work:
+            measured = self.tables.host_seconds if self.tables else lambda *_: None
+            self._host_work[framework] = HostWork.of(framework, measured)
+        return self._host_work[framework]
 
     def _measured(
         self, precision: str, table: Callable[[Tables, str], _Grid | None]
@@ -300,6 +351,12 @@ class Profile:
 def load_profile(gpu: GpuType) -> Profile:
     """The operator times that apply to a GPU type, read lazily and once per process."""
     return Profile(gpu)
+
+
+@cache
+def measured_profile(gpu: GpuType, folder: Path, link_bytes_per_second: float) -> Profile:
+    """The operator times in a folder, measured on that GPU type and link, read once per process."""
+    return Profile(gpu, folder=folder, link_bytes_per_second=link_bytes_per_second)
 
 
 def known_precision(precision: str) -> str:

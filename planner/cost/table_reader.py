@@ -11,7 +11,15 @@ import pyarrow.parquet as parquet
 from planner.cost.interpolation import BoolArray
 from planner.layout import FloatArray
 
-TEXT_COLUMNS = ("precision", "collector", "routing", "collective")
+TEXT_COLUMNS = (
+    "precision",
+    "collector",
+    "routing",
+    "collective",
+    "framework",
+    "recompute",
+    "part",
+)
 
 
 class TableReader:

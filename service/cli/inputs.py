@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
 from service.cli.failures import BadInputError
+from service.cli.profiles import with_absolute_profiles, with_profiles
 from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from service.field_errors import FieldError, field_errors
 from service.placements import ANY_PLACEMENT
@@ -25,15 +26,19 @@ _PLAN = TypeAdapter(Plan)
 _SETTINGS = TypeAdapter(RunSettings)
 
 
-def read_spec(source: str) -> JobSpec:
-    """The job spec in a file or on standard input, its config.json files read in."""
-    return read_spec_of(read_document(source, max_bytes=MAX_DOCUMENT_BYTES), source)
+def read_spec(source: str, *, profiles: Sequence[str] = ()) -> JobSpec:
+    """The job spec in a file or on standard input, its config.json files read in.
+
+    Pools are priced with the measured profile of their GPU type among `profiles`.
+    """
+    spec = read_spec_of(read_document(source, max_bytes=MAX_DOCUMENT_BYTES), source)
+    return with_profiles(spec, profiles) if profiles else spec
 
 
 def read_spec_of(document: object, source: str) -> JobSpec:
     """The job spec in a document that was read from `source`."""
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
-    document = _with_local_architectures(document, folder)
+    document = with_absolute_profiles(_with_local_architectures(document, folder), folder)
     if isinstance(document, dict) and ":" in str(document.get("algorithm") or ""):
         return _spec_of_program(document, folder, source)
     return _validate(document, _SPEC, source)

@@ -32,6 +32,13 @@ KeyOption = Annotated[
 DatabaseOption = Annotated[
     str | None, typer.Option(help="sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
 ]
+ProfileOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Price pools with what automap profile measured on their GPU type; may be repeated.",
+    ),
+]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress; one line of result.")
 ]
@@ -89,6 +96,7 @@ def plan(
         typer.Option("--server", metavar="URL", help="Plan and store on a running service."),
     ] = None,
     api_key: KeyOption = None,
+    profile: ProfileOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Find the best placement for a job and show it.
@@ -98,7 +106,9 @@ def plan(
     from service.cli.planning import run_plan, run_plan_on_server
 
     if server is None:
-        run_plan(spec, as_json=json, output=output, quiet=quiet)
+        run_plan(spec, profiles=profile or [], as_json=json, output=output, quiet=quiet)
+    elif profile:
+        raise typer.BadParameter("a service plans with its own tables", param_hint="--profile")
     else:
         run_plan_on_server(
             spec, server=server, api_key=api_key, as_json=json, output=output, quiet=quiet
@@ -112,13 +122,14 @@ def compare(
         list[str] | None,
         typer.Option("--strategy", "-s", metavar="NAME", help="Only this one; may be repeated."),
     ] = None,
+    profile: ProfileOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Plan a job, then show what well-known placement strategies would cost beside the plan."""
     from service.cli.planning import run_compare
 
-    run_compare(spec, strategies=strategy or [], as_json=json, quiet=quiet)
+    run_compare(spec, strategies=strategy or [], profiles=profile or [], as_json=json, quiet=quiet)
 
 
 @app.command()
@@ -131,12 +142,13 @@ def estimate(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
     ] = None,
+    profile: ProfileOption = None,
     quiet: QuietOption = False,
 ) -> None:
     """Price a placement of your own with the planner's cost model."""
     from service.cli.planning import run_estimate
 
-    run_estimate(spec, placement, as_json=json, output=output, quiet=quiet)
+    run_estimate(spec, placement, profiles=profile or [], as_json=json, output=output, quiet=quiet)
 
 
 @app.command()
@@ -166,6 +178,53 @@ def validate(
     from service.cli.validation import Outputs, run_validate
 
     run_validate(tables, quality=quality, by=by, as_json=json, outputs=Outputs(rows, plot))
+
+
+@app.command()
+def profile(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Measure the shapes of these models first: catalogue names or config.json files, "
+            "separated by commas; may be repeated.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Measure for about so long.")
+    ] = 300.0,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where the tables go; continues it."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="cpu|cuda", help="Default: CUDA where there is a device."),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Most processes of a collective; default: every device."),
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure this machine's operators and collectives, for plans with --profile FOLDER.
+
+    A profile that was interrupted goes on where it was when started again with its --output.
+    """
+    from service.cli.profiling import ProfileOptions, run_profile
+
+    run_profile(
+        ProfileOptions(
+            models=models or [],
+            budget_seconds=budget,
+            output=output,
+            device=device,
+            ranks=ranks,
+            as_json=json,
+            quiet=quiet,
+        )
+    )
 
 
 @app.command()

@@ -18,9 +18,11 @@ from service.cli.render import headline, print_plan, strategy_table
 Answer = TypeVar("Answer")
 
 
-def run_plan(source: str, *, as_json: bool, output: str | None, quiet: bool) -> None:
+def run_plan(
+    source: str, *, profiles: Sequence[str], as_json: bool, output: str | None, quiet: bool
+) -> None:
     """Plan here, in this process."""
-    spec = read_spec(source)
+    spec = read_spec(source, profiles=profiles)
     _need_folder(output)
     plan = make_plan_here(spec, as_json=as_json, quiet=quiet)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
@@ -53,9 +55,16 @@ def run_plan_on_server(
     console.stdout_console().print(Text(f"\nStored as {stored.url}"), soft_wrap=True)
 
 
-def run_compare(source: str, *, strategies: Sequence[str], as_json: bool, quiet: bool) -> None:
+def run_compare(
+    source: str,
+    *,
+    strategies: Sequence[str],
+    profiles: Sequence[str],
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Plan, then price the named strategies, or all of them."""
-    spec = read_spec(source)
+    spec = read_spec(source, profiles=profiles)
     _need_pools(spec)
     with console.progress(_planning_message(spec), quiet=quiet):
         plan, compared = _telling_reasons(
@@ -77,10 +86,16 @@ def run_compare(source: str, *, strategies: Sequence[str], as_json: bool, quiet:
 
 
 def run_estimate(
-    source: str, placement_source: str, *, as_json: bool, output: str | None, quiet: bool
+    source: str,
+    placement_source: str,
+    *,
+    profiles: Sequence[str],
+    as_json: bool,
+    output: str | None,
+    quiet: bool,
 ) -> None:
     """Price the caller's own placement."""
-    spec = read_spec(source)
+    spec = read_spec(source, profiles=profiles)
     _need_pools(spec)
     placement = read_placement(placement_source)
     _need_folder(output)

@@ -154,6 +154,8 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "GPU time", _gpu_time(plan)
     if plan.provenance.operator_tables:
         yield "operator times", _operator_times(plan.provenance.operator_tables)
+    for pool, profile in plan.provenance.measured_profiles.items():
+        yield "profile", f"{pool}: version {profile}"
     stack = STACKS[plan.spec.workload.training_stack]
     yield "training stack", f"{stack.name}: {stack.summary}"
     engine = ENGINES[plan.spec.workload.rollout_engine]

@@ -241,3 +241,14 @@ def test_a_wrong_placement_names_its_field(live: TestClient) -> None:
             "invalid-spec",
         )
         assert any(error["field"].startswith(field) for error in body["errors"]), body
+
+
+def test_a_profile_folder_over_http_is_refused(live: TestClient) -> None:
+    spec = small_spec()
+    spec["cluster"]["pools"][0]["profile"] = "/etc"
+    response = live.post("/v1/plans", json=spec)
+    assert response.status_code == 422, response.text
+    (mistake,) = response.json()["errors"]
+    assert mistake["field"] == "cluster.pools.0.profile"
+    assert "only the command line" in mistake["message"]
+    assert stored_plans(live) == []

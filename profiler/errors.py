@@ -1,0 +1,12 @@
+"""What keeps a profile from being measured, told to whoever asked for it."""
+
+from collections.abc import Sequence
+
+
+class ProfileError(Exception):
+    """The request or the machine is at fault; one line per thing to mend."""
+
+    def __init__(self, headline: str, lines: Sequence[str] = ()) -> None:
+        super().__init__(headline)
+        self.headline = headline
+        self.lines = list(lines)

@@ -1,0 +1,111 @@
+"""Measuring processes beside this one: started, listened to, ended whatever happens."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
+
+from profiler.errors import ProfileError
+
+START_SECONDS = 120.0
+"""More than processes take to import their libraries and meet, on a busy machine too."""
+END_SECONDS = 30.0
+
+
+def told_by(
+    module: str, task: Mapping[str, Any], *, ranks: int, deadline: float
+) -> Iterator[dict[str, Any]]:
+    """JSON lines of the first of `ranks` processes that run a module.
+
+    Each gets the task as a line of JSON and `deadline` (of time.monotonic) with it. They should be
+    done by then, and are ended if they take much longer.
+
+    Raises:
+        ProfileError: a process failed or was killed.
+    """
+    with tempfile.TemporaryFile("w+") as errors:
+        document = {**task, "ranks": ranks, "deadline": deadline}
+        with _started(module, document, ranks, errors) as processes:
+            told = processes[0].stdout
+            assert told is not None
+            for line in told:
+                yield json.loads(line)
+            _wait(module, processes, errors)
+
+
+@contextmanager
+def _started(
+    module: str, task: dict[str, Any], ranks: int, errors: IO[str]
+) -> Iterator[list["subprocess.Popen[str]"]]:
+    environment = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_free_port()),
+        "WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+    }
+    processes: list[subprocess.Popen[str]] = []
+    limit = threading.Timer(
+        max(task["deadline"] - time.monotonic(), 0.0) + START_SECONDS, _kill, [processes]
+    )
+    limit.daemon = True
+    try:
+        for rank in range(ranks):
+            process = subprocess.Popen(
+                [sys.executable, "-m", module],
+                env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                # Open as long as we live: a process whose input closes ends itself.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                stderr=errors if rank == 0 else subprocess.DEVNULL,
+                text=True,
+            )
+            processes.append(process)
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(task) + "\n")
+            process.stdin.flush()
+        limit.start()
+        yield processes
+    finally:
+        limit.cancel()
+        _kill(processes)
+        for process in processes:
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                if stream is not None:
+                    stream.close()
+
+
+def _kill(processes: Sequence["subprocess.Popen[str]"]) -> None:
+    for process in processes:
+        process.kill()
+
+
+def _wait(module: str, processes: Sequence["subprocess.Popen[str]"], errors: IO[str]) -> None:
+    end = time.monotonic() + END_SECONDS
+    for rank, process in enumerate(processes):
+        try:
+            code = process.wait(max(end - time.monotonic(), 0.1))
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            errors.seek(0)
+            how = "did not end" if code is None else f"ended with code {code}"
+            raise ProfileError(
+                f"{module}: process {rank} of {len(processes)} {how}; what was measured is kept",
+                errors.read().splitlines()[-5:],
+            )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

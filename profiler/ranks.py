@@ -1,0 +1,164 @@
+"""One process of a collective: `python -m profiler.ranks`, started by profiler.collectives.
+
+All processes go through the keys in the same order and take every decision together: the slowest
+one's seconds count, and the first one's clock says when the budget is used.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TextIO
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.parent import when_stdin_closes
+from profiler.devices import WaitClock, repeats
+from profiler.output import reserved_stdout
+from profiler.timing import Measurement, Sample, measure
+
+SAMPLE_SECONDS = 0.3e-3
+MOST_REPEATS = 20
+LEAST_BUDGET_SECONDS = 2.0
+"""Once the processes have met, however long that took."""
+ELEMENT_BYTES = 4
+LEAST_LIMIT_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class _Here:
+    """Where this process works."""
+
+    out: TextIO
+    rank: int
+    device: torch.device
+    waiting: WaitClock
+
+    def wait_for_device(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Measure what the first line of the standard input asks for."""
+    task = json.loads(sys.stdin.readline())
+    when_stdin_closes(lambda: os._exit(1))
+    out = reserved_stdout()
+    rank, ranks = int(os.environ["RANK"]), task["ranks"]
+    torch.set_num_threads(1)
+    cuda = task["device"] == "cuda"
+    device = torch.device(f"cuda:{rank}" if cuda else "cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    spans = sorted({key["num_gpus"] for key in task["keys"]})
+    groups = {span: dist.new_group(list(range(span))) for span in spans if span < ranks}
+    groups[ranks] = dist.group.WORLD
+    here = _Here(out, rank, device, WaitClock(all_threads=True))
+    # The parent's clock: monotonic time is the same in all processes of a machine.
+    end = max(task["deadline"], time.monotonic() + LEAST_BUDGET_SECONDS)
+    for number, key in enumerate(task["keys"]):
+        if _agreed(here, float(time.monotonic() >= end)) or _too_large(key, task["memory_bytes"]):
+            continue
+        left = max(end - time.monotonic(), 0.0) / (len(task["keys"]) - number)
+        if rank < key["num_gpus"]:
+            _measure_and_tell(here, number, key, groups[key["num_gpus"]], limit_seconds=2 * left)
+        dist.barrier()
+    dist.destroy_process_group()
+
+
+def _too_large(key: dict[str, Any], memory_bytes: int) -> bool:
+    return bool(3 * key["size_bytes"] > memory_bytes)
+
+
+def _agreed(here: _Here, value: float, group: Any = None) -> float:
+    """The first process's number, in all of them."""
+    shared = torch.tensor([value], dtype=torch.float64, device=here.device)
+    dist.broadcast(shared, src=0, group=group)
+    return float(shared.item())
+
+
+def _measure_and_tell(
+    here: _Here, number: int, key: dict[str, Any], group: Any, *, limit_seconds: float
+) -> None:
+    result: dict[str, Any] = {"number": number}
+    try:
+        found = _measured(here, key, group, limit_seconds)
+        result["measurement"] = asdict(found)
+    except (RuntimeError, NotImplementedError, ValueError) as error:
+        # A backend that lacks a collective says so in all processes alike.
+        result["failed"] = str(error).splitlines()[0][:200]
+    if here.rank == 0:
+        here.out.write(json.dumps(result) + "\n")
+        here.out.flush()
+
+
+def _measured(here: _Here, key: dict[str, Any], group: Any, limit_seconds: float) -> Measurement:
+    run = _collective(here, key, group)
+    run()
+    sampler = _Together(here, run, group, repeats=1)
+    once = _agreed(here, sampler.sample().seconds, group)
+    sampler.repeats = min(repeats(once, SAMPLE_SECONDS), MOST_REPEATS)
+    end = time.perf_counter() + max(limit_seconds, LEAST_LIMIT_SECONDS)
+
+    def clock() -> float:
+        return _agreed(here, time.perf_counter() - end, group)
+
+    return measure(sampler, limit_seconds=-clock(), clock=clock)
+
+
+@dataclass
+class _Together:
+    """Samples of a collective: all start at a barrier, the slowest one's time counts."""
+
+    here: _Here
+    run: Callable[[], object]
+    group: Any
+    repeats: int
+
+    def sample(self) -> Sample:
+        dist.barrier(group=self.group)
+        waited, start = self.here.waiting.seconds(), time.perf_counter()
+        for _ in range(self.repeats):
+            self.run()
+        self.here.wait_for_device()
+        wall = time.perf_counter() - start
+        waited = self.here.waiting.seconds() - waited
+        both = torch.tensor([wall, waited], dtype=torch.float64, device=self.here.device)
+        dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self.group)
+        wall, waited = both.tolist()
+        # One waits for the other: how much of the waiting was for a processor cannot be told.
+        return Sample(wall / self.repeats, min(waited / wall, 1.0))
+
+
+def _collective(here: _Here, key: dict[str, Any], group: Any) -> Callable[[], object]:
+    """The collective of a key over a buffer of its size, as nccl-tests counts it."""
+    span, name = key["num_gpus"], key["collective"]
+    part = max(key["size_bytes"] // ELEMENT_BYTES // span, 1)
+    whole = torch.ones(part * span, device=here.device)
+    piece, other = torch.ones(part, device=here.device), torch.empty_like(whole)
+    calls: dict[str, Callable[[], object]] = {
+        "all_reduce": lambda: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=group),
+        "all_gather": lambda: dist.all_gather_into_tensor(whole, piece, group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(piece, whole, group=group),
+        "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
+        "broadcast": lambda: dist.broadcast(whole, src=0, group=group),
+        "send_recv": lambda: _send_or_receive(here.rank, whole, group),
+    }
+    return calls[name]
+
+
+def _send_or_receive(rank: int, buffer: Tensor, group: Any) -> None:
+    """From the first process to the second; the others of the group have nothing to do."""
+    if rank == 0:
+        dist.send(buffer, dst=1, group=group)
+    elif rank == 1:
+        dist.recv(buffer, src=0, group=group)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""What a profile says of itself while it is measured and at the end."""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class ReportModel(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Progress(ReportModel):
+    """How far a table is."""
+
+    table: str
+    done: int
+    wanted: int
+    seconds: float
+    budget_seconds: float
+
+
+class TableCoverage(ReportModel):
+    """What of a table was measured, in this and earlier sessions."""
+
+    table: str
+    wanted: int
+    measured: int
+    failed: int
+    samples: int
+    rejected: int
+    """Outliers and disturbed samples."""
+    disturbed: int
+    """Shapes that had hardly an undisturbed sample: their waiting was subtracted instead."""
+    median_interval: float | None
+    """Half of the 95 % interval of a shape's median as a share of it, the median over shapes."""
+
+
+class HeldOut(ReportModel):
+    """How well shapes are predicted that were left out of a table."""
+
+    table: str
+    left_out: str
+    """What was left out: a value of an axis, or whole configurations."""
+    shapes: int
+    median_error: float
+    mean_error: float
+
+
+class Conditions(ReportModel):
+    """The machine meanwhile."""
+
+    load: float
+    cores: int
+    busy: bool
+    """Others were at work when it began."""
+    drift: float
+    """Of one product from the beginning to the end: 0.1 is 10 % slower."""
+    throttled: bool
+
+
+class ProfileReport(ReportModel):
+    """The end of a profile."""
+
+    folder: str
+    device: str
+    """Type in the catalogue."""
+    resumed: int
+    """Shapes that were there before."""
+    seconds: float
+    budget_seconds: float
+    tables: list[TableCoverage]
+    held_out: list[HeldOut]
+    conditions: Conditions

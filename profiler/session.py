@@ -1,0 +1,273 @@
+"""A profile from beginning to end: what is left to do, shares of the budget, results kept."""
+
+import math
+import time
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from profiler import fingerprint
+from profiler.cluster import write_cluster
+from profiler.collectives import TABLE as COLLECTIVES
+from profiler.collectives import measure_collectives
+from profiler.devices import Device, choose_device
+from profiler.errors import ProfileError
+from profiler.held_out import held_out_errors
+from profiler.host_work import TABLE as HOST_WORK
+from profiler.host_work import keys as host_work_keys
+from profiler.host_work import measure_host_work
+from profiler.journal import Entry, Journal
+from profiler.lock import device_lock
+from profiler.operators import operation, warm_up
+from profiler.report import Conditions, ProfileReport, Progress, TableCoverage
+from profiler.settings import ProfileSettings
+from profiler.shapes import COLLECTOR, Shape, collective_keys, shapes
+from profiler.tables import Key
+from profiler.timing import Measurement, measure
+
+WEIGHTS = {
+    "memory_bound": 4.0,
+    "optimizer": 3.0,
+    "host_copies": 3.0,
+    "decode_attention": 12.0,
+    "prefill_attention": 12.0,
+    "prefill_attention_backward": 12.0,
+    "moe": 12.0,
+    "gemm": 34.0,
+    COLLECTIVES: 20.0,
+    HOST_WORK: 50.0,
+}
+"""Tables in the order in which they are measured, and their parts of the budget. What one leaves
+over goes to those after it, and what all leave over to a second round of the operators."""
+LEAST_LIMIT_SECONDS = 0.02
+MOST_LIMIT_SECONDS = 1.0
+"""Of one shape."""
+PROCESSES = (COLLECTIVES, HOST_WORK)
+"""Measured by processes beside this one, once."""
+LEAST_ENGINE_BUDGET_SECONDS = 120.0
+"""Engines take most of a minute to import and start: a shorter budget is too short for them."""
+FEWEST_RUNS = 8
+"""Of a shape: operands, warm-up and the fewest samples."""
+MOST_SHARE = 0.25
+"""Of what is left to a table: what one shape may take."""
+REFERENCE: Key = {"precision": "fp32", "collector": COLLECTOR, "m": 256, "n": 512, "k": 512}
+"""Measured at the beginning and at the end: a clock that slows down shows."""
+REFERENCE_SHARE = 0.02
+"""Of the budget: what it may take, each time."""
+Listener = Callable[[Progress], None]
+
+
+def profile(settings: ProfileSettings, listener: Listener) -> ProfileReport:
+    """Measure this machine into a folder, going on with what is there.
+
+    Raises:
+        ProfileError: no such device, it is in use, or the folder holds another one's profile.
+    """
+    device = choose_device(settings.device)
+    with device_lock(fingerprint.device_keys(device)):
+        return _Session(settings, device, listener).run()
+
+
+class _Session:
+    """One run of the profiler into one folder."""
+
+    def __init__(self, settings: ProfileSettings, device: Device, listener: Listener) -> None:
+        self._settings, self._device, self._listener = settings, device, listener
+        self._start = time.monotonic()
+        self._folder = _writable(settings.output)
+        self._identity = fingerprint.identity(device)
+        self._before = fingerprint.check_same(self._folder, self._identity)
+
+    def run(self) -> ProfileReport:
+        state = fingerprint.conditions(self._device)
+        self._sessions = [*(self._before or {}).get("sessions", []), {}]
+        self._keep(state, {})
+        with closing(Journal(self._folder)) as journal:
+            already = len(journal.entries)
+            warm_up(self._device)
+            self._start = time.monotonic()
+            reference = self._reference()
+            wanted = self._wanted()
+            for table in (*wanted, *(table for table in wanted if table not in PROCESSES)):
+                self._measure_table(table, wanted[table], journal)
+                journal.write_tables()
+            drift = self._reference() / reference - 1.0
+            seconds = time.monotonic() - self._start
+            coverage = [_coverage(table, wanted[table], journal) for table in wanted]
+            entries = list(journal.entries.values())
+        ended = fingerprint.conditions(self._device)
+        conditions = _conditions(state, drift)
+        results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
+        self._keep(state, {**results, "throttled": conditions.throttled})
+        write_cluster(self._folder, self._device)
+        return ProfileReport(
+            folder=str(self._folder),
+            device=self._device.gpu.name,
+            resumed=already,
+            seconds=seconds,
+            budget_seconds=self._settings.budget_seconds,
+            tables=[each for each in coverage if each.wanted],
+            held_out=held_out_errors(self._device.gpu, entries),
+            conditions=conditions,
+        )
+
+    def _keep(self, state: dict[str, Any], results: dict[str, Any]) -> None:
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        request = {
+            "models": sorted(self._settings.models),
+            "budget_seconds": self._settings.budget_seconds,
+        }
+        known = self._sessions[-1] or {"started_at": started, **request, "began": state}
+        self._sessions[-1] = {**known, **results}
+        document = {"identity": self._identity, "sessions": self._sessions}
+        fingerprint.write(self._folder, document)
+
+    def _reference(self) -> float:
+        sampler = self._device.sampler(operation(self._device, "gemm", REFERENCE))
+        limit = min(REFERENCE_SHARE * self._settings.budget_seconds, MOST_LIMIT_SECONDS)
+        return measure(sampler, limit_seconds=limit).seconds
+
+    def _wanted(self) -> dict[str, list[Shape]]:
+        models = list(self._settings.models.values())
+        budget = self._settings.budget_seconds
+        found = shapes(self._device, models, budget_seconds=budget)
+        keys = collective_keys(self._ranks())
+        found[COLLECTIVES] = [
+            Shape(COLLECTIVES, key, 0.0, float(key["size_bytes"])) for key in keys
+        ]
+        engines = host_work_keys() if budget >= LEAST_ENGINE_BUDGET_SECONDS else []
+        found[HOST_WORK] = [Shape(HOST_WORK, key, 0.0, 0.0) for key in engines]
+        return {table: found[table] for table in WEIGHTS}
+
+    def _ranks(self) -> int:
+        return min(self._settings.ranks or self._device.count, self._device.count)
+
+    def _deadline(self, table: str) -> float:
+        """This table's part of what is left of the budget."""
+        now, end = time.monotonic(), self._start + self._settings.budget_seconds
+        names = list(WEIGHTS)
+        rest = sum(WEIGHTS[name] for name in names[names.index(table) :])
+        return now + max(end - now, 0.0) * WEIGHTS[table] / rest
+
+    def _measure_table(self, table: str, wanted: Sequence[Shape], journal: Journal) -> None:
+        missing = [shape for shape in wanted if (shape.table, shape.key) not in journal]
+        done = len(wanted) - len(missing)
+        self._tell(table, done, len(wanted))
+        deadline = self._deadline(table)
+        if table == COLLECTIVES:
+            entries = measure_collectives(
+                self._device,
+                [shape.key for shape in missing],
+                ranks=self._ranks(),
+                deadline=deadline,
+            )
+        elif table == HOST_WORK:
+            wanted_keys = [shape.key for shape in missing]
+            kind = self._device.kind
+            entries = measure_host_work(wanted_keys, device=kind, deadline=deadline)
+        else:
+            entries = self._operators(missing, deadline)
+        for number, entry in enumerate(entries):
+            journal.append(entry)
+            self._tell(table, done + number + 1, len(wanted))
+
+    def _operators(self, missing: Sequence[Shape], deadline: float) -> Iterator[Entry]:
+        fair = (deadline - time.monotonic()) / max(len(missing), 1)
+        # What takes more than its share waits until the others are done.
+        ordered = sorted(missing, key=lambda shape: FEWEST_RUNS * shape.roofline_seconds > fair)
+        known: list[tuple[float, float]] = []
+        for number, shape in enumerate(ordered):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            if FEWEST_RUNS * expected_seconds(shape.roofline_seconds, known) > left * MOST_SHARE:
+                continue
+            each = left / (len(ordered) - number)
+            limit = min(max(2 * each, LEAST_LIMIT_SECONDS), MOST_LIMIT_SECONDS)
+            entry = self._measured(shape, limit)
+            if entry.measurement is not None:
+                insort(known, (shape.roofline_seconds, entry.measurement.seconds))
+            yield entry
+            self._device.release()
+
+    def _measured(self, shape: Shape, limit_seconds: float) -> Entry:
+        found: Measurement | None = None
+        failed = ""
+        try:
+            sampler = self._device.sampler(operation(self._device, shape.table, shape.key))
+            found = measure(sampler, limit_seconds=limit_seconds)
+        except (RuntimeError, NotImplementedError, MemoryError) as error:
+            # Out of memory, or no kernel for this shape: the profile goes on without it.
+            failed = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        return Entry(shape.table, shape.key, found, failed)
+
+    def _tell(self, table: str, done: int, wanted: int) -> None:
+        self._listener(
+            Progress(
+                table=table,
+                done=done,
+                wanted=wanted,
+                seconds=time.monotonic() - self._start,
+                budget_seconds=self._settings.budget_seconds,
+            )
+        )
+
+
+def expected_seconds(roofline: float, known: Sequence[tuple[float, float]]) -> float:
+    """What a shape may take, from (roofline, seconds) of those measured, ascending.
+
+    As many times its roofline as the largest measured shape that is no larger than it.
+    """
+    below = bisect_right(known, (roofline, math.inf)) - 1
+    if below < 0:
+        return roofline
+    return known[below][1] * max(roofline / known[below][0], 1.0)
+
+
+def _writable(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ProfileError(
+            f"--output: cannot write to {folder}: {error.strerror or error}",
+            ["give a folder that can be made or written to"],
+        ) from None
+    return folder.absolute()
+
+
+def _coverage(table: str, wanted: Sequence[Shape], journal: Journal) -> TableCoverage:
+    found = [
+        journal.entries[identity]
+        for shape in wanted
+        if (identity := Entry(table, shape.key, None).identity) in journal.entries
+    ]
+    measured = [entry.measurement for entry in found if entry.measurement is not None]
+    intervals = [each.relative_interval for each in measured]
+    return TableCoverage(
+        table=table,
+        wanted=len(wanted),
+        measured=len(measured),
+        failed=len(found) - len(measured),
+        samples=sum(each.samples for each in measured),
+        rejected=sum(each.rejected for each in measured),
+        disturbed=sum(each.disturbed for each in measured),
+        median_interval=float(torch.tensor(intervals).median()) if intervals else None,
+    )
+
+
+def _conditions(began: dict[str, Any], drift: float) -> Conditions:
+    return Conditions(
+        load=began["load"],
+        cores=began["cores"],
+        busy=began["busy"],
+        drift=drift,
+        throttled=drift > fingerprint.DRIFT_SHARE,
+    )

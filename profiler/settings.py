@@ -1,0 +1,26 @@
+"""What to measure, for how long, where to. No torch here: the command line reads this too."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from planner.architecture import ModelArchitecture
+
+DeviceKind = Literal["cpu", "cuda"]
+MAX_RANKS = 64
+
+
+class ProfileSettings(BaseModel):
+    """One request for a profile of this machine."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    output: Path
+    models: dict[str, ModelArchitecture] = {}
+    """Whose shapes are measured first; the grid follows."""
+    budget_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 300.0
+    device: DeviceKind | None = None
+    """None: CUDA where there is a device, else the CPU."""
+    ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] | None = None
+    """Most processes of a collective; None: one per device here (a core is a device)."""

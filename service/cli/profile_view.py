@@ -1,0 +1,93 @@
+"""The report of a profile: what was measured, how well it predicts itself, and the machine."""
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+
+from profiler.report import Conditions, HeldOut, ProfileReport, TableCoverage
+from service.cli import console, formats
+from service.cli.call_table import plain_table
+
+TARGET_ERROR = 0.05
+"""Median error of shapes that were left out, from which a table is called rough."""
+
+
+def print_report(report: ProfileReport, *, quiet: bool) -> None:
+    """Show a report; quiet: its first line only."""
+    out = console.stdout_console()
+    out.print(Text(_headline(report)), soft_wrap=quiet)
+    if quiet:
+        return
+    out.print()
+    out.print(Text("Measured", style="bold"))
+    out.print(_coverage_table(report.tables))
+    if report.held_out:
+        out.print()
+        out.print(Text("Shapes left out, predicted from the others", style="bold"))
+        out.print(_held_out_table(report.held_out))
+    for line in _remarks(report.conditions):
+        out.print(Text(f"- {line}"), soft_wrap=True)
+    out.print()
+    out.print(Text(f"Plan with it: automap plan SPEC --profile {report.folder}"), soft_wrap=True)
+
+
+def _headline(report: ProfileReport) -> str:
+    shapes = sum(table.measured for table in report.tables)
+    wanted = sum(table.wanted for table in report.tables)
+    before = f", {formats.count(report.resumed)} of them before" if report.resumed else ""
+    return (
+        f"{report.device}: {formats.count(shapes)} of {formats.count(wanted)} shapes measured"
+        f"{before}; {report.seconds:.0f} s of a budget of {report.budget_seconds:g} s"
+    )
+
+
+def _coverage_table(tables: list[TableCoverage]) -> Table:
+    table = plain_table()
+    table.add_column("table", no_wrap=True)
+    for name in ("shapes", "of", "failed", "samples", "rejected", "disturbed\nshapes", "±"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in tables:
+        interval = each.median_interval
+        table.add_row(
+            each.table,
+            *map(
+                formats.count,
+                (each.measured, each.wanted, each.failed, each.samples, each.rejected),
+            ),
+            formats.count(each.disturbed),
+            "-" if interval is None else f"{100 * interval:.1f}%",
+        )
+    return table
+
+
+def _held_out_table(results: list[HeldOut]) -> Table:
+    table = plain_table()
+    table.add_column("table", no_wrap=True)
+    table.add_column("left out")
+    for name in ("shapes", "median\nerror", "mean\nerror", ""):
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for each in results:
+        table.add_row(
+            each.table,
+            each.left_out,
+            formats.count(each.shapes),
+            f"{100 * each.median_error:.1f}%",
+            f"{100 * each.mean_error:.1f}%",
+            "" if each.median_error <= TARGET_ERROR else f"above {100 * TARGET_ERROR:g}%",
+        )
+    return table
+
+
+def _remarks(conditions: Conditions) -> Iterator[str]:
+    if conditions.busy:
+        yield (
+            f"The machine was busy when this began (load {conditions.load:g} on "
+            f"{formats.number_of(conditions.cores, 'core')}): measure again when it is idle, into "
+            "another folder."
+        )
+    if conditions.throttled:
+        yield (
+            f"The same product took {100 * conditions.drift:.0f}% longer at the end: the clock "
+            "slowed down, or others came."
+        )

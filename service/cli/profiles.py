@@ -1,0 +1,59 @@
+"""Folders of measured profiles in specs: anchored, and given with `--profile`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from planner import catalogue
+from planner.measured import device_type
+from planner.spec import ClusterSpec, JobSpec
+from service.cli.failures import BadInputError
+
+
+def with_absolute_profiles(document: object, folder: Path) -> object:
+    """The document with the profile folders of its pools made absolute, relative to its own."""
+    cluster = document.get("cluster") if isinstance(document, dict) else None
+    pools = cluster.get("pools") if isinstance(cluster, dict) else None
+    if not (isinstance(document, dict) and isinstance(cluster, dict) and isinstance(pools, list)):
+        return document
+    anchored = [_anchored(pool, folder) for pool in pools]
+    return {**document, "cluster": {**cluster, "pools": anchored}}
+
+
+def _anchored(pool: object, folder: Path) -> object:
+    if not isinstance(pool, dict) or not isinstance(given := pool.get("profile"), str) or not given:
+        return pool
+    return {**pool, "profile": str((folder / Path(given).expanduser()).absolute())}
+
+
+def with_profiles(spec: JobSpec, folders: Sequence[str]) -> JobSpec:
+    """The spec with each folder as the profile of the pools whose GPU type it was measured on.
+
+    Raises:
+        SpecError: a folder holds no profile.
+        BadInputError: no pool has that GPU type, or two folders are of one.
+    """
+    if not isinstance(spec.cluster, ClusterSpec):
+        raise BadInputError(f"--profile: cluster {spec.cluster!r} is a name; give its pools")
+    by_type: dict[str, str] = {}
+    for given in folders:
+        folder = Path(given).expanduser().absolute()
+        measured_on = device_type(folder, field="--profile")
+        if measured_on in by_type:
+            both = f"{by_type[measured_on]} and {folder}"
+            raise BadInputError(f"--profile: {both} were both measured on {measured_on}")
+        by_type[measured_on] = str(folder)
+    types = {
+        pool.name: catalogue.gpu_type(pool.gpu, field=f"cluster.pools.{number}.gpu").name
+        for number, pool in enumerate(spec.cluster.pools)
+    }
+    for measured_on, path in by_type.items():
+        if measured_on not in types.values():
+            raise BadInputError(
+                f"--profile: {path} was measured on {measured_on}, which no pool has",
+                [f"the pools have {', '.join(dict.fromkeys(types.values()))}"],
+            )
+    pools = [
+        pool.model_copy(update={"profile": by_type.get(types[pool.name], pool.profile)})
+        for pool in spec.cluster.pools
+    ]
+    return spec.model_copy(update={"cluster": ClusterSpec(pools=pools)})

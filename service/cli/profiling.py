@@ -1,0 +1,147 @@
+"""`automap profile`: the profiler as a child process, its progress and its report shown here."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from planner import catalogue
+from planner.architecture import ModelArchitecture
+from planner.errors import SpecError
+from profiler.report import ProfileReport
+from profiler.report import Progress as Reached
+from profiler.settings import ProfileSettings
+from service.cli import console
+from service.cli.failures import BadInputError, RunFailedError
+from service.cli.profile_view import print_report
+
+DEFAULT_OUTPUT = "automap-profile"
+EXIT_REFUSED = 2
+FIELDS = {"budget_seconds": "--budget", "output": "--output", "device": "--device"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What the command was given."""
+
+    models: Sequence[str]
+    budget_seconds: float
+    output: str | None
+    device: str | None
+    ranks: int | None
+    as_json: bool
+    quiet: bool
+
+
+def run_profile(options: ProfileOptions) -> None:
+    """Measure this machine and show what was measured."""
+    if importlib.util.find_spec("torch") is None:
+        raise BadInputError(
+            "measuring needs torch, which this installation lacks",
+            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
+        )
+    settings = _settings(options)
+    report = _run(settings, quiet=options.quiet)
+    if options.as_json:
+        console.write_json(report.model_dump_json(indent=2))
+        return
+    print_report(report, quiet=options.quiet)
+
+
+def _settings(options: ProfileOptions) -> ProfileSettings:
+    names = [name.strip() for given in options.models for name in given.split(",") if name.strip()]
+    try:
+        return ProfileSettings(
+            output=Path(options.output or DEFAULT_OUTPUT).expanduser().absolute(),
+            models={name: _architecture(name) for name in names},
+            budget_seconds=options.budget_seconds,
+            device=options.device,
+            ranks=options.ranks,
+        )
+    except ValidationError as error:
+        lines = [
+            f"{FIELDS.get(str(each['loc'][0]), '--' + str(each['loc'][0]))}: {each['msg']} "
+            f"(got {each['input']!r})"
+            for each in error.errors()
+        ]
+        raise BadInputError("the profile cannot be measured", lines) from None
+
+
+def _architecture(name: str) -> ModelArchitecture:
+    if name.endswith(".json") or name.startswith(("./", "../", "/", "~/")):
+        from planner.catalogue.huggingface import load_config
+
+        return load_config(Path(name).expanduser(), field="--models")
+    try:
+        return catalogue.architecture(name, field="--models")
+    except SpecError as error:
+        raise BadInputError(str(error)) from None
+
+
+def _run(settings: ProfileSettings, *, quiet: bool) -> ProfileReport:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
+        file = Path(folder) / "settings.json"
+        file.write_text(settings.model_dump_json(), encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "profiler.run", "--settings", str(file), "--until-stdin-closes"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            told = _follow(process, quiet=quiet)
+            code = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+        if "error" in told:
+            raise BadInputError(told["error"]["headline"], told["error"]["lines"])
+        if code != 0 or "report" not in told:
+            errors.seek(0)
+            raise RunFailedError(
+                f"the profiler ended with code {code}; what it measured is kept",
+                [*errors.read().splitlines()[-5:], f"start it again to go on: {settings.output}"],
+            )
+        return ProfileReport.model_validate(told["report"])
+
+
+def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:
+    """Show the progress; the last thing that was told besides."""
+    assert process.stdout is not None
+    told: dict[str, Any] = {}
+    shown = console.stderr_console()
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[shapes]}"),
+        TimeElapsedColumn(),
+        console=shown,
+        transient=True,
+        disable=quiet or not shown.is_terminal,
+    )
+    with bar:
+        task = bar.add_task("starting", total=1.0, shapes="")
+        for line in process.stdout:
+            document = json.loads(line)
+            if "progress" not in document:
+                told |= document
+                continue
+            reached = Reached.model_validate(document["progress"])
+            bar.update(
+                task,
+                completed=min(reached.seconds, reached.budget_seconds),
+                total=reached.budget_seconds,
+                description=Text(reached.table).plain,
+                shapes=f"{reached.done} of {reached.wanted} shapes",
+            )
+    return told

@@ -1,0 +1,61 @@
+"""A profile goes on only where it was begun."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from profiler import fingerprint
+from profiler.devices import CpuDevice
+from profiler.errors import ProfileError
+
+HERE = fingerprint.identity(CpuDevice())
+
+
+def kept(folder: Path, **other: object) -> None:
+    fingerprint.write(folder, {"identity": {**HERE, **other}, "sessions": []})
+
+
+def test_a_cpu_is_told_apart_by_what_speed_depends_on() -> None:
+    assert HERE["device_type"] == "cpu"
+    assert HERE["threads_per_process"] == 1
+    assert HERE["torch"]
+    assert "cores" in HERE["cpu"]
+    assert json.loads(json.dumps(HERE)) == HERE
+
+
+def test_the_same_machine_goes_on(tmp_path: Path) -> None:
+    assert fingerprint.check_same(tmp_path, HERE) is None
+    kept(tmp_path)
+    assert fingerprint.check_same(tmp_path, HERE) == {"identity": HERE, "sessions": []}
+
+
+def test_each_difference_is_named(tmp_path: Path) -> None:
+    kept(tmp_path, torch="2.9.0", device_name="NVIDIA H200")
+    with pytest.raises(ProfileError, match="profile of another device or version") as refused:
+        fingerprint.check_same(tmp_path, HERE)
+    assert f"torch: the profile has 2.9.0, this machine {HERE['torch']}" in refused.value.lines
+    assert any(line.startswith("device_name: ") for line in refused.value.lines)
+    assert len(refused.value.lines) == 3
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    kept(tmp_path, format=2)
+    with pytest.raises(ProfileError) as refused:
+        fingerprint.check_same(tmp_path, HERE)
+    assert refused.value.lines[0] == "format: the profile has 2, this machine 1"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"identity": 3'])
+def test_a_damaged_fingerprint_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / fingerprint.FILE).write_text(text)
+    with pytest.raises(ProfileError, match="is no fingerprint"):
+        fingerprint.check_same(tmp_path, HERE)
+
+
+def test_a_load_beside_us_makes_a_machine_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = CpuDevice()
+    monkeypatch.setattr("os.getloadavg", lambda: (0.1 * device.count, 0.0, 0.0))
+    assert not fingerprint.conditions(device)["busy"]
+    monkeypatch.setattr("os.getloadavg", lambda: (3.0 * device.count, 0.0, 0.0))
+    assert fingerprint.conditions(device)["busy"]

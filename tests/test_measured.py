@@ -1,0 +1,187 @@
+"""Measured profiles in plans: read where they apply, told in the plan, refused elsewhere."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from planner.catalogue import gpu_type
+from planner.cost.communication import collective_seconds
+from planner.cost.host_work import HostWork
+from planner.cost.interpolation import INTERPOLATED, MEASURED
+from planner.cost.pricing import Pricing
+from planner.cost.profile import MEMORY_EFFICIENCY, Profile, load_profile
+from planner.errors import SpecError
+from planner.planning import make_plan
+from planner.resolve import resolve
+from planner.spec import ClusterSpec, JobSpec
+from profiler.tables import Row
+from tests.documents import ROOT
+from tests.profiler.folders import all_reduces, attention, memory_bound, profile_folder
+
+CPU = gpu_type("cpu")
+KERNELS = memory_bound(
+    {
+        1024: {"add": 10e-6, "rms_norm": 30e-6, "copy": 12e-6},
+        65_536: {"add": 40e-6, "rms_norm": 44e-6, "copy": 42e-6},
+    }
+)
+
+
+def tiny_spec(profile: Path | None) -> JobSpec:
+    text = (ROOT / "examples/tiny-ppo-cpu.yaml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.safe_load(text)
+    if profile is not None:
+        document["cluster"]["pools"][0]["profile"] = str(profile)
+    return JobSpec.model_validate(document)
+
+
+def test_a_memory_bound_kernel_takes_the_median_of_those_measured(tmp_path: Path) -> None:
+    profile = Profile(CPU, folder=profile_folder(tmp_path, KERNELS))
+    found = profile.memory_bound(np.array([1024.0, 65_536.0, 8192.0]))
+    assert found.seconds[:2] == pytest.approx([12e-6, 42e-6])
+    # Linear in the logarithms: 8 KiB is half way between 1 KiB and 64 KiB.
+    assert found.seconds[2] == pytest.approx(np.sqrt(12e-6 * 42e-6))
+    assert found.source.tolist() == [MEASURED, MEASURED, INTERPOLATED]
+
+
+def test_a_kernel_smaller_than_any_measured_takes_as_long_as_the_smallest(tmp_path: Path) -> None:
+    profile = Profile(CPU, folder=profile_folder(tmp_path, KERNELS))
+    assert profile.memory_bound(np.array([0.0, 16.0])).seconds == pytest.approx([12e-6, 12e-6])
+
+
+def test_a_larger_kernel_follows_the_bandwidth_last_measured(tmp_path: Path) -> None:
+    profile = Profile(CPU, folder=profile_folder(tmp_path, KERNELS))
+    assert profile.memory_bound(1_048_576).seconds == pytest.approx(16 * 42e-6)
+
+
+def test_shipped_tables_have_no_kernels_and_keep_the_formula() -> None:
+    profile = load_profile(gpu_type("h100"))
+    bandwidth = MEMORY_EFFICIENCY * profile.peaks.memory_bytes_per_second
+    assert profile.memory_bound(bandwidth).seconds == pytest.approx(1.0, rel=1e-4)
+    assert (
+        profile.prefill_attention_backward(
+            batch_size=1,
+            sequence_length=1024,
+            num_attention_heads=32,
+            num_key_value_heads=8,
+            head_dim=128,
+        )
+        is None
+    )
+
+
+def test_the_backward_pass_of_attention_is_what_was_measured(tmp_path: Path) -> None:
+    points = {(batch, length): 1e-6 * batch * length for batch in (1, 16) for length in (8, 128)}
+    profile = Profile(
+        CPU, folder=profile_folder(tmp_path, attention("prefill_attention_backward", points))
+    )
+    found = profile.prefill_attention_backward(
+        batch_size=np.array([1, 16]),
+        sequence_length=np.array([128, 8]),
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+    )
+    assert found is not None
+    assert found.seconds == pytest.approx([128e-6, 128e-6])
+    assert set(found.source) == {MEASURED}
+
+
+def host_work(seconds: dict[tuple[str, str], float]) -> list[Row]:
+    return [
+        ("host_work", {"framework": framework, "recompute": "none", "part": part}, each)
+        for (framework, part), each in seconds.items()
+    ]
+
+
+def test_layers_and_engine_steps_take_the_host_work_measured(tmp_path: Path) -> None:
+    measured = {
+        ("megatron-core", "layer_forward"): 0.002,
+        ("megatron-core", "layer_training"): 0.007,
+        ("vllm", "engine_step"): 0.003,
+        ("vllm", "engine_sequence"): 0.0001,
+    }
+    profile = Profile(CPU, folder=profile_folder(tmp_path, host_work(measured)))
+    assert profile.host_work("megatron-core") == HostWork(0.002, 0.005, 0.003, 0.0001)
+    # Of another framework nothing was measured but the engine.
+    constants = load_profile(CPU).host_work("fsdp")
+    assert profile.host_work("fsdp") == replace(
+        constants, engine_step_seconds=0.003, engine_sequence_seconds=0.0001
+    )
+    plan, without = make_plan(tiny_spec(tmp_path)), make_plan(tiny_spec(None))
+    calls = {call.id: call for call in plan.calls}
+    before = {call.id: call for call in without.calls}
+    # 32 responses an engine, 8 steps of 3 ms and 0.1 ms for each.
+    overhead = calls["actor.generate"].seconds_by_part.overhead
+    assert overhead == pytest.approx(8 * (0.003 + 32 * 0.0001), rel=0.01)
+    # Two layers, two micro-batches of 16 on each of two GPUs.
+    more = calls["critic.forward"].end_seconds - calls["critic.forward"].start_seconds
+    less = before["critic.forward"].end_seconds - before["critic.forward"].start_seconds
+    assert more - less == pytest.approx(4 * 0.002, abs=4 * 0.0007)
+
+
+def test_a_plan_is_priced_with_the_profile_and_says_so(tmp_path: Path) -> None:
+    slow = [*KERNELS, *all_reduces({1024: 0.05, 1_048_576: 0.06})]
+    folder = profile_folder(tmp_path / "profile", slow)
+    plan, without = make_plan(tiny_spec(folder)), make_plan(tiny_spec(None))
+    # The gradients of the critic are all-reduced once per update, 50 ms each.
+    assert plan.iteration_seconds > without.iteration_seconds + 0.05
+    version = Profile(CPU, folder=folder).version
+    assert plan.provenance.measured_profiles == {"cpu": f"{version} in {folder}"}
+    assert plan.provenance.operator_tables == {"cpu": "cpu"}
+    assert without.provenance.measured_profiles == {}
+    assert not any("operator tables" in line for line in plan.assumptions)
+
+
+def test_measured_collectives_are_not_scaled_by_the_link_that_a_spec_names(tmp_path: Path) -> None:
+    folder = profile_folder(tmp_path, [*KERNELS, *all_reduces({1024: 0.05, 1_048_576: 0.06})])
+    spec = tiny_spec(folder)
+    pool = spec.cluster.pools[0]  # type: ignore[union-attr]
+    faster = pool.model_copy(update={"intra_node_bytes_per_second": 64e9})
+    job = resolve(spec.model_copy(update={"cluster": ClusterSpec(pools=[faster])}))
+    found = collective_seconds(
+        job.pools[0],
+        Pricing(job).profile(job.pools[0]),
+        "all_reduce",
+        np.array([1024.0, 1_048_576.0]),
+        group_size=2,
+        stride=1,
+    )
+    assert found.seconds == pytest.approx([0.05, 0.06])
+    assert set(found.source) == {MEASURED}
+
+
+def test_a_plan_tells_of_a_busy_machine_and_a_slow_clock(tmp_path: Path) -> None:
+    session = {"began": {"load": 7.5, "cores": 2, "busy": True}, "throttled": True}
+    folder = profile_folder(tmp_path, KERNELS, session=session)
+    lines = [line for line in make_plan(tiny_spec(folder)).assumptions if "profile" in line]
+    assert lines == [
+        "pools.cpu: while its profile was measured, others kept the machine busy (load 7.5, "
+        "2 cores)",
+        "pools.cpu: while its profile was measured, the clock slowed down meanwhile",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda folder: None, "holds no profile: no fingerprint.json in it"),
+        (
+            lambda folder: profile_folder(folder, device_type="h100-80gb-sxm"),
+            "was measured on h100-80gb-sxm, the pool has cpu",
+        ),
+        (profile_folder, "has no tables yet"),
+    ],
+)
+def test_a_folder_that_is_no_profile_of_the_pool_is_refused(
+    tmp_path: Path, make: Any, message: str
+) -> None:
+    make(tmp_path / "x")
+    with pytest.raises(SpecError, match=message) as refused:
+        make_plan(tiny_spec(tmp_path / "x"))
+    assert refused.value.field == "cluster.pools.0.profile"
+    assert "automap profile" in refused.value.remedy
