@@ -45,7 +45,7 @@ def measure(problem: Problem) -> None:
     for name, strategy in STRATEGIES.items():
         start = time.perf_counter()
         try:
-            result = f"stage cost {strategy.place_indexed(index).stage_seconds:10.3f} s"
+            result = f"stage cost {strategy.place_indexed(index).claimed_seconds:10.3f} s"
         except DoesNotFit as reason:
             result = str(reason)
         seconds = time.perf_counter() - start
