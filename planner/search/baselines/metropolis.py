@@ -1,15 +1,15 @@
 """ReaL's search (arXiv 2406.14088; github.com/openpsi-project/ReaLHF): Metropolis moves.
 
 One move gives one call another option, drawn evenly from all of its others: a layout and a range.
-A move is accepted with probability min(1, exp(−Δ / temperature)), where the cost is the simulated
-seconds of several iterations (simulation.py), three times as many where memory does not suffice.
-The chain starts from each call's fastest option.
+A move is accepted with probability min(1, exp(−Δ / temperature)), where the cost is that of the
+simulated seconds of several iterations (simulation.py), three times as many where memory does not
+suffice. The chain starts from each call's fastest option.
 
-Repaired, as the published code has defects that make it a random walk:
-tensor and pipeline sizes are not swapped; weight syncs cost what they cost; the temperature is a
-share of the start's seconds, instead of a unit in which a plan that is 10 s slower is nearly always
-accepted; all options are kept, not the first 1,000 per call before sorting; several chains with
-falling temperatures share the steps; and a seed repeats the search.
+Repaired, as the published code has defects that make it a random walk: tensor and pipeline sizes
+are not swapped; weight syncs cost what they cost; the temperature is relative, the cost being the
+logarithm of the seconds, where as published a plan that is 10 s slower is accepted nine times in
+ten; all options are kept, not the first 1,000 per call before sorting; several chains with falling
+temperatures share the steps; and a seed repeats the search.
 
 ReaL moves a model's weights before any call. Here a model's calls run on its home, and rollouts on
 a shadow if that is faster, so the option of a call is that of its copy.
@@ -26,10 +26,10 @@ from planner.search.baselines.placing import DoesNotFit, Placed, check_served
 from planner.search.problem import Problem
 from planner.search.solve import DETERMINISTIC_PER_SECOND, Limits
 
-STEPS_PER_SECOND = 4_000
+STEPS_PER_SECOND = 5_000
 """Moves per second of a time limit, about what a 2020s core does: a budget of steps repeats."""
-TEMPERATURES = (0.3, 0.1, 0.03, 0.01, 0.003)
-"""Of the chains, as shares of the start's seconds."""
+TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
+"""Of the chains, for the logarithm of the seconds: at 0.01, 1 % more is accepted with 1/e."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,9 @@ def walk(placements: Placements, *, steps: int, seed: int, seconds: float = math
     first = placements.valued(start)
     assert first is not None, "options that serve every call of their copy"
     best, best_state = (first, start) if first.fits else (None, None)
-    deadline, done = time.monotonic() + seconds, 0
-    for temperature in TEMPERATURES:
+    began, done = time.monotonic(), 0
+    for number, temperature in enumerate(TEMPERATURES, start=1):
+        deadline = began + seconds * number / len(TEMPERATURES)
         state, value = start, first
         for _ in range(steps // len(TEMPERATURES)):
             if done % 256 == 0 and time.monotonic() > deadline:
@@ -73,8 +74,8 @@ def walk(placements: Placements, *, steps: int, seed: int, seconds: float = math
             found = placements.valued(proposal)
             if found is None:
                 continue
-            rise = (found.seconds - value.seconds) / (temperature * first.seconds)
-            if rise > 0 and draw.random() >= math.exp(-rise):
+            slower = found.seconds > value.seconds
+            if slower and draw.random() >= (value.seconds / found.seconds) ** (1 / temperature):
                 continue
             state, value = proposal, found
             if value.fits and (best is None or value.seconds < best.seconds):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from planner.search.baselines.index import MIB
 from planner.search.baselines.placing import aligned_firsts
-from planner.search.baselines.simulation import Graph, simulated_seconds
+from planner.search.baselines.simulation import Graph, Spans, overlaps, sharing, simulated_seconds
 from planner.search.problem import Assignment, Problem
 
 MEMORY_PENALTY = 3.0
@@ -91,7 +91,7 @@ class Placements:
                 return None
             setting = next((s for s in settings if s.transient <= free[copy]), None)
             if setting is None:
-                setting, fits = settings[-1], False
+                setting, fits = settings[0], False
             durations.append(setting.seconds)
             taken.append(setting.number)
         nodes: list[tuple[int, ...]] = [() if copy is None else (copy,) for copy in state.runs_on]
@@ -106,8 +106,8 @@ class Placements:
                 )
             )
             nodes.append(() if shadow is None else (sync.home, sync.shadow))
-        overlapping = _overlaps(spans)
-        busy = _busy(nodes, overlapping)
+        overlapping = overlaps(spans)
+        busy = sharing(nodes, overlapping)
         seconds = simulated_seconds(self.graph, durations, busy)
         fits = fits and self._pairs_hold(spans, overlapping)
         return Valued(seconds if fits else MEMORY_PENALTY * seconds, fits, tuple(taken))
@@ -120,14 +120,14 @@ class Placements:
         )
         return Assignment(tuple(state.options), firsts, valued.call_options)
 
-    def _spans(self, state: State) -> list[tuple[int, int] | None]:
+    def _spans(self, state: State) -> Spans:
         """Per copy (first GPU, one past the last)."""
         return [
             None if option is None else (first, first + sizes[option][0])
             for option, first, sizes in zip(state.options, state.firsts, self.sizes, strict=True)
         ]
 
-    def _free(self, state: State, spans: list[tuple[int, int] | None]) -> tuple[list[int], bool]:
+    def _free(self, state: State, spans: Spans) -> tuple[list[int], bool]:
         """(MiB that calls on each copy may use, whether residents and weight syncs fit).
 
         Residents change only where a range begins, so only those GPUs are looked at.
@@ -149,7 +149,7 @@ class Placements:
             fits &= syncs <= pool.capacity_bytes // MIB and hosts <= pool.host_bytes // MIB
         return free, fits
 
-    def _held(self, state: State, spans: list[tuple[int, int] | None], gpu: int) -> "_Held":
+    def _held(self, state: State, spans: Spans, gpu: int) -> "_Held":
         resident = host = buckets = 0
         for sizes, option, span in zip(self.sizes, state.options, spans, strict=True):
             if option is not None and span is not None and span[0] <= gpu < span[1]:
@@ -162,9 +162,7 @@ class Placements:
                 buckets = max(buckets, on * -(-sync.bucket_bytes // MIB))
         return _Held(resident, host, buckets)
 
-    def _pairs_hold(
-        self, spans: list[tuple[int, int] | None], overlapping: list[list[bool]]
-    ) -> bool:
+    def _pairs_hold(self, spans: Spans, overlapping: list[list[bool]]) -> bool:
         together = all(spans[one] == spans[other] for one, other in self.problem.colocate)
         return together and not any(overlapping[one][other] for one, other in self.problem.separate)
 
@@ -191,30 +189,3 @@ def _settings(problem: Problem, call: int) -> dict[tuple[int, int], list[Setting
         if not settings or transient < settings[-1].transient:
             settings.append(Setting(option.seconds, transient, number))
     return found
-
-
-def _overlaps(spans: list[tuple[int, int] | None]) -> list[list[bool]]:
-    """Whether two copies share a GPU; a copy that is there does with itself."""
-    return [
-        [
-            one is not None and other is not None and one[0] < other[1] and other[0] < one[1]
-            for other in spans
-        ]
-        for one in spans
-    ]
-
-
-def _busy(nodes: list[tuple[int, ...]], overlapping: list[list[bool]]) -> list[list[int]]:
-    """Per node the nodes with which it shares a GPU, itself included."""
-    on: list[list[int]] = [[] for _ in overlapping]
-    for number, copies in enumerate(nodes):
-        for copy in copies:
-            on[copy].append(number)
-    near = [
-        [node for other, shares in enumerate(row) if shares for node in on[other]]
-        for row in overlapping
-    ]
-    return [
-        near[copies[0]] if len(copies) == 1 else [node for copy in copies for node in near[copy]]
-        for copies in nodes
-    ]

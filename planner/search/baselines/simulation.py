@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from planner.search.problem import Problem
 
+Spans = list[tuple[int, int] | None]
+"""Per copy its first GPU and one past the last; None: absent."""
+
 ITERATIONS = 5
 """Simulated, so that overlap across iterations counts; under a barrier all are alike."""
 
@@ -78,3 +81,30 @@ def simulated_seconds(graph: Graph, durations: list[float], busy: list[list[int]
             if missing[later] == 0:
                 heapq.heappush(ready, (ready_at[later], later))
     return end / graph.iterations
+
+
+def overlaps(spans: Spans) -> list[list[bool]]:
+    """Whether two copies share a GPU; a copy that is there does with itself."""
+    return [
+        [
+            one is not None and other is not None and one[0] < other[1] and other[0] < one[1]
+            for other in spans
+        ]
+        for one in spans
+    ]
+
+
+def sharing(nodes: list[tuple[int, ...]], overlapping: list[list[bool]]) -> list[list[int]]:
+    """Per node the nodes with which it shares a GPU, itself included."""
+    on: list[list[int]] = [[] for _ in overlapping]
+    for number, copies in enumerate(nodes):
+        for copy in copies:
+            on[copy].append(number)
+    near = [
+        [node for other, shares in enumerate(row) if shares for node in on[other]]
+        for row in overlapping
+    ]
+    return [
+        near[copies[0]] if len(copies) == 1 else [node for copy in copies for node in near[copy]]
+        for copies in nodes
+    ]
