@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.search.baselines import STRATEGIES, Index, place_all
+from planner.search.baselines import STARTS, STRATEGIES, Index, place_all
 from planner.search.baselines.auto_mapping import _partitions
 from planner.search.baselines.placing import packed
 from planner.search.baselines.stages import GENERATION, PREPARATION, TRAINING, stages_of
@@ -29,7 +29,7 @@ from tests.baseline_problems import (
 def test_colocate_wins_where_calls_scale_perfectly() -> None:
     """Six calls of 8 GPU-seconds on 8 GPUs, one after another: 6 s; nothing can be faster."""
     problem = ppo(lambda n: 8 / n)
-    results = place_all(problem)
+    results = place_all(problem, names=STARTS)
     costs = {name: result.claimed_seconds for name, result in results.items()}
     assert costs["colocate_all"] == pytest.approx(6)
     # generate 2, then max(reference 2, critic 2 + reward 2), then max(2, 2)
@@ -43,7 +43,7 @@ def test_colocate_wins_where_calls_scale_perfectly() -> None:
 def test_standalone_wins_where_calls_do_not_scale() -> None:
     """Every call 5 s on any number of GPUs: three stages of 5 s when no model waits for another."""
     problem = ppo(lambda n: 5.0)
-    results = place_all(problem)
+    results = place_all(problem, names=STARTS)
     costs = {name: result.claimed_seconds for name, result in results.items()}
     assert costs == {"colocate_all": 30, "split": 20, "standalone": 15, "hybridflow": 15}
     assert len({first for first, _ in ranges(problem, results["standalone"]).values()}) == 4
@@ -316,7 +316,7 @@ def test_a_call_that_only_a_shadow_can_run() -> None:
     moved = tuple(replace(option, copy=4) for option in problem.calls[0].options)
     calls = (replace(problem.calls[0], options=moved), *problem.calls[1:])
     problem = replace(problem, copies=(*problem.copies, shadow), calls=calls)
-    for name in STRATEGIES:
+    for name in STARTS:
         assert "actor.generate" in reason_of(problem, name)
 
 
@@ -331,7 +331,7 @@ def test_many_models_still_have_few_partitions() -> None:
     for number in range(9):
         builder.model(f"judge{number}", layouts(pool, 5), {f"judge{number}.forward": linear})
     problem = builder.problem()
-    for name in STRATEGIES:
+    for name in STARTS:
         check_valid(problem, STRATEGIES[name].place(problem))
 
 

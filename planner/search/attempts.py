@@ -61,7 +61,8 @@ def _index(arena: Arena, rows: Rows, restriction: Callable[[Tables], Rows] | Non
         for number, call in enumerate(arena.tables.dataflow_calls)
         if call.model is not None and number not in served
     ]
-    return f"it has 0 layouts that fit for {', '.join(without) or 'some model'}"
+    calls = ", ".join(without) or "some model"
+    return f"0 of the layouts that it may use fit for {calls}, or the constraints exclude them"
 
 
 def _attempted(info: StrategyInfo, index: Index, limits: Limits) -> Attempt:

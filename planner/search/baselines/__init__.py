@@ -5,7 +5,7 @@ framework knows only some layouts, those are the only ones it may use. `strategi
 describes each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -187,13 +187,15 @@ QUICK = tuple(name for name in STRATEGIES if name != "real_mcmc")
 """Strategies that take a few seconds at most; the other runs as long as the time limit says."""
 
 
-def place_all(problem: Problem, limits: Limits | None = None) -> dict[str, Placed | DoesNotFit]:
-    """Every strategy on one problem, with all its options: its placement, or why it has none."""
+def place_all(
+    problem: Problem, limits: Limits | None = None, *, names: Sequence[str] = tuple(STRATEGIES)
+) -> dict[str, Placed | DoesNotFit]:
+    """Strategies (default: all) with all options: the placement of each, or why it has none."""
     index = Index(problem)
     results: dict[str, Placed | DoesNotFit] = {}
-    for name, info in STRATEGIES.items():
+    for name in names:
         try:
-            results[name] = info.place_indexed(index, limits or Limits())
+            results[name] = STRATEGIES[name].place_indexed(index, limits or Limits())
         except DoesNotFit as reason:
             results[name] = reason
     return results

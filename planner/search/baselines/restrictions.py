@@ -56,15 +56,19 @@ def tensor_parallel_inference(tables: Tables) -> Rows:
 
 
 def two_replicas(tables: Tables) -> Rows:
-    """Homes of two replicas in tensor groups of four, the rest pipelined; smaller on few GPUs."""
+    """Homes of two replicas in tensor groups of four, the rest pipelined.
+
+    Tensor groups are smaller on few GPUs, and where four do not divide the heads.
+    """
     rows = all_rows(tables)
     for mask, copy in zip(rows.copies, tables.copies, strict=True):
         if copy.shadow_of is None:
             sizes = copy.layouts
-            tensor = np.minimum(4, np.maximum(sizes.num_gpus // 2, 1))
-            mask &= sizes.tensor_parallel_size == tensor
             mask &= sizes.data_parallel_size == np.minimum(2, sizes.num_gpus)
-            mask &= _is_megatron(copy)
+            mask &= _is_megatron(copy) & (sizes.tensor_parallel_size <= 4)
+            largest = np.zeros(int(sizes.num_gpus.max(initial=0)) + 1, dtype=np.int64)
+            np.maximum.at(largest, sizes.num_gpus[mask], sizes.tensor_parallel_size[mask])
+            mask &= sizes.tensor_parallel_size == largest[sizes.num_gpus]
     return _aligned(tables, rows)
 
 

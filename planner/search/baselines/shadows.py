@@ -61,7 +61,21 @@ def rollouts_apart(problem: Problem, *, strategy: str) -> Part:
     }
     part = part_of(problem, lambda call, option: call not in moved or option.copy in shadows)
     copies = tuple(replace(copy, shadow_of=None) for copy in problem.copies)
-    return replace(part, problem=replace(part.problem, copies=copies, syncs=()))
+    calls = tuple(_with_buckets(problem, call) for call in part.problem.calls)
+    return replace(part, problem=replace(part.problem, copies=copies, calls=calls, syncs=()))
+
+
+def _with_buckets(problem: Problem, call: CallChoice) -> CallChoice:
+    """The call with at least the bytes that the weight sync of its copy takes at another time."""
+    buckets: dict[int, int] = {}
+    for sync in problem.syncs:
+        for copy in (sync.home, sync.shadow):
+            buckets[copy] = max(buckets.get(copy, 0), sync.bucket_bytes)
+    options = tuple(
+        replace(o, transient_bytes=max(o.transient_bytes, buckets.get(o.copy, 0)))
+        for o in call.options
+    )
+    return replace(call, options=options)
 
 
 def weight_sync_seconds(problem: Problem, assignment: Assignment) -> float:
