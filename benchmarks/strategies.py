@@ -4,9 +4,9 @@
 
 Every example given (default: PPO on 16, 128 and 1,024 GPUs, Safe-RLHF on 128,
 asynchronous GRPO on 32) is priced once. The search and each strategy then choose from the same
-priced options, and each placement gets its shortest schedule. Per strategy: seconds of an iteration,
-over those of the plan; what the strategy itself took it to last; the seconds it ran, over those of
-the search; or why it has no placement.
+priced options, and each placement gets its shortest schedule. Per strategy: seconds of an
+iteration, over those of the plan; what the strategy itself took it to last; the seconds it ran,
+over those of the search; or why it has no placement.
 
 --budget   Seconds of ReaL's Markov chain, in steps that take about so long; published: 120.
 --only     These strategies; may be repeated.
@@ -90,11 +90,8 @@ def measure(out: Console, path: Path, names: Sequence[str], *, budget: float, re
         return
     period = best.selected.timing.period
     status = "proven optimal" if best.proven else f"not proven, bound {best.lower_bound:.3f} s"
-    table = Table(
-        title=f"{path.stem}: {period:.3f} s an iteration, {status}, found in {search_seconds:.2f} s "
-        f"(pricing {pricing:.2f} s)",
-        box=None,
-    )
+    found = f"found in {search_seconds:.2f} s (pricing {pricing:.2f} s)"
+    table = Table(title=f"{path.stem}: {period:.3f} s an iteration, {status}, {found}", box=None)
     table.add_column("strategy", no_wrap=True)
     for column in ("seconds", "÷ plan", "by its own cost", "ran s", "÷ search"):
         table.add_column(column, justify="right")

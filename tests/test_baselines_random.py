@@ -21,7 +21,7 @@ from tests import oracle
 from tests.baseline_problems import call_kind, check_valid, outcome, rich_problem, stage_cost
 from tests.instances import random_problem
 
-LIMITS = Limits.within(0.04, seed=0)
+LIMITS = Limits.within(0.02, seed=0)
 """200 steps of the Markov chain."""
 
 

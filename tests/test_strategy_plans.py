@@ -14,7 +14,7 @@ from planner.spec import JobSpec, StrategyName
 from tests.small_jobs import small_job
 
 SEARCH = {"search__time_limit_seconds": 0.1}
-"""500 steps of the Markov chain; the search itself needs less."""
+"""1,000 steps of the Markov chain; the search itself needs less."""
 ASYNCHRONOUS = ("one_step_off", "fully_async")
 ON_POLICY = tuple(name for name in STRATEGIES if name not in ASYNCHRONOUS)
 

@@ -26,7 +26,7 @@ from planner.search.baselines.placing import DoesNotFit, Placed, check_served
 from planner.search.problem import Problem
 from planner.search.solve import DETERMINISTIC_PER_SECOND, Limits
 
-STEPS_PER_SECOND = 5_000
+STEPS_PER_SECOND = 10_000
 """Moves per second of a time limit, about what a 2020s core does: a budget of steps repeats."""
 TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
 """Of the chains, for the logarithm of the seconds: at 0.01, 1 % more is accepted with 1/e."""

@@ -16,7 +16,7 @@ from planner.search.baselines.placing import DoesNotFit, Placed, check_served
 from planner.search.baselines.ranges import fastest_on
 from planner.search.baselines.shadows import shadows_of
 from planner.search.baselines.stages import GENERATION
-from planner.search.problem import PoolSlice, Range
+from planner.search.problem import PoolSlice, Problem, Range
 from planner.search.solve import Limits
 
 NAME = "real_heuristic"
@@ -46,7 +46,20 @@ def real_heuristic(index: Index, limits: Limits) -> Placed:
             f"{NAME} generates on all {pool.num_gpus} GPUs and trains {index.name(stuck)} on "
             f"{places[stuck[0]].count}, which takes a shadow copy, and the job has 0 for it"
         )
-    return fastest_on(problem, places, strategy=NAME, limits=limits)
+    fitted = {copy: _with_layouts(problem, copy, span) for copy, span in places.items()}
+    return fastest_on(problem, fitted, strategy=NAME, limits=limits)
+
+
+def _with_layouts(problem: Problem, copy: int, span: Range) -> Range:
+    """As much of a range, from its start, as the copy has layouts for."""
+    counts = [
+        option.num_gpus
+        for option in problem.copies[copy].options
+        if option.num_gpus <= span.count
+        and problem.pools[option.pool].first_gpu <= span.first
+        and span.first < problem.pools[option.pool].first_gpu + problem.pools[option.pool].num_gpus
+    ]
+    return Range(span.first, max(counts, default=span.count))
 
 
 def _homes(index: Index, pool: PoolSlice) -> dict[int, Range]:
@@ -67,18 +80,21 @@ def _weight(index: Index, home: int) -> float:
 
 
 def _shares(sizes: Sequence[float], pool: PoolSlice) -> list[int]:
-    """GPUs per model: whole nodes, rounded up in order; a power of two within a node.
+    """GPUs per model: whole nodes in order; a power of two within a node.
 
-    min(ceil(n a / (a + c)), n − 1) nodes for the actor and the rest for the critic, and so on for
-    more than two.
+    min(n a / (a + c), n − 1) nodes for the actor and the rest for the critic, and so on for more
+    than two. Rounded to the nearest, where ReaL rounds up: a critic has no output layer, so that
+    with exact sizes an actor of the same architecture would always take a node from it.
     """
     nodes = pool.num_gpus // pool.gpus_per_node
+    if pool.num_gpus < len(sizes):
+        raise DoesNotFit(f"{NAME}: {len(sizes)} models side by side on {pool.num_gpus} GPUs")
     if nodes < len(sizes):
         return [2 ** int(math.log2(pool.num_gpus // len(sizes)))] * len(sizes)
     shares, left = [], nodes
     for number, size in enumerate(sizes):
         later = len(sizes) - number - 1
-        share = left if later == 0 else math.ceil(left * size / sum(sizes[number:]) - 1e-9)
+        share = left if later == 0 else round(left * size / sum(sizes[number:]))
         shares.append(max(min(share, left - later), 1) * pool.gpus_per_node)
         left -= shares[-1] // pool.gpus_per_node
     return shares
