@@ -80,13 +80,13 @@ STRATEGIES: dict[str, StrategyInfo] = {
         StrategyInfo(
             "split",
             "Actor and reference on one half of the GPUs, all other models on the other half.",
-            f"Split in {HYBRIDFLOW}, section 8.3)",
+            f"Split in {HYBRIDFLOW}, figure 12)",
             _unlimited(split),
         ),
         StrategyInfo(
             "standalone",
             "Every model on GPUs of its own, with the best sizes.",
-            f"Standalone in {HYBRIDFLOW}, section 8.3)",
+            f"Standalone in {HYBRIDFLOW}, figure 12)",
             _unlimited(standalone),
         ),
         StrategyInfo(
@@ -100,7 +100,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "verl",
             "Every model on all GPUs, training by FSDP or Megatron, generation by tensor "
             "parallelism on the same GPUs (hybrid engine).",
-            f"verl's default; {HYBRIDFLOW}, section 5)",
+            f"verl's default; {HYBRIDFLOW}, 3D-HybridEngine)",
             _unlimited(partial(colocate_all, strategy="verl")),
             restrictions.fsdp_or_megatron,
         ),
