@@ -59,6 +59,8 @@ def fully_async(index: Index) -> Placed:
         if problem.copies[home].role != "reference" and not trains(index, (home,))
     ]
     training = [home for home in index.homes if home not in scoring]
+    if not training:
+        raise DoesNotFit(f"fully_async: 0 of the {len(index.homes)} models train")
     sets = [[*shadows_of(problem), *scoring], training]
     return _placed(index, sets, strategy="fully_async", stages=_one_stage(index))
 
