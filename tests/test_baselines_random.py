@@ -48,11 +48,11 @@ def test_random_problems_get_valid_placements_that_never_beat_the_optimum(seed: 
 
 def test_random_problems_are_placed_often_enough_to_mean_something() -> None:
     placed = dict.fromkeys(STRATEGIES, 0)
-    for seed in range(70):
+    for seed in [*range(30), *range(60, 120)]:
         problem = random_problem(seed, barrier=seed < 30)
         for name, result in place_all(problem, LIMITS).items():
             placed[name] += isinstance(result, Placed)
-    assert min(placed.values()) >= 3, placed
+    assert min(placed.values()) >= 5, placed
     assert all(placed[name] >= 10 for name in STARTS), placed
 
 
