@@ -23,7 +23,7 @@ EXECUTOR_HERE = $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c "$(LOCKED_F
 WITH_EXECUTOR = $(if $(OTHER_EXECUTOR),,$(if $(filter True,$(EXECUTOR_HERE)),$(EXECUTOR_STAMP),without-executor))
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
-BENCHMARKS ?= planning pricing baselines
+BENCHMARKS ?= planning pricing strategies
 EXECUTOR_BENCHMARKS ?= controller iteration reshard start_up throughput
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet

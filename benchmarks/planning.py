@@ -279,11 +279,11 @@ def objective_by_check(spec: JobSpec, plan: Plan) -> float:
 def run_quality(out: Console) -> None:
     """Plan every example and print how many times the plan's objective each strategy takes."""
     from planner.planning import make_plan
-    from planner.search.baselines import STRATEGIES
+    from planner.search.baselines import STARTS
 
     table = Table(title="Quality: objective by the check, strategies ÷ plan", box=None)
     table.add_column("example", no_wrap=True)
-    for name in ("objective", "status", "gap", "plan", *STRATEGIES):
+    for name in ("objective", "status", "gap", "plan", *STARTS):
         table.add_column(name, justify="left" if name in ("objective", "status") else "right")
     better: list[str] = []
     for path in sorted(set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("*.run.yaml"))):
@@ -305,7 +305,7 @@ def run_quality(out: Console) -> None:
             plan.search.status,
             f"{plan.relative_gap:.4%}",
             f"{value:.3f}",
-            *("does not fit" if r is None else f"{r:.3f}×" for r in map(ratios.get, STRATEGIES)),
+            *("does not fit" if r is None else f"{r:.3f}×" for r in map(ratios.get, STARTS)),
         )
     out.print(table)
     out.print(f"better than its plan (target: none): {', '.join(better) or 'none'}")

@@ -5,7 +5,7 @@ from planner.cost.pricing import Pricing
 from planner.job import Job
 from planner.payment import paid_gpus, price_per_second
 from planner.result import CallPlacement, CopyPlacement, Placement, Plan, Strategy
-from planner.search.search import Attempt
+from planner.search.attempts import Attempt
 from planner.search.tables import Tables
 
 SHOWN_SECONDS = 5e-4
@@ -29,6 +29,7 @@ def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy
         iteration_seconds=period,
         times_slower=period / plan.iteration_seconds if plan.iteration_seconds else 1.0,
         price_per_iteration=price,
+        claimed_seconds=attempt.claimed_seconds,
         reason=_difference(
             plan,
             placement,

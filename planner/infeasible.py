@@ -7,7 +7,7 @@ from planner.job import Job
 from planner.needs import Need, least_needs
 from planner.remedies import gpus_text, remedies
 from planner.resolve import resolve
-from planner.search.baselines import STRATEGIES
+from planner.search.baselines import STARTS
 from planner.search.candidates import price
 from planner.search.objectives import best_placement
 from planner.search.space import skeleton
@@ -111,7 +111,7 @@ def _too_slow(spec: JobSpec, target_seconds: float) -> Reason:
     )
     job = resolve(spec.model_copy(update={"search": search}))
     tables = price(job)
-    best = best_placement(job, tables, skeleton(job, tables), list(STRATEGIES))
+    best = best_placement(job, tables, skeleton(job, tables), STARTS)
     assert best.selected is not None, "the job fits"
     # Rounded up, so that the plan just meets it.
     reachable = ceil(best.selected.timing.period * 1000 + 1) / 1000

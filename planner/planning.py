@@ -19,7 +19,7 @@ from planner.assumptions import assumptions
 from planner.check.check import violations
 from planner.comparison import strategy
 from planner.cost.pricing import Pricing
-from planner.errors import InfeasibleError, NoSolutionInTimeError
+from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from planner.infeasible import explain_infeasible
 from planner.intervals import with_intervals
 from planner.job import Job
@@ -28,32 +28,39 @@ from planner.placements import scheduled
 from planner.resolve import resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
 from planner.search import enumeration
-from planner.search.baselines import STRATEGIES, StrategyInfo
+from planner.search.attempts import Attempt
+from planner.search.baselines import QUICK, STARTS, STRATEGIES, StrategyInfo
 from planner.search.candidates import price
 from planner.search.objectives import attempted, best_placement
 from planner.search.problem import Timing
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
-from planner.spec import JobSpec
+from planner.search.tables import Tables
+from planner.spec import JobSpec, StrategyName
 
-__all__ = ["STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
+__all__ = ["QUICK", "STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
 
 GIVEN = "the given placement only; the order of its calls on shared GPUs is kept"
+PLACED = "the placement of one named strategy only, with its shortest schedule"
 
 
 def make_plan(spec: JobSpec) -> Plan:
     """The best placement of a job, its schedule, and how good it provably is.
 
+    With `search.strategy` it is that strategy's placement, of which nothing is proven.
+
     Raises:
         SpecError: the spec contradicts itself or names something unknown.
-        InfeasibleError: no placement fits; the reasons say why and what would.
+        InfeasibleError: no placement fits, or the strategy has none; the reasons say why.
         NoSolutionInTimeError: the limit ended the search before it found anything.
     """
     started = time.perf_counter()
     job = resolve(spec)
     tables = price(job)
     priced = time.perf_counter()
-    best = best_placement(job, tables, skeleton(job, tables), list(STRATEGIES))
+    if spec.search.strategy is not None:
+        return _placed_by(spec.search.strategy, job, tables, started=started, priced=priced)
+    best = best_placement(job, tables, skeleton(job, tables), STARTS)
     if best.selected is None and not best.proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.selected is None:
@@ -76,6 +83,42 @@ def make_plan(spec: JobSpec) -> Plan:
     plan = _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
     alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
     return _sound(job, plan.model_copy(update={"alternatives": alternatives}))
+
+
+def _placed_by(
+    name: StrategyName, job: Job, tables: Tables, *, started: float, priced: float
+) -> Plan:
+    """The plan that a named strategy makes."""
+    (attempt,) = _attempts(job, tables, [name])
+    if attempt.selected is None:
+        others = _attempts(job, tables, [other for other in STARTS if other != name])
+        fitting = [other.strategy for other in others if other.selected is not None]
+        remedy = f"leave out search.strategy, or use {', '.join(fitting)}" if fitting else None
+        raise InfeasibleError([Reason(summary=attempt.reason, remedy=remedy)])
+    placement = placement_of(job, tables, attempt.selected)
+    solved = time.perf_counter()
+    timing = attempt.selected.timing
+    value = _objective_value(job, placement, timing.period)
+    report = SearchReport(
+        status="given",
+        strategy=name,
+        objective=job.spec.search.objective,
+        objective_value=value,
+        lower_bound=value,
+        pricing_seconds=priced - started,
+        solving_seconds=solved - priced,
+        candidates_priced=tables.num_priced,
+        options=0,
+        stopped=f"placed as {name} does: {STRATEGIES[name].reference}",
+        space=PLACED,
+    )
+    return _sound(job, _plan(job, placement, timing, report, timing.period))
+
+
+def _attempts(job: Job, tables: Tables, names: list[str]) -> list[Attempt]:
+    """The named strategies on all sizes of ranges, within the job's limits."""
+    limits = Limits.within(job.spec.search.time_limit_seconds, seed=job.spec.search.seed)
+    return attempted(arena(tables, skeleton(job, tables)), names, limits, most_counts=None)
 
 
 def estimate(spec: JobSpec, placement: Placement) -> Plan:
@@ -128,10 +171,7 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
         STRATEGIES[name]
     job = resolve(spec)
     tables = price(job)
-    limits = Limits.within(spec.search.time_limit_seconds, seed=spec.search.seed)
-    whole = arena(tables, skeleton(job, tables))
-    attempts = attempted(whole, strategies, limits)
-    return [strategy(job, tables, plan, each) for each in attempts]
+    return [strategy(job, tables, plan, each) for each in _attempts(job, tables, strategies)]
 
 
 def _plan(

@@ -192,6 +192,8 @@ class Strategy(ResultModel):
     times_slower: float | None = None
     """iteration_seconds over the plan's."""
     price_per_iteration: float | None = None
+    claimed_seconds: float | None = None
+    """What the strategy itself takes an iteration to last, by its own cost; null: it has none."""
     reason: str = ""
     """Why it cannot run, or how it differs from the plan."""
     placement: Placement | None = None
@@ -201,7 +203,9 @@ class SearchReport(ResultModel):
     """How the plan was found and how good it provably is."""
 
     status: Literal["optimal", "feasible", "given"]
-    """`given`: the placement was the caller's; nothing was searched."""
+    """`given`: the placement was the caller's, or a named strategy's; nothing is proven of it."""
+    strategy: str | None = None
+    """The named strategy that placed the job; null: the search, or the caller."""
     objective: Literal["throughput", "price", "fewest_gpus"]
     objective_value: float
     """Seconds, price units or GPUs."""

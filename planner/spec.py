@@ -186,6 +186,26 @@ class ClusterSpec(SpecModel):
         return self
 
 
+StrategyName = Literal[
+    "colocate_all",
+    "split",
+    "standalone",
+    "hybridflow",
+    "verl",
+    "deepspeed_chat",
+    "openrlhf",
+    "nemo_aligner",
+    "app_interleaving",
+    "app_separation",
+    "real_heuristic",
+    "real_mcmc",
+    "rlinf",
+    "one_step_off",
+    "fully_async",
+]
+"""The published ways to place a job; planner.search.baselines has them."""
+
+
 class SearchSpec(SpecModel):
     """What to optimise and how long to look. The same spec, seed and limit give the same plan."""
 
@@ -220,6 +240,11 @@ class SearchSpec(SpecModel):
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0,
         description="Of the solver's random choices. The same spec and seed give the same plan",
+    )
+    strategy: StrategyName | None = Field(
+        default=None,
+        description="Place the job as this published strategy would, instead of searching: what "
+        "to compare with. The plan then claims no optimum. Default: search",
     )
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Threads that price candidates; the proof runs in one, so it repeats"

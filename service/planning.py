@@ -33,7 +33,7 @@ from service.settings import Settings
 _STRATEGIES = TypeAdapter(list[Strategy])
 _DESCRIPTIONS = TypeAdapter(list[StrategyDescription])
 _BRIEF_SECONDS = 120.0
-"""For what searches nothing: an estimate, a comparison."""
+"""For what searches nothing: an estimate, the strategies that need no time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,8 @@ def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Compari
     request = CompareRequest(
         spec=record.plan.spec, plan=record.plan, strategies=list(dict.fromkeys(names))
     )
-    compared = _ask(planning, request, {"strategies": names})
+    limit = planning_deadline_seconds(request.spec, overhead_seconds=_BRIEF_SECONDS)
+    compared = _ask(planning, request, {"strategies": names}, limit_seconds=limit)
     return Comparison(
         plan_id=record.id,
         iteration_seconds=record.plan.iteration_seconds,
@@ -201,9 +202,15 @@ def strategies(planning: Planning) -> list[StrategyDescription]:
     return _DESCRIPTIONS.validate_python(_ask(planning, StrategiesRequest(), None))
 
 
-def _ask(planning: Planning, request: PlannerRequest, data: object) -> JsonValue:
+def _ask(
+    planning: Planning,
+    request: PlannerRequest,
+    data: object,
+    *,
+    limit_seconds: float = _BRIEF_SECONDS,
+) -> JsonValue:
     try:
         with planning.planners.process() as process:
-            return process.run(request, limit_seconds=_BRIEF_SECONDS)
+            return process.run(request, limit_seconds=limit_seconds)
     except (PlanningError, PlannerProcessError) as error:
         raise ProblemError(problem_of(error, data)) from error

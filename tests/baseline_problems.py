@@ -174,14 +174,12 @@ def check_valid(problem: Problem, placed: Placed) -> None:
     assignment = placed.assignment
     for index, copy in enumerate(problem.copies):
         choice = (assignment.copy_options[index], assignment.first_gpus[index])
-        if copy.shadow_of is not None:
-            assert choice == (None, None)
-        else:
-            assert choice in set(oracle._copy_choices(problem, index))
+        assert choice in set(oracle._copy_choices(problem, index)), copy.id
     for call, choice in enumerate(problem.calls):
         option = chosen(problem, assignment, call)
         assert (option is None) == (not choice.options)
         if option is not None:
             assert assignment.copy_options[option.copy] == option.copy_option
+    assert oracle._shadows_used(problem, assignment)
     assert oracle._pairs_hold(problem, assignment)
     assert oracle.fits(problem, assignment)

@@ -83,7 +83,9 @@ def test_a_call_without_a_candidate_is_never_taken_for_a_function() -> None:
     """Every other call fits on the one GPU: no baseline may come with a training of 0 s."""
     job = resolve(small_job(**ONE_GPU))
     tables = price(job)
-    attempts = attempted(arena(tables, skeleton(job, tables)), list(STRATEGIES), Limits())
+    attempts = attempted(
+        arena(tables, skeleton(job, tables)), list(STRATEGIES), Limits.within(0.1, seed=0)
+    )
     assert attempts
     assert all(each.selected is None and each.reason for each in attempts)
 

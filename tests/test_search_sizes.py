@@ -14,7 +14,7 @@ import pytest
 
 from planner.cost.pricing import Engine
 from planner.layout import Layouts
-from planner.search.baselines import STRATEGIES
+from planner.search.baselines import STARTS
 from planner.search.objectives import (
     _cheapest,
     _fewest,
@@ -351,7 +351,7 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
 def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int) -> None:
     problem = priced(instance(seed, barrier=True), seed)
     tables, bare = tables_of(problem), skeleton_of(problem)
-    names = list(STRATEGIES)
+    names = STARTS
     attempts = attempted(arena_of(problem), names, LIMITS)
     periods = [a.selected.timing.period for a in attempts if a.selected is not None]
     none = Limits(0.0, seed=1)

@@ -7,15 +7,16 @@ every search share the best value known.
 
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from planner.job import Job
+from planner.search.attempts import STARTING_COUNTS, Attempt, attempt
 from planner.search.enumeration import device_counts
 from planner.search.problem import PoolSlice, Problem
 from planner.search.pruning import SLACK
-from planner.search.search import Attempt, Found, Selected, attempt, search, settled
+from planner.search.search import Found, Selected, search, settled
 from planner.search.solve import TICK_SECONDS, Limits
 from planner.search.space import Arena, arena, least_period
 from planner.search.tables import Tables
@@ -43,7 +44,7 @@ class Best:
     """The baselines, on the whole cluster."""
 
 
-def best_placement(job: Job, tables: Tables, problem: Problem, names: list[str]) -> Best:
+def best_placement(job: Job, tables: Tables, problem: Problem, names: Sequence[str]) -> Best:
     """Search under the job's objective; `names` are the baselines that start it."""
     spec = job.spec.search
     limits = Limits.within(spec.time_limit_seconds, seed=spec.seed)
@@ -57,11 +58,16 @@ def best_placement(job: Job, tables: Tables, problem: Problem, names: list[str])
     return _fewest(tables, problem, attempts, names, limits, spec.target_iteration_seconds)
 
 
-def attempted(arena_: Arena, names: list[str], limits: Limits) -> list[Attempt]:
+def attempted(
+    arena_: Arena,
+    names: Sequence[str],
+    limits: Limits,
+    most_counts: int | None = STARTING_COUNTS,
+) -> list[Attempt]:
     """The named baselines; one whose candidates leave some call without any has no placement."""
     needed = [n for n, call in enumerate(arena_.tables.dataflow_calls) if call.model is not None]
     result = []
-    for each in attempt(arena_, names, limits=limits):
+    for each in attempt(arena_, names, limits=limits, most_counts=most_counts):
         missing = [n for n in needed if each.selected and each.selected.call_rows[n] is None]
         if missing:
             call = arena_.tables.dataflow_calls[missing[0]].id
@@ -200,7 +206,7 @@ class _Purse:
 
 
 def _cheapest(
-    tables: Tables, problem: Problem, attempts: list[Attempt], names: list[str], limits: Limits
+    tables: Tables, problem: Problem, attempts: list[Attempt], names: Sequence[str], limits: Limits
 ) -> Best:
     """Nodes in the order of their least price; done when the next least price is too high.
 
@@ -271,7 +277,7 @@ def _fewest(
     tables: Tables,
     problem: Problem,
     attempts: list[Attempt],
-    names: list[str],
+    names: Sequence[str],
     limits: Limits,
     target_seconds: float | None,
 ) -> Best:

@@ -1,4 +1,4 @@
-"""The best placement on given nodes: baselines, pruning, CP-SAT, and the proof.
+"""The best placement on given nodes: pruning, CP-SAT, and the proof.
 
 A problem is split by which shadows exist: in each scenario fewer calls have a choice of copy, so
 bounds are sharper and much more can be pruned. The best solution known so far bounds all of them.
@@ -10,15 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.search.baselines import STRATEGIES, DoesNotFit, Index
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
 from planner.search.sizes import Sizes, SizeSearch, cause, rows_of_sizes
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
-from planner.search.space import Arena, Rows, all_rows, rows_with_counts, rows_within
+from planner.search.space import Arena, Rows, rows_within
 
-BASELINE_COUNTS = 20
-"""Range sizes that baselines choose from; on larger clusters the sizes are thinned to so many."""
 PATIENCE = 5.0
 """Times the effort of solving sizes exactly that widening their cut is worth."""
 TIE_TRIES = 3
@@ -37,15 +34,6 @@ class Selected:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
-    """What a baseline came to: a placement, or the reason why there is none."""
-
-    strategy: str
-    selected: Selected | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Found:
     """The best placement and what is proven about it."""
 
@@ -55,29 +43,6 @@ class Found:
     options: int
     """Options that reached CP-SAT, over all scenarios."""
     warm_start: str | None = None
-
-
-def attempt(
-    arena: Arena, names: list[str], *, limits: Limits, most_counts: int = BASELINE_COUNTS
-) -> list[Attempt]:
-    """Place the named baselines and schedule each exactly."""
-    rows = arena.rows.both(_thinned(arena, most_counts))
-    if not _complete(arena, rows):
-        return [Attempt(name, None, "some model has no layout that fits") for name in names]
-    problem = arena.options(rows)
-    index = Index(problem)
-    attempts = []
-    for name in names:
-        try:
-            assignment = STRATEGIES[name].place_indexed(index).assignment
-        except DoesNotFit as reason:
-            attempts.append(Attempt(name, None, reason.reason))
-            continue
-        solution = schedule(problem, assignment, limits=limits)
-        placed = None if solution is None else rows_of(problem, solution)
-        reason_ = "" if placed else "its placement leaves no feasible schedule"
-        attempts.append(Attempt(name, placed, reason_))
-    return attempts
 
 
 def schedule(problem: Problem, assignment: Assignment, *, limits: Limits) -> Solution | None:
@@ -135,7 +100,7 @@ class _Race:
         limit = _limit(self.best, self.horizon_seconds)
         if limit is not None:
             rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
-        if not _complete(self.arena, rows):
+        if not complete(self.arena, rows):
             return
         horizon = limit if limit is not None else _slowest(self.arena, rows)
         sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon)
@@ -178,7 +143,7 @@ class _Race:
         limit = _limit(self.best, self.horizon_seconds)
         if limit is not None:
             rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
-        if not _complete(self.arena, rows):
+        if not complete(self.arena, rows):
             return 0.0
         pruned = prune(self.arena.options(rows), upper_bound_seconds=limit)
         if pruned.hopeless:
@@ -247,7 +212,7 @@ def _sizes(arena: Arena, selected: Selected) -> Sizes:
 def _settled_on(arena: Arena, rows: Rows, limit: float, budget: Budget) -> Selected | None:
     """The placement on fixed sizes that order decides; None when they cannot hold the limit."""
     rows = rows_within(arena.tables, arena.problem, rows, limit)
-    if not _complete(arena, rows):
+    if not complete(arena, rows):
         return None
     pruned = prune(arena.options(rows), upper_bound_seconds=limit)
     if pruned.hopeless:
@@ -290,7 +255,7 @@ def _slowest(arena: Arena, rows: Rows) -> float:
     return total + sum(slowest.values()) + 1e-3
 
 
-def _complete(arena: Arena, rows: Rows) -> bool:
+def complete(arena: Arena, rows: Rows) -> bool:
     """Every home has a row, and every call with a table too."""
     homes = all(
         rows.copies[index].any()
@@ -323,21 +288,3 @@ def _scenarios(arena: Arena) -> Iterator[Rows]:
             keep = table.copy in used if shadow else table.call not in taken
             calls.append(mask.copy() if keep else np.zeros_like(mask))
         yield Rows([mask.copy() for mask in copies], calls)
-
-
-def _thinned(arena: Arena, most: int) -> Rows:
-    """Rows of at most `most` sizes, evenly spread in ln(size), the largest among them."""
-    sizes = sorted(
-        {
-            int(size)
-            for copy, mask in zip(arena.tables.copies, arena.rows.copies, strict=True)
-            for size in np.unique(copy.layouts.num_gpus[mask])
-        }
-    )
-    if len(sizes) <= most:
-        return all_rows(arena.tables)
-    wanted = np.geomspace(max(sizes[-1] / 64, sizes[0]), sizes[-1], most)
-    kept = {min(sizes, key=lambda size: abs(size - want)) for want in wanted}
-    # Halves and quarters are what split placements use.
-    kept |= {size for size in sizes if sizes[-1] % size == 0 and sizes[-1] // size <= 16}
-    return rows_with_counts(arena.tables, kept)

@@ -97,21 +97,27 @@ def plan(
     ] = None,
     api_key: KeyOption = None,
     profile: ProfileOption = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option("--strategy", "-s", metavar="NAME", help="Place it as this strategy would."),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Find the best placement for a job and show it.
 
-    With --server, --json prints the stored record: its id, the spec and the plan.
+    With --strategy nothing is searched: the plan is a published system's, to compare with. With
+    --server, --json prints the stored record: its id, the spec and the plan.
     """
-    from service.cli.planning import run_plan, run_plan_on_server
+    from service.cli.planning import read_job, run_plan, run_plan_on_server
 
+    job = read_job(spec, profiles=profile or [], strategy=strategy)
     if server is None:
-        run_plan(spec, profiles=profile or [], as_json=json, output=output, quiet=quiet)
+        run_plan(job, as_json=json, output=output, quiet=quiet)
     elif profile:
         raise typer.BadParameter("a service plans with its own tables", param_hint="--profile")
     else:
         run_plan_on_server(
-            spec, server=server, api_key=api_key, as_json=json, output=output, quiet=quiet
+            job, server=server, api_key=api_key, as_json=json, output=output, quiet=quiet
         )
 
 

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from rich.text import Text
 
 from planner.errors import InfeasibleError
 from planner.result import Infeasible, Plan, Strategy
-from planner.spec import JobSpec
+from planner.spec import JobSpec, StrategyName
 from service.cli import console
 from service.cli.failures import BadInputError
 from service.cli.inputs import read_placement, read_spec
@@ -18,11 +18,18 @@ from service.cli.render import headline, print_plan, strategy_table
 Answer = TypeVar("Answer")
 
 
-def run_plan(
-    source: str, *, profiles: Sequence[str], as_json: bool, output: str | None, quiet: bool
-) -> None:
-    """Plan here, in this process."""
+def read_job(source: str, *, profiles: Sequence[str], strategy: str | None) -> JobSpec:
+    """A spec, which a named strategy is to place if one is given."""
     spec = read_spec(source, profiles=profiles)
+    if strategy is None:
+        return spec
+    _need_known([strategy])
+    search = spec.search.model_copy(update={"strategy": strategy})
+    return spec.model_copy(update={"search": search})
+
+
+def run_plan(spec: JobSpec, *, as_json: bool, output: str | None, quiet: bool) -> None:
+    """Plan here, in this process."""
     _need_folder(output)
     plan = make_plan_here(spec, as_json=as_json, quiet=quiet)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
@@ -36,12 +43,17 @@ def make_plan_here(spec: JobSpec, *, as_json: bool, quiet: bool) -> Plan:
 
 
 def run_plan_on_server(
-    source: str, *, server: str, api_key: str | None, as_json: bool, output: str | None, quiet: bool
+    spec: JobSpec,
+    *,
+    server: str,
+    api_key: str | None,
+    as_json: bool,
+    output: str | None,
+    quiet: bool,
 ) -> None:
     """Plan and store on a service; the record names the plan's id."""
     from service.cli.remote import post_plan
 
-    spec = read_spec(source)
     _need_folder(output)
     with console.progress(_planning_message(spec), quiet=quiet):
         stored = _telling_reasons(
@@ -63,8 +75,9 @@ def run_compare(
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Plan, then price the named strategies, or all of them."""
+    """Plan, then price the named strategies, or all but those that take long."""
     spec = read_spec(source, profiles=profiles)
+    _need_known(strategies)
     _need_pools(spec)
     with console.progress(_planning_message(spec), quiet=quiet):
         plan, compared = _telling_reasons(
@@ -80,7 +93,7 @@ def run_compare(
     out = console.stdout_console()
     out.print(headline(plan))
     out.print()
-    out.print(strategy_table([_as_strategy(plan), *compared]))
+    out.print(strategy_table([_as_strategy(plan), *compared], claims=True))
     if not quiet:
         _describe([item.name for item in compared])
 
@@ -117,18 +130,23 @@ def _make_plan(spec: JobSpec) -> Plan:
 
 
 def _plan_and_compare(spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
-    from planner.planning import STRATEGIES, compare
+    from planner.planning import QUICK, compare
 
-    unknown = [name for name in strategies if name not in STRATEGIES]
-    if unknown:
-        raise BadInputError(
-            f"--strategy: unknown {', '.join(unknown)} (valid: {', '.join(STRATEGIES)})"
-        )
     plan = _make_plan(spec)
-    return plan, compare(spec, plan, list(strategies or STRATEGIES))
+    return plan, compare(spec, plan, list(strategies or QUICK))
+
+
+def _need_known(strategies: Sequence[str]) -> None:
+    """Say so before the search when a strategy's name is wrong."""
+    known = get_args(StrategyName)
+    unknown = [name for name in strategies if name not in known]
+    if unknown:
+        raise BadInputError(f"--strategy: unknown {', '.join(unknown)} (valid: {', '.join(known)})")
 
 
 def _planning_message(spec: JobSpec) -> str:
+    if spec.search.strategy is not None:
+        return f"Placing as {spec.search.strategy} does"
     return f"Planning (about {spec.search.time_limit_seconds:g} s of search at most)"
 
 

@@ -68,6 +68,8 @@ def _proof(plan: Plan) -> str:
             return "proven optimal"
         case "feasible":
             return f"not proven: stopped at {_limit(plan)}, gap {formats.gap(plan.relative_gap)}"
+        case "given" if plan.search.strategy is not None:
+            return f"as {plan.search.strategy} places it"
         case "given":
             return "as given"
 
@@ -188,6 +190,8 @@ def _operator_times(tables: Mapping[str, str | None]) -> str:
 
 def _proof_line(plan: Plan) -> str:
     search = plan.search
+    if search.strategy is not None:
+        return f"none: {search.stopped}"
     if search.status == "given":
         return "none: the placement was given, nothing was searched"
     unit = {"throughput": " s", "price": " an iteration", "fewest_gpus": " GPUs"}[search.objective]
@@ -204,16 +208,21 @@ def _proof_line(plan: Plan) -> str:
     )
 
 
-def strategy_table(strategies: Sequence[Strategy]) -> Table:
-    """What named strategies cost beside the plan: the fastest first, those that fail last."""
+def strategy_table(strategies: Sequence[Strategy], *, claims: bool = False) -> Table:
+    """What named strategies cost beside the plan: the fastest first, those that fail last.
+
+    With `claims` also what each itself takes the iteration to last.
+    """
     table = plain_table()
     table.add_column("strategy", no_wrap=True)
     table.add_column("iteration\nseconds", justify="right", no_wrap=True)
     table.add_column("times\nslower", justify="right", no_wrap=True)
+    if claims:
+        table.add_column("by its\nown cost", justify="right", no_wrap=True)
     table.add_column("price an\niteration", justify="right", no_wrap=True)
     table.add_column("why")
     for strategy in sorted(strategies, key=_strategy_rank):
-        table.add_row(Text(strategy.name), *_strategy_cells(strategy))
+        table.add_row(Text(strategy.name), *_strategy_cells(strategy, claims=claims))
     return table
 
 
@@ -221,10 +230,11 @@ def _strategy_rank(strategy: Strategy) -> tuple[bool, float, str]:
     return not strategy.feasible, strategy.iteration_seconds or 0.0, strategy.name
 
 
-def _strategy_cells(strategy: Strategy) -> Iterator[RenderableType]:
+def _strategy_cells(strategy: Strategy, *, claims: bool) -> Iterator[RenderableType]:
     numbers = (
         (strategy.iteration_seconds, formats.seconds),
         (strategy.times_slower, lambda value: f"{value:.2f}"),
+        *([(strategy.claimed_seconds, formats.seconds)] if claims else []),
         (strategy.price_per_iteration, formats.price),
     )
     for value, write in numbers:

@@ -93,10 +93,29 @@ def test_compare_puts_the_named_strategies_beside_the_plan(capsys):
     assert "colocate_all" in out
 
 
-def test_an_unknown_strategy_is_bad_input(capsys):
-    code, out, err = call(capsys, "compare", TINY, "--strategy", "best")
+@pytest.mark.parametrize("command", ["compare", "plan"])
+def test_an_unknown_strategy_is_bad_input(capsys, command):
+    code, out, err = call(capsys, command, TINY, "--strategy", "best")
     assert (code, out) == (2, "")
     assert "colocate_all" in err
+    assert "real_mcmc" in err
+
+
+def test_a_named_strategy_makes_the_plan(capsys):
+    code, out, _ = call(capsys, "plan", TINY, "--strategy", "verl", "--json")
+    assert code == 0
+    made = Plan.model_validate_json(out)
+    assert (made.search.strategy, made.search.status) == ("verl", "given")
+    assert made.spec.search.strategy == "verl"
+    code, out, _ = call(capsys, "plan", TINY, "--strategy", "verl")
+    assert code == 0
+    assert "placed as verl does" in " ".join(out.split())
+
+
+def test_a_strategy_that_does_not_fit_ends_with_3_and_its_sentence(capsys):
+    code, out, err = call(capsys, "plan", TINY, "--strategy", "one_step_off")
+    assert (code, out) == (3, "")
+    assert "the job allows 0 (search.staleness)" in " ".join(err.split())
 
 
 def test_a_job_that_cannot_fit_ends_with_3_and_the_reasons(tmp_path):

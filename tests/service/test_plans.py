@@ -1,7 +1,7 @@
 """Planning through the whole application: real planner processes, real search."""
 
 import time
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from planner import catalogue
 from planner.result import Plan
+from planner.spec import StrategyName
 from service.examples import COMPARE_EXAMPLES, ESTIMATE_EXAMPLES, PPO_SPEC
 from service.schemas import PlanRecord
 from tests.service.samples import Json, changed, infeasible_spec, large_spec, small_spec
@@ -168,10 +169,40 @@ def test_a_plan_is_compared_with_strategies(live: TestClient) -> None:
 
 def test_every_listed_strategy_can_be_compared(live: TestClient) -> None:
     names = [strategy["name"] for strategy in live.get("/v1/strategies").json()]
-    assert {"colocate_all", "standalone", "split"} <= set(names)
-    record = created(live.post("/v1/plans", json=small_spec()))
-    response = live.post(f"/v1/plans/{record.id}/compare", json={"strategies": names})
-    assert [s["name"] for s in response.json()["strategies"]] == names
+    assert set(names) == set(get_args(StrategyName))
+    spec = small_spec(search={"time_limit_seconds": 0.2})  # which real_mcmc's steps follow
+    record = created(live.post("/v1/plans", json=spec))
+    url = f"/v1/plans/{record.id}/compare"
+    response = live.post(url, json={"strategies": names})
+    assert response.status_code == 200, response.text
+    compared = response.json()["strategies"]
+    assert [s["name"] for s in compared] == names
+    for strategy in compared:
+        assert strategy["feasible"] or strategy["reason"].startswith(strategy["name"])
+    assert live.post(url, json={"strategies": names}).json()["strategies"] == compared
+
+
+def test_a_plan_can_be_a_strategys(live: TestClient) -> None:
+    spec = small_spec(search={"strategy": "hybridflow"})
+    record = created(live.post("/v1/plans", json=spec))
+    assert record.plan is not None
+    assert record.plan.search.strategy == "hybridflow"
+    response = live.post(f"/v1/plans/{record.id}/compare", json={"strategies": ["hybridflow"]})
+    (compared,) = response.json()["strategies"]
+    assert compared["iteration_seconds"] == record.plan.iteration_seconds
+    assert compared["reason"] == "same placement"
+    assert compared["claimed_seconds"] > 0
+
+
+def test_a_strategy_that_does_not_fit_or_does_not_exist_is_refused(live: TestClient) -> None:
+    late = small_spec(search={"strategy": "one_step_off"})
+    body = problem(live.post("/v1/plans", json=late), 422, "infeasible")
+    assert "search.staleness" in body["reasons"][0]["summary"]
+    assert "hybridflow" in body["reasons"][0]["remedy"]
+    unknown = small_spec(search={"strategy": "magic"})
+    body = problem(live.post("/v1/plans", json=unknown), 422, "invalid-spec")
+    assert body["errors"][0]["field"] == "search.strategy"
+    assert "rlinf" in str(body["errors"][0])
 
 
 @pytest.mark.parametrize("strategies", [["no-such"], [], ["split", 3], "split", None])

@@ -1,21 +1,34 @@
 """Named strategies: how people place these models today, under the planner's own cost model.
 
-They choose from the same options as the search, and neither overlaps calls beyond what their sets
-allow nor uses shadows. `strategies.md` in docs describes each.
+A strategy is a name, a reference, and a function from a problem to an assignment; where its
+framework knows only some layouts, those are the only ones it may use. `strategies.md` in docs
+describes each.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
+from planner.search.baselines import restrictions
+from planner.search.baselines.apart import app_separation, fully_async, one_step_off, openrlhf
+from planner.search.baselines.app import app_interleaving
 from planner.search.baselines.auto_mapping import hybridflow, standalone
+from planner.search.baselines.cuts import rlinf
 from planner.search.baselines.fixed import colocate_all, split
 from planner.search.baselines.groups import Shared
 from planner.search.baselines.index import Index
+from planner.search.baselines.metropolis import real_mcmc
 from planner.search.baselines.placing import DoesNotFit, Placed
+from planner.search.baselines.proportional import real_heuristic
 from planner.search.baselines.together import fastest_together
 from planner.search.problem import Problem
+from planner.search.solve import Limits
+from planner.search.space import Rows
+from planner.search.tables import Tables
 
 __all__ = [
+    "QUICK",
+    "STARTS",
     "STRATEGIES",
     "DoesNotFit",
     "Index",
@@ -26,6 +39,8 @@ __all__ = [
     "place_all",
 ]
 
+HYBRIDFLOW = "HybridFlow (arXiv 2409.19256"
+
 
 @dataclass(frozen=True, slots=True)
 class StrategyInfo:
@@ -35,15 +50,22 @@ class StrategyInfo:
     description: str
     reference: str
     """The paper or framework that places models so."""
-    place_indexed: Callable[[Index], Placed]
+    place_indexed: Callable[[Index, Limits], Placed]
+    rows: Callable[[Tables], Rows] | None = None
+    """The layouts and settings it may use; None: all."""
 
-    def place(self, problem: Problem) -> Placed:
-        """The strategy's assignment, without shadows, and its stage cost in seconds.
+    def place(self, problem: Problem, limits: Limits | None = None) -> Placed:
+        """The strategy's assignment and what it takes it to last.
 
         Raises:
             DoesNotFit: it has none; the reason is a sentence with the numbers.
         """
-        return self.place_indexed(Index(problem))
+        return self.place_indexed(Index(problem), limits or Limits())
+
+
+def _unlimited(place: Callable[[Index], Placed]) -> Callable[[Index, Limits], Placed]:
+    """A strategy that always runs to its end."""
+    return lambda index, _: place(index)
 
 
 STRATEGIES: dict[str, StrategyInfo] = {
@@ -51,40 +73,129 @@ STRATEGIES: dict[str, StrategyInfo] = {
     for info in (
         StrategyInfo(
             "colocate_all",
-            "Every model on all GPUs of one pool, one after another.",
-            "Flattening in APP (arXiv 2312.11819); DeepSpeed-Chat; verl's default",
-            colocate_all,
+            "Every model on all GPUs of one pool, one after another, with any layouts.",
+            "Flattening in APP (arXiv 2312.11819)",
+            _unlimited(colocate_all),
         ),
         StrategyInfo(
             "split",
             "Actor and reference on one half of the GPUs, all other models on the other half.",
-            "NeMo-Aligner, as described in HybridFlow (arXiv 2409.19256, Table 1)",
-            split,
+            f"Split in {HYBRIDFLOW}, figure 12)",
+            _unlimited(split),
         ),
         StrategyInfo(
             "standalone",
             "Every model on GPUs of its own, with the best sizes.",
-            "OpenRLHF, as described in HybridFlow (arXiv 2409.19256, Table 1)",
-            standalone,
+            f"Standalone in {HYBRIDFLOW}, figure 12)",
+            _unlimited(standalone),
         ),
         StrategyInfo(
             "hybridflow",
             "The best partition of the models into colocated sets and the best sizes, by the sum "
             "over stages of the slowest set.",
-            "HybridFlow, Algorithms 1 and 2 (arXiv 2409.19256, section 6)",
-            hybridflow,
+            f"{HYBRIDFLOW}, section 6, Algorithms 1 and 2)",
+            _unlimited(hybridflow),
+        ),
+        StrategyInfo(
+            "verl",
+            "Every model on all GPUs, training by FSDP or Megatron, generation by tensor "
+            "parallelism on the same GPUs (hybrid engine).",
+            f"verl's default; {HYBRIDFLOW}, 3D-HybridEngine)",
+            _unlimited(partial(colocate_all, strategy="verl")),
+            restrictions.fsdp_or_megatron,
+        ),
+        StrategyInfo(
+            "deepspeed_chat",
+            "Every model on all GPUs, data-parallel with ZeRO-3; generation by tensor parallelism "
+            "on the same GPUs.",
+            f"DeepSpeed-Chat (arXiv 2308.01320), as described in {HYBRIDFLOW}, Table 1)",
+            _unlimited(partial(colocate_all, strategy="deepspeed_chat")),
+            restrictions.zero3,
+        ),
+        StrategyInfo(
+            "openrlhf",
+            "Every model on GPUs of its own, data-parallel with ZeRO-3; generation on a second "
+            "copy of the actor, with GPUs of its own.",
+            f"OpenRLHF (arXiv 2405.11143), as described in {HYBRIDFLOW}, Table 1)",
+            _unlimited(openrlhf),
+            restrictions.zero3,
+        ),
+        StrategyInfo(
+            "nemo_aligner",
+            "Actor and reference on one half of the GPUs, the others on the other half; generation "
+            "with the tensor and pipeline sizes of training.",
+            f"NeMo-Aligner (arXiv 2405.01481), as described in {HYBRIDFLOW}, Table 1)",
+            _unlimited(partial(split, strategy="nemo_aligner")),
+            restrictions.one_parallelism,
+        ),
+        StrategyInfo(
+            "app_interleaving",
+            "What trains on all GPUs with ZeRO-3, what only scores side by side on equal parts.",
+            "Interleaving in APP (arXiv 2312.11819)",
+            app_interleaving,
+            restrictions.zero3,
+        ),
+        StrategyInfo(
+            "app_separation",
+            "Every model on GPUs of its own and a shadow actor for generation; inference by tensor "
+            "parallelism alone, with replicas for generation only.",
+            "Separation in APP (arXiv 2312.11819)",
+            _unlimited(app_separation),
+            restrictions.tensor_parallel_inference,
+        ),
+        StrategyInfo(
+            "real_heuristic",
+            "Generation and reference on all GPUs, models that train on nodes of their own in "
+            "proportion to their size, as two replicas of tensor groups of four.",
+            "ReaL's heuristic mode (arXiv 2406.14088)",
+            real_heuristic,
+            restrictions.two_replicas,
+        ),
+        StrategyInfo(
+            "real_mcmc",
+            "Markov chain Monte Carlo over the calls' layouts and ranges, by simulated seconds; "
+            "its steps follow the time limit.",
+            "ReaL's search (arXiv 2406.14088), repaired",
+            real_mcmc,
+        ),
+        StrategyInfo(
+            "rlinf",
+            "Dynamic programming over the cuts of the workflow: halves in turn on all GPUs, or "
+            "side by side.",
+            "RLinf (arXiv 2509.15965)",
+            rlinf,
+        ),
+        StrategyInfo(
+            "one_step_off",
+            "Rollouts on one half, everything else on the other, one iteration behind; needs "
+            "staleness.",
+            "verl's one-step-off recipe, after Asynchronous RLHF (arXiv 2410.18252)",
+            _unlimited(one_step_off),
+        ),
+        StrategyInfo(
+            "fully_async",
+            "Rollouts and rewards on one half, what trains on the other, neither waiting for the "
+            "other's iteration; needs staleness.",
+            "AReaL (arXiv 2505.24298)",
+            _unlimited(fully_async),
         ),
     )
 }
+STARTS = ("colocate_all", "split", "standalone", "hybridflow")
+"""Strategies that start every search; they take a fraction of a second."""
+QUICK = tuple(name for name in STRATEGIES if name != "real_mcmc")
+"""Strategies that take a few seconds at most; the other runs as long as the time limit says."""
 
 
-def place_all(problem: Problem) -> dict[str, Placed | DoesNotFit]:
-    """Every strategy on one problem: its placement, or why it has none."""
+def place_all(
+    problem: Problem, limits: Limits | None = None, *, names: Sequence[str] = tuple(STRATEGIES)
+) -> dict[str, Placed | DoesNotFit]:
+    """Strategies (default: all) with all options: the placement of each, or why it has none."""
     index = Index(problem)
     results: dict[str, Placed | DoesNotFit] = {}
-    for name, info in STRATEGIES.items():
+    for name in names:
         try:
-            results[name] = info.place_indexed(index)
+            results[name] = STRATEGIES[name].place_indexed(index, limits or Limits())
         except DoesNotFit as reason:
             results[name] = reason
     return results

@@ -54,7 +54,7 @@ def hybridflow(index: Index) -> Placed:
             f"hybridflow: none of the partitions of the {len(index.homes)} models keeps all "
             f"{len(index.problem.colocate) + len(index.problem.separate)} constrained pairs"
         )
-    return _cheapest(index, partitions, strategy="hybridflow")
+    return cheapest(index, partitions, strategy="hybridflow")
 
 
 def standalone(index: Index) -> Placed:
@@ -62,10 +62,15 @@ def standalone(index: Index) -> Placed:
     check_served(index)
     partition = tuple((home,) for home in index.homes)
     check_pairs(index, partition, strategy="standalone")
-    return _cheapest(index, [partition], strategy="standalone")
+    return cheapest(index, [partition], strategy="standalone")
 
 
-def _cheapest(index: Index, partitions: Sequence[Partition], *, strategy: str) -> Placed:
+def cheapest(index: Index, partitions: Sequence[Partition], *, strategy: str) -> Placed:
+    """The partition and allocation of least d_cost.
+
+    Raises:
+        DoesNotFit: no allocation holds the sets of any of the partitions.
+    """
     search = _Search(index, most_sets_solved=MOST_SETS_SOLVED)
     placed = search.cheapest(partitions)
     if placed is None and search.limited:  # what was left out may fit
@@ -193,14 +198,15 @@ def _units(index: Index) -> list[Members]:
         joined = [unit for unit in units if one in unit or other in unit]
         units = [unit for unit in units if unit not in joined]
         units.append(tuple(sorted({copy for unit in joined for copy in unit})))
-    units.sort(key=lambda unit: (not _trains(index, unit), unit))
+    units.sort(key=lambda unit: (not trains(index, unit), unit))
     if len(units) > MOST_UNITS:
         rest = tuple(sorted(copy for unit in units[MOST_UNITS - 1 :] for copy in unit))
         units = [*units[: MOST_UNITS - 1], rest]
     return units
 
 
-def _trains(index: Index, unit: Members) -> bool:
+def trains(index: Index, unit: Members) -> bool:
+    """True when some model of the unit is trained."""
     return any(index.stages[call] == TRAINING for copy in unit for call in index.calls_of[copy])
 
 

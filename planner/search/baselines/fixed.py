@@ -1,5 +1,6 @@
 """Strategies whose sets of models are given: only layouts and settings are chosen."""
 
+import math
 from collections.abc import Sequence
 
 from planner.search.baselines.groups import Shared
@@ -11,6 +12,7 @@ from planner.search.baselines.placing import (
     assignment_of,
     check_pairs,
     check_served,
+    largest_slot,
     packed,
     shortage,
     stage_seconds,
@@ -19,43 +21,43 @@ from planner.search.baselines.stages import GENERATION
 from planner.search.baselines.together import together
 
 
-def colocate_all(index: Index, *, note: str = "") -> Placed:
+def colocate_all(index: Index, *, strategy: str = "colocate_all", note: str = "") -> Placed:
     """Every home on all usable GPUs of one pool; of several pools the fastest.
 
     Where no layout divides all usable GPUs (GPUs kept free, odd nodes, a forced size), the largest
     range that every home has a layout for.
     """
     check_served(index)
-    check_pairs(index, [index.homes], strategy="colocate_all")
+    check_pairs(index, [index.homes], strategy=strategy)
     slots = []
     for pool in range(len(index.problem.pools)):
-        largest = _largest(index, index.homes, pool, index.problem.pools[pool].num_gpus)
+        largest = largest_slot(index, index.homes, pool, index.problem.pools[pool].num_gpus)
         if largest is not None:
             slots.append((largest,))
     if not slots:
         raise DoesNotFit(
-            f"colocate_all: the {len(index.homes)} models {index.name(index.homes)} have no pool "
+            f"{strategy}: the {len(index.homes)} models {index.name(index.homes)} have no pool "
             "and size in common"
         )
-    return _best(index, [index.homes], slots, strategy="colocate_all", note=note)
+    return _best(index, [index.homes], slots, strategy=strategy, note=note)
 
 
-def split(index: Index) -> Placed:
+def split(index: Index, *, strategy: str = "split") -> Placed:
     """The actor and the reference on one half of the GPUs, the other models on the other half."""
     check_served(index)
     sets = _halves(index)
     if len(sets) == 1:
-        note = f"every model generates ({index.name(sets[0])}): split is colocate_all"
-        return colocate_all(index, note=note)
-    check_pairs(index, sets, strategy="split")
+        note = f"every model generates ({index.name(sets[0])}): {strategy} is colocate_all"
+        return colocate_all(index, strategy=strategy, note=note)
+    check_pairs(index, sets, strategy=strategy)
     slots = _half_slots(index, sets)
     if not slots:
         sizes = "; ".join(f"{pool.name} has {pool.num_gpus} GPUs" for pool in index.problem.pools)
         raise DoesNotFit(
-            f"split: no two halves have layouts for {index.name(sets[0])} and for "
+            f"{strategy}: no two halves have layouts for {index.name(sets[0])} and for "
             f"{index.name(sets[1])} ({sizes})"
         )
-    return _best(index, sets, slots, strategy="split", note="")
+    return _best(index, sets, slots, strategy=strategy, note="")
 
 
 def _halves(index: Index) -> list[list[int]]:
@@ -80,12 +82,12 @@ def _half_slots(index: Index, sets: Sequence[Sequence[int]]) -> list[tuple[int, 
     pairs: list[tuple[int, ...]] = []
     for pool, choice in enumerate(index.problem.pools):
         half = choice.num_gpus // 2
-        small = [_largest(index, members, pool, half) for members in sets]
+        small = [largest_slot(index, members, pool, half) for members in sets]
         pairs += _pairs([small])
         for i, size in enumerate(small):
             if size is not None:
                 rest = choice.num_gpus - index.slots[size].count
-                other = _largest(index, sets[1 - i], pool, rest)
+                other = largest_slot(index, sets[1 - i], pool, rest)
                 pairs += _pairs([[size, other] if i == 0 else [other, size]])
         for second in range(len(index.problem.pools)):
             if second != pool:
@@ -93,8 +95,8 @@ def _half_slots(index: Index, sets: Sequence[Sequence[int]]) -> list[tuple[int, 
                 pairs += _pairs(
                     [
                         [
-                            _largest(index, sets[0], pool, counts[0]),
-                            _largest(index, sets[1], second, counts[1]),
+                            largest_slot(index, sets[0], pool, counts[0]),
+                            largest_slot(index, sets[1], second, counts[1]),
                         ]
                     ]
                 )
@@ -105,16 +107,6 @@ def _pairs(candidates: list[list[int | None]]) -> list[tuple[int, ...]]:
     return [
         (first, second) for first, second in candidates if first is not None and second is not None
     ]
-
-
-def _largest(index: Index, members: Sequence[int], pool: int, most: int) -> int | None:
-    """The largest slot of a pool, of at most `most` GPUs, that all members have layouts for."""
-    for slot in reversed(range(len(index.slots))):
-        size = index.slots[slot]
-        fits = size.pool == pool and size.count <= most
-        if fits and all(len(index.group(member, slot)) for member in members):
-            return slot
-    return None
 
 
 def _best(
@@ -131,6 +123,7 @@ def _best(
         DoesNotFit: none of them fits; the reason is that of the set that lacks memory first.
     """
     best: Placed | None = None
+    least = math.inf
     reasons: list[str] = []
     solved: dict[tuple[int, int], Shared | None] = {}
     for choice in slots:
@@ -147,8 +140,8 @@ def _best(
         if len(placed) < len(choice) or firsts is None:
             continue
         seconds = stage_seconds(index, placed)
-        if best is None or seconds < best.stage_seconds:
-            best = Placed(assignment_of(index, placed, firsts), seconds, note)
+        if seconds < least:
+            best, least = Placed(assignment_of(index, placed, firsts), seconds, note), seconds
     if best is None:
         raise DoesNotFit(f"{strategy}: {'; '.join(dict.fromkeys(reasons))}")
     return best

@@ -39,9 +39,9 @@ class _Columns:
 class Index:
     """Columns of a problem's homes; build once, share between strategies."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, *, stages: Sequence[int] | None = None) -> None:
         self.problem = problem
-        self.stages = stages_of(problem)
+        self.stages = stages_of(problem) if stages is None else list(stages)
         self.homes = [i for i, copy in enumerate(problem.copies) if copy.shadow_of is None]
         owners = [_columns(choice) for choice in problem.calls]
         self.calls_of = {

@@ -25,8 +25,10 @@ class Placed:
     """What a strategy chose."""
 
     assignment: Assignment
-    stage_seconds: float
-    """HybridFlow's own cost: Σ over stages of the maximum over sets of the sum inside a set."""
+    claimed_seconds: float | None
+    """What the strategy takes an iteration to last, by the cost that it minimises (of most:
+    HybridFlow's Σ over stages of the maximum over sets of the sum inside a set); None: it has no
+    cost of its own."""
     note: str = ""
     """Where the strategy had nothing to decide, what it came down to."""
 
@@ -113,6 +115,16 @@ def _aligned_from(pool: PoolSlice, count: int, local: int) -> int:
     return node * pool.gpus_per_node + inside
 
 
+def largest_slot(index: Index, members: Sequence[int], pool: int, most: int) -> int | None:
+    """The largest slot of a pool, of at most `most` GPUs, that all members have layouts for."""
+    for slot in reversed(range(len(index.slots))):
+        size = index.slots[slot]
+        fits = size.pool == pool and size.count <= most
+        if fits and all(len(index.group(member, slot)) for member in members):
+            return slot
+    return None
+
+
 def check_served(index: Index) -> None:
     """Raise where no strategy without shadows can place the problem."""
     for home in index.homes:
@@ -182,3 +194,12 @@ def _place(index: Index, slot: int) -> str:
     chosen = index.slots[slot]
     gpus = "GPU" if chosen.count == 1 else "GPUs"
     return f"{chosen.count} {gpus} of pool {index.problem.pools[chosen.pool].name}"
+
+
+def aligned_firsts(pool: PoolSlice, count: int) -> list[int]:
+    """Every first GPU of an aligned range of `count` GPUs of a pool."""
+    found, local = [], 0
+    while (local := _aligned_from(pool, count, local)) + count <= pool.num_gpus:
+        found.append(pool.first_gpu + local)
+        local += 1
+    return found
