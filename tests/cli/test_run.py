@@ -268,8 +268,9 @@ def test_the_end_of_the_terminal_ends_the_run_but_under_nohup(folder, is_ignored
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(ROOT)
+        # Whatever these tests run under.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
         if is_ignored:
-            signal.signal(signal.SIGHUP, signal.SIG_IGN)
             here = os.open(folder / "nohup.out", os.O_WRONLY | os.O_CREAT)
             os.dup2(here, 1)
             os.dup2(here, 2)
