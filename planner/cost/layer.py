@@ -13,7 +13,7 @@ import numpy as np
 from planner.cluster import Pool
 from planner.cost import constants
 from planner.cost.attention import attention_seconds
-from planner.cost.batches import SequenceLengths
+from planner.cost.batches import SequenceLengths, rank_imbalance
 from planner.cost.communication import Collective, collective_seconds
 from planner.cost.generations import generation_of
 from planner.cost.operators import FASTEST
@@ -80,6 +80,18 @@ class Setting:
     def product_bytes(self) -> int:
         """Bytes of one operand of the layers' matrix products, also where it travels."""
         return constants.PRECISION_BYTES[self.product_precision or self.precision]
+
+    def rank_imbalance(
+        self, sequences_per_rank: IntArray, data_parallel_size: IntArray
+    ) -> FloatArray | float:
+        """Slowest data rank's tokens over the mean rank's."""
+        if self.stack.balances_ranks:
+            return 1.0
+        return rank_imbalance(
+            self.lengths,
+            sequences_per_rank=sequences_per_rank,
+            data_parallel_size=data_parallel_size,
+        )
 
     @property
     def frozen(self) -> "Setting":
@@ -267,16 +279,25 @@ def layer_seconds(
     elementwise: Timed,
     communication: Timed,
     ring: Timed,
+    least_seconds: float = 0.0,
 ) -> UnitSeconds:
-    """Assemble a layer; elementwise kernels move twice the bytes backward."""
+    """Assemble a layer; elementwise kernels move twice the bytes backward.
+
+    `least_seconds`: of the whole layer forward, communication included.
+    """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
     launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
+    least: FloatArray | float = launch
+    least_back: FloatArray | float = 2.0 * launch
+    if least_seconds:
+        least = np.maximum(launch, least_seconds - moved.seconds)
+        least_back = np.maximum(2.0 * launch, 2.0 * least_seconds - moved_back.seconds)
     return UnitSeconds(
-        forward=np.maximum(there.seconds, launch),
-        backward=np.maximum(back.seconds, 2.0 * launch),
+        forward=np.maximum(there.seconds, least),
+        backward=np.maximum(back.seconds, least_back),
         selective=attention[0].seconds + elementwise.seconds,
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,
