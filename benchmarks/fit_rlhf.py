@@ -7,10 +7,13 @@ whose framework planner/validation/rl_systems.py knows count. Three constants pe
 least time of a layer with experts (planner/cost/stacks.py), the seconds of an iteration around its
 calls, and the rate at which training state goes to the host and back. An iteration is linear in
 the second and in the third's inverse, so they are tried on parts priced once per value of the
-first. Least mean |log(predicted ÷ measured)|. Printed:
+first. Where a table states the seconds of the stages, but no lengths, one constant is fitted to
+their shares: what the driver takes to hand a stage its batch, per padded token. Least mean
+|log(predicted ÷ measured)|. Printed:
 
 - fitted: errors on the rows of the fit;
-- left out: errors on each model on a GPU type when its rows had no part in the fit.
+- left out: errors on each model on a GPU type (shares: each number of GPUs) when its rows had no
+  part in the fit.
 """
 
 import sys
@@ -28,7 +31,7 @@ from planner.spec import TrainingStack
 from planner.validation.frameworks import framework_of
 from planner.validation.predictions import Assumptions, Estimate
 from planner.validation.rl_systems import SYSTEMS, RlSystem, system_of
-from planner.validation.rlhf import predict_rlhf
+from planner.validation.rlhf import SHARES, predict_rlhf
 from planner.validation.rows import RlhfRow
 from planner.validation.table import parse_table
 
@@ -36,6 +39,7 @@ LAYER_SECONDS = np.round(np.arange(2.0, 5.01, 0.2), 1) * 1e-3
 AROUND_SECONDS = np.arange(0.0, 31.0, 1.0)
 HOST_COPY_RATES = np.arange(2.0, 15.01, 0.5) * 1e9
 """Bytes per second: from a single thread's copy of pageable memory to below PCIe 4."""
+HANDOVER_SECONDS = np.arange(0.0, 226.0, 25.0) * 1e-9
 AROUND, STATE = "around_seconds", "state_seconds"
 
 
@@ -101,6 +105,48 @@ def basis_of(system: RlSystem, rows: Iterable[RlhfRow]) -> Basis | None:
     )
 
 
+@contextmanager
+def handover(system: RlSystem, seconds: float) -> Iterator[None]:
+    """Predict with another time of handing a padded token to a stage."""
+    place = SYSTEMS.index(system)
+    SYSTEMS[place] = replace(system, handover_seconds_per_token=seconds)
+    try:
+        yield
+    finally:
+        SYSTEMS[place] = system
+
+
+def share_logs(row: RlhfRow) -> list[float]:
+    """ln(predicted ÷ measured) of each stage's share."""
+    found = predict_rlhf(row, Assumptions())
+    return [
+        float(np.log(one.value / getattr(row, name)))
+        for name in SHARES
+        if isinstance(one := found.get(name), Estimate)
+    ]
+
+
+def fit_shares(system: RlSystem, rows: Iterable[RlhfRow]) -> None:
+    """The time of the hand-over that explains the shares of a framework's stages best."""
+    own = [row for row in rows if system_of(row.system) is system and row.stage_seconds]
+    own = [row for row in own if share_logs(row)]
+    if not own:
+        return
+    found = []
+    for seconds in HANDOVER_SECONDS:
+        with handover(system, float(seconds)):
+            found.append([share_logs(row) for row in own])
+    logs = np.array(found)  # [constant, row, stage]
+    best = int(np.abs(logs).mean(axis=(1, 2)).argmin())
+    print(f"{system.name}: hand-over of a padded token {HANDOVER_SECONDS[best] * 1e9:.0f} ns")
+    tell("  shares of stages, fitted", logs[best].ravel())
+    rest = [np.delete(logs, place, axis=1) for place in range(len(own))]
+    chosen = [int(np.abs(one).mean(axis=(1, 2)).argmin()) for one in rest if one.size]
+    left = [logs[one, place] for place, one in enumerate(chosen)]
+    if left:
+        tell("  shares of stages, left out", np.concatenate(left))
+
+
 def left_out(basis: Basis) -> FloatArray:
     """Errors of all rows, each with constants fitted without its model on its GPU."""
     found = np.zeros(len(basis.groups))
@@ -123,7 +169,8 @@ def tell(name: str, logs: FloatArray) -> None:
 def main() -> None:
     table = parse_table(Path(sys.argv[1]).read_text(encoding="utf-8")).rows
     rows = [row for row in table if isinstance(row, RlhfRow) and row.quality in ("A", "B")]
-    for system in SYSTEMS:
+    for system in list(SYSTEMS):
+        fit_shares(system, rows)
         basis = basis_of(system, rows)
         if basis is None:
             continue

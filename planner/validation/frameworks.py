@@ -81,8 +81,8 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "nemo-rl",
         "optimizer",
         "full",
-        "distributed optimizer; activation_checkpointing, without which the published layouts do "
-        "not fit on H100",
+        "distributed optimizer; activation_checkpointing, as one published layout (8B, whole on "
+        "each of 8 H100) does not fit without it",
     ),
     Framework(
         "verl",

@@ -34,6 +34,11 @@ class Sizes:
     has_reference: bool
 
     @property
+    def padded_tokens(self) -> int:
+        """Of a batch in which every sequence is as long as the longest."""
+        return self.num_rollouts * (self.prompt_tokens + self.longest_response)
+
+    @property
     def packed(self) -> int:
         """Sequences that fill a micro-batch packed to the longest one (sequence packing)."""
         longest = self.prompt_tokens + self.longest_response
@@ -116,13 +121,9 @@ class Run:
 
     def _kv_cache_bytes(self, call: Call) -> IntArray:
         """What no sequence waits for, or all that fits beside the engine's weights."""
-        server = Server(
-            self.job.models["actor"],
-            self.pool,
-            self.engine,
-            self.pricing.workload,
-            int(self.engine.data_parallel_size[0]),
-        )
+        replicas = int(self.engine.data_parallel_size[0])
+        model, workload = self.job.models["actor"], self.pricing.workload
+        server = Server(model, self.pool, self.engine, workload, replicas)
         full = self.pricing.kv_cache_limits(call, self.engine)[1]
         return np.minimum(full, cache_room(server))
 

@@ -140,21 +140,21 @@ def _shares(row: RlhfRow, assumptions: Assumptions) -> dict[str, Estimate | Cann
     def run_with(mean: float) -> Run:
         return subject.run(replace(sizes, response_tokens=mean), assumptions)
 
+    handover = system.handover_seconds_per_token * sizes.padded_tokens
     mean = _mean_response(
-        lambda tokens: run_with(tokens).training_seconds(),
+        lambda tokens: run_with(tokens).training_seconds() + handover,
         row.training_seconds,
         row.max_response_length,
     )
     assumptions.add("mean response length not stated: that with the stated training seconds")
     run = run_with(mean)
-    stages = (
-        run.generation_seconds(from_home=True),
-        sum(run.log_prob_seconds().values()),
-        run.training_seconds(),
-    )
-    parts = dict(zip(("generation", "log_prob", "training"), stages, strict=True))
-    parts = {f"{name}_seconds": value for name, value in parts.items()}
-    parts["response_tokens"] = mean
+    calls = {
+        "generation_seconds": run.generation_seconds(from_home=True),
+        "log_prob_seconds": sum(run.log_prob_seconds().values()),
+        "training_seconds": run.training_seconds(),
+    }
+    stages = [seconds + handover for seconds in calls.values()]
+    parts = calls | {"handover_seconds": handover, "response_tokens": mean}
     return {
         name: Estimate(value / sum(stages), parts)
         for name, value in zip(SHARES, stages, strict=True)
@@ -263,6 +263,8 @@ def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
         assumptions.add(f"recompute not stated: {subject.recompute} {defaults.reason}")
     if trainer.expert_parallel_size != row.expert_parallel_size:
         assumptions.add("expert_parallel_size exceeds the training GPUs: all of them")
+    if row.generation_tensor_parallel_size is None:
+        assumptions.add("generation_tensor_parallel_size not stated: 1")
     if row.micro_batch_size is None:
         assumptions.add("micro_batch_size not stated: packed to the longest sequence")
     assumptions.add("spread of response lengths not stated: the planner's log-normal")

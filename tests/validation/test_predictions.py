@@ -455,7 +455,9 @@ def test_shares_of_stages_need_no_mean_length():
     assert sum(one.predicted for one in shares.values()) == pytest.approx(1.0)
     assert shares["log_prob_share"].measured == pytest.approx(30 / 250)
     parts = shares["training_share"].breakdown
-    assert parts["training_seconds"] == pytest.approx(120, rel=0.02)
+    handover = parts["handover_seconds"]
+    assert handover == system_of("verl").handover_seconds_per_token * 4096 * (128 + 8192)
+    assert parts["training_seconds"] + handover == pytest.approx(120, rel=0.02)
     assert 0 < parts["response_tokens"] < 8192
     assert shares["log_prob_share"].predicted < shares["training_share"].predicted
 
