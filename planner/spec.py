@@ -58,7 +58,14 @@ class ModelSpec(SpecModel):
 
 
 TrainingStack = Literal[
-    "megatron-core", "fsdp", "fsdp-eager", "megatron-2021", "megatron-deepspeed", "pytorch-bf16"
+    "megatron-core",
+    "nemo-rl",
+    "fsdp",
+    "verl",
+    "fsdp-eager",
+    "megatron-2021",
+    "megatron-deepspeed",
+    "pytorch-bf16",
 ]
 
 
@@ -94,7 +101,8 @@ class WorkloadSpec(SpecModel):
         default="megatron-core",
         description="Software that trains and scores, whose speed and memory the prices assume: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
-        "as of 2024; fsdp-eager (not compiled, Triton attention) of 2023; megatron-2021 and "
+        "as of 2024; nemo-rl and verl, the one and the other as these frameworks call it, as of "
+        "2025; fsdp-eager (not compiled, Triton attention) of 2023; megatron-2021 and "
         "megatron-deepspeed, both before flash attention; pytorch-bf16 (all state in bf16)",
     )
     old_log_probs: Literal["recompute", "rollout"] = "recompute"

@@ -8,12 +8,18 @@ import pytest
 from planner.cost import constants
 from planner.cost.batches import sequence_lengths
 from planner.cost.communication import collective_seconds
-from planner.cost.experts import expert_exchange, experts_seconds, permutation_seconds
+from planner.cost.experts import (
+    expert_exchange,
+    experts_seconds,
+    moe_layer_seconds,
+    permutation_seconds,
+)
 from planner.cost.generations import GENERATIONS, Generation, generation_of
 from planner.cost.layer import MicroBatch, Setting, linears_seconds
 from planner.cost.operators import FASTEST
 from planner.cost.profile import MEMORY_EFFICIENCY, load_profile
 from planner.cost.shards import Linear
+from planner.cost.stacks import STACKS
 from planner.cost.training import price_train
 from tests.cost_model import call, ints, layouts, model, pool, workload
 
@@ -162,3 +168,27 @@ def test_messages_between_interleaved_stages_hide_behind_another_chunk() -> None
     plain, hidden = moved("megatron-2021"), moved("megatron-core")
     assert plain[1] > 3 * plain[0]
     assert hidden[1] < 2 * hidden[0]
+
+
+def test_a_layer_with_experts_takes_what_its_stack_launches() -> None:
+    stack = STACKS["nemo-rl"]
+    for tokens, bound in ((1024, True), (131072, False)):
+        core = moe_layer_seconds(setting(), batch(tokens=tokens))
+        slow = moe_layer_seconds(setting(stack=stack), batch(tokens=tokens))
+        np.testing.assert_array_equal(slow.forward_communication, core.forward_communication)
+        forward = slow.forward + slow.forward_communication
+        backward = slow.backward + slow.backward_communication
+        if bound:
+            np.testing.assert_allclose(forward, stack.expert_layer_seconds)
+            np.testing.assert_allclose(backward, 2.0 * stack.expert_layer_seconds)
+        else:
+            np.testing.assert_array_equal(slow.forward, core.forward)
+            np.testing.assert_array_equal(slow.backward, core.backward)
+
+
+def test_frameworks_for_rl_deal_tokens_evenly() -> None:
+    spread = workload(response_length={"mean": 1000.0, "max": 8000})
+    at_random = setting("llama-3.1-8b", lengths=sequence_lengths(spread))
+    evenly = replace(at_random, stack=STACKS["verl"])
+    assert at_random.rank_imbalance(ints(8), ints(64)) > 1.3
+    assert evenly.rank_imbalance(ints(8), ints(64)) == 1.0

@@ -13,7 +13,7 @@ import numpy as np
 from planner.cluster import Pool
 from planner.cost import constants
 from planner.cost.attention import attention_seconds
-from planner.cost.batches import SequenceLengths
+from planner.cost.batches import SequenceLengths, rank_imbalance
 from planner.cost.communication import Collective, collective_seconds
 from planner.cost.generations import generation_of
 from planner.cost.operators import FASTEST
@@ -80,6 +80,18 @@ class Setting:
     def product_bytes(self) -> int:
         """Bytes of one operand of the layers' matrix products, also where it travels."""
         return constants.PRECISION_BYTES[self.product_precision or self.precision]
+
+    def rank_imbalance(
+        self, sequences_per_rank: IntArray, data_parallel_size: IntArray
+    ) -> FloatArray | float:
+        """Slowest data rank's tokens over the mean rank's."""
+        if self.stack.balances_ranks:
+            return 1.0
+        return rank_imbalance(
+            self.lengths,
+            sequences_per_rank=sequences_per_rank,
+            data_parallel_size=data_parallel_size,
+        )
 
     @property
     def frozen(self) -> "Setting":
@@ -267,16 +279,25 @@ def layer_seconds(
     elementwise: Timed,
     communication: Timed,
     ring: Timed,
+    least_seconds: float = 0.0,
 ) -> UnitSeconds:
-    """Assemble a layer; elementwise kernels move twice the bytes backward."""
+    """Assemble a layer; elementwise kernels move twice the bytes backward.
+
+    `least_seconds`: of the whole layer forward, communication included.
+    """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
     host = setting.profile.host_work(setting.stack.name)
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
+    least: FloatArray | float = host.layer_forward_seconds
+    least_back: FloatArray | float = host.layer_backward_seconds
+    if least_seconds:
+        least = np.maximum(least, least_seconds - moved.seconds)
+        least_back = np.maximum(least_back, 2.0 * least_seconds - moved_back.seconds)
     return UnitSeconds(
-        forward=np.maximum(there.seconds, host.layer_forward_seconds),
-        backward=np.maximum(back.seconds, host.layer_backward_seconds),
+        forward=np.maximum(there.seconds, least),
+        backward=np.maximum(back.seconds, least_back),
         selective=attention[0].seconds + elementwise.seconds,
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,

@@ -7,7 +7,7 @@ import numpy as np
 from planner.cluster import Pool
 from planner.cost import constants, memory
 from planner.cost.activations import forward_activation_bytes
-from planner.cost.batches import micro_batches, rank_imbalance, sequence_lengths
+from planner.cost.batches import micro_batches, sequence_lengths
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.layer import Setting
 from planner.cost.pipeline import units, worst_stage
@@ -54,9 +54,7 @@ def price_forward(
     )
     blocks = units(setting, layouts, micro_batch_size)
     stage = worst_stage(setting, layouts, *blocks.forward())
-    slowest = rank_imbalance(
-        lengths, sequences_per_rank=per_rank, data_parallel_size=layouts.data_parallel_size
-    )
+    slowest = setting.rank_imbalance(per_rank, layouts.data_parallel_size)
     hop = stage_hop(setting, layouts, micro_batch_size)
     gather, _, _ = gathered_weights(
         setting, layouts, stage_parameters(model, layouts), bytes_each=setting.element_bytes

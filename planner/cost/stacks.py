@@ -6,7 +6,7 @@ Everything else of the cost model holds for all of them. Constants of speed are 
 memory is not fitted; `python -m benchmarks.fit_memory TABLE.csv` tells how wrong it is.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from planner.cost import constants
@@ -62,28 +62,50 @@ class SoftwareStack:
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
     overlaps_stages: bool = False
     """Messages between interleaved pipeline stages travel beside another chunk's compute."""
+    expert_layer_seconds: float = 0.0
+    """Least time of one layer with experts forward, twice that backward, whatever the GPU: the host
+    launches dispatch, experts and combine piece by piece and waits for the dispatch in between.
+    0 where CUDA graphs, fused permutation or large micro-batches hide it."""
+    balances_ranks: bool = False
+    """Sequences are dealt so that data ranks have equally many tokens; otherwise at random."""
     memory: StackMemory = StackMemory()
 
+
+MEGATRON_CORE = SoftwareStack(
+    "megatron-core",
+    "Megatron-core with Transformer Engine, 2024 and later",
+    attention="flash",
+    attention_share=0.8,
+    elementwise_passes=0.83,
+    collective_slowdown=0.84,
+    overlaps_stages=True,
+)
+FSDP = SoftwareStack(
+    "fsdp",
+    "PyTorch FSDP (or XLA) with a compiler and FlashAttention-2, 2024 and later",
+    attention="flash",
+    attention_share=0.56,
+    elementwise_passes=1.46,
+    collective_slowdown=1.14,
+)
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
     stack.name: stack
     for stack in (
-        SoftwareStack(
-            "megatron-core",
-            "Megatron-core with Transformer Engine, 2024 and later",
-            attention="flash",
-            attention_share=0.8,
-            elementwise_passes=0.83,
-            collective_slowdown=0.84,
-            overlaps_stages=True,
+        MEGATRON_CORE,
+        replace(
+            MEGATRON_CORE,
+            name="nemo-rl",
+            summary="Megatron-core in NeMo-RL 0.4 to 0.6: packed sequences, no CUDA graphs, 2025",
+            expert_layer_seconds=3.4e-3,  # python -m benchmarks.fit_rlhf TABLE.csv
+            balances_ranks=True,
         ),
-        SoftwareStack(
-            "fsdp",
-            "PyTorch FSDP (or XLA) with a compiler and FlashAttention-2, 2024 and later",
-            attention="flash",
-            attention_share=0.56,
-            elementwise_passes=1.46,
-            collective_slowdown=1.14,
+        FSDP,
+        replace(
+            FSDP,
+            name="verl",
+            summary="FSDP2 in verl, 2025: packed sequences, balanced over ranks (balance_batch)",
+            balances_ranks=True,
         ),
         SoftwareStack(
             "fsdp-eager",

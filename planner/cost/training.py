@@ -10,7 +10,6 @@ from planner.cost.activations import FULL, SELECTIVE, activation_bytes
 from planner.cost.batches import (
     micro_batch_tokens,
     micro_batches,
-    rank_imbalance,
     sequence_lengths,
 )
 from planner.cost.communication import Collective, point_to_point_seconds
@@ -97,9 +96,7 @@ def price_train(
     )
     blocks = units(setting, layouts, micro_batch_size)
     passes = _passes(setting, layouts, blocks, recompute)
-    slowest = rank_imbalance(
-        lengths, sequences_per_rank=per_rank, data_parallel_size=layouts.data_parallel_size
-    )
+    slowest = setting.rank_imbalance(per_rank, layouts.data_parallel_size)
     hop = stage_hop(setting, layouts, micro_batch_size)
     work = updates * num_micro_batches * slowest
     chunks = layouts.virtual_pipeline_parallel_size

@@ -76,6 +76,23 @@ FRAMEWORKS: tuple[Framework, ...] = (
         prints_first_stage=True,
     ),
     Framework(
+        "NeMo-RL",
+        ("nemo-rl",),
+        "nemo-rl",
+        "optimizer",
+        "full",
+        "distributed optimizer; activation_checkpointing, as one published layout (8B, whole on "
+        "each of 8 H100) does not fit without it",
+    ),
+    Framework(
+        "verl",
+        ("verl ",),
+        "verl",
+        "full",
+        "full",
+        "FSDP2; enable_gradient_checkpointing is its default",
+    ),
+    Framework(
         "NeMo / Megatron-Bridge",
         ("megatron-bridge", "nemo", "dgx cloud benchmarking"),
         "megatron-core",

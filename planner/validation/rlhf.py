@@ -1,20 +1,14 @@
 """RLHF rows: the iteration of frameworks whose layout and lengths the table states."""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from planner.cluster import Pool
-from planner.cost.pricing import Engine, Pricing
-from planner.dataflow import Call
-from planner.errors import SpecError
-from planner.job import Job
-from planner.layout import OFFLOADS, RECOMPUTES, IntArray, Layouts
-from planner.resolve import resolve
-from planner.spec import JobSpec
+from planner.cost.pricing import Engine
 from planner.validation.frameworks import Framework
-from planner.validation.generation import Server, cache_room, layouts_of
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from planner.validation.rl_run import Run, Sizes, grpo_job
+from planner.validation.rl_systems import RlSystem, system_of
 from planner.validation.rows import RlhfRow
 from planner.validation.subjects import (
     architecture_of,
@@ -26,138 +20,164 @@ from planner.validation.subjects import (
 )
 
 PROMPT_TOKENS = 128
-"""Assumed mean prompt of mathematics questions; the tables state prompt plus response only."""
+"""Assumed mean prompt of mathematics questions; the tables rarely state it."""
 RESPONSES_PER_PROMPT = 32
 """Assumed as in NeMo-RL's GRPO recipes: 64 prompts with 32 responses each."""
-MICRO_BATCH = 4
-"""Assumed: train_micro_batch_size and logprob_batch_size of NeMo-RL's GRPO recipes."""
+LEAST_MEAN_TOKENS = 16.0
+HALVINGS = 24
+"""Of the interval in which a mean response length is sought; the last is below one per cent."""
+SHARES = ("generation_share", "log_prob_share", "training_share")
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """What an iteration processes, all of it stated by the row."""
+class Subject:
+    """A row with what its framework says of it, and where its training runs."""
 
-    mean_tokens: float
-    max_tokens: int
-    num_rollouts: int
-    global_batch_size: int
+    row: RlhfRow
+    defaults: Framework
+    system: RlSystem
+    trainer: RlhfRow
+    """The row as its training GPUs see it."""
+    engine: Engine
+    recompute: str
+
+    def run(self, sizes: Sizes, assumptions: Assumptions) -> Run:
+        """The job of these sizes in the row's layouts."""
+        stack = self.defaults.training_stack
+        return Run(
+            job=grpo_job(sizes, architecture_of(self.row), self.row.gpu_type, stack),
+            pool=pool_of(self.row, assumptions),
+            layouts=layout_of(self.trainer, self.defaults, assumptions),
+            engine=self.engine,
+            recompute=self.recompute,
+            packed=sizes.packed,
+        )
 
 
 def predict_rlhf(
     row: RlhfRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Seconds of one iteration: generation, log-probabilities and training."""
-    iteration: Estimate | CannotPredictError
+    """Seconds of one iteration, and what generation, log-probabilities and training share of it."""
+    found: dict[str, Estimate | CannotPredictError] = {
+        "relative_throughput": CannotPredictError(
+            "relative throughput: batch and placements are not stated"
+        )
+    }
     try:
-        iteration = _iteration(row, assumptions)
+        found["iteration_seconds"] = _iteration(row, assumptions)
     except CannotPredictError as reason:
-        iteration = reason
-    relative = CannotPredictError("relative throughput: batch and placements are not stated")
-    return {"iteration_seconds": iteration, "relative_throughput": relative}
+        found["iteration_seconds"] = reason
+    if row.stage_seconds is None:
+        return found
+    try:
+        return found | _shares(row, assumptions)
+    except CannotPredictError as reason:
+        return found | dict.fromkeys(SHARES, reason)
 
 
 def _iteration(row: RlhfRow, assumptions: Assumptions) -> Estimate:
-    sizes = _check(row)
-    # On one half of the GPUs each where generation runs beside training.
+    _check(row)
+    if row.average_sequence_length is None or row.sequence_length is None:
+        raise CannotPredictError("mean sequence length is not stated")
+    system = system_of(row.system)
+    sizes = _sizes(row, system, row.average_sequence_length, row.sequence_length, assumptions)
     apart = row.synchrony == "async"
-    gpus = row.num_gpus // 2 if apart else row.num_gpus
-    trainer = row.model_copy(
-        update={"num_gpus": gpus, "data_parallel_size": None if apart else row.data_parallel_size}
-    )
-    defaults = framework(row, assumptions)
-    recompute = row.recompute or defaults.recompute
-    if row.recompute is None:
-        assumptions.add(f"recompute not stated: {recompute} {defaults.reason}")
-    run = Run(
-        pricing=Pricing(_job(row, sizes, defaults, assumptions)),
-        pool=pool_of(row, assumptions),
-        layouts=layout_of(trainer, defaults, assumptions),
-        engine=_engine(row, gpus),
-        recompute=recompute,
-    )
+    subject = _subject(row, system, _trainer_gpus(row, assumptions) if apart else row.num_gpus)
+    _assume(subject, sizes, assumptions)
     if apart:
-        assumptions.add("split of generation and training GPUs not stated: half each")
-        return _apart(run)
-    assumptions.add("optimizer state goes to the host while the engine generates")
-    away = replace(run.layouts, offload=column(OFFLOADS.index("optimizer")))
-    return _together(replace(run, layouts=away))
+        return _apart(subject, sizes, assumptions)
+    return _together(subject, subject.run(sizes, assumptions), assumptions)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A GRPO job as the row lays it out."""
-
-    pricing: Pricing
-    pool: Pool
-    layouts: Layouts
-    engine: Engine
-    recompute: str
-
-    def call(self, kind: str, role: str) -> Call:
-        """The job's only call of that kind and role."""
-        calls = self.pricing.job.dataflow.calls
-        return next(call for call in calls if (call.kind, call.role) == (kind, role))
-
-    def kv_cache_bytes(self, call: Call) -> IntArray:
-        """What no sequence waits for, or all that fits beside the engine's weights."""
-        server = Server(
-            self.pricing.job.models["actor"],
-            self.pool,
-            self.engine,
-            self.pricing.workload,
-            int(self.engine.data_parallel_size[0]),
-        )
-        full = self.pricing.kv_cache_limits(call, self.engine)[1]
-        return np.minimum(full, cache_room(server))
-
-    def learning_seconds(self) -> dict[str, float]:
-        """Both forward passes and the optimizer steps, through the planner's own prices."""
-        micro, code = column(MICRO_BATCH), column(RECOMPUTES.index(self.recompute))
-        parts = {}
-        for role in ("actor", "reference"):
-            priced = self.pricing.forward(
-                self.call("forward", role), self.pool, self.layouts, micro_batch_size=micro
-            )
-            parts[f"{role}.forward_seconds"] = float(priced.seconds.total[0])
-        trained = self.pricing.train(
-            self.call("train", "actor"),
-            self.pool,
-            self.layouts,
-            micro_batch_size=micro,
-            recompute=code,
-        )
-        return parts | {"actor.train_seconds": float(trained.seconds.total[0])}
-
-
-def _together(run: Run) -> Estimate:
+def _together(subject: Subject, run: Run, assumptions: Assumptions) -> Estimate:
     """One after the other on the same GPUs."""
-    call = run.call("generate", "actor")
-    generated = run.pricing.generate_from_home(
-        call, run.pool, run.layouts, run.engine, kv_cache_bytes=run.kv_cache_bytes(call)
-    )
-    parts = {"actor.generate_seconds": float(generated.seconds.total[0])}
-    parts |= run.learning_seconds()
+    assumptions.add("training state goes to the host while the engine generates")
+    parts = {"actor.generate_seconds": run.generation_seconds(from_home=True)}
+    parts |= run.log_prob_seconds()
+    parts["actor.train_seconds"] = run.training_seconds()
+    parts["state_seconds"] = run.state_seconds(subject.system.host_copy_bytes_per_second)
+    parts["around_seconds"] = subject.system.iteration_seconds
     return Estimate(sum(parts.values()), parts)
 
 
-def _apart(run: Run) -> Estimate:
-    """Generation beside training; the slower of the two, and the weight sync between them."""
-    call = run.call("generate", "actor")
-    generated = run.pricing.generate(
-        call, run.pool, run.engine, kv_cache_bytes=run.kv_cache_bytes(call)
-    )
-    generation = float(generated.seconds.total[0])
-    learning = run.learning_seconds()
-    sync = max(
-        float(run.pricing.send_seconds("actor", run.pool, run.layouts)[0]),
-        float(run.pricing.receive_seconds("actor", run.pool, layouts_of(run.engine))[0]),
-    )
-    parts = {"actor.generate_seconds": generation, **learning, "weight_sync_seconds": sync}
-    return Estimate(max(generation, sum(learning.values())) + sync, parts)
+def _apart(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> Estimate:
+    """Generation beside training: the slower of the two, and what neither hides.
+
+    Rollouts that may be k iterations old are generated k iterations at a time, so their longest
+    responses are waited for once in k.
+    """
+    lag = staleness(subject.row)
+    many = replace(sizes, num_rollouts=lag * sizes.num_rollouts)
+    rollouts = subject.run(many, assumptions)
+    run = subject.run(sizes, assumptions)
+    generation = rollouts.generation_seconds(from_home=False) / lag
+    learning = run.log_prob_seconds() | {"actor.train_seconds": run.training_seconds()}
+    around = {
+        "weight_sync_seconds": run.weight_sync_seconds(),
+        "around_seconds": subject.system.iteration_seconds,
+    }
+    parts = {"actor.generate_seconds": generation, **learning, **around}
+    return Estimate(max(generation, sum(learning.values())) + sum(around.values()), parts)
 
 
-def _check(row: RlhfRow) -> Sizes:
-    """The sizes of the iteration; refuse rows that leave open what decides their time."""
+def staleness(row: RlhfRow) -> int:
+    """Iterations by which rollouts may lag: "8-step off policy" in `placement`; 1 if not stated."""
+    stated = re.search(r"(\d+)-step off", row.placement or "", re.IGNORECASE)
+    return max(int(stated[1]), 1) if stated else 1
+
+
+def _shares(row: RlhfRow, assumptions: Assumptions) -> dict[str, Estimate | CannotPredictError]:
+    """Shares of the stages at the mean response length at which training takes what it took."""
+    _check(row)
+    if row.max_response_length is None or row.training_seconds is None:
+        raise CannotPredictError("max_response_length is not stated")
+    system = system_of(row.system)
+    longest = PROMPT_TOKENS + row.max_response_length
+    sizes = _sizes(row, system, float(longest), longest, assumptions)
+    subject = _subject(row, system, row.num_gpus)
+    _assume(subject, sizes, assumptions)
+
+    def run_with(mean: float) -> Run:
+        return subject.run(replace(sizes, response_tokens=mean), assumptions)
+
+    handover = system.handover_seconds_per_token * sizes.padded_tokens
+    mean = _mean_response(
+        lambda tokens: run_with(tokens).training_seconds() + handover,
+        row.training_seconds,
+        row.max_response_length,
+    )
+    assumptions.add("mean response length not stated: that with the stated training seconds")
+    run = run_with(mean)
+    calls = {
+        "generation_seconds": run.generation_seconds(from_home=True),
+        "log_prob_seconds": sum(run.log_prob_seconds().values()),
+        "training_seconds": run.training_seconds(),
+    }
+    stages = [seconds + handover for seconds in calls.values()]
+    parts = calls | {"handover_seconds": handover, "response_tokens": mean}
+    return {
+        name: Estimate(value / sum(stages), parts)
+        for name, value in zip(SHARES, stages, strict=True)
+    }
+
+
+def _mean_response(seconds: Callable[[float], float], wanted: float, longest: int) -> float:
+    """The mean length at which a call takes so long, by bisection.
+
+    Raises:
+        CannotPredictError: it takes longer at the shortest mean, or less at the longest.
+    """
+    low, high = LEAST_MEAN_TOKENS, float(longest)
+    if not seconds(low) <= wanted <= seconds(high):
+        raise CannotPredictError("no mean response length explains the training seconds")
+    for _ in range(HALVINGS):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if seconds(middle) < wanted else (low, middle)
+    return high
+
+
+def _check(row: RlhfRow) -> None:
+    """Refuse rows that leave open what decides their time."""
     if product_precision(row) == "fp8":
         raise CannotPredictError("fp8 training is no setting of a job yet")
     if row.relative_throughput is not None and row.iteration_seconds is None:
@@ -166,53 +186,88 @@ def _check(row: RlhfRow) -> Sizes:
         raise CannotPredictError(
             f"{row.algorithm}: sizes of critic and reward are not in the table"
         )
-    if row.average_sequence_length is None or row.sequence_length is None:
-        raise CannotPredictError("mean sequence length is not stated")
-    if row.algorithm != "GRPO":
+    if row.algorithm not in ("GRPO", "DAPO"):
         raise CannotPredictError(f"algorithm {row.algorithm} is not predicted")
     if row.num_rollouts is None or row.global_batch_size is None:
         raise CannotPredictError("num_rollouts or global_batch_size is not stated")
+
+
+def _sizes(
+    row: RlhfRow, system: RlSystem, mean: float, longest: int, assumptions: Assumptions
+) -> Sizes:
+    """Of an iteration whose sequences have that mean and, prompts included, that maximum."""
+    if row.prompt_length is None:
+        assumptions.add(f"prompt_length not stated: {PROMPT_TOKENS} tokens")
+    prompt = int(row.prompt_length or PROMPT_TOKENS)
+    each = re.search(r"prompts x (\d+) responses", row.note)
+    if each is None:
+        assumptions.add(f"responses per prompt not stated: {RESPONSES_PER_PROMPT}")
+    if system.averages_responses:
+        assumptions.add(f"{system.name} averages responses: prompts come on top")
+    if longest <= prompt:
+        raise CannotPredictError("sequence_length is no longer than the prompt")
+    response = mean if system.averages_responses else mean - prompt
+    rollouts, batch = row.num_rollouts or 1, row.global_batch_size or 1
     return Sizes(
-        row.average_sequence_length, row.sequence_length, row.num_rollouts, row.global_batch_size
+        prompt_tokens=prompt,
+        response_tokens=min(max(response, 1.0), float(longest - prompt)),
+        longest_response=longest - prompt,
+        num_rollouts=rollouts,
+        responses_per_prompt=int(each[1]) if each else RESPONSES_PER_PROMPT,
+        num_updates=max(rollouts // batch, 1),
+        has_reference=row.algorithm == "GRPO",
     )
 
 
-def _job(row: RlhfRow, sizes: Sizes, defaults: Framework, assumptions: Assumptions) -> Job:
-    """A GRPO job with a reward function that takes no time."""
-    prompt = row.prompt_length
-    if prompt is None:
-        prompt = float(PROMPT_TOKENS)
-        assumptions.add(f"prompt_length not stated: {PROMPT_TOKENS} tokens")
-    assumptions.add(f"responses per prompt not stated: {RESPONSES_PER_PROMPT}")
-    assumptions.add(f"micro_batch_size not stated: {MICRO_BATCH}")
+def _trainer_gpus(row: RlhfRow, assumptions: Assumptions) -> int:
+    """Half of the GPUs, or the next fewer whole nodes over which the batch can be split.
+
+    Raises:
+        CannotPredictError: there is no such number.
+    """
+    assumptions.add("split of generation and training GPUs not stated: half each, or less training")
+    half = row.num_gpus // 2
+    inner = (row.tensor_parallel_size or 1) * (row.pipeline_parallel_size or 1)
+    inner *= row.context_parallel_size or 1
+    step = min(row.gpus_per_node or 1, half)
+    for gpus in range(half, 0, -max(step, 1)):
+        ranks, rest = divmod(gpus, inner)
+        if not rest and ranks and (row.global_batch_size or 1) % ranks == 0:
+            return gpus
+    raise CannotPredictError("no half of the GPUs is a multiple of the stated parallel sizes")
+
+
+def _subject(row: RlhfRow, system: RlSystem, gpus: int) -> Subject:
+    apart = gpus < row.num_gpus
+    changed: dict[str, object] = {"num_gpus": gpus}
+    if apart:
+        changed["data_parallel_size"] = None
+        if row.expert_parallel_size is not None:
+            changed["expert_parallel_size"] = min(row.expert_parallel_size, gpus)
+    defaults = framework(row, Assumptions())
+    return Subject(
+        row=row,
+        defaults=defaults,
+        system=system,
+        trainer=row.model_copy(update=changed),
+        engine=_engine(row, row.num_gpus - gpus if apart else gpus),
+        recompute=row.recompute or defaults.recompute,
+    )
+
+
+def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
+    """Tell what the row does not state of software and layout."""
+    row, trainer, defaults = subject.row, subject.trainer, subject.defaults
+    framework(row, assumptions)
+    if row.recompute is None:
+        assumptions.add(f"recompute not stated: {subject.recompute} {defaults.reason}")
+    if trainer.expert_parallel_size != row.expert_parallel_size:
+        assumptions.add("expert_parallel_size exceeds the training GPUs: all of them")
+    if row.generation_tensor_parallel_size is None:
+        assumptions.add("generation_tensor_parallel_size not stated: 1")
+    if row.micro_batch_size is None:
+        assumptions.add("micro_batch_size not stated: packed to the longest sequence")
     assumptions.add("spread of response lengths not stated: the planner's log-normal")
-    architecture = architecture_of(row)
-    document = {
-        "name": "measured",
-        "algorithm": "grpo",
-        "models": {
-            "actor": {"architecture": architecture},
-            "reference": {"architecture": architecture},
-            "reward": {"function": True},
-        },
-        "workload": {
-            "prompts_per_iteration": max(sizes.num_rollouts // RESPONSES_PER_PROMPT, 1),
-            "responses_per_prompt": min(RESPONSES_PER_PROMPT, sizes.num_rollouts),
-            "prompt_length": {"mean": prompt, "max": int(prompt)},
-            "response_length": {
-                "mean": sizes.mean_tokens - prompt,
-                "max": sizes.max_tokens - int(prompt),
-            },
-            "updates_per_epoch": max(sizes.num_rollouts // sizes.global_batch_size, 1),
-            "kl": "loss",
-            "training_stack": defaults.training_stack,
-        },
-        "cluster": {"pools": [{"name": "measured", "gpu": row.gpu_type, "num_nodes": 2}]},
-    }
-    try:
-        return resolve(JobSpec.model_validate(document))
-    except (SpecError, ValueError) as error:
-        raise CannotPredictError(f"no job: {error}") from None
 
 
 def _engine(row: RlhfRow, gpus: int) -> Engine:

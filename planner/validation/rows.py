@@ -199,7 +199,13 @@ class RlhfRow(RunRow):
     """One run of an RL framework: the seconds of an iteration, or a relative throughput."""
 
     kind: ClassVar[str] = "rlhf"
-    quantities: ClassVar[tuple[str, ...]] = ("iteration_seconds", "relative_throughput")
+    quantities: ClassVar[tuple[str, ...]] = (
+        "iteration_seconds",
+        "generation_share",
+        "log_prob_share",
+        "training_share",
+        "relative_throughput",
+    )
 
     algorithm: Text
     system: Name
@@ -227,6 +233,32 @@ class RlhfRow(RunRow):
     flops_per_second: Number
     baseline: Text
     relative_throughput: Number
+
+    @property
+    def stage_seconds(self) -> float | None:
+        """Of the three stages together; None unless all are stated and follow one another."""
+        stages = (self.generation_seconds, self.log_prob_seconds, self.training_seconds)
+        stated = [seconds for seconds in stages if seconds is not None]
+        return sum(stated) if len(stated) == len(stages) and self.synchrony == "sync" else None
+
+    @property
+    def generation_share(self) -> float | None:
+        """Of generation in the seconds of the three stages."""
+        return self._share(self.generation_seconds)
+
+    @property
+    def log_prob_share(self) -> float | None:
+        """Of the log-probabilities in the seconds of the three stages."""
+        return self._share(self.log_prob_seconds)
+
+    @property
+    def training_share(self) -> float | None:
+        """Of training in the seconds of the three stages."""
+        return self._share(self.training_seconds)
+
+    def _share(self, seconds: float | None) -> float | None:
+        whole = self.stage_seconds
+        return None if whole is None or seconds is None else seconds / whole
 
 
 class CollectiveRow(Row):

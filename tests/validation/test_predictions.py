@@ -10,6 +10,7 @@ from planner.cost.training import price_train
 from planner.layout import SHARDINGS
 from planner.validation.frameworks import FRAMEWORKS, framework_of
 from planner.validation.predictions import Assumptions, CannotPredictError
+from planner.validation.rl_systems import system_of
 from planner.validation.subjects import architecture_of, pool_of, product_precision, stated_port
 from planner.validation.table import parse_table
 from planner.validation.validate import predictions
@@ -373,8 +374,21 @@ def test_a_synchronous_iteration_is_the_sum_of_its_calls():
         "actor.forward_seconds",
         "reference.forward_seconds",
         "actor.train_seconds",
+        "state_seconds",
+        "around_seconds",
     ]
     assert one.predicted == pytest.approx(sum(one.breakdown.values()))
+
+
+def test_only_a_known_framework_takes_time_around_its_calls():
+    (known,) = predicted("rlhf", NEMO_RL)
+    (unknown,) = predicted("rlhf", NEMO_RL | {"system": "another"})
+    system = system_of("NeMo-RL v0.6")
+    assert known.breakdown["around_seconds"] == system.iteration_seconds > 0
+    assert unknown.breakdown["around_seconds"] == 0
+    assert known.breakdown["state_seconds"] > 4 * unknown.breakdown["state_seconds"] > 0
+    # The one averages responses, the other prompts and responses.
+    assert known.breakdown["actor.train_seconds"] > 1.08 * unknown.breakdown["actor.train_seconds"]
 
 
 def test_an_iteration_is_priced_with_the_stack_of_its_framework():
@@ -389,11 +403,73 @@ def test_an_iteration_is_priced_with_the_stack_of_its_framework():
 def test_an_asynchronous_iteration_is_the_slower_half_and_the_sync():
     (one,) = predicted("rlhf", NEMO_RL | {"synchrony": "async", "data_parallel_size": ""})
     parts = dict(one.breakdown)
-    sync, generation = parts.pop("weight_sync_seconds"), parts.pop("actor.generate_seconds")
-    assert one.predicted == pytest.approx(max(generation, sum(parts.values())) + sync)
+    generation = parts.pop("actor.generate_seconds")
+    exposed = parts.pop("weight_sync_seconds") + parts.pop("around_seconds")
+    assert one.predicted == pytest.approx(max(generation, sum(parts.values())) + exposed)
     assert any("half each" in text for text in one.assumptions)
     (together,) = predicted("rlhf", NEMO_RL)
     assert parts["actor.train_seconds"] > 1.5 * together.breakdown["actor.train_seconds"]
+
+
+def test_older_rollouts_wait_for_their_longest_response_less_often():
+    apart = NEMO_RL | {"synchrony": "async", "data_parallel_size": "", "num_rollouts": "512"}
+    (one,) = predicted("rlhf", apart | {"placement": "dedicated (1-step Off policy)"})
+    (eight,) = predicted("rlhf", apart | {"placement": "dedicated (8-step Off policy)"})
+    name = "actor.generate_seconds"
+    assert one.breakdown[name] / 8 < eight.breakdown[name] < 0.5 * one.breakdown[name]
+    assert eight.breakdown["actor.train_seconds"] == one.breakdown["actor.train_seconds"]
+
+
+def test_training_gpus_divide_the_batch():
+    cells = {"synchrony": "async", "data_parallel_size": "", "gpus_per_node": "8"}
+    split = NEMO_RL | cells | {"num_gpus": "192", "pipeline_parallel_size": "1"}
+    (uneven,) = predicted("rlhf", split)
+    (even,) = predicted("rlhf", split | {"num_gpus": "128"})
+    # 96 ranks do not divide a batch of 512; 64 do, and are half of 128.
+    name = "actor.train_seconds"
+    assert uneven.breakdown[name] == pytest.approx(even.breakdown[name])
+
+
+VERL = NEMO_RL | {
+    "source": "verl fully_async docs",
+    "system": "verl",
+    "algorithm": "DAPO",
+    "tensor_parallel_size": "",
+    "pipeline_parallel_size": "",
+    "data_parallel_size": "",
+    "sequence_length": "",
+    "average_sequence_length": "",
+    "max_response_length": "8192",
+    "num_rollouts": "4096",
+    "iteration_seconds": "",
+    "generation_seconds": "100",
+    "log_prob_seconds": "30",
+    "training_seconds": "120",
+    "notes": "512 prompts x 8 responses",
+}
+
+
+def test_shares_of_stages_need_no_mean_length():
+    shares = {one.quantity: one for one in predicted("rlhf", VERL)}
+    assert set(shares) == {"generation_share", "log_prob_share", "training_share"}
+    assert sum(one.predicted for one in shares.values()) == pytest.approx(1.0)
+    assert shares["log_prob_share"].measured == pytest.approx(30 / 250)
+    parts = shares["training_share"].breakdown
+    handover = parts["handover_seconds"]
+    assert handover == system_of("verl").handover_seconds_per_token * 4096 * (128 + 8192)
+    assert parts["training_seconds"] + handover == pytest.approx(120, rel=0.02)
+    assert 0 < parts["response_tokens"] < 8192
+    assert shares["log_prob_share"].predicted < shares["training_share"].predicted
+
+
+def test_training_longer_than_the_longest_responses_has_no_shares():
+    told = {
+        one.skipped_because
+        for one in predictions(
+            parse_table(text_of([VERL | {"row_id": "r", "training_seconds": "90000"}])).rows
+        )
+    }
+    assert told == {"no mean response length explains the training seconds"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""A GRPO job as a row lays it out, and the seconds of its stages by the planner's own prices."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.architecture import ModelArchitecture
+from planner.cluster import Pool
+from planner.cost.pricing import Engine, Pricing
+from planner.cost.transition import reload_seconds
+from planner.dataflow import Call
+from planner.errors import SpecError
+from planner.job import Job
+from planner.layout import RECOMPUTES, IntArray, Layouts
+from planner.resolve import resolve
+from planner.spec import JobSpec, TrainingStack
+from planner.validation.generation import Server, cache_room, layouts_of
+from planner.validation.predictions import CannotPredictError
+from planner.validation.subjects import column
+
+STATE = ("weights", "gradients", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What an iteration processes."""
+
+    prompt_tokens: int
+    response_tokens: float
+    longest_response: int
+    num_rollouts: int
+    responses_per_prompt: int
+    num_updates: int
+    has_reference: bool
+
+    @property
+    def padded_tokens(self) -> int:
+        """Of a batch in which every sequence is as long as the longest."""
+        return self.num_rollouts * (self.prompt_tokens + self.longest_response)
+
+    @property
+    def packed(self) -> int:
+        """Sequences that fill a micro-batch packed to the longest one (sequence packing)."""
+        longest = self.prompt_tokens + self.longest_response
+        return max(int(longest / (self.prompt_tokens + self.response_tokens)), 1)
+
+
+def grpo_job(
+    sizes: Sizes, architecture: ModelArchitecture, gpu_type: str, training_stack: TrainingStack
+) -> Job:
+    """A GRPO job with a reward function that takes no time.
+
+    Raises:
+        CannotPredictError: the sizes contradict one another.
+    """
+    models: dict[str, object] = {
+        "actor": {"architecture": architecture},
+        "reward": {"function": True},
+    }
+    if sizes.has_reference:
+        models["reference"] = {"architecture": architecture}
+    document = {
+        "name": "measured",
+        "algorithm": "grpo",
+        "models": models,
+        "workload": {
+            "prompts_per_iteration": max(sizes.num_rollouts // sizes.responses_per_prompt, 1),
+            "responses_per_prompt": min(sizes.responses_per_prompt, sizes.num_rollouts),
+            "prompt_length": {"mean": float(sizes.prompt_tokens), "max": sizes.prompt_tokens},
+            "response_length": {"mean": sizes.response_tokens, "max": sizes.longest_response},
+            "updates_per_epoch": sizes.num_updates,
+            "kl": "loss" if sizes.has_reference else "none",
+            "training_stack": training_stack,
+        },
+        "cluster": {"pools": [{"name": "measured", "gpu": gpu_type, "num_nodes": 2}]},
+    }
+    try:
+        return resolve(JobSpec.model_validate(document))
+    except (SpecError, ValueError) as error:
+        raise CannotPredictError(f"no job: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A job on its GPUs, trained in one layout and generated with in another."""
+
+    job: Job
+    pool: Pool
+    layouts: Layouts
+    engine: Engine
+    recompute: str
+    packed: int
+    """Sequences that fill a micro-batch."""
+
+    def _micro_batch_size(self, call: Call) -> IntArray:
+        """Sequences of a micro-batch: as many as fill it, or all that a rank has."""
+        ranks = int(self.layouts.data_parallel_size[0])
+        each = call.num_sequences // (max(call.num_updates, 1) * ranks)
+        return column(max(min(self.packed, each), 1))
+
+    @property
+    def pricing(self) -> Pricing:
+        """The planner's prices of the job."""
+        return Pricing(self.job)
+
+    def _calls(self, kind: str) -> list[Call]:
+        return [call for call in self.job.dataflow.calls if call.kind == kind and call.model]
+
+    def generation_seconds(self, *, from_home: bool) -> float:
+        """The iteration's responses; `from_home`, and weights on their way to the engine."""
+        (call,) = self._calls("generate")
+        cache = self._kv_cache_bytes(call)
+        price = self.pricing
+        if from_home:
+            found = price.generate_from_home(
+                call, self.pool, self.layouts, self.engine, kv_cache_bytes=cache
+            )
+        else:
+            found = price.generate(call, self.pool, self.engine, kv_cache_bytes=cache)
+        return float(found.seconds.total[0])
+
+    def _kv_cache_bytes(self, call: Call) -> IntArray:
+        """What no sequence waits for, or all that fits beside the engine's weights."""
+        replicas = int(self.engine.data_parallel_size[0])
+        model, workload = self.job.models["actor"], self.pricing.workload
+        server = Server(model, self.pool, self.engine, workload, replicas)
+        full = self.pricing.kv_cache_limits(call, self.engine)[1]
+        return np.minimum(full, cache_room(server))
+
+    def log_prob_seconds(self) -> dict[str, float]:
+        """Of each model that scores."""
+        found = {}
+        for call in self._calls("forward"):
+            micro = self._micro_batch_size(call)
+            priced = self.pricing.forward(call, self.pool, self.layouts, micro_batch_size=micro)
+            found[f"{call.role}.forward_seconds"] = float(priced.seconds.total[0])
+        return found
+
+    def training_seconds(self) -> float:
+        """All optimizer steps of the iteration."""
+        (call,) = self._calls("train")
+        priced = self.pricing.train(
+            call,
+            self.pool,
+            self.layouts,
+            micro_batch_size=self._micro_batch_size(call),
+            recompute=column(RECOMPUTES.index(self.recompute)),
+        )
+        return float(priced.seconds.total[0])
+
+    def weight_sync_seconds(self) -> float:
+        """From the training GPUs to those that generate."""
+        sent = self.pricing.send_seconds("actor", self.pool, self.layouts)
+        received = self.pricing.receive_seconds("actor", self.pool, layouts_of(self.engine))
+        return max(float(sent[0]), float(received[0]))
+
+    def state_seconds(self, bytes_per_second: float | None) -> float:
+        """Training state of a GPU to the host and back; None: at the pinned rate."""
+        held = self.pricing.home_bytes("actor", self.pool, self.layouts).resident
+        state = sum(getattr(held, name) for name in STATE)
+        if bytes_per_second is None:
+            return 2.0 * float(reload_seconds(state, self.pool)[0])
+        return 2.0 * float(state[0]) / bytes_per_second
