@@ -200,7 +200,8 @@ def generation_phases(
     tables = step_tables(
         setting,
         shapes,
-        largest_batch=int(running.most_at_once.max(initial=1)),
+        # Of any batch, so that no row is extrapolated whatever else is priced beside it.
+        largest_batch=int(running.sequences.max(initial=1)),
         cache_lengths=np.linspace(lengths.mean_tokens, longest, CACHE_POINTS),
     )
     decoded = _decode(tables, engine, process, running, shape, pipeline_parallel_size, workload)
@@ -274,12 +275,15 @@ def _decode(
 ) -> Decoded:
     """All decode steps of a replica; the slowest of the replicas counts."""
     # Many layouts, budgets and replica counts lead to the same course of the batch.
-    level = np.rint(CAPACITY_LEVELS * np.log2(running.cache_tokens / running.sequences + 1.0))
+    level = np.ceil(CAPACITY_LEVELS * np.log2(running.cache_tokens / running.sequences + 1.0))
     alike, course_of = distinct_rows(running.sequences, level.astype(np.int64))
+    sequences = running.sequences[alike]
+    # The level's own size: whatever else is priced beside it, a row has the same seconds.
+    cache_tokens = sequences * (np.exp2(level[alike] / CAPACITY_LEVELS) - 1.0)
     course = phases(
         process,
-        sequences=running.sequences[alike],
-        cache_tokens=running.cache_tokens[alike],
+        sequences=sequences,
+        cache_tokens=cache_tokens,
         num_sequences=running.num_sequences,
     )
     first, inverse = distinct_rows(shape, course_of)
