@@ -168,6 +168,7 @@ def test_a_home_keeps_no_more_of_the_base_than_an_engine_could_hold() -> None:
     assert transition.base_copy_limit(model("llama-2-70b"), workload(), where) == 0
 
 
+@pytest.mark.slow
 def test_a_plan_states_the_host_copy_and_none_is_found_without_room_for_it() -> None:
     found = make_plan(lora_job().spec)
     (actor,) = (copy for copy in found.copies if copy.id == "actor")

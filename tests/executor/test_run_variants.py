@@ -130,6 +130,7 @@ def test_remax_with_lora_reshards_the_adapter_once_an_iteration(start: Start) ->
     assert received[first][1:] == [adapter_bytes(plan) / 2] * 2
 
 
+@pytest.mark.slow
 def test_grpo_with_lora_sends_the_adapter_to_the_shadow(start: Start) -> None:
     plan = small_plan(
         "grpo",
