@@ -91,6 +91,7 @@ SHORT, EQUAL, LONG = (
 CASES = (
     Case("constant", CONSTANT, LONG, 128),
     Case("constant, four fifths of the cache", CONSTANT, SHORT, 128, cache_share=0.8),
+    Case("constant, waves that just fit", CONSTANT, SHORT, 128, cache_share=0.4),
     Case("constant, half the cache", CONSTANT, LONG, 128, cache_share=0.5),
     Case("constant, an eighth of the cache", CONSTANT, SHORT, 128, cache_share=0.125),
     Case("log-normal", MEAN, LONG, 128),
@@ -138,6 +139,15 @@ CASES = (
         cache_share=0.3,
         turns=4,
         environment_seconds=2.0,
+    ),
+    Case(
+        "8 turns, mostly away, short cache",
+        MEAN,
+        SHORT,
+        64,
+        cache_share=0.3,
+        turns=8,
+        environment_seconds=5.0,
     ),
 )
 

@@ -11,7 +11,12 @@ from tests.cost_model import ints
 
 LIMIT = 0.03
 """Closed form against simulation, beside twice the standard error of the latter."""
-KNOWN = {"heavy tail, a quarter of the cache": 0.05, "4 turns, 0.3 of the cache": 0.06}
+KNOWN = {
+    "heavy tail, a quarter of the cache": 0.05,
+    "constant, waves that just fit": 0.07,
+    "4 turns, 0.3 of the cache": 0.06,
+    "8 turns, mostly away, short cache": 0.2,
+}
 """Where docs/cost-model.md states a larger one."""
 SURE = 0.025
 """Twice the standard error that the draws must come below."""
