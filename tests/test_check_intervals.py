@@ -17,6 +17,7 @@ from tests.broken_plans import (
     with_call,
     with_totals,
 )
+from tests.sound_plans import in_program_order
 
 
 def interval_of(plan: Plan, call_id: str) -> Interval:
@@ -111,9 +112,20 @@ def test_spreads_that_are_fitted_anew_leave_a_stored_plan_sound(
 
 
 def test_the_bounds_of_a_plan_are_those_of_its_spreads() -> None:
-    """Training moves nothing; PPO ends with the longer of two trainings on nodes of their own."""
+    """Training moves nothing."""
     call, factor = call_of(BARRIER_PLAN, "actor.train"), exp(SPREADS["training, dense, 16-bit"])
     seconds = call.end_seconds - call.start_seconds
     found = interval_of(BARRIER_PLAN, "actor.train")
     assert found.low == pytest.approx(seconds / factor)
     assert found.high == pytest.approx(seconds * factor)
+
+
+@pytest.mark.parametrize("side", ["low", "high"])
+def test_an_iteration_at_a_bound_has_every_call_at_that_bound(side: str) -> None:
+    at_once = []
+    for call in BARRIER_PLAN.calls:
+        seconds = getattr(interval_of(BARRIER_PLAN, call.id), side)
+        at_once.append(call.model_copy(update={"start_seconds": 0.0, "end_seconds": seconds}))
+    placed = in_program_order(BARRIER_JOB, BARRIER_PLAN.copies, at_once)
+    found = getattr(BARRIER_PLAN.iteration_seconds_interval, side)
+    assert found == pytest.approx(max(call.end_seconds for call in placed))
