@@ -6,7 +6,8 @@ The tables are those of `automap validate`, rows of quality A and B; run it last
 constants of the cost model were fitted. A kind's spread is the |ln(measured ÷ predicted)| that 80 %
 of its rows do not exceed, each group of rows with the square root of its number as weight. A group
 is a source; where a model on a GPU type is what matters (generation and memory, nearly all rows of
-which are of few sources) it is that.
+which are of few sources) it is that. Models that ship a module to draft tokens with take no part,
+as in `fit_generation`: whether a run used it makes a factor of two.
 
 Printed per kind: the spread, the share of rows that its interval holds, and the share held when
 each group's spread is that of the other groups. Below, for whole iterations of RL frameworks, the
@@ -24,6 +25,7 @@ import numpy as np
 
 from planner.cost import intervals
 from planner.cost.intervals import COVERAGE, Kind
+from planner.validation.generation import may_draft
 from planner.validation.predictions import Prediction
 from planner.validation.table import parse_table
 from planner.validation.validate import predictions
@@ -45,7 +47,7 @@ def kind_of(one: Prediction) -> Kind | None:
         case "training", _:
             bits = "16-bit" if "16-bit" in one.subset else "8-bit"
             return f"training, {mixture}, {bits}"  # type: ignore[return-value]
-        case "generation", "decode_step_seconds":
+        case "generation", "decode_step_seconds" if not may_draft(one.row):  # type: ignore[arg-type]
             return f"generation, {mixture}"  # type: ignore[return-value]
         case "memory", "peak_memory_bytes":
             return "memory"
@@ -161,7 +163,8 @@ def iterations(found: Iterable[Prediction], spreads: Mapping[Kind, float]) -> No
     """Whole RL iterations: generation by its spread, the rest by that of training."""
     inside = []
     for one in found:
-        if one.row.kind != "rlhf" or one.predicted is None:
+        whole = one.row.kind == "rlhf" and one.quantity == "iteration_seconds"
+        if not whole or one.predicted is None:
             continue
         mixture = one.subset
         parts = dict(one.breakdown)

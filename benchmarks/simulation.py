@@ -41,11 +41,15 @@ class Case:
     model: str = "llama-3.1-8b"
     tensor: int = 2
     pipeline: int = 1
+    experts: int = 1
+    """Expert-parallel size."""
     cache_share: float = 1.0
     responses_per_prompt: int = 1
     turns: int = 1
     environment_seconds: float = 0.0
     rollout_precision: str | None = None
+    rollout_cache_precision: str = "bf16"
+    rollout_engine: str = "vllm"
 
     def generation(self) -> Generation:
         number = self.sequences * self.replicas
@@ -58,9 +62,11 @@ class Case:
                 "turns": self.turns,
                 "environment_seconds_per_turn": self.environment_seconds,
                 "rollout_precision": self.rollout_precision,
+                "rollout_cache_precision": self.rollout_cache_precision,
+                "rollout_engine": self.rollout_engine,
             }
         )
-        sizes = (self.tensor, self.pipeline, 1, self.replicas)
+        sizes = (self.tensor, self.pipeline, self.experts, self.replicas)
         return Generation(
             Model("actor", catalogue.architecture(self.model), False, True, None),
             Call(
@@ -85,6 +91,7 @@ SHORT, EQUAL, LONG = (
 CASES = (
     Case("constant", CONSTANT, LONG, 128),
     Case("constant, four fifths of the cache", CONSTANT, SHORT, 128, cache_share=0.8),
+    Case("constant, waves that just fit", CONSTANT, SHORT, 128, cache_share=0.4),
     Case("constant, half the cache", CONSTANT, LONG, 128, cache_share=0.5),
     Case("constant, an eighth of the cache", CONSTANT, SHORT, 128, cache_share=0.125),
     Case("log-normal", MEAN, LONG, 128),
@@ -109,11 +116,39 @@ CASES = (
     Case("8 replicas", MEAN, LONG, 32, replicas=8),
     Case("70B, 4 stages", MEAN, SHORT, 128, model="llama-3.1-70b", tensor=4, pipeline=4),
     Case("70B in fp8", MEAN, LONG, 64, 1, "llama-3.1-70b", 4, rollout_precision="fp8"),
+    Case(
+        "cache in fp8, a quarter of it",
+        CONSTANT,
+        SHORT,
+        128,
+        cache_share=0.25,
+        rollout_cache_precision="fp8",
+    ),
+    Case("SGLang", MEAN, LONG, 128, rollout_engine="sglang"),
     Case("experts", MEAN, LONG, 128, model="qwen3-30b-a3b"),
+    Case("experts over 4 replicas", MEAN, LONG, 64, 4, "qwen3-30b-a3b", experts=8),
     Case("1 turn, environment 20 s", MEAN, LONG, 128, turns=1, environment_seconds=20.0),
     Case("4 equal turns, environment 5 s", CONSTANT, SHORT, 128, turns=4, environment_seconds=5.0),
     Case("4 turns, environment 2 s", MEAN, LONG, 128, turns=4, environment_seconds=2.0),
     Case("8 turns, environment 5 s", MEAN, SHORT, 64, turns=8, environment_seconds=5.0),
+    Case(
+        "4 turns, 0.3 of the cache",
+        MEAN,
+        LONG,
+        128,
+        cache_share=0.3,
+        turns=4,
+        environment_seconds=2.0,
+    ),
+    Case(
+        "8 turns, mostly away, short cache",
+        MEAN,
+        SHORT,
+        64,
+        cache_share=0.3,
+        turns=8,
+        environment_seconds=5.0,
+    ),
 )
 
 

@@ -18,7 +18,7 @@ from planner.result import CallPlan, Interval, Plan
 
 
 @dataclass(frozen=True, slots=True)
-class Intervals:
+class _Intervals:
     """Of one plan; calls by id. A reward function has no peak and lasts as long as it was told."""
 
     seconds: dict[str, Interval]
@@ -30,7 +30,7 @@ def with_intervals(job: Job, plan: Plan) -> Plan:
     """The plan with the intervals of its calls and of the iteration."""
     subject = Subject(job, plan)
     prices = price_again(subject)
-    found = intervals_of(subject, schedule_of(subject, prices), prices)
+    found = _intervals_of(subject, schedule_of(subject, prices), prices)
     calls = [
         call.model_copy(
             update={
@@ -50,14 +50,14 @@ def with_intervals(job: Job, plan: Plan) -> Plan:
     )
 
 
-def intervals_of(subject: Subject, schedule: Schedule, prices: Prices) -> Intervals:
+def _intervals_of(subject: Subject, schedule: Schedule, prices: Prices) -> _Intervals:
     """All intervals of a plan whose prices and schedule are known."""
     pricing = Pricing(subject.job)
     calls = subject.plan.calls
     seconds = {call.id: _call_interval(subject, pricing, call, prices) for call in calls}
     syncs = [_sync_interval(pricing, sync.price_seconds) for sync in schedule.events[len(calls) :]]
     events = [*(seconds[call.id] for call in calls), *syncs]
-    return Intervals(
+    return _Intervals(
         seconds=seconds,
         peak_bytes={
             call.id: _interval(*bounds(call.peak_bytes, "memory"))

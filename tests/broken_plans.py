@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 
 from planner.check.check import violations
+from planner.intervals import with_intervals
 from planner.job import Job
 from planner.resolve import resolve
 from planner.result import Plan
@@ -12,8 +13,8 @@ from tests.specs import job_spec
 
 BARRIER_JOB = resolve(job_spec("ppo"))
 CYCLIC_JOB = resolve(job_spec("grpo", search__staleness=1, workload__kl="loss"))
-BARRIER_PLAN = barrier_plan(BARRIER_JOB)
-CYCLIC_PLAN = cyclic_plan(CYCLIC_JOB)
+BARRIER_PLAN = with_intervals(BARRIER_JOB, barrier_plan(BARRIER_JOB))
+CYCLIC_PLAN = with_intervals(CYCLIC_JOB, cyclic_plan(CYCLIC_JOB))
 Change = Callable[[Plan], Plan]
 
 

@@ -10,11 +10,10 @@ from planner.cost.intervals import SPREADS, bounds, call_bounds
 from tests.validation.test_published import published
 
 
-@pytest.mark.parametrize("kind", SPREADS)
-def test_bounds_lie_around_the_estimate(kind):
-    low, high = bounds(10.0, kind)
-    assert 0 < low < 10.0 < high
-    assert low * high == pytest.approx(100.0)
+def test_a_spread_is_a_factor_to_either_side(monkeypatch):
+    """ln 1.25 apart: four fifths, and five quarters."""
+    monkeypatch.setitem(SPREADS, "memory", 0.22314355)
+    assert bounds(10.0, "memory") == pytest.approx((8.0, 12.5))
 
 
 def test_chance_widens_an_interval_and_never_makes_it_negative():

@@ -11,7 +11,17 @@ from tests.cost_model import ints
 
 LIMIT = 0.03
 """Closed form against simulation, beside twice the standard error of the latter."""
-DRAWS = 16
+KNOWN = {
+    "heavy tail, a quarter of the cache": 0.05,
+    "constant, waves that just fit": 0.07,
+    "4 turns, 0.3 of the cache": 0.06,
+    "8 turns, mostly away, short cache": 0.2,
+}
+"""Where docs/cost-model.md states a larger one."""
+SURE = 0.025
+"""Twice the standard error that the draws must come below."""
+DRAWS = (12, 64)
+"""As many as are needed: most workloads hardly differ from draw to draw."""
 
 
 def costs(case: Case | None = None) -> StepCosts:
@@ -26,10 +36,13 @@ def requests(*lengths: int, prompt: int = 64, **changes) -> Requests:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_closed_form_agrees_with_the_simulation(case):
-    found = compare(case.generation(), draws=DRAWS)
-    sure = 2 * found.standard_error / found.simulated_seconds
-    assert sure < 0.05, "the draws say too little"
-    assert abs(found.relative_error) <= LIMIT + sure
+    for draws in DRAWS:
+        found = compare(case.generation(), draws=draws)
+        sure = 2 * found.standard_error / found.simulated_seconds
+        if sure <= SURE:
+            break
+    assert sure <= SURE, "the draws say too little"
+    assert abs(found.relative_error) <= KNOWN.get(case.name, LIMIT) + sure
 
 
 @pytest.mark.parametrize("share", [1.0, 0.25])

@@ -1,50 +1,133 @@
-"""Rules on intervals: each is the one that prices, spreads and the plan's order lead to."""
+"""Rules on intervals: each follows from the plan's own spreads, its prices and its order.
+
+The spreads are those that the plan was made with: fitted anew later, they do not make it wrong.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import expm1, hypot, inf
 
-from planner.check.prices import Prices
+from planner.check.prices import Prices, engine_of, row_of
 from planner.check.subject import Subject, agrees
-from planner.check.time import Schedule
-from planner.intervals import intervals_of
-from planner.result import Interval
+from planner.check.time import Schedule, least_period
+from planner.cost.intervals import NORMAL_SIGMAS
+from planner.cost.pricing import Pricing
+from planner.result import CallPlan, Interval
 
 
 def wrong_intervals(subject: Subject, schedule: Schedule, prices: Prices) -> Iterator[str]:
-    """Every interval that does not follow, or does not hold its estimate."""
-    plan = subject.plan
-    if plan.iteration_seconds_interval is None:  # of a version that knew none
+    """Every interval that is missing, or that does not follow."""
+    plan, spreads = subject.plan, subject.plan.provenance.spreads
+    if not spreads and not any(_stated(subject)):  # of a version that knew none
         return
-    expected = intervals_of(subject, schedule, prices)
-    yield from _differs(
-        "iteration_seconds", plan.iteration_seconds_interval, expected.iteration_seconds
-    )
-    yield from _misses("iteration_seconds", plan.iteration_seconds_interval, plan.iteration_seconds)
+    rules = _Rules(subject, prices, Pricing(subject.job))
+    unknown = sorted(kind for kind in rules.kinds() if not 0 <= spreads.get(kind, -1.0) < inf)
+    if unknown:
+        for kind in unknown:
+            yield f"provenance.spreads has {spreads.get(kind)} for {kind}, but needs a number >= 0"
+        return
+    seconds = {call.id: rules.seconds_of(call) for call in plan.calls}
     for call in plan.calls:
-        name, seconds = f"call {call.id}", call.end_seconds - call.start_seconds
-        yield from _differs(name, call.seconds_interval, expected.seconds[call.id])
-        yield from _misses(name, call.seconds_interval, seconds)
-        peak = f"the peak of call {call.id}"
-        yield from _differs(peak, call.peak_bytes_interval, expected.peak_bytes.get(call.id))
+        yield from _differs(f"call {call.id}", call.seconds_interval, seconds[call.id])
+        peak = None if call.copy_id is None else rules.around(call.peak_bytes, "memory")
+        yield from _differs(f"the peak of call {call.id}", call.peak_bytes_interval, peak)
+    syncs = [rules.around(e.price_seconds, rules.transfer) for e in schedule.events[len(seconds) :]]
+    iteration = _iteration(schedule, [*seconds.values(), *syncs])
+    if iteration is not None:
+        yield from _differs("iteration_seconds", plan.iteration_seconds_interval, iteration)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    subject: Subject
+    prices: Prices
+    pricing: Pricing
+
+    @property
+    def transfer(self) -> str:
+        """The kind of a reshard, a reload and a weight sync."""
+        return "transfer across nodes" if self.pricing.multi_node else "transfer in a node"
+
+    def kind(self, call: CallPlan) -> str:
+        """Scoring runs the products of training."""
+        model = self.subject.calls[call.id].model
+        assert model is not None, "a function has no kind"
+        mixture = "experts" if self.subject.job.models[model].architecture.num_experts else "dense"
+        return (
+            f"generation, {mixture}" if call.kind == "generate" else f"training, {mixture}, 16-bit"
+        )
+
+    def kinds(self) -> set[str]:
+        """All that the plan's intervals are made of."""
+        calls = {self.kind(call) for call, _ in self.subject.placed_calls()}
+        return {*calls, "memory", self.transfer}
+
+    def around(self, estimate: float, kind: str) -> Interval:
+        below, above = self._widths(estimate, kind)
+        return Interval(low=estimate - below, high=estimate + above)
+
+    def seconds_of(self, call: CallPlan) -> Interval:
+        """Work and transfer at their bounds at once, what lengths do by chance apart from them."""
+        price = self.prices.calls[call.id]
+        if price.estimates is None:
+            return Interval(low=price.seconds, high=price.seconds)
+        moved = min(float(price.estimates.seconds.transition[0]), price.seconds)
+        work = self._widths(price.seconds - moved, self.kind(call))
+        transfer = self._widths(moved, self.transfer)
+        chance = NORMAL_SIGMAS * self._deviation(call)
+        below, above = (
+            hypot(one + other, chance) for one, other in zip(work, transfer, strict=True)
+        )
+        return Interval(low=max(price.seconds - below, 0.0), high=price.seconds + above)
+
+    def _widths(self, estimate: float, kind: str) -> tuple[float, float]:
+        """How far the bounds lie below and above an estimate."""
+        spread = self.subject.plan.provenance.spreads[kind]
+        return -estimate * expm1(-spread), estimate * expm1(spread)
+
+    def _deviation(self, call: CallPlan) -> float:
+        if call.kind != "generate" or call.copy_id is None:
+            return 0.0
+        pool, cache = self.subject.pool_of(self.subject.copies[call.copy_id]), call.kv_cache_bytes
+        found = self.pricing.generation_deviation(
+            self.subject.calls[call.id], pool, engine_of(call), kv_cache_bytes=row_of(cache or 0)
+        )
+        return float(found[0])
+
+
+def _stated(subject: Subject) -> Iterator[Interval | None]:
+    yield subject.plan.iteration_seconds_interval
+    for call in subject.plan.calls:
+        yield from (call.seconds_interval, call.peak_bytes_interval)
+
+
+def _iteration(schedule: Schedule, events: list[Interval]) -> Interval | None:
+    """The least period with all events at their lower, and at their upper bounds."""
+    ends = [
+        least_period(
+            replace(
+                schedule,
+                events=[
+                    replace(event, price_seconds=seconds)
+                    for event, seconds in zip(schedule.events, side, strict=True)
+                ],
+            )
+        )
+        for side in ([one.low for one in events], [one.high for one in events])
+    ]
+    if ends[0] is None or ends[1] is None:  # no order at all: a rule on time says so
+        return None
+    return Interval(low=ends[0], high=ends[1])
 
 
 def _differs(name: str, found: Interval | None, expected: Interval | None) -> Iterator[str]:
     if found is None or expected is None:
-        if found != expected:
-            yield f"the interval of {name} is {found}, but it should be {expected}"
-    elif not (agrees(found.low, expected.low) and agrees(found.high, expected.high)):
-        yield (
-            f"the interval of {name} is {found.low:.6g} to {found.high:.6g}, but it should be "
-            f"{expected.low:.6g} to {expected.high:.6g}"
-        )
+        follows = found == expected
+    else:
+        follows = agrees(found.low, expected.low) and agrees(found.high, expected.high)
+    if not follows:
+        yield f"the interval of {name} is {_text(found)}, but it should be {_text(expected)}"
 
 
-def _misses(name: str, interval: Interval | None, estimate: float) -> Iterator[str]:
-    if interval is None:
-        return
-    below = interval.low <= estimate or agrees(interval.low, estimate)
-    above = estimate <= interval.high or agrees(interval.high, estimate)
-    if not (below and above):
-        yield (
-            f"the interval of {name}, {interval.low:.6g} to {interval.high:.6g}, does not hold "
-            f"its estimate {estimate:.6g}"
-        )
+def _text(interval: Interval | None) -> str:
+    return "missing" if interval is None else f"{interval.low:.6g} to {interval.high:.6g}"

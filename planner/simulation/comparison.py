@@ -100,6 +100,7 @@ def _draw(
         generation.model,
         tensor_parallel_size=engine.tensor_parallel_size,
         pipeline_parallel_size=engine.pipeline_parallel_size,
+        precision=workload.rollout_cache_precision,
     )
     costs = StepCosts.of(phases, row=0, stages=stages)
     replicas = int(engine.data_parallel_size[0])
