@@ -102,10 +102,10 @@ def _owner(name: str) -> object:
 
 
 FIRST = (
-    *(Constant((stack,), name) for stack in STACKS for name in PER_STACK),
     Constant(("volta", "ampere", "ada", "none", "hopper"), "sustained_share"),
     Constant(("hopper",), "attention_share"),
 )
+"""Beside those of `PER_STACK`, of the stacks that have rows."""
 SECOND = (
     Constant(("hopper",), "eight_bit_gain"),
     *(
@@ -271,11 +271,14 @@ def dense_16_bit(rows: list[TrainingRow]) -> None:
 
     inside = of(("ampere", "hopper").__contains__)
     tell("dense, 16-bit, as shipped", ratios(inside))
-    found = fit(inside, FIRST)
-    tell_constants(FIRST)
+    present = {stack_name(row) for row in inside}
+    stacks = [stack for stack in STACKS if stack in present]
+    own = (Constant((stack,), name) for stack in stacks for name in PER_STACK)
+    found = fit(inside, (*own, *FIRST))
+    tell_constants(found.numbers)
     tell("dense, 16-bit, fitted", ratios(inside))
     tell("unseen generation: volta", ratios(of("volta".__eq__)))
-    for stack in STACKS:
+    for stack in stacks:
         tell(f"left out: {stack}", left_out(inside, found, stack).values())
     tell("left out: all stacks", left_out(inside, found).values())
 

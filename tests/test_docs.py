@@ -10,6 +10,7 @@ import pytest
 import typer
 
 from planner.algorithms import PROGRAMS
+from planner.validation.frameworks import FRAMEWORKS, UNKNOWN
 from service.cli.main import app
 from tests.documents import (
     DOCUMENTS,
@@ -96,6 +97,17 @@ def check_command(arguments: list[str]) -> None:
     name, *rest = [argument for argument in arguments if argument != "--debug"] or ["plan"]
     assert name in COMMANDS, f"automap {name}"
     COMMANDS[name].make_context(name, rest)
+
+
+def test_the_table_of_frameworks_has_their_defaults() -> None:
+    _, _, after = (ROOT / "docs/accuracy.md").read_text().partition("| framework |")
+    table, _, _ = after.partition("\n\n")
+    expected = []
+    for one in (*FRAMEWORKS, UNKNOWN):
+        memory = f", memory as {one.memory_stack}" if one.memory_stack else ""
+        cells = (one.name, one.training_stack + memory, one.sharding, one.recompute, one.why)
+        expected.append(f"| {' | '.join(cells)} |")
+    assert table.splitlines()[2:] == expected
 
 
 @pytest.mark.parametrize("block", [each for each in BLOCKS if each.file], ids=str)

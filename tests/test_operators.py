@@ -108,12 +108,8 @@ def test_measured_experts_come_back(gpu: str, precision: str) -> None:
     own = (table["precision"] == precision) & (table["routing"] == "balanced")
     names = ["num_tokens", *QWEN3_30B_EXPERTS]
     names += ["expert_tensor_parallel_size", "expert_parallel_size"]
-    found = profile(gpu).moe(
-        **{name: table[name][own] for name in names}, precision=precision, dispatched=False
-    )
-    bf16 = profile(gpu).moe(
-        **{name: table[name][own] for name in names}, precision="bf16", dispatched=False
-    )
+    found = profile(gpu).moe(**{name: table[name][own] for name in names}, precision=precision)
+    bf16 = profile(gpu).moe(**{name: table[name][own] for name in names}, precision="bf16")
     # An fp8 kernel that is slower than that of bf16 is an untuned one.
     kept = (table["seconds"][own] < bf16.seconds * (1 - 1e-6)) | (precision == "bf16")
     assert kept.any()
@@ -298,35 +294,6 @@ def test_a_gpu_without_relatives_is_a_roofline() -> None:
     assert cpu.decode_attention(kv_length=64, **shapes).seconds > 0
 
 
-def moe_seconds(gpu: str, tokens: object, expert: object, *, dispatched: bool) -> np.ndarray:
-    return (
-        profile(gpu)
-        .moe(
-            num_tokens=tokens,
-            **QWEN3_30B_EXPERTS,
-            expert_tensor_parallel_size=1,
-            expert_parallel_size=expert,
-            precision="bf16",
-            dispatched=dispatched,
-        )
-        .seconds
-    )
-
-
-def test_tokens_of_the_whole_expert_group_are_shared_by_its_gpus() -> None:
-    tokens = 2**18
-    alone, eight = moe_seconds("h100-80gb-sxm", tokens, [1, 8], dispatched=True)
-    assert alone / eight == pytest.approx(8.0, rel=0.02)
-    assert moe_seconds("h100-80gb-sxm", 512, 1, dispatched=True) == moe_seconds(
-        "h100-80gb-sxm", 512, 1, dispatched=False
-    )
-    # Without a dispatch each GPU also handles the tokens of others' experts.
-    for size in (2, 8, 64):
-        assert moe_seconds("h100-80gb-sxm", 16384, size, dispatched=True) < moe_seconds(
-            "h100-80gb-sxm", 16384, size, dispatched=False
-        )
-
-
 def test_a100_experts_over_several_gpus_are_never_called_measured() -> None:
     found = profile("a100-80gb-sxm").moe(
         num_tokens=1024,
@@ -334,7 +301,6 @@ def test_a100_experts_over_several_gpus_are_never_called_measured() -> None:
         expert_tensor_parallel_size=1,
         expert_parallel_size=[1, 8],
         precision="bf16",
-        dispatched=False,
     )
     assert list(found.source) == [MEASURED, INTERPOLATED]
 
@@ -371,7 +337,6 @@ def test_tables_elsewhere_may_be_incomplete(tmp_path: Path) -> None:
         expert_tensor_parallel_size=1,
         expert_parallel_size=[1, 8],
         precision="bf16",
-        dispatched=True,
     )
     assert experts.seconds[1] < experts.seconds[0]
     assert own.version != profile("l40s-48gb").version
@@ -445,7 +410,6 @@ def test_experts_in_fp8_are_no_slower_than_in_bf16(gpu: str) -> None:
                 expert_tensor_parallel_size=1,
                 expert_parallel_size=8,
                 precision=precision,
-                dispatched=False,
             )
             .seconds
         )

@@ -77,12 +77,15 @@ scheduler, logging. Chosen: an order of magnitude; it only shows in very short c
 # --- generation ----------------------------------------------------------------------------
 ENGINE_ELEMENTWISE_PASSES = 2.4
 """Traffic of a layer's small kernels over that of moving each operand once: with few rows they
-reach less of the memory's bandwidth, and quantisation reads its operand once more."""
+reach less of the memory's bandwidth, and quantisation reads its operand once more. Chosen, not
+fitted: `benchmarks.fit_generation` holds it where it is."""
 ENGINE_EXPERT_LAYER_SECONDS = 41e-6
 """What a layer with experts adds to the engine's layer_seconds: router, top-k, sorting rows by
-expert, gathering them and summing up. Fitted with planner/cost/rollout_engines.py."""
+expert, gathering them and summing up. One value for all engines, fitted together with those of
+planner/cost/rollout_engines.py by `python -m benchmarks.fit_generation TABLE.csv`."""
 ENGINE_EXPERT_PREFILLS = 2.0
-"""Least time of a prefill's layer with experts over that of a dense one: kernels launched."""
+"""Least time of a prefill's layer with experts over that of a dense one: kernels launched. Chosen,
+not fitted: an order of magnitude; `benchmarks.fit_generation` holds it where it is."""
 PREFILL_CHUNK_TOKENS = 8192
 """Tokens an engine processes in one prefill step (max_num_batched_tokens)."""
 CACHE_BLOCK_TOKENS = 16

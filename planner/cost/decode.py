@@ -59,18 +59,14 @@ class StepTables:
         compute = _between(self.compute.ravel(), flat, flat + 1, weight)
         moved = _between(self.communication.ravel(), flat, flat + 1, weight)
         points = len(self.cache_lengths)
-        if points == 1:
-            attention = _between(self.attention.ravel(), flat, flat + 1, weight)
-        else:
-            spacing = self.cache_lengths[1] - self.cache_lengths[0]
-            position = (cache_length - self.cache_lengths[0]) / spacing
-            left = np.clip(position.astype(np.int64), 0, points - 2)
-            part = position - left
-            base = flat * points + left
-            table = self.attention.ravel()
-            near = _between(table, base, base + points, weight)
-            far = _between(table, base + 1, base + points + 1, weight)
-            attention = near + part * (far - near)
+        spacing = self.cache_lengths[1] - self.cache_lengths[0]
+        position = (cache_length - self.cache_lengths[0]) / spacing
+        left = np.clip(position.astype(np.int64), 0, points - 2)
+        base = flat * points + left
+        table = self.attention.ravel()
+        near = _between(table, base, base + points, weight)
+        far = _between(table, base + 1, base + points + 1, weight)
+        attention = near + (position - left) * (far - near)
         return np.maximum(compute + attention, 0.0), np.maximum(moved, 0.0)
 
 

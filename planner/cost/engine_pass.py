@@ -128,7 +128,6 @@ def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Tim
         expert_tensor_parallel_size=inside,
         expert_parallel_size=expert,
         precision=setting.precision,
-        dispatched=False,
     )
     experts = scaled(balanced, hit_share(arch, tokens))
     if arch.shared_expert_intermediate_size:

@@ -11,7 +11,7 @@ import numpy as np
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import GpuType
 from planner.cost.host_work import HostWork
-from planner.cost.interpolation import ANALYTICAL, INTERPOLATED, Grid, Lookup, Timed
+from planner.cost.interpolation import ANALYTICAL, Grid, Lookup, Timed
 from planner.cost.operators import ConfigGrid, MoeGrid, Tables
 from planner.cost.roofline import (
     BYTES_PER_ELEMENT,
@@ -235,17 +235,13 @@ class Profile:
         expert_tensor_parallel_size: FloatArray | IntArray | float,
         expert_parallel_size: FloatArray | IntArray | float,
         precision: str,
-        dispatched: bool,
     ) -> Timed:
         """One GPU's routed experts of one MoE layer, gated (three matrices), balanced routing.
 
         `num_tokens` are the tokens of the whole expert group (all expert_parallel_size ×
-        expert_tensor_parallel_size GPUs together), as in the measured tables. `dispatched`: an
-        all-to-all has brought this GPU only the rows of its own experts (Megatron, DeepEP);
-        otherwise every GPU of the group holds all tokens and skips those of other experts, which
-        is what was measured for expert_parallel_size > 1.
+        expert_tensor_parallel_size GPUs together). As in the measured tables, every GPU of the
+        group holds all of them and skips those of other GPUs' experts.
         """
-        precision = known_precision(precision)
         columns, shape = _columns(
             num_tokens,
             hidden_size,
@@ -255,20 +251,8 @@ class Profile:
             expert_tensor_parallel_size,
             expert_parallel_size,
         )
-        tokens, expert = columns[0], columns[-1]
         share = expert_share(*columns[1:])
-        if (
-            not dispatched
-            or self.tables is None
-            or self._measured(precision, Tables.moe)[0] is None
-        ):
-            return _shaped(*self._experts(tokens, share, precision), shape)
-        whole = np.stack([*share.T[:2], share[:, 2] * expert, share[:, 3], np.ones_like(expert)], 1)
-        seconds, source = self._experts(tokens, whole, precision)
-        fixed = np.minimum(self.tables.fixed_seconds("moe"), seconds)
-        seconds = fixed + (seconds - fixed) / expert
-        source = np.where(expert > 1, np.maximum(source, INTERPOLATED), source)
-        return _shaped(seconds, source, shape)
+        return _shaped(*self._experts(columns[0], share, known_precision(precision)), shape)
 
     def _experts(
         self, tokens: FloatArray, share: FloatArray, precision: str
