@@ -199,6 +199,29 @@ def test_rlinf_by_hand() -> None:
     assert place(ppo(lambda n: 5.0), "rlinf").claimed_seconds == pytest.approx(30)
 
 
+def test_rlinf_makes_no_second_copy_where_there_is_no_memory_for_it() -> None:
+    """Four models of 24 MiB lie on all GPUs of 100 MiB; a fifth that is never made does not."""
+    problem = with_shadow(ppo(lambda n: 8 / n, resident=24))
+    placed = place(problem, "rlinf")
+    assert placed.claimed_seconds == pytest.approx(6)
+    assert set(spans(problem, placed).values()) == {(0, 8)}
+
+
+@pytest.mark.parametrize("name", ["rlinf", "real_heuristic"])
+def test_a_shadow_without_layouts_is_as_none(name: str) -> None:
+    problem = with_shadow(ppo(lambda n: 8 / n))
+    *homes, shadow = problem.copies
+    calls = tuple(
+        replace(call, options=tuple(o for o in call.options if o.copy < len(homes)))
+        for call in problem.calls
+    )
+    none = replace(problem, copies=(*homes, replace(shadow, options=())), calls=calls)
+    if name == "rlinf":
+        assert place(none, name).claimed_seconds == pytest.approx(6)
+    else:
+        assert "takes a shadow copy" in reason_of(none, name)
+
+
 def test_rlinf_splits_between_iterations_that_overlap() -> None:
     """Rollouts of 24/n beside the 5 × 24/n of the rest: a cut costs the slower half alone."""
     problem = with_shadow(ppo(lambda n: max(24 / n, 6.0), a_pool(1, 16)), staleness=1)
