@@ -399,6 +399,23 @@ def test_strategies_on_given_ranges_name_what_is_missing() -> None:
     assert "reward has 0 layouts for GPUs 0 to 3" in heuristic.reason
 
 
+@pytest.mark.parametrize("name", ["app_interleaving", "rlinf", "real_heuristic"])
+def test_strategies_on_given_ranges_name_the_pair_that_they_break(name: str) -> None:
+    problem = with_shadow(ppo(lambda n: 8 / n, a_pool(2, 4)))
+    apart = {"app_interleaving": (0, 1), "rlinf": (0, 1), "real_heuristic": (0, 2)}[name]
+    reason = reason_of(replace(problem, separate=(apart,)), name)
+    assert reason.startswith(f"{name} puts actor on GPUs 0 to ")
+    assert reason.endswith("which the constraints want apart")
+
+
+def test_a_pair_to_be_colocated_that_scores_on_halves() -> None:
+    problem = ppo(lambda n: 8 / n, a_pool(2, 4), colocate=((2, 3),))
+    assert reason_of(problem, "app_interleaving") == (
+        "app_interleaving puts reference on GPUs 0 to 3 and reward on GPUs 4 to 7, "
+        "which the constraints want on the same GPUs"
+    )
+
+
 def test_stages_may_be_given() -> None:
     problem = ppo(lambda n: 8 / n)
     assert Index(problem, stages=[0] * 6).stages == [0] * 6
