@@ -107,7 +107,9 @@ def _placed_by(
         solving_seconds=solved - priced,
         candidates_priced=tables.num_priced,
         options=0,
-        stopped=f"placed as {name} does: {STRATEGIES[name].reference}",
+        stopped="; ".join(
+            filter(None, (f"placed as {name} does: {STRATEGIES[name].reference}", attempt.note))
+        ),
         space=PLACED,
     )
     return _sound(job, _plan(job, placement, timing, report, timing.period))

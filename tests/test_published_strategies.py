@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from planner.search.baselines import STRATEGIES, DoesNotFit, Index, Placed
+from planner.search.baselines import DoesNotFit, Index, Placed, metropolis
 from planner.search.baselines.metropolis import fastest_alone, walk
 from planner.search.baselines.placements import Placements, State
 from planner.search.problem import (
@@ -28,6 +28,7 @@ from tests.baseline_problems import (
     check_valid,
     layouts,
     outcome,
+    placed_by,
     ppo,
     reason_of,
 )
@@ -80,7 +81,7 @@ def spans(problem: Problem, placed: Placed) -> dict[str, tuple[int, int]]:
 
 
 def place(problem: Problem, name: str, limits: Limits = LIMITS) -> Placed:
-    placed = STRATEGIES[name].place(problem, limits)
+    placed = placed_by(problem, name, limits)
     check_valid(problem, placed)
     return placed
 
@@ -369,7 +370,18 @@ def test_the_markov_chain_finds_small_optima_and_another_seed_another_way() -> N
 
 def test_the_clock_ends_the_markov_chain() -> None:
     problem = with_shadow(ppo(lambda n: 8 / n, a_pool(2, 8)))
-    assert walk(Placements(problem), steps=10**7, seed=0, seconds=0.05).steps < 10**6
+    found = walk(Placements(problem), steps=10**7, seed=0, seconds=0.05)
+    assert found.steps < 10**6
+    assert found.cut
+    assert not walk(Placements(problem), steps=40, seed=0).cut
+
+
+def test_a_chain_that_the_clock_cut_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = with_shadow(ppo(lambda n: 8 / n, a_pool(2, 8)))
+    assert place(problem, "real_mcmc").note == ""
+    monkeypatch.setattr(metropolis, "MOST_CLOCK_SECONDS", 0.0)
+    monkeypatch.setattr(metropolis, "GRACE_SECONDS", 0.0)
+    assert "cut by the clock after" in place(problem, "real_mcmc").note
 
 
 def test_the_markov_chain_counts_overlap_across_iterations() -> None:

@@ -30,9 +30,7 @@ def real_heuristic(index: Index, limits: Limits) -> Placed:
     places = _homes(index, pool)
     whole = Range(pool.first_gpu, pool.num_gpus)
     # A model on all GPUs generates where it trains.
-    moved = {
-        home: shadow for shadow, home in shadows_of(problem).items() if places[home] != whole
-    }
+    moved = {home: shadow for shadow, home in shadows_of(problem).items() if places[home] != whole}
     places |= dict.fromkeys(moved.values(), whole)
     stuck = [
         home

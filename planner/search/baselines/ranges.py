@@ -137,9 +137,7 @@ def _check_pairs(problem: Problem, places: Places, *, strategy: str) -> None:
         (pair, "on the same GPUs")
         for pair in problem.colocate
         if places[pair[0]] != places[pair[1]]
-    ] + [
-        (pair, "apart") for pair in problem.separate if places[pair[0]].overlaps(places[pair[1]])
-    ]
+    ] + [(pair, "apart") for pair in problem.separate if places[pair[0]].overlaps(places[pair[1]])]
     if broken:
         pair, demand = broken[0]
         where = " and ".join(f"{problem.copies[copy].id} on {_gpus(places[copy])}" for copy in pair)
