@@ -23,6 +23,13 @@ def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy
     pricing = Pricing(job)
     copies = [price_copy(pricing, copy) for copy in placement.copies]
     price = period * price_per_second(job, copies)
+    difference = _difference(
+        plan,
+        placement,
+        seconds=period,
+        price=price,
+        num_gpus=sum(paid_gpus(job, copies).values()),
+    )
     return Strategy(
         name=attempt.strategy,
         feasible=True,
@@ -30,13 +37,7 @@ def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy
         times_slower=period / plan.iteration_seconds if plan.iteration_seconds else 1.0,
         price_per_iteration=price,
         claimed_seconds=attempt.claimed_seconds,
-        reason=_difference(
-            plan,
-            placement,
-            seconds=period,
-            price=price,
-            num_gpus=sum(paid_gpus(job, copies).values()),
-        ),
+        reason="; ".join(filter(None, (difference, attempt.note))),
         placement=placement,
     )
 

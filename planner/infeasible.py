@@ -1,5 +1,6 @@
 """Why a job fits nowhere, in numbers, and the smallest changes with which it would fit."""
 
+from collections.abc import Sequence
 from math import ceil
 
 from planner.errors import Reason
@@ -7,10 +8,12 @@ from planner.job import Job
 from planner.needs import Need, least_needs
 from planner.remedies import gpus_text, remedies
 from planner.resolve import resolve
+from planner.search.attempts import Attempt
 from planner.search.baselines import STARTS
 from planner.search.candidates import price
 from planner.search.objectives import best_placement
 from planner.search.space import skeleton
+from planner.search.tables import Tables
 from planner.shortfall import Shortfall, least_shortfall
 from planner.spec import ConstraintsSpec, JobSpec
 
@@ -32,6 +35,24 @@ def explain_infeasible(job: Job) -> list[Reason]:
     if found is not None and target is not None:
         return [_too_slow(job.spec, target)]
     return _without_layout(job) or [_excluded(job.spec), *remedies(job.spec)]
+
+
+def explain_strategy(
+    job: Job, tables: Tables, attempt: Attempt, others: Sequence[Attempt]
+) -> list[Reason]:
+    """Why a named strategy has no placement, and what has one; where nothing has, why not.
+
+    `others` are other strategies, quick to run; the search runs only where none of them fits.
+    """
+    fitting = [other.strategy for other in others if other.selected is not None]
+    if fitting:
+        remedy = f"leave out search.strategy, or use {', '.join(fitting)}"
+        return [Reason(summary=attempt.reason, remedy=remedy)]
+    best = best_placement(job, tables, skeleton(job, tables), STARTS)
+    if best.selected is not None:
+        return [Reason(summary=attempt.reason, remedy="leave out search.strategy")]
+    own = [Reason(summary=attempt.reason)]
+    return [*own, *explain_infeasible(job)] if best.proven else own
 
 
 def _to_blame(needs: list[Need]) -> list[Need]:

@@ -19,8 +19,8 @@ from planner.assumptions import assumptions
 from planner.check.check import violations
 from planner.comparison import strategy
 from planner.cost.pricing import Pricing
-from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
-from planner.infeasible import explain_infeasible
+from planner.errors import InfeasibleError, NoSolutionInTimeError
+from planner.infeasible import explain_infeasible, explain_strategy
 from planner.intervals import with_intervals
 from planner.job import Job
 from planner.payment import paid_gpus, price_per_second
@@ -92,9 +92,7 @@ def _placed_by(
     (attempt,) = _attempts(job, tables, [name])
     if attempt.selected is None:
         others = _attempts(job, tables, [other for other in STARTS if other != name])
-        fitting = [other.strategy for other in others if other.selected is not None]
-        remedy = f"leave out search.strategy, or use {', '.join(fitting)}" if fitting else None
-        raise InfeasibleError([Reason(summary=attempt.reason, remedy=remedy)])
+        raise InfeasibleError(explain_strategy(job, tables, attempt, others))
     placement = placement_of(job, tables, attempt.selected)
     solved = time.perf_counter()
     timing = attempt.selected.timing
@@ -109,7 +107,9 @@ def _placed_by(
         solving_seconds=solved - priced,
         candidates_priced=tables.num_priced,
         options=0,
-        stopped=f"placed as {name} does: {STRATEGIES[name].reference}",
+        stopped="; ".join(
+            filter(None, (f"placed as {name} does: {STRATEGIES[name].reference}", attempt.note))
+        ),
         space=PLACED,
     )
     return _sound(job, _plan(job, placement, timing, report, timing.period))

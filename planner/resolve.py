@@ -43,6 +43,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None) -> Job:
     dataflow = _dataflow(spec, program)
     job = Job(spec=spec, dataflow=dataflow, models=_models(spec, dataflow), pools=pools)
     _check_staleness(job)
+    _check_strategy(spec)
     check_constraints(job)
     return job
 
@@ -141,6 +142,17 @@ def _check_staleness(job: Job) -> None:
             f"{job.spec.algorithm} has no importance ratio that would correct for rollouts "
             f"{job.spec.search.staleness} iterations old",
             remedy="set it to 0, or use an algorithm with a ratio, for example grpo",
+        )
+
+
+def _check_strategy(spec: JobSpec) -> None:
+    target = spec.search.target_iteration_seconds
+    if spec.search.strategy is not None and target is not None:
+        raise SpecError(
+            "search.strategy",
+            f"{spec.search.strategy} places the job without regard to "
+            f"search.target_iteration_seconds, {target:g} s",
+            remedy="leave out one of the two",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from planner.search.baselines import STRATEGIES, DoesNotFit, Placed
+from planner.search.baselines import STRATEGIES, DoesNotFit, Index, Placed
 from planner.search.problem import (
     Assignment,
     CallChoice,
@@ -19,6 +19,7 @@ from planner.search.problem import (
     chosen,
     copy_range,
 )
+from planner.search.solve import Limits
 from tests import oracle
 
 MIB = 2**20
@@ -156,16 +157,20 @@ def stage_cost(problem: Problem, assignment: Assignment) -> float:
     return sum(max(stage.values(), default=0.0) for stage in per_stage)
 
 
-def outcome(problem: Problem, name: str) -> Placed | DoesNotFit:
+def placed_by(problem: Problem, name: str, limits: Limits | None = None) -> Placed:
+    return STRATEGIES[name].place(Index(problem), limits or Limits())
+
+
+def outcome(problem: Problem, name: str, limits: Limits | None = None) -> Placed | DoesNotFit:
     try:
-        return STRATEGIES[name].place(problem)
+        return placed_by(problem, name, limits)
     except DoesNotFit as reason:
         return reason
 
 
 def reason_of(problem: Problem, name: str) -> str:
     with pytest.raises(DoesNotFit) as caught:
-        STRATEGIES[name].place(problem)
+        placed_by(problem, name)
     return caught.value.reason
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.search.baselines import STARTS, STRATEGIES, Index, place_all
+from planner.search.baselines import STARTS, Index
 from planner.search.baselines.auto_mapping import _partitions
 from planner.search.baselines.placing import packed
 from planner.search.baselines.stages import GENERATION, PREPARATION, TRAINING, stages_of
@@ -18,6 +18,7 @@ from tests.baseline_problems import (
     a_pool,
     check_valid,
     layouts,
+    placed_by,
     ppo,
     ranges,
     reason_of,
@@ -29,7 +30,7 @@ from tests.baseline_problems import (
 def test_colocate_wins_where_calls_scale_perfectly() -> None:
     """Six calls of 8 GPU-seconds on 8 GPUs, one after another: 6 s; nothing can be faster."""
     problem = ppo(lambda n: 8 / n)
-    results = place_all(problem, names=STARTS)
+    results = {name: placed_by(problem, name) for name in STARTS}
     costs = {name: result.claimed_seconds for name, result in results.items()}
     assert costs["colocate_all"] == pytest.approx(6)
     # generate 2, then max(reference 2, critic 2 + reward 2), then max(2, 2)
@@ -43,7 +44,7 @@ def test_colocate_wins_where_calls_scale_perfectly() -> None:
 def test_standalone_wins_where_calls_do_not_scale() -> None:
     """Every call 5 s on any number of GPUs: three stages of 5 s when no model waits for another."""
     problem = ppo(lambda n: 5.0)
-    results = place_all(problem, names=STARTS)
+    results = {name: placed_by(problem, name) for name in STARTS}
     costs = {name: result.claimed_seconds for name, result in results.items()}
     assert costs == {"colocate_all": 30, "split": 20, "standalone": 15, "hybridflow": 15}
     assert len({first for first, _ in ranges(problem, results["standalone"]).values()}) == 4
@@ -67,14 +68,14 @@ def test_split_wins_where_the_large_models_train_side_by_side() -> None:
     # two large models do not fit on one GPU together, so colocate_all fails
     problem = builder.problem()
     assert f"{(140 - 100) * MIB} bytes more" in reason_of(problem, "colocate_all")
-    split = STRATEGIES["split"].place(problem)
+    split = placed_by(problem, "split")
     assert split.claimed_seconds == pytest.approx(10 + 0.2 + 10)
     assert sets(problem, split) == {
         frozenset({"actor", "reference"}),
         frozenset({"critic", "reward"}),
     }
-    assert STRATEGIES["standalone"].place(problem).claimed_seconds > split.claimed_seconds
-    hybridflow = STRATEGIES["hybridflow"].place(problem)
+    assert placed_by(problem, "standalone").claimed_seconds > split.claimed_seconds
+    hybridflow = placed_by(problem, "hybridflow")
     assert hybridflow.claimed_seconds == pytest.approx(split.claimed_seconds)
 
 
@@ -95,11 +96,11 @@ def test_stage_cost_by_hand() -> None:
         )
     builder.function("judge.forward", 4.5)
     problem = builder.problem()
-    placed = STRATEGIES["split"].place(problem)
+    placed = placed_by(problem, "split")
     # generation 7; preparation max(reference 3, critic 2, function 4.5); training max(5, 6)
     assert placed.claimed_seconds == pytest.approx(7 + 4.5 + 6)
     assert placed.claimed_seconds == pytest.approx(stage_cost(problem, placed.assignment))
-    colocated = STRATEGIES["colocate_all"].place(problem)
+    colocated = placed_by(problem, "colocate_all")
     assert colocated.claimed_seconds == pytest.approx(7 + max(3 + 2, 4.5) + 5 + 6)
 
 
@@ -115,7 +116,7 @@ def test_strategies_of_a_set_are_chosen_to_fit_together() -> None:
     )
     builder.model("reward", shape, {"reward.forward": lambda n, row: (5, 6)[row]})
     problem = builder.problem()
-    placed = STRATEGIES["hybridflow"].place(problem)
+    placed = placed_by(problem, "hybridflow")
     assert placed.claimed_seconds == pytest.approx(10 + 6 + 1)
     check_valid(problem, placed)
 
@@ -134,10 +135,10 @@ def test_next_best_allocation_when_the_cheapest_does_not_fit_together() -> None:
     builder.model("reward", shape, {"reward.forward": linear})
     problem = builder.problem()
     # one set on 4 GPUs would be 2 + 2 + 2: 70 + 20 MiB and 80 MiB of host memory fit
-    assert STRATEGIES["hybridflow"].place(problem).claimed_seconds == pytest.approx(6)
+    assert placed_by(problem, "hybridflow").claimed_seconds == pytest.approx(6)
     tight = replace(problem, pools=(replace(pool, host_bytes=70 * MIB),))
     assert f"{40 * MIB} bytes more" in reason_of(tight, "colocate_all")
-    apart = STRATEGIES["hybridflow"].place(tight)
+    apart = placed_by(tight, "hybridflow")
     assert apart.claimed_seconds == pytest.approx(4 + 4 + 4)  # 2 + 2 GPUs
     check_valid(tight, apart)
 
@@ -164,7 +165,7 @@ def test_machines_need_not_be_whole_and_sizes_need_not_divide() -> None:
     )
     builder.model("reward", layouts(pool, 60, sizes=sizes), {"reward.forward": linear(8)})
     problem = builder.problem()
-    placed = STRATEGIES["standalone"].place(problem)
+    placed = placed_by(problem, "standalone")
     check_valid(problem, placed)
     # 24 GPUs in three disjoint ranges of these sizes: 16 for the actor, 4 and 4 beside each other
     assert {role: count for role, (_, count) in ranges(problem, placed).items()} == {
@@ -177,9 +178,7 @@ def test_machines_need_not_be_whole_and_sizes_need_not_divide() -> None:
 
 def test_uneven_halves_of_three_nodes() -> None:
     problem = ppo(lambda n: 48 / n, a_pool(3, 8))
-    builder_sizes = {
-        count for _, count in ranges(problem, STRATEGIES["split"].place(problem)).values()
-    }
+    builder_sizes = {count for _, count in ranges(problem, placed_by(problem, "split")).values()}
     assert builder_sizes == {8, 16}
 
 
@@ -189,14 +188,14 @@ def test_uneven_halves_of_three_nodes() -> None:
 def test_forced_pairs_are_kept_or_named() -> None:
     problem = ppo(lambda n: 5.0, colocate=((0, 2),))
     assert "actor, reference" in reason_of(problem, "standalone")
-    assert STRATEGIES["split"].place(problem).claimed_seconds == pytest.approx(20)
-    hybridflow = STRATEGIES["hybridflow"].place(problem)
+    assert placed_by(problem, "split").claimed_seconds == pytest.approx(20)
+    hybridflow = placed_by(problem, "hybridflow")
     assert ranges(problem, hybridflow)["actor"] == ranges(problem, hybridflow)["reference"]
 
     problem = ppo(lambda n: 8 / n, separate=((0, 1), (2, 3)))
     assert "actor, critic" in reason_of(problem, "colocate_all")
     for name in ("split", "standalone", "hybridflow"):
-        check_valid(problem, STRATEGIES[name].place(problem))
+        check_valid(problem, placed_by(problem, name))
 
     problem = ppo(lambda n: 8 / n, separate=((0, 2),))
     assert "actor, reference" in reason_of(problem, "split")
@@ -222,7 +221,7 @@ def test_models_pinned_to_different_pools() -> None:
     problem = builder.problem()
     assert "no pool" in reason_of(problem, "colocate_all")
     for name, seconds in {"split": 6.0, "hybridflow": 6.0, "standalone": 8.0}.items():
-        placed = STRATEGIES[name].place(problem)
+        placed = placed_by(problem, name)
         check_valid(problem, placed)
         assert placed.claimed_seconds == pytest.approx(seconds), name
         assert ranges(problem, placed)["reward"][0] >= 4
@@ -240,16 +239,16 @@ def test_the_faster_pool_is_taken() -> None:
             {f"{role}.{kind}": lambda n, row, s=speeds: s[row] / n for kind in kinds},
         )
     problem = builder.problem()
-    assert set(ranges(problem, STRATEGIES["colocate_all"].place(problem)).values()) == {(4, 4)}
+    assert set(ranges(problem, placed_by(problem, "colocate_all")).values()) == {(4, 4)}
 
 
 def test_gpus_kept_free_leave_the_largest_common_size() -> None:
     pool = replace(a_pool(), num_gpus=6)
     problem = ppo(lambda n: 8 / n, pool)
-    placed = STRATEGIES["colocate_all"].place(problem)
+    placed = placed_by(problem, "colocate_all")
     check_valid(problem, placed)
     assert set(ranges(problem, placed).values()) == {(0, 4)}
-    check_valid(problem, STRATEGIES["standalone"].place(problem))
+    check_valid(problem, placed_by(problem, "standalone"))
 
 
 def test_split_without_critic_and_without_anything_else() -> None:
@@ -260,15 +259,15 @@ def test_split_without_critic_and_without_anything_else() -> None:
     builder = Builder(pool)
     builder.model("actor", layouts(pool, 10), {"actor.generate": linear, "actor.train": linear})
     alone = builder.problem()
-    placed = STRATEGIES["split"].place(alone)
-    assert placed.assignment == STRATEGIES["colocate_all"].place(alone).assignment
+    placed = placed_by(alone, "split")
+    assert placed.assignment == placed_by(alone, "colocate_all").assignment
     assert "split is colocate_all" in placed.note
     builder.model("reference", layouts(pool, 10), {"reference.forward": linear})
     with_reference = builder.problem()
-    assert len(sets(with_reference, STRATEGIES["split"].place(with_reference))) == 2
+    assert len(sets(with_reference, placed_by(with_reference, "split"))) == 2
     builder.model("judge", layouts(pool, 10), {"judge.forward": linear})
     with_judge = builder.problem()
-    assert sets(with_judge, STRATEGIES["split"].place(with_judge)) == {
+    assert sets(with_judge, placed_by(with_judge, "split")) == {
         frozenset({"actor", "reference"}),
         frozenset({"judge"}),
     }
@@ -332,7 +331,7 @@ def test_many_models_still_have_few_partitions() -> None:
         builder.model(f"judge{number}", layouts(pool, 5), {f"judge{number}.forward": linear})
     problem = builder.problem()
     for name in STARTS:
-        check_valid(problem, STRATEGIES[name].place(problem))
+        check_valid(problem, placed_by(problem, name))
 
 
 @pytest.mark.parametrize(("units", "bell"), [(1, 1), (2, 2), (3, 5), (4, 15), (5, 52), (6, 203)])
@@ -370,7 +369,7 @@ def test_thinning_still_finds_the_best_sizes_of_four_models() -> None:
             {f"{role}.{kind}": lambda n, _, w=works[role]: w / n for kind in kinds},
         )
     problem = builder.problem()
-    found = STRATEGIES["standalone"].place(problem)
+    found = placed_by(problem, "standalone")
     # a + c + f + w = 712 GPUs: 4000/a + max(2000/c, 600/f, 300/w) + max(4000/a, 2000/c)
     best = math.inf
     for actor, critic, reference in itertools.product(sizes, sizes, sizes):

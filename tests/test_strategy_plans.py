@@ -6,12 +6,12 @@ from typing import get_args
 import pytest
 
 from planner.check.check import violations
-from planner.errors import InfeasibleError
+from planner.errors import InfeasibleError, SpecError
 from planner.planning import STRATEGIES, compare, make_plan
 from planner.resolve import resolve
 from planner.result import CopyPlan, Plan
 from planner.spec import JobSpec, StrategyName
-from tests.small_jobs import small_job
+from tests.small_jobs import pool, small_job
 
 SEARCH = {"search__time_limit_seconds": 0.1}
 """1,000 steps of the Markov chain; the search itself needs less."""
@@ -81,6 +81,28 @@ def test_asynchronous_halves_are_refused_on_policy(name: str) -> None:
     with pytest.raises(InfeasibleError, match="job allows 0") as caught:
         plan_by(name)
     assert "hybridflow" in (caught.value.reasons[0].remedy or "")
+
+
+def test_a_strategy_on_a_job_that_fits_nowhere_explains_the_job_in_numbers() -> None:
+    large = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
+    spec = small_job(models=large, cluster__pools=[pool(gpus_per_node=1)])
+    with pytest.raises(InfeasibleError) as plain:
+        make_plan(spec)
+    search = spec.search.model_copy(update={"strategy": "standalone"})
+    with pytest.raises(InfeasibleError) as caught:
+        make_plan(spec.model_copy(update={"search": search}))
+    own, *rest = caught.value.reasons
+    assert own.remedy is None
+    assert rest == plain.value.reasons
+    assert any(reason.over_bytes for reason in rest)
+
+
+def test_a_strategy_beside_a_target_is_refused() -> None:
+    search = {"objective": "fewest_gpus", "target_iteration_seconds": 60.0, "strategy": "split"}
+    spec = job().model_copy(update={"search": job().search.model_copy(update=search)})
+    with pytest.raises(SpecError, match=r"split .*target_iteration_seconds, 60 s") as caught:
+        make_plan(spec)
+    assert caught.value.field == "search.strategy"
 
 
 @pytest.mark.parametrize("name", ["deepspeed_chat", "openrlhf", "app_interleaving"])

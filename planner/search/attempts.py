@@ -25,6 +25,8 @@ class Attempt:
     reason: str
     claimed_seconds: float | None = None
     """What the strategy itself takes the iteration to last."""
+    note: str = ""
+    """What of its placement is not as the strategy's description says."""
 
 
 def attempt(
@@ -67,13 +69,14 @@ def _index(arena: Arena, rows: Rows, restriction: Callable[[Tables], Rows] | Non
 
 def _attempted(info: StrategyInfo, index: Index, limits: Limits) -> Attempt:
     try:
-        placed = info.place_indexed(index, limits)
+        placed = info.place(index, limits)
     except DoesNotFit as reason:
         return Attempt(info.name, None, reason.reason)
     solution = schedule(index.problem, placed.assignment, limits=limits)
     if solution is None:
         return Attempt(info.name, None, "its placement leaves no feasible schedule")
-    return Attempt(info.name, rows_of(index.problem, solution), "", placed.claimed_seconds)
+    rows = rows_of(index.problem, solution)
+    return Attempt(info.name, rows, "", placed.claimed_seconds, placed.note)
 
 
 def _thinned(arena: Arena, most: int) -> Rows:

@@ -42,6 +42,12 @@ ProfileOption = Annotated[
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="No progress; one line of result.")
 ]
+STRATEGY_NAMES = (
+    "One of colocate_all, split, standalone, hybridflow, verl, deepspeed_chat, openrlhf, "
+    "nemo_aligner, app_interleaving, app_separation, real_heuristic, real_mcmc, rlinf, "
+    "one_step_off, fully_async."
+)
+"""Of planner.spec's StrategyName, which takes too long to import for --help."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -99,7 +105,12 @@ def plan(
     profile: ProfileOption = None,
     strategy: Annotated[
         str | None,
-        typer.Option("--strategy", "-s", metavar="NAME", help="Place it as this strategy would."),
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="NAME",
+            help=f"Place it as this strategy would. {STRATEGY_NAMES}",
+        ),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -126,7 +137,12 @@ def compare(
     spec: SpecArgument,
     strategy: Annotated[
         list[str] | None,
-        typer.Option("--strategy", "-s", metavar="NAME", help="Only this one; may be repeated."),
+        typer.Option(
+            "--strategy",
+            "-s",
+            metavar="NAME",
+            help=f"Only this one; may be repeated. {STRATEGY_NAMES}",
+        ),
     ] = None,
     profile: ProfileOption = None,
     json: JsonOption = False,

@@ -2,13 +2,16 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from planner.result import Plan
+from planner.spec import StrategyName
 from service.cli.main import main
 
 ROOT = Path(__file__).parents[2]
@@ -232,6 +235,13 @@ def test_schemas(capsys, name, field):
     code, out, _ = call(capsys, "schema", name)
     assert code == 0
     assert field in json.loads(out)["properties"]
+
+
+@pytest.mark.parametrize("command", ["plan", "compare"])
+def test_help_names_every_strategy(capsys, command):
+    code, out, _ = call(capsys, command, "--help")
+    assert code == 0
+    assert set(get_args(StrategyName)) <= set(re.findall(r"\w+", out))
 
 
 def test_help_needs_neither_solver_nor_web_framework():

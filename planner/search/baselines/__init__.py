@@ -5,7 +5,7 @@ framework knows only some layouts, those are the only ones it may use. `strategi
 describes each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,6 @@ from planner.search.baselines.metropolis import real_mcmc
 from planner.search.baselines.placing import DoesNotFit, Placed
 from planner.search.baselines.proportional import real_heuristic
 from planner.search.baselines.together import fastest_together
-from planner.search.problem import Problem
 from planner.search.solve import Limits
 from planner.search.space import Rows
 from planner.search.tables import Tables
@@ -36,7 +35,6 @@ __all__ = [
     "Shared",
     "StrategyInfo",
     "fastest_together",
-    "place_all",
 ]
 
 HYBRIDFLOW = "HybridFlow (arXiv 2409.19256"
@@ -50,17 +48,10 @@ class StrategyInfo:
     description: str
     reference: str
     """The paper or framework that places models so."""
-    place_indexed: Callable[[Index, Limits], Placed]
+    place: Callable[[Index, Limits], Placed]
+    """The strategy's assignment; DoesNotFit, with the numbers in a sentence, where it has none."""
     rows: Callable[[Tables], Rows] | None = None
     """The layouts and settings it may use; None: all."""
-
-    def place(self, problem: Problem, limits: Limits | None = None) -> Placed:
-        """The strategy's assignment and what it takes it to last.
-
-        Raises:
-            DoesNotFit: it has none; the reason is a sentence with the numbers.
-        """
-        return self.place_indexed(Index(problem), limits or Limits())
 
 
 def _unlimited(place: Callable[[Index], Placed]) -> Callable[[Index, Limits], Placed]:
@@ -184,18 +175,5 @@ STRATEGIES: dict[str, StrategyInfo] = {
 STARTS = ("colocate_all", "split", "standalone", "hybridflow")
 """Strategies that start every search; they take a fraction of a second."""
 QUICK = tuple(name for name in STRATEGIES if name != "real_mcmc")
-"""Strategies that take a few seconds at most; the other runs as long as the time limit says."""
-
-
-def place_all(
-    problem: Problem, limits: Limits | None = None, *, names: Sequence[str] = tuple(STRATEGIES)
-) -> dict[str, Placed | DoesNotFit]:
-    """Strategies (default: all) with all options: the placement of each, or why it has none."""
-    index = Index(problem)
-    results: dict[str, Placed | DoesNotFit] = {}
-    for name in names:
-        try:
-            results[name] = STRATEGIES[name].place_indexed(index, limits or Limits())
-        except DoesNotFit as reason:
-            results[name] = reason
-    return results
+"""Strategies that take seconds (at 1,024 GPUs `rlinf` 14, the others below 5); the other one runs
+as long as the time limit says."""

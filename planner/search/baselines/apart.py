@@ -41,7 +41,7 @@ def one_step_off(index: Index) -> Placed:
     verl's one-step-off recipe, after "Asynchronous RLHF" (arXiv 2410.18252).
     """
     _need_slack(index.problem, strategy="one_step_off")
-    sets = [shadows_of(index.problem), index.homes]
+    sets = [list(shadows_of(index.problem)), index.homes]
     return _placed(index, sets, strategy="one_step_off", stages=_one_stage(index))
 
 

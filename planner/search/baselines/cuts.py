@@ -10,7 +10,8 @@ all of their input is there, so that a batch is one chunk.)
 A component is the calls of one copy, rollouts apart from the rest; calls that wait for one another
 both ways are one component, and functions on the host are none. A component takes the fastest
 option that it has by itself, as RLinf chooses no parallelism. Memory counts by least bytes: what
-takes turns lies side by side, since copies stay where they are.
+takes turns lies side by side, since copies stay where they are. So rollouts may also stay with the
+rest of their model: then there is no second copy, and no cut between them.
 """
 
 from collections.abc import Iterator
@@ -35,16 +36,19 @@ def rlinf(index: Index, limits: Limits) -> Placed:
     """The cheapest tree of cuts on one pool, with the fastest layouts on its ranges."""
     check_served(index)
     problem = index.problem
-    apart = index
+    ways = [index]
     if shadows_of(problem):
-        apart = Index(rollouts_apart(problem, strategy=NAME).problem, stages=index.stages)
-    plans = [_Cuts(apart, pool) for pool in range(len(problem.pools))]
-    best = min(plans, key=lambda cuts: cuts.seconds)
+        apart = rollouts_apart(problem, strategy=NAME).problem
+        ways.append(Index(apart, stages=index.stages))
+    best = min(
+        (_Cuts(way, pool) for way in ways for pool in range(len(problem.pools))),
+        key=lambda cuts: cuts.seconds,
+    )
     if not np.isfinite(best.seconds):
         raise DoesNotFit(f"{NAME}: no tree of cuts of {index.name(index.homes)} fits on any pool")
     places = best.places()
-    for shadow in shadows_of(problem):
-        if places[shadow] == places[problem.copies[shadow].shadow_of or 0]:
+    for shadow, home in shadows_of(problem).items():
+        if places.get(shadow) == places[home]:
             del places[shadow]  # the same GPUs in turn: the home's own engine
     return fastest_on(
         problem, places, strategy=NAME, limits=limits, claimed_seconds=float(best.seconds)

@@ -28,6 +28,10 @@ from planner.search.solve import DETERMINISTIC_PER_SECOND, Limits
 
 STEPS_PER_SECOND = 10_000
 """Moves per second of a time limit, about what a 2020s core does: a budget of steps repeats."""
+MOST_CLOCK_SECONDS = 2.0
+"""By the clock per second of a time limit, on a machine so slow that the steps take longer; and"""
+GRACE_SECONDS = 30.0
+"""on top: below what a service waits for, so that it answers with what was found so far."""
 TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
 """Of the chains, for the logarithm of the seconds: at 0.01, 1 % more is accepted with 1/e."""
 
@@ -41,6 +45,8 @@ class Walk:
     """The fastest placement met that fits."""
     state: State | None
     steps: int
+    cut: bool
+    """The clock ended it."""
 
 
 def real_mcmc(index: Index, limits: Limits) -> Placed:
@@ -48,10 +54,16 @@ def real_mcmc(index: Index, limits: Limits) -> Placed:
     check_served(index)
     seconds = limits.deterministic_seconds / DETERMINISTIC_PER_SECOND
     placements = Placements(index.problem)
-    found = walk(placements, steps=round(STEPS_PER_SECOND * seconds), seed=limits.seed)
+    steps = round(STEPS_PER_SECOND * seconds)
+    longest = MOST_CLOCK_SECONDS * seconds + GRACE_SECONDS
+    found = walk(placements, steps=steps, seed=limits.seed, seconds=longest)
     if found.best is None or found.state is None:
         raise DoesNotFit(f"real_mcmc: none of the {found.steps} placements that it met fits")
-    return Placed(placements.assignment(found.state, found.best), found.best.seconds)
+    return Placed(
+        placements.assignment(found.state, found.best),
+        found.best.seconds,
+        f"cut by the clock after {found.steps} of {steps} steps" if found.cut else "",
+    )
 
 
 def walk(placements: Placements, *, steps: int, seed: int, seconds: float = math.inf) -> Walk:
@@ -62,12 +74,13 @@ def walk(placements: Placements, *, steps: int, seed: int, seconds: float = math
     first = placements.valued(start)
     assert first is not None, "options that serve every call of their copy"
     best, best_state = (first, start) if first.fits else (None, None)
-    began, done = time.monotonic(), 0
+    began, done, cut = time.monotonic(), 0, False
     for number, temperature in enumerate(TEMPERATURES, start=1):
         deadline = began + seconds * number / len(TEMPERATURES)
         state, value = start, first
         for _ in range(steps // len(TEMPERATURES)):
             if done % 256 == 0 and time.monotonic() > deadline:
+                cut = True
                 break
             done += 1
             proposal = _moved(placements, state, moves, draw)
@@ -80,7 +93,7 @@ def walk(placements: Placements, *, steps: int, seed: int, seconds: float = math
             state, value = proposal, found
             if value.fits and (best is None or value.seconds < best.seconds):
                 best, best_state = value, state
-    return Walk(first, best, best_state, done)
+    return Walk(first, best, best_state, done, cut)
 
 
 def _moves(problem: Problem) -> list[tuple[int, list[tuple[int, int]]]]:

@@ -30,7 +30,7 @@ class Placed:
     HybridFlow's Σ over stages of the maximum over sets of the sum inside a set); None: it has no
     cost of its own."""
     note: str = ""
-    """Where the strategy had nothing to decide, what it came down to."""
+    """What is not as its description says: it had nothing to decide, or was cut short."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,9 @@ def real_heuristic(index: Index, limits: Limits) -> Placed:
     pool = max(problem.pools, key=lambda pool: pool.num_gpus)
     places = _homes(index, pool)
     whole = Range(pool.first_gpu, pool.num_gpus)
-    for shadow in shadows_of(problem):
-        home = problem.copies[shadow].shadow_of
-        if home is not None and places[home] != whole:  # else it generates where it trains
-            places[shadow] = whole
-    moved = {problem.copies[shadow].shadow_of for shadow in shadows_of(problem) if shadow in places}
+    # A model on all GPUs generates where it trains.
+    moved = {home: shadow for shadow, home in shadows_of(problem).items() if places[home] != whole}
+    places |= dict.fromkeys(moved.values(), whole)
     stuck = [
         home
         for home in index.homes

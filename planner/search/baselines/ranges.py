@@ -37,8 +37,10 @@ def fastest_on(
     """The layouts and settings of least period with every copy on given GPUs.
 
     Raises:
-        DoesNotFit: a model has no layout for its range, or they do not fit beside one another.
+        DoesNotFit: the ranges break a pair that the constraints demand, a model has no layout for
+            its range, or they do not fit beside one another.
     """
+    _check_pairs(problem, places, strategy=strategy)
     part = _on(problem, places, strategy=strategy)
     known = _descended(Placements(part.problem), places)
     limit = _slowest(part.problem) if known is None else known.seconds * LOOSE
@@ -127,6 +129,19 @@ def _seconds(placements: Placements, copy: int, option: int) -> float:
     """Of the copy's calls with their fastest settings."""
     settings = (each.get((copy, option)) for each in placements.settings)
     return sum(each[0].seconds for each in settings if each)
+
+
+def _check_pairs(problem: Problem, places: Places, *, strategy: str) -> None:
+    """Raise where the ranges contradict the spec's colocated or separate pairs."""
+    broken = [
+        (pair, "on the same GPUs")
+        for pair in problem.colocate
+        if places[pair[0]] != places[pair[1]]
+    ] + [(pair, "apart") for pair in problem.separate if places[pair[0]].overlaps(places[pair[1]])]
+    if broken:
+        pair, demand = broken[0]
+        where = " and ".join(f"{problem.copies[copy].id} on {_gpus(places[copy])}" for copy in pair)
+        raise DoesNotFit(f"{strategy} puts {where}, which the constraints want {demand}")
 
 
 def _on(problem: Problem, places: Places, *, strategy: str) -> Part:

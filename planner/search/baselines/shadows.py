@@ -37,9 +37,13 @@ def part_of(problem: Problem, keep: Callable[[int, CallOption], bool]) -> Part:
     return Part(replace(problem, calls=calls), numbers)
 
 
-def shadows_of(problem: Problem) -> list[int]:
-    """The copies that can only generate."""
-    return [i for i, copy in enumerate(problem.copies) if copy.shadow_of is not None]
+def shadows_of(problem: Problem) -> dict[int, int]:
+    """The copies that can only generate, and the home of each; those that may be placed at all."""
+    return {
+        number: copy.shadow_of
+        for number, copy in enumerate(problem.copies)
+        if copy.shadow_of is not None and copy.options
+    }
 
 
 def rollouts_apart(problem: Problem, *, strategy: str) -> Part:
@@ -48,7 +52,7 @@ def rollouts_apart(problem: Problem, *, strategy: str) -> Part:
     Raises:
         DoesNotFit: there is no shadow.
     """
-    shadows = set(shadows_of(problem))
+    shadows = shadows_of(problem)
     if not shadows:
         raise DoesNotFit(
             f"{strategy} generates on a second copy of the weights, and the job has 0 of them: "
@@ -60,7 +64,10 @@ def rollouts_apart(problem: Problem, *, strategy: str) -> Part:
         if any(option.copy in shadows for option in call.options)
     }
     part = part_of(problem, lambda call, option: call not in moved or option.copy in shadows)
-    copies = tuple(replace(copy, shadow_of=None) for copy in problem.copies)
+    copies = tuple(
+        replace(copy, shadow_of=None) if number in shadows else copy
+        for number, copy in enumerate(problem.copies)
+    )
     calls = tuple(_with_buckets(problem, call) for call in part.problem.calls)
     return replace(part, problem=replace(part.problem, copies=copies, calls=calls, syncs=()))
 
