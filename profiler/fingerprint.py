@@ -14,6 +14,7 @@ import torch
 
 from profiler.devices import Device, cores
 from profiler.errors import ProfileError
+from profiler.lock import FOLDER_FILE
 
 FILE = "fingerprint.json"
 FORMAT = 1
@@ -70,13 +71,21 @@ def device_keys(device: Device) -> list[str]:
 
 
 def check_same(folder: Path, here: dict[str, Any]) -> dict[str, Any] | None:
-    """The fingerprint of the profile in a folder; None where there is no profile.
+    """The fingerprint of the profile in a folder; None where the folder is empty.
 
     Raises:
-        ProfileError: it was measured elsewhere or with another version; each difference is a line.
+        ProfileError: it was measured elsewhere or with another version, each difference a line; or
+            there is something else in the folder, which a profile might overwrite.
     """
     path = folder / FILE
     if not path.exists():
+        others = sorted(each.name for each in folder.iterdir() if each.name != FOLDER_FILE)
+        if others:
+            raise ProfileError(
+                f"--output: {folder} is no profile (it has no {FILE}) and not empty: it holds "
+                f"{', '.join(others[:3])}{', …' if len(others) > 3 else ''}",
+                ["give a new or an empty folder"],
+            )
         return None
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -22,7 +22,7 @@ from profiler.host_work import TABLE as HOST_WORK
 from profiler.host_work import keys as host_work_keys
 from profiler.host_work import measure_host_work
 from profiler.journal import Entry, Journal
-from profiler.lock import device_lock
+from profiler.lock import device_lock, folder_lock
 from profiler.operators import operation, warm_up
 from profiler.report import Conditions, ProfileReport, Progress, TableCoverage
 from profiler.settings import ProfileSettings
@@ -66,20 +66,23 @@ def profile(settings: ProfileSettings, listener: Listener) -> ProfileReport:
     """Measure this machine into a folder, going on with what is there.
 
     Raises:
-        ProfileError: no such device, it is in use, or the folder holds another one's profile.
+        ProfileError: no such device, it is in use, or the folder holds something else.
     """
     device = choose_device(settings.device)
-    with device_lock(fingerprint.device_keys(device)):
-        return _Session(settings, device, listener).run()
+    folder = _writable(settings.output)
+    with device_lock(fingerprint.device_keys(device)), folder_lock(folder):
+        return _Session(settings, folder, device, listener).run()
 
 
 class _Session:
     """One run of the profiler into one folder."""
 
-    def __init__(self, settings: ProfileSettings, device: Device, listener: Listener) -> None:
+    def __init__(
+        self, settings: ProfileSettings, folder: Path, device: Device, listener: Listener
+    ) -> None:
         self._settings, self._device, self._listener = settings, device, listener
         self._start = time.monotonic()
-        self._folder = _writable(settings.output)
+        self._folder = folder
         self._identity = fingerprint.identity(device)
         self._before = fingerprint.check_same(self._folder, self._identity)
 

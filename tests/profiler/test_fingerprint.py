@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from profiler import fingerprint
+from profiler.cluster import write_cluster
 from profiler.devices import CpuDevice
 from profiler.errors import ProfileError
 
@@ -44,6 +45,21 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError) as refused:
         fingerprint.check_same(tmp_path, HERE)
     assert refused.value.lines[0] == "format: the profile has 2, this machine 1"
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    assert fingerprint.check_same(tmp_path, HERE) is None
+    (tmp_path / "gemm.parquet").touch()
+    with pytest.raises(ProfileError, match=r"not empty: it holds gemm\.parquet$"):
+        fingerprint.check_same(tmp_path, HERE)
+
+
+def test_a_cluster_that_was_changed_is_left(tmp_path: Path) -> None:
+    write_cluster(tmp_path, CpuDevice())
+    (tmp_path / "cluster.yaml").write_text("mine")
+    write_cluster(tmp_path, CpuDevice())
+    assert (tmp_path / "cluster.yaml").read_text() == "mine"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"identity": 3'])
