@@ -33,7 +33,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "host_work": ("framework", "recompute", "part"),
     "collectives": ("collective", "num_gpus", "size_bytes"),
 }
-"""The key of each table of a profile, beside `seconds`; gemm, the two forward attentions, moe and collectives are those of the shipped tables."""
+"""The columns of each table of a profile beside `seconds`; gemm, the two forward attentions, moe
+and collectives are those of the shipped tables."""
 TEXTS = frozenset(
     {
         "precision",
@@ -117,9 +118,8 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 def disturbances(folder: Path) -> list[str]:
     """What disturbed a profile while it was measured, in words."""
     sessions = _objects(fingerprint(folder).get("sessions"))
-    busy = [
-        state for state in _objects([each.get("began") for each in sessions]) if state.get("busy")
-    ]
+    began = _objects([session.get("began") for session in sessions])
+    busy = [state for state in began if state.get("busy")]
     found = []
     if busy:
         worst = max(busy, key=_load)
