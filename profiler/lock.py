@@ -49,7 +49,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 def _opened(path: Path) -> int:
-    """The file, made if need be; whoever made it, everybody may lock it: to lock is not to write."""
+    """A file, made if need be. Whoever made it, everybody may lock it: to lock is not to write."""
     while True:
         try:
             return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
