@@ -99,12 +99,13 @@ def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again
 
     monkeypatch.setattr("profiler.session.operation", fails)
     (table,) = profile(settings(tmp_path, seconds=2.0), lambda progress: None).tables
-    assert table.failed == table.wanted == len(tried)
+    failed = table.failed
+    assert failed == len(tried) > 0  # once, though there are two rounds
     monkeypatch.setattr("profiler.session.operation", operation)
     report = profile(settings(tmp_path, seconds=2.0), lambda progress: None)
     (table,) = report.tables
-    assert (table.failed, report.resumed) == (0, table.wanted)
-    assert table.measured > 0
+    assert report.resumed == failed
+    assert 0 < table.measured >= failed - table.failed > 0
     assert Journal(tmp_path).rows()
 
 
