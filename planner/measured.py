@@ -10,21 +10,85 @@ from planner.errors import SpecError
 FINGERPRINT = "fingerprint.json"
 REMEDY = "give the --output of an automap profile of this GPU type, or leave it out"
 
+_ATTENTION = ("num_attention_heads", "num_key_value_heads", "head_dim")
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "gemm": ("precision", "collector", "m", "n", "k"),
+    "prefill_attention": ("batch_size", "sequence_length", *_ATTENTION),
+    "prefill_attention_backward": ("batch_size", "sequence_length", *_ATTENTION),
+    "decode_attention": ("batch_size", "kv_length", *_ATTENTION),
+    "moe": (
+        "precision",
+        "num_tokens",
+        "hidden_size",
+        "moe_intermediate_size",
+        "num_experts_per_token",
+        "num_experts",
+        "expert_tensor_parallel_size",
+        "expert_parallel_size",
+        "routing",
+    ),
+    "memory_bound": ("operator", "num_bytes"),
+    "optimizer": ("optimizer", "num_parameters"),
+    "host_copies": ("direction", "size_bytes"),
+    "host_work": ("framework", "recompute", "part"),
+    "collectives": ("collective", "num_gpus", "size_bytes"),
+}
+"""The columns of each table of a profile beside `seconds`; gemm, the two forward attentions, moe
+and collectives are those of the shipped tables."""
+TEXTS = frozenset(
+    {
+        "precision",
+        "collector",
+        "routing",
+        "operator",
+        "optimizer",
+        "direction",
+        "collective",
+        "framework",
+        "recompute",
+        "part",
+    }
+)
+
 
 def profile_folder(given: str, gpu: GpuType, *, field: str) -> Path:
     """The folder of a profile, once it is one and of this GPU type.
 
     Raises:
-        SpecError: no such folder, no profile in it, nothing measured, or another device's.
+        SpecError: no such folder, no profile in it, nothing measured, another device's, or a table
+            that cannot be read.
     """
     folder = Path(given)
     measured_on = device_type(folder, field=field)
     if measured_on != gpu.name:
         message = f"{given!r} was measured on {measured_on}, the pool has {gpu.name}"
         raise SpecError(field, message, remedy=REMEDY)
-    if not any(folder.glob("*.parquet")):
+    files = [path for table in COLUMNS if (path := folder / f"{table}.parquet").exists()]
+    if not files:
         raise SpecError(field, f"{given!r} has no tables yet", remedy="let automap profile finish")
+    for path in files:
+        if fault := _fault(path):
+            remedy = "remove that file and start automap profile again: it writes it anew"
+            raise SpecError(field, f"{str(path)!r} {fault}", remedy=remedy)
     return folder
+
+
+def _fault(path: Path) -> str:
+    """What keeps a table from being priced with; empty where nothing does."""
+    # pyarrow takes a good part of a second to import, and most specs name no profile.
+    import pyarrow.parquet as parquet
+
+    try:
+        schema = parquet.ParquetFile(path).read(use_threads=False).schema
+    except (OSError, ValueError) as error:  # what pyarrow raises are such
+        return f"cannot be read: {(str(error).splitlines() or [type(error).__name__])[0]}"
+    found = {column.name: str(column.type) for column in schema}
+    wanted = {name: "string" if name in TEXTS else "int64" for name in COLUMNS[path.stem]}
+    wanted["seconds"] = "double"
+    if wanted.items() <= found.items():
+        return ""
+    told = (", ".join(f"{name} {kind}" for name, kind in each.items()) for each in (found, wanted))
+    return "has the columns {}; those of its table are {}".format(*told)
 
 
 def device_type(folder: Path, *, field: str) -> str:
@@ -53,13 +117,24 @@ def fingerprint(folder: Path) -> dict[str, Any]:
 
 def disturbances(folder: Path) -> list[str]:
     """What disturbed a profile while it was measured, in words."""
-    sessions = fingerprint(folder).get("sessions") or []
-    began = [session.get("began", {}) for session in sessions]
+    sessions = _objects(fingerprint(folder).get("sessions"))
+    began = _objects([session.get("began") for session in sessions])
     busy = [state for state in began if state.get("busy")]
     found = []
     if busy:
-        worst = max(busy, key=lambda state: state["load"])
-        found.append(f"others kept the machine busy (load {worst['load']}, {worst['cores']} cores)")
+        worst = max(busy, key=_load)
+        cores = worst.get("cores", "unknown")
+        found.append(f"others kept the machine busy (load {_load(worst)}, {cores} cores)")
     if any(session.get("throttled") for session in sessions):
         found.append("the clock slowed down meanwhile")
     return found
+
+
+def _objects(given: object) -> list[dict[str, Any]]:
+    """The objects of a list, and nothing of what else somebody may have written there."""
+    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+
+
+def _load(state: dict[str, Any]) -> float:
+    load = state.get("load")
+    return load if isinstance(load, int | float) else 0.0

@@ -15,8 +15,14 @@ HEADER = """\
 """
 
 
-def write_cluster(folder: Path, device: Device) -> Path:
-    """Write the spec of one node like this one, priced with the profile in the folder."""
+def write_cluster(folder: Path, device: Device) -> None:
+    """Write the spec of one node like this one, priced with the profile in the folder.
+
+    One that is there is left: the user may have changed it.
+    """
+    path = folder / FILE
+    if path.exists():
+        return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     pool = {
         "name": device.kind if device.kind == "cpu" else "gpu",
@@ -26,7 +32,5 @@ def write_cluster(folder: Path, device: Device) -> Path:
         "host_memory_bytes": memory // GIB * GIB or memory,
         "profile": str(folder),
     }
-    path = folder / FILE
     text = yaml.safe_dump({"cluster": {"pools": [pool]}}, sort_keys=False)
     path.write_text(HEADER + text, encoding="utf-8")
-    return path

@@ -14,6 +14,7 @@ import torch
 
 from profiler.devices import Device, cores
 from profiler.errors import ProfileError
+from profiler.lock import FOLDER_FILE
 
 FILE = "fingerprint.json"
 FORMAT = 1
@@ -70,13 +71,21 @@ def device_keys(device: Device) -> list[str]:
 
 
 def check_same(folder: Path, here: dict[str, Any]) -> dict[str, Any] | None:
-    """The fingerprint of the profile in a folder; None where there is no profile.
+    """The fingerprint of the profile in a folder; None where the folder is empty.
 
     Raises:
-        ProfileError: it was measured elsewhere or with another version; each difference is a line.
+        ProfileError: it was measured elsewhere or with another version, each difference a line; or
+            there is something else in the folder, which a profile might overwrite.
     """
     path = folder / FILE
     if not path.exists():
+        others = sorted(each.name for each in folder.iterdir() if each.name != FOLDER_FILE)
+        if others:
+            raise ProfileError(
+                f"--output: {folder} is no profile (it has no {FILE}) and not empty: it holds "
+                f"{', '.join(others[:3])}{', …' if len(others) > 3 else ''}",
+                ["give a new or an empty folder"],
+            )
         return None
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -119,13 +128,28 @@ def _nccl() -> str:
 
 
 def _nvidia() -> list[dict[str, str]]:
-    """What the driver's tool says of each GPU; nothing where the tool is missing."""
+    """What the driver's tool says of each GPU that this process sees, in its order.
+
+    Nothing where the tool is missing or does not answer.
+    """
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    rows = [[cell.strip() for cell in line.split(",")] for line in told.stdout.splitlines()]
-    return [dict(zip(QUERY, row, strict=True)) for row in rows if len(row) == len(QUERY)]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        return []
+    cells = [[cell.strip() for cell in line.split(",")] for line in told.stdout.splitlines()]
+    rows = [dict(zip(QUERY, row, strict=True)) for row in cells if len(row) == len(QUERY)]
+    # The tool knows nothing of CUDA_VISIBLE_DEVICES.
+    by_uuid = {row["uuid"]: row for row in rows}
+    return [by_uuid[uuid] for uuid in _visible_uuids() if uuid in by_uuid]
+
+
+def _visible_uuids() -> list[str]:
+    """As the driver's tool spells them."""
+    count = torch.cuda.device_count()
+    return [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(count)]
 
 
 def _number(text: str) -> float:

@@ -1,4 +1,4 @@
-"""One profile at a time on a device: a lock that ends with the process, however it ends."""
+"""One profile at a time on a device and in a folder: locks that end with the process."""
 
 import fcntl
 import os
@@ -9,26 +9,65 @@ from pathlib import Path
 
 from profiler.errors import ProfileError
 
+FOLDER_FILE = ".lock"
+
 
 @contextmanager
 def device_lock(keys: Sequence[str], *, folder: Path | None = None) -> Iterator[None]:
     """Hold every device named, or none.
 
     Raises:
-        ProfileError: another profile is being measured on one of them.
+        ProfileError: another profile is being measured on one of them, or its lock is not ours to
+            open.
     """
     place = folder or Path(tempfile.gettempdir())
     with ExitStack() as stack:
         for key in keys:
             path = place / f"automap-profile-{key}.lock"
-            # Whoever made the file, everybody may lock it: to lock is not to write.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o644)
-            stack.callback(os.close, descriptor)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                descriptor = _opened(path)
+            except OSError as error:
                 raise ProfileError(
-                    f"another profile is being measured on {key}, and each would disturb the other",
-                    ["wait until it is done, or end it"],
+                    f"cannot open the lock {path}: {error.strerror or error}",
+                    ["remove that file while nobody measures, or set TMPDIR to another folder"],
                 ) from None
+            stack.callback(os.close, descriptor)
+            _hold(descriptor, f"on {key}")
         yield
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold a folder that a profile is written to.
+
+    Raises:
+        ProfileError: another profile is being measured into it.
+    """
+    with (folder / FOLDER_FILE).open("ab") as file:
+        _hold(file.fileno(), f"into {folder}")
+        yield
+
+
+def _opened(path: Path) -> int:
+    """A file, made if need be. Whoever made it, everybody may lock it: to lock is not to write."""
+    while True:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            pass
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:  # made by another just now
+            continue
+        os.fchmod(descriptor, 0o644)  # whatever the umask
+        return descriptor
+
+
+def _hold(descriptor: int, where: str) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ProfileError(
+            f"another profile is being measured {where}, and each would disturb the other",
+            ["wait until it is done, or end it"],
+        ) from None

@@ -1,6 +1,6 @@
 """Each operator as something that can be repeated: from the key of a table to a function."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,8 +33,9 @@ def warm_up(device: Device) -> None:
         operation(device, "optimizer", key)()
 
 
-def _numbers(key: Key) -> Mapping[str, Any]:
-    return key
+def _numbers(key: Key) -> dict[str, int]:
+    """What of a key is no text."""
+    return {name: value for name, value in key.items() if isinstance(value, int)}
 
 
 def _operand(device: Device, *shape: int, precision: str) -> Tensor:
@@ -54,7 +55,7 @@ def _without_gradients(run: Operation) -> Operation:
 
 def _gemm(device: Device, key: Key) -> Operation:
     sizes = _numbers(key)
-    m, n, k, precision = sizes["m"], sizes["n"], sizes["k"], sizes["precision"]
+    m, n, k, precision = sizes["m"], sizes["n"], sizes["k"], str(key["precision"])
     rows = _operand(device, m, k, precision=precision)
     copies = 1
     if device.kind == "cuda":
@@ -117,7 +118,7 @@ def _decode(device: Device, key: Key) -> Operation:
 def _moe(device: Device, key: Key) -> Operation:
     """Gated experts with balanced routing, rows sorted by expert; a product after the other."""
     sizes = _numbers(key)
-    precision, hidden = sizes["precision"], sizes["hidden_size"]
+    precision, hidden = str(key["precision"]), sizes["hidden_size"]
     width = sizes["moe_intermediate_size"] // sizes["expert_tensor_parallel_size"]
     experts = sizes["num_experts"] // sizes["expert_parallel_size"]
     rows = sizes["num_tokens"] * sizes["num_experts_per_token"] // sizes["expert_parallel_size"]
@@ -140,7 +141,7 @@ def _moe(device: Device, key: Key) -> Operation:
 def _memory_bound(device: Device, key: Key) -> Operation:
     """Operands so large that reads and writes together are `num_bytes`."""
     sizes = _numbers(key)
-    name, total = sizes["operator"], sizes["num_bytes"] // ELEMENT_BYTES
+    name, total = str(key["operator"]), sizes["num_bytes"] // ELEMENT_BYTES
     moved = {"add": 3, "copy": 2, "rms_norm": 2, "silu_multiply": 3}[name]
     count = max(total // moved, 1)
     one, two = (_operand(device, count, precision="fp32") for _ in range(2))
@@ -162,7 +163,7 @@ def _optimizer(device: Device, key: Key) -> Operation:
     weights = torch.nn.Parameter(_operand(device, sizes["num_parameters"], precision="fp32"))
     weights.grad = torch.randn_like(weights)
     optimizer: Any = torch.optim.SGD([weights], lr=1e-6)
-    if sizes["optimizer"] == "adam":
+    if key["optimizer"] == "adam":
         # What a CUDA graph records must not depend on a counter on the host.
         graphs = device.kind == "cuda"
         optimizer = torch.optim.AdamW([weights], lr=1e-6, capturable=graphs)
@@ -174,7 +175,7 @@ def _host_copy(device: Device, key: Key) -> Operation:
     sizes = _numbers(key)
     host = torch.empty(sizes["size_bytes"], dtype=torch.uint8, pin_memory=True)
     there = torch.empty_like(host, device=device.torch_device)
-    if sizes["direction"] == "to_device":
+    if key["direction"] == "to_device":
         return lambda: there.copy_(host, non_blocking=True)
     return lambda: host.copy_(there, non_blocking=True)
 

@@ -17,6 +17,8 @@ from profiler.errors import ProfileError
 START_SECONDS = 120.0
 """More than processes take to import their libraries and meet, on a busy machine too."""
 END_SECONDS = 30.0
+LAST_LINES = 10
+"""Of what all processes wrote to stderr, told when one has failed."""
 
 
 def told_by(
@@ -31,12 +33,16 @@ def told_by(
         ProfileError: a process failed or was killed.
     """
     with tempfile.TemporaryFile("w+") as errors:
-        document = {**task, "ranks": ranks, "deadline": deadline}
-        with _started(module, document, ranks, errors) as processes:
+        order = {**task, "ranks": ranks, "deadline": deadline}
+        with _started(module, order, ranks, errors) as processes:
             told = processes[0].stdout
             assert told is not None
             for line in told:
-                yield json.loads(line)
+                try:
+                    document = json.loads(line)
+                except ValueError:  # half a line: the process was killed, as its exit code tells
+                    break
+                yield document
             _wait(module, processes, errors)
 
 
@@ -64,7 +70,7 @@ def _started(
                 # Open as long as we live: a process whose input closes ends itself.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                stderr=errors if rank == 0 else subprocess.DEVNULL,
+                stderr=errors,
                 text=True,
             )
             processes.append(process)
@@ -100,7 +106,7 @@ def _wait(module: str, processes: Sequence["subprocess.Popen[str]"], errors: IO[
             how = "did not end" if code is None else f"ended with code {code}"
             raise ProfileError(
                 f"{module}: process {rank} of {len(processes)} {how}; what was measured is kept",
-                errors.read().splitlines()[-5:],
+                errors.read().splitlines()[-LAST_LINES:],
             )
 
 

@@ -3,7 +3,7 @@
 import math
 import time
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,11 +21,11 @@ from profiler.held_out import held_out_errors
 from profiler.host_work import TABLE as HOST_WORK
 from profiler.host_work import keys as host_work_keys
 from profiler.host_work import measure_host_work
-from profiler.journal import Entry, Journal
-from profiler.lock import device_lock
+from profiler.journal import Entry, Journal, identity
+from profiler.lock import device_lock, folder_lock
 from profiler.operators import operation, warm_up
 from profiler.report import Conditions, ProfileReport, Progress, TableCoverage
-from profiler.settings import ProfileSettings
+from profiler.settings import MAX_RANKS, ProfileSettings
 from profiler.shapes import COLLECTOR, Shape, collective_keys, shapes
 from profiler.tables import Key
 from profiler.timing import Measurement, measure
@@ -66,20 +66,24 @@ def profile(settings: ProfileSettings, listener: Listener) -> ProfileReport:
     """Measure this machine into a folder, going on with what is there.
 
     Raises:
-        ProfileError: no such device, it is in use, or the folder holds another one's profile.
+        ProfileError: no such device, it is in use, or the folder holds something else.
     """
     device = choose_device(settings.device)
-    with device_lock(fingerprint.device_keys(device)):
-        return _Session(settings, device, listener).run()
+    folder = _writable(settings.output)
+    with device_lock(fingerprint.device_keys(device)), folder_lock(folder):
+        return _Session(settings, folder, device, listener).run()
 
 
 class _Session:
     """One run of the profiler into one folder."""
 
-    def __init__(self, settings: ProfileSettings, device: Device, listener: Listener) -> None:
+    def __init__(
+        self, settings: ProfileSettings, folder: Path, device: Device, listener: Listener
+    ) -> None:
         self._settings, self._device, self._listener = settings, device, listener
         self._start = time.monotonic()
-        self._folder = _writable(settings.output)
+        self._folder = folder
+        self._tried: set[tuple[str, ...]] = set()
         self._identity = fingerprint.identity(device)
         self._before = fingerprint.check_same(self._folder, self._identity)
 
@@ -93,9 +97,9 @@ class _Session:
             self._start = time.monotonic()
             reference = self._reference()
             wanted = self._wanted()
-            for table in (*wanted, *(table for table in wanted if table not in PROCESSES)):
-                self._measure_table(table, wanted[table], journal)
-                journal.write_tables()
+            again = [table for table in wanted if table not in PROCESSES]
+            for tables in (list(wanted), again):
+                self._measure_round({table: wanted[table] for table in tables}, journal)
             drift = self._reference() / reference - 1.0
             seconds = time.monotonic() - self._start
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
@@ -145,20 +149,37 @@ class _Session:
         return {table: found[table] for table in WEIGHTS}
 
     def _ranks(self) -> int:
-        return min(self._settings.ranks or self._device.count, self._device.count)
+        return min(self._settings.ranks or MAX_RANKS, self._device.count)
 
-    def _deadline(self, table: str) -> float:
-        """This table's part of what is left of the budget."""
+    def _measure_round(self, wanted: Mapping[str, Sequence[Shape]], journal: Journal) -> None:
+        rest = list(wanted)
+        while rest:
+            open_tables = [table for table in rest if self._missing(wanted[table], journal)]
+            table = rest.pop(0)
+            self._measure_table(table, wanted[table], self._deadline(table, open_tables), journal)
+            journal.write_tables()
+
+    def _missing(self, wanted: Sequence[Shape], journal: Journal) -> list[Shape]:
+        """Shapes without a measurement; one that fails is tried once a session."""
+        return [
+            shape
+            for shape in wanted
+            if (entry := journal.entries.get(identity(shape.table, shape.key))) is None
+            or (entry.measurement is None and entry.identity not in self._tried)
+        ]
+
+    def _deadline(self, table: str, open_tables: Sequence[str]) -> float:
+        """This table's part of what is left of the budget to those that still miss shapes."""
         now, end = time.monotonic(), self._start + self._settings.budget_seconds
-        names = list(WEIGHTS)
-        rest = sum(WEIGHTS[name] for name in names[names.index(table) :])
+        rest = sum(WEIGHTS[name] for name in {table, *open_tables})
         return now + max(end - now, 0.0) * WEIGHTS[table] / rest
 
-    def _measure_table(self, table: str, wanted: Sequence[Shape], journal: Journal) -> None:
-        missing = [shape for shape in wanted if (shape.table, shape.key) not in journal]
+    def _measure_table(
+        self, table: str, wanted: Sequence[Shape], deadline: float, journal: Journal
+    ) -> None:
+        missing = self._missing(wanted, journal)
         done = len(wanted) - len(missing)
         self._tell(table, done, len(wanted))
-        deadline = self._deadline(table)
         if table == COLLECTIVES:
             entries = measure_collectives(
                 self._device,
@@ -174,6 +195,7 @@ class _Session:
             entries = self._operators(missing, deadline)
         for number, entry in enumerate(entries):
             journal.append(entry)
+            self._tried.add(entry.identity)
             self._tell(table, done + number + 1, len(wanted))
 
     def _operators(self, missing: Sequence[Shape], deadline: float) -> Iterator[Entry]:
@@ -245,9 +267,9 @@ def _writable(folder: Path) -> Path:
 
 def _coverage(table: str, wanted: Sequence[Shape], journal: Journal) -> TableCoverage:
     found = [
-        journal.entries[identity]
+        journal.entries[key]
         for shape in wanted
-        if (identity := Entry(table, shape.key, None).identity) in journal.entries
+        if (key := identity(table, shape.key)) in journal.entries
     ]
     measured = [entry.measurement for entry in found if entry.measurement is not None]
     intervals = [each.relative_interval for each in measured]

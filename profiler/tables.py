@@ -8,49 +8,14 @@ from pathlib import Path
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 
+from planner.measured import COLUMNS, TEXTS
+
+__all__ = ["COLUMNS", "Key", "Row", "write_tables"]
+
 Key = Mapping[str, str | int]
 """What was measured: a value for each column of its table but `seconds`."""
 Row = tuple[str, Key, float]
 """Table, key, seconds."""
-
-_ATTENTION = ("num_attention_heads", "num_key_value_heads", "head_dim")
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "gemm": ("precision", "collector", "m", "n", "k"),
-    "prefill_attention": ("batch_size", "sequence_length", *_ATTENTION),
-    "prefill_attention_backward": ("batch_size", "sequence_length", *_ATTENTION),
-    "decode_attention": ("batch_size", "kv_length", *_ATTENTION),
-    "moe": (
-        "precision",
-        "num_tokens",
-        "hidden_size",
-        "moe_intermediate_size",
-        "num_experts_per_token",
-        "num_experts",
-        "expert_tensor_parallel_size",
-        "expert_parallel_size",
-        "routing",
-    ),
-    "memory_bound": ("operator", "num_bytes"),
-    "optimizer": ("optimizer", "num_parameters"),
-    "host_copies": ("direction", "size_bytes"),
-    "host_work": ("framework", "recompute", "part"),
-    "collectives": ("collective", "num_gpus", "size_bytes"),
-}
-"""gemm, the two forward attentions, moe and collectives are those of the shipped tables."""
-TEXTS = frozenset(
-    {
-        "precision",
-        "collector",
-        "routing",
-        "operator",
-        "optimizer",
-        "direction",
-        "collective",
-        "framework",
-        "recompute",
-        "part",
-    }
-)
 
 
 def write_tables(folder: Path, rows: Iterable[Row]) -> None:

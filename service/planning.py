@@ -139,24 +139,13 @@ def resolve_spec(planning: Planning, spec: JobSpec, data: object, *, prefix: str
                 remedy=f"use at most {limit:g}",
             )
         cluster = _cluster(planning, spec.cluster)
-        _refuse_local_profiles(cluster)
+        store.refuse_local_profiles(cluster, field="cluster.pools")
         resolved = spec.model_copy(update={"cluster": cluster})
         resolve(resolved)
     except SpecError as error:
         located = SpecError(prefix + error.field, error.message, remedy=error.remedy)
         raise ProblemError(problem_of(located, data)) from error
     return resolved
-
-
-def _refuse_local_profiles(cluster: ClusterSpec) -> None:
-    """A folder of the caller's is not here, and one that is here is none of the caller's."""
-    for number, pool in enumerate(cluster.pools):
-        if pool.profile is not None:
-            raise SpecError(
-                f"cluster.pools.{number}.profile",
-                "only the command line reads a profile from a folder",
-                remedy="leave it out, or plan with the command line",
-            )
 
 
 def _cluster(planning: Planning, cluster: ClusterSpec | str) -> ClusterSpec:

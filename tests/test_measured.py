@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as arrow
+import pyarrow.parquet as parquet
 import pytest
 import yaml
 
@@ -15,6 +17,7 @@ from planner.cost.interpolation import INTERPOLATED, MEASURED
 from planner.cost.pricing import Pricing
 from planner.cost.profile import MEMORY_EFFICIENCY, Profile, load_profile
 from planner.errors import SpecError
+from planner.measured import disturbances
 from planner.planning import make_plan
 from planner.resolve import resolve
 from planner.spec import ClusterSpec, JobSpec
@@ -185,3 +188,24 @@ def test_a_folder_that_is_no_profile_of_the_pool_is_refused(
         make_plan(tiny_spec(tmp_path / "x"))
     assert refused.value.field == "cluster.pools.0.profile"
     assert "automap profile" in refused.value.remedy
+
+
+def test_a_table_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    file = profile_folder(tmp_path, KERNELS) / "memory_bound.parquet"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SpecError, match=r"memory_bound\.parquet' cannot be read: ") as refused:
+        make_plan(tiny_spec(tmp_path))
+    assert refused.value.field == "cluster.pools.0.profile"
+    parquet.write_table(arrow.table({"num_bytes": [1], "seconds": [1.0]}), file)
+    with pytest.raises(SpecError, match="has the columns num_bytes int64, seconds double; those"):
+        make_plan(tiny_spec(tmp_path))
+
+
+@pytest.mark.parametrize("session", [3, {"began": 3}, {"began": {"busy": True, "load": "?"}}])
+def test_a_fingerprint_that_somebody_changed_is_read_as_far_as_it_goes(
+    tmp_path: Path, session: Any
+) -> None:
+    found = disturbances(profile_folder(tmp_path, KERNELS, session=session))
+    busy = "others kept the machine busy (load 0.0, unknown cores)"
+    assert found == ([busy] if "?" in str(session) else [])

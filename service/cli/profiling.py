@@ -25,7 +25,6 @@ from service.cli.failures import BadInputError, RunFailedError
 from service.cli.profile_view import print_report
 
 DEFAULT_OUTPUT = "automap-profile"
-EXIT_REFUSED = 2
 FIELDS = {"budget_seconds": "--budget", "output": "--output", "device": "--device"}
 
 
@@ -77,11 +76,11 @@ def _settings(options: ProfileOptions) -> ProfileSettings:
 
 
 def _architecture(name: str) -> ModelArchitecture:
-    if name.endswith(".json") or name.startswith(("./", "../", "/", "~/")):
-        from planner.catalogue.huggingface import load_config
-
-        return load_config(Path(name).expanduser(), field="--models")
     try:
+        if name.endswith(".json") or name.startswith(("./", "../", "/", "~/")):
+            from planner.catalogue.huggingface import load_config
+
+            return load_config(Path(name).expanduser(), field="--models")
         return catalogue.architecture(name, field="--models")
     except SpecError as error:
         raise BadInputError(str(error)) from None
@@ -132,7 +131,10 @@ def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:
     with bar:
         task = bar.add_task("starting", total=1.0, shapes="")
         for line in process.stdout:
-            document = json.loads(line)
+            try:
+                document = json.loads(line)
+            except ValueError:  # half a line: the profiler was killed, as its exit code tells
+                break
             if "progress" not in document:
                 told |= document
                 continue

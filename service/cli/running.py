@@ -63,7 +63,6 @@ def run_here(source: str, options: RunOptions) -> None:
     folder = _folder(options.output, plan.name)
     _refuse_if_in_use(folder)
     command += [*_written(folder, plan=plan, settings=settings), "--output", str(folder)]
-    command.append("--until-stdin-closes")
     if options.ray_address is not None:
         command += ["--ray-address", options.ray_address]
     progress = RunProgress(
@@ -84,7 +83,8 @@ def _command() -> list[str]:
             f"running a plan needs {' and '.join(missing)}, which this installation lacks",
             ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
         )
-    return [sys.executable, "-m", "executor.run"]
+    # Not of a command of the user's: `docker run` without -i, for one, closes the input at once.
+    return [sys.executable, "-m", "executor.run", "--until-stdin-closes"]
 
 
 def _folder(output: str | None, name: str) -> Path:

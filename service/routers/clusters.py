@@ -31,6 +31,7 @@ def create_cluster(body: ClusterBody, session: SessionDep, response: Response) -
     """Store a cluster under a name; a spec may then say `cluster: NAME`."""
     try:
         store.check_gpus(body.content)
+        store.refuse_local_profiles(body.content, field="pools")
     except SpecError as error:
         raise ProblemError(problems.problem_of(error, body.data)) from None
     record = store.add_cluster(session, body.content)

@@ -15,6 +15,7 @@ import yaml
 
 from planner.result import Plan
 from service.cli.inputs import read_runnable
+from service.cli.running import _command
 from tests.cli.test_command import ROOT, call, run
 from tests.service.run_stand_in import MARK
 from tests.service.test_restart import running
@@ -151,6 +152,14 @@ def test_missing_settings_and_unfit_files_are_bad_input(folder, capsys):
     assert call(capsys, "run", str(record))[0] == 2
     code, _, err = call(capsys, "run", str(folder / "tiny.yaml"), "-o", "/dev/null/here")
     assert code == 2
+
+
+def test_only_the_executor_itself_ends_with_its_input(monkeypatch):
+    monkeypatch.setenv("AUTOMAP_RUN_COMMAND", "docker run --rm automap")
+    assert _command() == ["docker", "run", "--rm", "automap"]
+    pytest.importorskip("torch")
+    monkeypatch.delenv("AUTOMAP_RUN_COMMAND")
+    assert _command()[1:] == ["-m", "executor.run", "--until-stdin-closes"]
 
 
 def test_without_torch_the_missing_extra_is_named(folder, capsys, monkeypatch):

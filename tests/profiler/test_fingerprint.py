@@ -1,11 +1,14 @@
 """A profile goes on only where it was begun."""
 
 import json
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from profiler import fingerprint
+from profiler.cluster import write_cluster
 from profiler.devices import CpuDevice
 from profiler.errors import ProfileError
 
@@ -46,6 +49,21 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     assert refused.value.lines[0] == "format: the profile has 2, this machine 1"
 
 
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    assert fingerprint.check_same(tmp_path, HERE) is None
+    (tmp_path / "gemm.parquet").touch()
+    with pytest.raises(ProfileError, match=r"not empty: it holds gemm\.parquet$"):
+        fingerprint.check_same(tmp_path, HERE)
+
+
+def test_a_cluster_that_was_changed_is_left(tmp_path: Path) -> None:
+    write_cluster(tmp_path, CpuDevice())
+    (tmp_path / "cluster.yaml").write_text("mine")
+    write_cluster(tmp_path, CpuDevice())
+    assert (tmp_path / "cluster.yaml").read_text() == "mine"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"identity": 3'])
 def test_a_damaged_fingerprint_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / fingerprint.FILE).write_text(text)
@@ -59,3 +77,24 @@ def test_a_load_beside_us_makes_a_machine_busy(monkeypatch: pytest.MonkeyPatch) 
     assert not fingerprint.conditions(device)["busy"]
     monkeypatch.setattr("os.getloadavg", lambda: (3.0 * device.count, 0.0, 0.0))
     assert fingerprint.conditions(device)["busy"]
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr(fingerprint, "_visible_uuids", lambda: ["GPU-b"])
+
+
+def test_only_gpus_that_are_visible_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = "GPU-a, 550, 1980, 1980, 700.00, 99\nGPU-b, 550, 345, 1980, 700.00, 0\n"
+    answer(monkeypatch, lambda *_, **__: subprocess.CompletedProcess([], 0, stdout=rows))
+    (row,) = fingerprint._nvidia()
+    assert (row["uuid"], row["utilization.gpu"]) == ("GPU-b", "0")
+
+
+def test_a_driver_that_does_not_answer_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hangs(command: list[str], **_: object) -> object:
+        raise subprocess.TimeoutExpired(command, 30)
+
+    answer(monkeypatch, hangs)
+    assert fingerprint._nvidia() == []

@@ -1,5 +1,6 @@
 """One profile at a time on a device."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.errors import ProfileError
-from profiler.lock import device_lock
+from profiler.lock import device_lock, folder_lock
 
 HOLD = (
     "import sys; from pathlib import Path; from profiler.lock import device_lock\n"
@@ -34,4 +35,34 @@ def test_a_second_profile_is_refused_until_the_first_is_over_even_if_it_was_kill
     holder.kill()
     holder.wait()
     with device_lock(["cpu"], folder=tmp_path):
+        pass
+
+
+def test_a_lock_is_everybodys_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        with device_lock(["cpu"], folder=tmp_path):
+            pass
+    finally:
+        os.umask(before)
+    (lock,) = tmp_path.iterdir()
+    assert lock.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_lock_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    (tmp_path / "automap-profile-cpu.lock").symlink_to(tmp_path / "elsewhere")
+    with (
+        pytest.raises(ProfileError, match=r"cannot open the lock .*automap-profile-cpu\.lock"),
+        device_lock(["cpu"], folder=tmp_path),
+    ):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_folder_takes_one_profile_at_a_time(tmp_path: Path) -> None:
+    with (
+        folder_lock(tmp_path),
+        pytest.raises(ProfileError, match="another profile is being measured into"),
+        folder_lock(tmp_path),
+    ):
         pass

@@ -18,11 +18,14 @@ from planner.cost.profile import Profile
 from planner.measured import profile_folder
 from planner.resolve import resolve
 from planner.spec import JobSpec
+from profiler.devices import CpuDevice
 from profiler.errors import ProfileError
 from profiler.journal import FILE, Journal
+from profiler.operators import operation
 from profiler.report import Progress
-from profiler.session import expected_seconds, profile
+from profiler.session import _Session, expected_seconds, profile
 from profiler.settings import ProfileSettings
+from profiler.tables import Key
 from tests.documents import ROOT
 
 TINY = {"tiny-llama": architecture("tiny-llama")}
@@ -36,7 +39,7 @@ def _own_lock(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("TMPDIR", folder)
 
 
-def settings(folder: Path, *, seconds: float, ranks: int = 1) -> ProfileSettings:
+def settings(folder: Path, *, seconds: float, ranks: int | None = 1) -> ProfileSettings:
     return ProfileSettings(
         output=folder, models=TINY, budget_seconds=seconds, device="cpu", ranks=ranks
     )
@@ -79,6 +82,38 @@ def test_a_short_profile_is_one_that_plans_are_priced_with_and_goes_on(
     sessions = json.loads((folder / "fingerprint.json").read_text())["sessions"]
     assert [each["budget_seconds"] for each in sessions] == [2.0, 1.0]
     assert {"began", "ended", "drift", "seconds", "throttled"} <= set(sessions[0])
+
+
+def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a hundredth, nothing could be measured."""
+    monkeypatch.setattr("profiler.session.WEIGHTS", {"optimizer": 1.0, "host_copies": 99.0})
+    tried: list[Key] = []
+
+    def fails(device: object, table: str, key: Key) -> object:
+        if table == "optimizer":
+            tried.append(key)
+            raise RuntimeError("out of memory")
+        return operation(device, table, key)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("profiler.session.operation", fails)
+    (table,) = profile(settings(tmp_path, seconds=2.0), lambda progress: None).tables
+    failed = table.failed
+    assert failed == len(tried) > 0  # once, though there are two rounds
+    monkeypatch.setattr("profiler.session.operation", operation)
+    report = profile(settings(tmp_path, seconds=2.0), lambda progress: None)
+    (table,) = report.tables
+    assert report.resumed == failed
+    assert 0 < table.measured >= failed - table.failed > 0
+    assert Journal(tmp_path).rows()
+
+
+def test_no_more_processes_than_a_profile_may_have(tmp_path: Path) -> None:
+    device = CpuDevice()
+    device.count = 100
+    session = _Session(settings(tmp_path, seconds=1.0, ranks=None), tmp_path, device, print)
+    assert session._ranks() == 64
 
 
 def test_what_a_shape_may_take_grows_from_the_next_smaller_one() -> None:

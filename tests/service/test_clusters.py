@@ -52,6 +52,7 @@ def test_a_wrong_cluster_is_not_stored(client: TestClient, database: Database) -
         ({"name": "team", "pools": [{**POOL, "gpu": "a1000"}]}, "pools.0.gpu"),
         ({"name": "team", "pools": [POOL, {**POOL, "name": "b", "gpu": "??"}]}, "pools.1.gpu"),
         ({"name": "team", "pools": [{**POOL, "num_nodes": 0}]}, "pools.0.num_nodes"),
+        ({"name": "team", "pools": [{**POOL, "profile": "/tmp"}]}, "pools.0.profile"),
     ]:
         body = problem(client.post("/v1/clusters", json=cluster), 422, "invalid-spec")
         assert body["errors"][0]["field"] == field

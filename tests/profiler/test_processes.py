@@ -1,0 +1,39 @@
+"""What measuring processes leave behind when they do not end well."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from profiler.errors import ProfileError
+from profiler.processes import told_by
+
+
+def program(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
+    (folder / "measuring.py").write_text("import os, sys\nrank = os.environ['RANK']\n" + text)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    return "measuring"
+
+
+def test_half_a_line_of_a_process_that_was_killed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "print('{\"number\": 1}\\n{\"num', end='', flush=True)\nos.kill(os.getpid(), 9)\n"
+    told = told_by(
+        program(tmp_path, monkeypatch, text), {}, ranks=1, deadline=time.monotonic() + 60
+    )
+    assert next(told) == {"number": 1}
+    with pytest.raises(ProfileError, match="process 0 of 1 ended with code -9"):
+        next(told)
+
+
+def test_what_another_process_than_the_first_says_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "if rank == '1':\n    sys.exit('no such device')\n"
+    told = told_by(
+        program(tmp_path, monkeypatch, text), {}, ranks=2, deadline=time.monotonic() + 60
+    )
+    with pytest.raises(ProfileError, match="process 1 of 2 ended with code 1") as failed:
+        list(told)
+    assert failed.value.lines == ["no such device"]
