@@ -118,9 +118,9 @@ def test_layers_and_engine_steps_take_the_host_work_measured(tmp_path: Path) -> 
     plan, without = make_plan(tiny_spec(tmp_path)), make_plan(tiny_spec(None))
     calls = {call.id: call for call in plan.calls}
     before = {call.id: call for call in without.calls}
-    # 32 responses an engine, 8 steps of 3 ms and 0.1 ms for each.
+    # 32 responses an engine: a step for the prompts, 8 of 3 ms and 0.1 ms for each.
     overhead = calls["actor.generate"].seconds_by_part.overhead
-    assert overhead == pytest.approx(8 * (0.003 + 32 * 0.0001), rel=0.01)
+    assert overhead == pytest.approx(0.003 + 8 * (0.003 + 32 * 0.0001), rel=0.01)
     # Two layers, two micro-batches of 16 on each of two GPUs.
     more = calls["critic.forward"].end_seconds - calls["critic.forward"].start_seconds
     less = before["critic.forward"].end_seconds - before["critic.forward"].start_seconds
