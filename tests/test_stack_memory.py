@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from planner.cost import constants, memory, transition
-from planner.cost.activations import activation_bytes, layer_activation_bytes
+from planner.cost.activations import (
+    activation_bytes,
+    forward_activation_bytes,
+    layer_activation_bytes,
+)
 from planner.cost.batches import sequence_lengths
 from planner.cost.pricing import Pricing
 from planner.cost.shards import stage_parameters
@@ -53,6 +57,26 @@ def test_a_layer_of_gpt_keeps_what_korthikanti_et_al_count(
         attended_tokens=s,
     )
     assert found[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("tensor", [1, 4])
+@pytest.mark.parametrize("name", STACKS)
+def test_scoring_holds_one_layer_of_the_stack_without_dropout(name: str, tensor: int) -> None:
+    """GPT at 2,048 tokens: 32·h bytes a token; unfused, 4·a·s of scores before and after softmax."""
+    gpt = model("gpt-3-175b")
+    h, heads = gpt.architecture.hidden_size, gpt.architecture.num_attention_heads
+    found, _ = forward_activation_bytes(
+        gpt,
+        workload(training_stack=name),
+        sequence_lengths(workload()),
+        layouts(tensor=tensor),
+        micro_batch_size=ints(1),
+    )
+    scores = 4 * heads * 2048 if STACKS[name].attention == "unfused" else 0
+    expected = (32 * h + scores) / tensor
+    if name == "megatron-deepspeed":  # norms' inputs and outputs whole
+        expected = 8 * h + (24 * h + scores) / tensor
+    assert found[0] == pytest.approx(2048 * expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(
