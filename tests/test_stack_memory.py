@@ -62,7 +62,7 @@ def test_a_layer_of_gpt_keeps_what_korthikanti_et_al_count(
 @pytest.mark.parametrize("tensor", [1, 4])
 @pytest.mark.parametrize("name", STACKS)
 def test_scoring_holds_one_layer_of_the_stack_without_dropout(name: str, tensor: int) -> None:
-    """GPT at 2,048 tokens: 32·h bytes a token; unfused, 4·a·s of scores before and after softmax."""
+    """GPT at 2,048 tokens: 32·h bytes each; unfused, 4·a·s of scores before and after softmax."""
     gpt = model("gpt-3-175b")
     h, heads = gpt.architecture.hidden_size, gpt.architecture.num_attention_heads
     found, _ = forward_activation_bytes(
