@@ -15,6 +15,7 @@ from planner.cost.communication import collective_seconds
 from planner.cost.generations import Generation, generation_of, over_tables
 from planner.cost.host_work import HostWork
 from planner.cost.interpolation import INTERPOLATED, MEASURED
+from planner.cost.layer import MicroBatch, Setting, dense_layer_seconds
 from planner.cost.pricing import Pricing
 from planner.cost.profile import MEMORY_EFFICIENCY, Profile, load_profile
 from planner.cost.stacks import STACKS
@@ -165,6 +166,21 @@ def test_layers_and_engine_steps_take_the_host_work_measured(tmp_path: Path) -> 
     more = calls["critic.forward"].end_seconds - calls["critic.forward"].start_seconds
     less = before["critic.forward"].end_seconds - before["critic.forward"].start_seconds
     assert more - less == pytest.approx(4 * 0.002, abs=4 * 0.0007)
+
+
+def test_every_stack_takes_the_host_work_of_the_framework_it_is_built_on(tmp_path: Path) -> None:
+    seconds = {"megatron-core": 0.5, "fsdp": 0.7}
+    rows = host_work({(name, "layer_forward"): each for name, each in seconds.items()})
+    profile = Profile(CPU, folder=profile_folder(tmp_path, rows))
+    one = MicroBatch(*(ints(1) for _ in range(4)), tokens=ints(16))
+    built_on = {"nemo-rl": "megatron-core", "verl": "fsdp", "megatron-2021": "megatron-core"}
+    assert {stack.host_work for stack in STACKS.values()} == set(seconds)
+    for name, framework in (built_on | {name: name for name in seconds}).items():
+        stack = STACKS[name]  # type: ignore[index]
+        tiny, lengths = model("tiny-llama"), sequence_lengths(workload())
+        where = replace(pool(), gpu=CPU)
+        setting = Setting(tiny, where, profile, "bf16", lengths, stack=stack)
+        assert dense_layer_seconds(setting, one).forward == seconds[framework]
 
 
 def test_a_plan_is_priced_with_the_profile_and_says_so(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def layer_seconds(
     """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
-    host = setting.profile.host_work(setting.stack.name)
+    host = setting.profile.host_work(setting.stack.host_work)
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
     least: FloatArray | float = host.layer_forward_seconds
