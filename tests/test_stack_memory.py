@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from planner.cost import constants, memory, transition
 from planner.cost.activations import (
@@ -98,6 +99,13 @@ def test_state_and_step_take_the_stacks_bytes_per_parameter(
     step = memory.step_bytes(actor, spec, rows) - bucket
     parameters = int(stage_parameters(actor, rows).dense[0])
     assert (resident.total + step)[0] / parameters == pytest.approx(per_parameter, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_a_stack_that_keeps_all_state_in_bf16_is_refused_another_precision(precision: str) -> None:
+    with pytest.raises(ValidationError, match=f"pytorch-bf16 .* precision={precision}; use"):
+        workload(training_stack="pytorch-bf16", precision=precision)
+    assert workload(training_stack="fsdp-eager", precision=precision).precision == precision
 
 
 def test_a_bucket_is_no_larger_than_the_gradients() -> None:
