@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from planner.cost.pricing import Pricing
-from planner.cost.stacks import STACKS
 from planner.job import Job
 from planner.measured import disturbances
 from planner.resolve import length_warnings
@@ -19,7 +18,6 @@ def assumptions(job: Job) -> list[str]:
         *_derived_tables(job),
         *_disturbed_profiles(job),
         *_missing_precisions(job),
-        *_stored_scores(job),
         *_rollout_that_cannot_run(job),
         *_slow_networks(job),
         *(
@@ -62,16 +60,6 @@ def _missing_precisions(job: Job) -> Iterator[str]:
                 f"pools.{pool.name}: {pool.gpu.name} does not compute in fp8; rollout weights are "
                 "stored in fp8 and priced at the bf16 rate"
             )
-
-
-def _stored_scores(job: Job) -> Iterator[str]:
-    """Activations are counted as flash attention keeps them, whatever the software."""
-    name = job.spec.workload.training_stack
-    if STACKS[name].attention == "unfused":
-        yield (
-            f"workload.training_stack: {name} keeps the attention scores of training in memory, "
-            "length² of them per head; the plan does not count them"
-        )
 
 
 def _rollout_that_cannot_run(job: Job) -> Iterator[str]:

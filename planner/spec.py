@@ -133,6 +133,15 @@ class WorkloadSpec(SpecModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _stack_has_the_precision(self) -> Self:
+        if self.training_stack == "pytorch-bf16" and self.precision != "bf16":
+            raise ValueError(
+                "training_stack=pytorch-bf16 keeps all state in bf16, so it cannot have precision="
+                f"{self.precision}; use precision: bf16, or training_stack: fsdp-eager"
+            )
+        return self
+
     @property
     def num_sequences(self) -> int:
         """Sequences of one iteration."""

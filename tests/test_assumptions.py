@@ -47,11 +47,9 @@ def test_a_gpu_without_fp8_is_named() -> None:
     assert lines("fp8", gpu="h100-80gb-sxm", workload={"rollout_precision": "fp8"}) == []
 
 
-def test_software_that_stores_attention_scores_is_told_that_they_are_not_counted() -> None:
+def test_scores_that_a_stack_stores_are_counted_and_not_warned_of() -> None:
     for name in ("megatron-2021", "megatron-deepspeed"):
-        (line,) = lines("training_stack", workload={"training_stack": name})
-        assert line.startswith(f"workload.training_stack: {name} keeps the attention scores")
-    assert lines("training_stack", workload={"training_stack": "fsdp"}) == []
+        assert lines("training_stack", workload={"training_stack": name}) == []
 
 
 @pytest.mark.parametrize("name", LINKS)

@@ -8,6 +8,7 @@ import pytest
 from planner.cost import constants
 from planner.cost.batches import sequence_lengths
 from planner.cost.communication import collective_seconds
+from planner.cost.ends import head_seconds
 from planner.cost.experts import (
     expert_exchange,
     experts_seconds,
@@ -15,7 +16,7 @@ from planner.cost.experts import (
     permutation_seconds,
 )
 from planner.cost.generations import GENERATIONS, Generation, generation_of
-from planner.cost.layer import MicroBatch, Setting, linears_seconds
+from planner.cost.layer import MicroBatch, Setting, linears_seconds, tensor_pair
 from planner.cost.operators import FASTEST
 from planner.cost.profile import MEMORY_EFFICIENCY, load_profile
 from planner.cost.shards import Linear
@@ -47,6 +48,15 @@ def batch(*, tokens: int = 4096, expert: int = 8, tensor: int = 1) -> MicroBatch
 def one_linear(of: Setting, tokens: int = 4096) -> tuple[float, float]:
     forward, backward = linears_seconds(of, ints(tokens), (Linear(ints(4096), ints(14336)),))
     return float(forward.seconds[0]), float(backward.seconds[0])
+
+
+def test_the_heads_product_and_its_gather_stay_in_16_bits() -> None:
+    wide = setting("llama-3.1-8b")
+    low, of = replace(wide, product_precision="fp8"), batch(tensor=4)
+    assert head_seconds(low, of).forward == head_seconds(wide, of).forward
+    moved = head_seconds(wide, of).forward_communication
+    assert head_seconds(low, of).forward_communication == moved
+    assert tensor_pair(low, of).seconds < tensor_pair(wide, of).seconds
 
 
 def test_8_bit_products_are_the_fastest_kernel_at_the_generations_rate() -> None:

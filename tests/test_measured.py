@@ -11,17 +11,23 @@ import pytest
 import yaml
 
 from planner.catalogue import gpu_type
+from planner.cost.attention import attention_seconds
+from planner.cost.batches import sequence_lengths
 from planner.cost.communication import collective_seconds
+from planner.cost.generations import Generation, generation_of, over_tables
 from planner.cost.host_work import HostWork
 from planner.cost.interpolation import INTERPOLATED, MEASURED
+from planner.cost.layer import MicroBatch, Setting, dense_layer_seconds
 from planner.cost.pricing import Pricing
 from planner.cost.profile import MEMORY_EFFICIENCY, Profile, load_profile
+from planner.cost.stacks import STACKS
 from planner.errors import SpecError
 from planner.measured import disturbances
 from planner.planning import make_plan
 from planner.resolve import resolve
 from planner.spec import ClusterSpec, JobSpec
 from profiler.tables import Row
+from tests.cost_model import ints, model, pool, workload
 from tests.documents import ROOT
 from tests.profiler.folders import all_reduces, attention, memory_bound, profile_folder
 
@@ -94,6 +100,44 @@ def test_the_backward_pass_of_attention_is_what_was_measured(tmp_path: Path) -> 
     assert set(found.source) == {MEASURED}
 
 
+def flash_seconds(profile: Profile, stack: str) -> tuple[float, float]:
+    """(forward, backward) of one layer's attention, both measured as 1 µs a token."""
+    forward, backward = attention_seconds(
+        model("llama-2-7b").architecture,
+        replace(pool(), gpu=profile.gpu),
+        profile,
+        STACKS[stack],  # type: ignore[index]
+        sequence_lengths(workload()),
+        precision="bf16",
+        tensor_parallel_size=ints(1),
+        context_parallel_size=ints(1),
+        num_sequences=ints(1),
+    )
+    return float(forward.seconds[0]), float(backward.seconds[0])
+
+
+@pytest.mark.parametrize("gpu", ["h100-80gb-sxm", "b200-180gb-sxm", "b300-288gb-sxm"])
+def test_what_was_measured_here_is_not_corrected_as_shipped_tables_are(
+    tmp_path: Path, gpu: str
+) -> None:
+    points = {(batch, length): 1e-6 * batch * length for batch in (1, 16) for length in (8, 2048)}
+    rows = [
+        (table, shape | {"num_attention_heads": 32, "num_key_value_heads": 32, "head_dim": 128}, s)
+        for table in ("prefill_attention", "prefill_attention_backward")
+        for _, shape, s in attention(table, points)
+    ]
+    here = gpu_type(gpu)
+    profile = Profile(here, folder=profile_folder(tmp_path, rows, device_type=gpu))
+    assert profile.measured_here
+    assert not load_profile(here).measured_here
+    clock = min(generation_of(here).sustained_share, Generation().sustained_share)
+    assert clock < 1.0
+    for stack in ("megatron-core", "fsdp"):
+        assert flash_seconds(profile, stack) == pytest.approx((2048e-6 / clock,) * 2)
+    assert over_tables(profile) == Generation(sustained_share=clock)
+    assert over_tables(load_profile(here)) == generation_of(here)
+
+
 def host_work(seconds: dict[tuple[str, str], float]) -> list[Row]:
     return [
         ("host_work", {"framework": framework, "recompute": "none", "part": part}, each)
@@ -125,6 +169,21 @@ def test_layers_and_engine_steps_take_the_host_work_measured(tmp_path: Path) -> 
     more = calls["critic.forward"].end_seconds - calls["critic.forward"].start_seconds
     less = before["critic.forward"].end_seconds - before["critic.forward"].start_seconds
     assert more - less == pytest.approx(4 * 0.002, abs=4 * 0.0007)
+
+
+def test_every_stack_takes_the_host_work_of_the_framework_it_is_built_on(tmp_path: Path) -> None:
+    seconds = {"megatron-core": 0.5, "fsdp": 0.7}
+    rows = host_work({(name, "layer_forward"): each for name, each in seconds.items()})
+    profile = Profile(CPU, folder=profile_folder(tmp_path, rows))
+    one = MicroBatch(*(ints(1) for _ in range(4)), tokens=ints(16))
+    built_on = {"nemo-rl": "megatron-core", "verl": "fsdp", "megatron-2021": "megatron-core"}
+    assert {stack.host_work for stack in STACKS.values()} == set(seconds)
+    for name, framework in (built_on | {name: name for name in seconds}).items():
+        stack = STACKS[name]  # type: ignore[index]
+        tiny, lengths = model("tiny-llama"), sequence_lengths(workload())
+        where = replace(pool(), gpu=CPU)
+        setting = Setting(tiny, where, profile, "bf16", lengths, stack=stack)
+        assert dense_layer_seconds(setting, one).forward == seconds[framework]
 
 
 def test_a_plan_is_priced_with_the_profile_and_says_so(tmp_path: Path) -> None:

@@ -1,11 +1,12 @@
 """What differs between inference engines, and the terms of a step that all of them share."""
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from planner.cluster import GpuType
 from planner.cost.batches import SequenceLengths
 from planner.cost.decode import EngineShapes, step_tables
 from planner.cost.engine_pass import EnginePass, eager_seconds, engine_pass, hit_share
@@ -56,6 +57,14 @@ def test_every_engine_takes_longer_for_more_tokens_and_sequences(name):
     assert price(name, prompt_length=double).seconds.total[0] > seconds
     by_batch = [price(name, num_sequences=count).seconds.total[0] for count in (8, 16, 32, 64, 128)]
     assert np.all(np.diff(by_batch) > 0)
+
+
+def test_generations_with_a_cache_in_fp8_are_those_of_the_catalogue():
+    known = set(get_args(GpuType.model_fields["generation"].annotation))
+    for engine in ENGINES.values():
+        assert set(engine.fp8_cache_generations) <= known
+        # What an engine does on Blackwell it does on its successor.
+        assert {"blackwell", "blackwell-ultra"} <= set(engine.fp8_cache_generations)
 
 
 def test_engines_differ_and_the_default_is_the_one_that_runs():

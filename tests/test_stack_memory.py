@@ -4,9 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from planner.cost import constants, memory, transition
-from planner.cost.activations import activation_bytes, layer_activation_bytes
+from planner.cost.activations import (
+    activation_bytes,
+    forward_activation_bytes,
+    layer_activation_bytes,
+)
 from planner.cost.batches import sequence_lengths
 from planner.cost.pricing import Pricing
 from planner.cost.shards import stage_parameters
@@ -55,6 +60,26 @@ def test_a_layer_of_gpt_keeps_what_korthikanti_et_al_count(
     assert found[0] == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("tensor", [1, 4])
+@pytest.mark.parametrize("name", STACKS)
+def test_scoring_holds_one_layer_of_the_stack_without_dropout(name: str, tensor: int) -> None:
+    """GPT at 2,048 tokens: 32·h bytes each; unfused, 4·a·s of scores before and after softmax."""
+    gpt = model("gpt-3-175b")
+    h, heads = gpt.architecture.hidden_size, gpt.architecture.num_attention_heads
+    found, _ = forward_activation_bytes(
+        gpt,
+        workload(training_stack=name),
+        sequence_lengths(workload()),
+        layouts(tensor=tensor),
+        micro_batch_size=ints(1),
+    )
+    scores = 4 * heads * 2048 if STACKS[name].attention == "unfused" else 0
+    expected = (32 * h + scores) / tensor
+    if name == "megatron-deepspeed":  # norms' inputs and outputs whole
+        expected = 8 * h + (24 * h + scores) / tensor
+    assert found[0] == pytest.approx(2048 * expected, rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("name", "ranks", "per_parameter"),
     [
@@ -74,6 +99,13 @@ def test_state_and_step_take_the_stacks_bytes_per_parameter(
     step = memory.step_bytes(actor, spec, rows) - bucket
     parameters = int(stage_parameters(actor, rows).dense[0])
     assert (resident.total + step)[0] / parameters == pytest.approx(per_parameter, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_a_stack_that_keeps_all_state_in_bf16_is_refused_another_precision(precision: str) -> None:
+    with pytest.raises(ValidationError, match=f"pytorch-bf16 .* precision={precision}; use"):
+        workload(training_stack="pytorch-bf16", precision=precision)
+    assert workload(training_stack="fsdp-eager", precision=precision).precision == precision
 
 
 def test_a_bucket_is_no_larger_than_the_gradients() -> None:

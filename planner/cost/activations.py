@@ -27,6 +27,7 @@ def layer_activation_bytes(
     element_bytes: int = 2,
     stack: SoftwareStack = STACKS["megatron-core"],
     attended_tokens: float = 0.0,
+    dropout: bool = True,
 ) -> FloatArray:
     """Bytes per token that one layer keeps for its backward pass, on one GPU.
 
@@ -34,9 +35,10 @@ def layer_activation_bytes(
     MLPs and experts: per token inputs of both norms 2h, inputs of both projections 2h, queries,
     keys and values, the attention output, the MLP's pre-activation and activation. With sequence
     parallelism and flash attention that is 32·h/t bytes for GPT (their 34·h/t less two dropout
-    masks). Unfused attention adds the masks and the scores over `attended_tokens`. `selective`
-    drops the scores where they are kept, else norm outputs and activations; `full` keeps the
-    layer's input alone.
+    masks). Unfused attention adds the masks and the scores over `attended_tokens`; without
+    `dropout` (inference) no masks, the scores before and after softmax. `selective` drops the
+    scores where they are kept, else norm outputs and activations; `full` keeps the layer's input
+    alone.
     """
     tensor = tensor_parallel_size
     hidden = arch.hidden_size / (tensor if stack.memory.sequence_parallel else np.ones_like(tensor))
@@ -50,8 +52,9 @@ def layer_activation_bytes(
     none = inputs + norms + attention + before + after + dispatched
     if stack.attention == "unfused":
         # Two masks of one byte; softmax and its dropped-out copy, and a mask of one byte.
-        masks = 2 * hidden / element_bytes
-        scores = arch.num_attention_heads / tensor * attended_tokens * (2 + 1 / element_bytes)
+        mask = 1 / element_bytes if dropout else 0.0
+        masks = 2 * hidden * mask
+        scores = arch.num_attention_heads / tensor * attended_tokens * (2 + mask)
         kept = none + masks + np.where(recompute == SELECTIVE, 0.0, scores)
     else:
         kept = np.where(recompute == SELECTIVE, none - norms - after, none)
@@ -218,7 +221,7 @@ def forward_activation_bytes(
 ) -> tuple[IntArray, IntArray]:
     """(activations, logits) of an inference forward per GPU, on the last stage.
 
-    Nothing is kept for a backward pass: one layer's working set at a time.
+    Nothing is kept for a backward pass: one layer's working set at a time, without dropout.
     """
     arch, tensor = model.architecture, layouts.tensor_parallel_size
     tokens = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
@@ -228,6 +231,9 @@ def forward_activation_bytes(
         recompute=np.zeros_like(tensor),
         moe=arch.num_experts > 0,
         element_bytes=constants.PRECISION_BYTES[workload.precision],
+        stack=STACKS[workload.training_stack],
+        attended_tokens=lengths.max_tokens,
+        dropout=False,
     )
     logits = logits_bytes_per_token(model, tensor, constants.FORWARD_LOGITS_BYTES)
     return (

@@ -6,7 +6,7 @@ from planner.architecture import ModelArchitecture
 from planner.cluster import Pool
 from planner.cost import constants
 from planner.cost.batches import SequenceLengths
-from planner.cost.generations import generation_of
+from planner.cost.generations import over_tables
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
 from planner.cost.shards import local_key_value_heads
@@ -37,10 +37,12 @@ def attention_seconds(
         forward, backward = _flash(
             arch, profile, lengths, heads, tensor_parallel_size, num_sequences
         )
-    generation = generation_of(pool.gpu)
-    share = generation.sustained_share * stack.attention_share * context_parallel_size
-    if stack.attention == "flash":
-        share = share * generation.attention_share
+    generation = over_tables(profile)
+    share = generation.sustained_share * context_parallel_size
+    if stack.attention == "unfused":
+        share = share * stack.attention_share
+    elif not profile.measured_here:  # tables of inference kernels
+        share = share * stack.attention_share * generation.attention_share
     return Timed(forward.seconds / share, forward.source), Timed(
         backward.seconds / share, backward.source
     )

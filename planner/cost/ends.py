@@ -56,7 +56,7 @@ def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         logits = batch.tokens * vocabulary
         there = add(product[0], setting.profile.memory_bound(14 * logits))
         back = add(product[1], setting.profile.memory_bound(18 * logits))
-        moved = tensor_pair(setting, batch)
+        moved = tensor_pair(whole, batch)
         moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
     return UnitSeconds(
         forward=there.seconds,

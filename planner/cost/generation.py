@@ -22,6 +22,7 @@ from planner.cost.rollout import BUSY_CELLS, Phases, Rollout, phases
 from planner.cost.rollout_engines import ENGINES, EngineProfile
 from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import padded_vocabulary
+from planner.cost.stacks import STACKS
 from planner.dataflow import Call
 from planner.job import Model
 from planner.layout import FloatArray, IntArray
@@ -176,7 +177,8 @@ def generation_phases(
     shapes = EngineShapes(*(column[first] for column in columns))
     precision = workload.rollout_precision or workload.precision
     lengths = _prompt_lengths(workload)
-    engine = profile.host_work(workload.training_stack).engine(ENGINES[workload.rollout_engine])
+    host_work = profile.host_work(STACKS[workload.training_stack].host_work)
+    engine = host_work.engine(ENGINES[workload.rollout_engine])
     setting = Setting(
         model,
         pool,

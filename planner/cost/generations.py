@@ -8,6 +8,7 @@ fitted with `python -m benchmarks.fit_training TABLE.csv`; docs/accuracy.md has 
 from dataclasses import dataclass
 
 from planner.cluster import GpuType
+from planner.cost.profile import Profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +44,15 @@ GENERATIONS: dict[str, Generation] = {
 def generation_of(gpu: GpuType) -> Generation:
     """The constants of a GPU's generation."""
     return GENERATIONS[gpu.generation]
+
+
+def over_tables(profile: Profile) -> Generation:
+    """What training sustains over the tables of a profile.
+
+    Tables measured on the hardware itself have training's kernels, and its own power: all that is
+    left is that clocks fall under hours of load.
+    """
+    own, usual = generation_of(profile.gpu), Generation()
+    if not profile.measured_here:
+        return own
+    return Generation(sustained_share=min(own.sustained_share, usual.sustained_share))

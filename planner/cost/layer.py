@@ -15,7 +15,7 @@ from planner.cost import constants
 from planner.cost.attention import attention_seconds
 from planner.cost.batches import SequenceLengths, rank_imbalance
 from planner.cost.communication import Collective, collective_seconds
-from planner.cost.generations import generation_of
+from planner.cost.generations import over_tables
 from planner.cost.operators import FASTEST
 from planner.cost.profile import Profile, Timed
 from planner.cost.rollout_engines import ENGINES, EngineProfile
@@ -137,7 +137,7 @@ def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int
     precision = setting.product_precision or setting.precision
     collector = FASTEST if precision == "fp8" else None
     short = setting.profile.gemm(m, n, k, precision=precision, collector=collector)
-    generation = generation_of(setting.pool.gpu)
+    generation = over_tables(setting.profile)
     gain = generation.eight_bit_gain if precision == "fp8" else 1.0
     return scaled(short, 1.0 / (generation.sustained_share * gain))
 
@@ -287,7 +287,7 @@ def layer_seconds(
     """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
-    host = setting.profile.host_work(setting.stack.name)
+    host = setting.profile.host_work(setting.stack.host_work)
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
     least: FloatArray | float = host.layer_forward_seconds

@@ -57,9 +57,11 @@ class Profile:
 
         `table_gpu`: the GPU whose measured tables apply; None: there are none, and everything is
         a roofline. `derived`: the tables are another GPU's (or there are none), so its efficiency
-        is carried over to this GPU's peaks and nothing counts as measured.
+        is carried over to this GPU's peaks and nothing counts as measured. `measured_here`: they
+        are those in a folder, of this very hardware and the kernels that train on it.
         """
         self.gpu = gpu
+        self.measured_here = folder is not None
         self.peaks = Peaks.of(gpu)
         shipped = PROFILES / gpu.profile
         self.table_gpu = gpu.name if folder else gpu.profile if shipped.is_dir() else None

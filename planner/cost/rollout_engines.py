@@ -51,7 +51,7 @@ ENGINES: dict[RolloutEngine, EngineProfile] = {
             all_reduce_share=0.67,
             prefill_layer_seconds=0.1e-3,
             prefill_first=False,
-            fp8_cache_generations=("blackwell",),
+            fp8_cache_generations=("blackwell", "blackwell-ultra"),
         ),
         EngineProfile(
             "sglang",
@@ -62,7 +62,7 @@ ENGINES: dict[RolloutEngine, EngineProfile] = {
             all_reduce_share=0.91,
             prefill_layer_seconds=0.1e-3,
             prefill_first=True,
-            fp8_cache_generations=("blackwell",),
+            fp8_cache_generations=("blackwell", "blackwell-ultra"),
         ),
         EngineProfile(
             "trtllm",
@@ -73,7 +73,7 @@ ENGINES: dict[RolloutEngine, EngineProfile] = {
             all_reduce_share=0.54,
             prefill_layer_seconds=0.61e-3,
             prefill_first=False,
-            fp8_cache_generations=("ada", "hopper", "blackwell"),
+            fp8_cache_generations=("ada", "hopper", "blackwell", "blackwell-ultra"),
         ),
     )
 }

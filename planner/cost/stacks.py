@@ -60,6 +60,8 @@ class SoftwareStack:
     collective_slowdown: float
     """Exposed seconds of collectives over the tables' in isolation: below 1 where the software
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
+    host_work: Literal["megatron-core", "fsdp"]
+    """The framework whose host work per layer it has, where a profile measured that one."""
     overlaps_stages: bool = False
     """Messages between interleaved pipeline stages travel beside another chunk's compute."""
     expert_layer_seconds: float = 0.0
@@ -78,6 +80,7 @@ MEGATRON_CORE = SoftwareStack(
     attention_share=0.8,
     elementwise_passes=0.83,
     collective_slowdown=0.84,
+    host_work="megatron-core",
     overlaps_stages=True,
 )
 FSDP = SoftwareStack(
@@ -87,6 +90,7 @@ FSDP = SoftwareStack(
     attention_share=0.56,
     elementwise_passes=1.46,
     collective_slowdown=1.14,
+    host_work="fsdp",
 )
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
@@ -114,6 +118,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             attention_share=0.42,
             elementwise_passes=1.0,
             collective_slowdown=2.0,
+            host_work="fsdp",
         ),
         SoftwareStack(
             "megatron-2021",
@@ -122,6 +127,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             attention_share=0.84,
             elementwise_passes=1.47,
             collective_slowdown=1.12,
+            host_work="megatron-core",
         ),
         SoftwareStack(
             "megatron-deepspeed",
@@ -130,6 +136,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             attention_share=0.44,
             elementwise_passes=4.6,
             collective_slowdown=2.0,
+            host_work="megatron-core",
             # deepspeed/runtime/zero/stage_1_and_2.py (0.6): 16-bit gradients are flattened (2) and
             # cast to fp32 (4) at the step; reduce_bucket_size is 5e8 elements of 2 bytes.
             memory=StackMemory(
@@ -150,6 +157,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             attention_share=0.42,
             elementwise_passes=1.0,
             collective_slowdown=2.0,
+            host_work="fsdp",
             memory=StackMemory(gradient_bytes=2, master_bytes=0, moment_bytes=2, written_out=True),
         ),
     )

@@ -46,9 +46,9 @@ class Sizes:
 
 
 def grpo_job(
-    sizes: Sizes, architecture: ModelArchitecture, gpu_type: str, training_stack: TrainingStack
+    sizes: Sizes, architecture: ModelArchitecture, pool: Pool, training_stack: TrainingStack
 ) -> Job:
-    """A GRPO job with a reward function that takes no time.
+    """A GRPO job with a reward function that takes no time, on as many nodes as the pool has.
 
     Raises:
         CannotPredictError: the sizes contradict one another.
@@ -72,7 +72,9 @@ def grpo_job(
             "kl": "loss" if sizes.has_reference else "none",
             "training_stack": training_stack,
         },
-        "cluster": {"pools": [{"name": "measured", "gpu": gpu_type, "num_nodes": 2}]},
+        "cluster": {
+            "pools": [{"name": pool.name, "gpu": pool.gpu.name, "num_nodes": pool.num_nodes}]
+        },
     }
     try:
         return resolve(JobSpec.model_validate(document))

@@ -43,10 +43,10 @@ class Subject:
 
     def run(self, sizes: Sizes, assumptions: Assumptions) -> Run:
         """The job of these sizes in the row's layouts."""
-        stack = self.defaults.training_stack
+        pool = pool_of(self.row, assumptions)
         return Run(
-            job=grpo_job(sizes, architecture_of(self.row), self.row.gpu_type, stack),
-            pool=pool_of(self.row, assumptions),
+            job=grpo_job(sizes, architecture_of(self.row), pool, self.defaults.training_stack),
+            pool=pool,
             layouts=layout_of(self.trainer, self.defaults, assumptions),
             engine=self.engine,
             recompute=self.recompute,

@@ -17,7 +17,7 @@ from planner.resolve import resolve_pool
 from planner.spec import PoolSpec, TrainingStack, WorkloadSpec
 from planner.validation.frameworks import NOTED, UNPRICED, Framework, framework_of
 from planner.validation.predictions import Assumptions, CannotPredictError
-from planner.validation.rows import RunRow
+from planner.validation.rows import MemoryRow, RunRow
 
 SIZES = (
     "num_layers",
@@ -186,7 +186,7 @@ def layout_of(row: RunRow, defaults: Framework, assumptions: Assumptions) -> Lay
         raise CannotPredictError("expert parallelism without experts")
     if pipeline > 1 and row.virtual_pipeline_parallel_size is None:
         assumptions.add("virtual_pipeline_parallel_size not stated: 1")
-    if tensor > 1 and row.sequence_parallel == 0 and splits_sequences(defaults):
+    if tensor > 1 and row.sequence_parallel == 0 and splits_sequences(row, defaults):
         assumptions.add("sequence parallelism is priced although the run had none")
     if row.sharding is None and row.num_gpus > 1:
         assumptions.add(
@@ -206,9 +206,16 @@ def layout_of(row: RunRow, defaults: Framework, assumptions: Assumptions) -> Lay
     return Layouts(**{name: column(size) for name, size in sizes.items()})
 
 
-def splits_sequences(defaults: Framework) -> bool:
-    """Whether the framework's stack is priced with sequence parallelism."""
-    return STACKS[defaults.training_stack].memory.sequence_parallel
+def stack_of(row: RunRow, defaults: Framework) -> TrainingStack:
+    """The stack that prices what the row measured: seconds, or bytes."""
+    if isinstance(row, MemoryRow) and defaults.memory_stack:
+        return defaults.memory_stack
+    return defaults.training_stack
+
+
+def splits_sequences(row: RunRow, defaults: Framework) -> bool:
+    """Whether the row is priced with sequence parallelism."""
+    return STACKS[stack_of(row, defaults)].memory.sequence_parallel
 
 
 def framework(row: RunRow, assumptions: Assumptions) -> Framework:
@@ -234,12 +241,14 @@ def whole_sequences(
     """
     if tokens < 2:
         raise CannotPredictError("sequence_length below 2 tokens")
-    return WorkloadSpec.model_validate(
-        {
-            "prompts_per_iteration": num_sequences,
-            "prompt_length": constant(tokens - 1),
-            "response_length": constant(1),
-            "precision": precision if precision in ("bf16", "fp16", "fp32") else "bf16",
-            "training_stack": training_stack,
-        }
-    )
+    document = {
+        "prompts_per_iteration": num_sequences,
+        "prompt_length": constant(tokens - 1),
+        "response_length": constant(1),
+        "precision": precision if precision in ("bf16", "fp16", "fp32") else "bf16",
+        "training_stack": training_stack,
+    }
+    try:
+        return WorkloadSpec.model_validate(document)
+    except ValidationError as error:
+        raise CannotPredictError(f"workload: {error.errors()[0]['msg']}") from None

@@ -25,6 +25,7 @@ from planner.validation.subjects import (
     layout_of,
     pool_of,
     product_precision,
+    stack_of,
     whole_sequences,
 )
 
@@ -182,14 +183,11 @@ def _workload(
     if batch is None:
         batch = micro_batch * data_parallel
         assumptions.add("global_batch_size not stated: one micro-batch per data-parallel rank")
-    stack = defaults.training_stack
-    if isinstance(row, MemoryRow):
-        stack = defaults.memory_stack or stack
     return whole_sequences(
         batch * packed,
         row.sequence_length // packed,
         precision=row.precision or "bf16",
-        training_stack=stack,
+        training_stack=stack_of(row, defaults),
     )
 
 

@@ -411,6 +411,30 @@ def test_an_asynchronous_iteration_is_the_slower_half_and_the_sync():
     assert parts["actor.train_seconds"] > 1.5 * together.breakdown["actor.train_seconds"]
 
 
+def test_a_weight_sync_inside_one_node_does_not_cross_the_network():
+    apart = NEMO_RL | {"synchrony": "async", "data_parallel_size": ""}
+    inside = apart | {"num_gpus": "8", "gpus_per_node": "8"}
+    (two,), (one,) = predicted("rlhf", apart), predicted("rlhf", inside)
+    # The same shards, sent and received by as many GPUs as before or fewer.
+    name = "weight_sync_seconds"
+    assert one.breakdown[name] < 0.5 * two.breakdown[name]
+
+
+@pytest.mark.parametrize(("kind", "told"), [("training", True), ("memory", False)])
+def test_only_what_is_priced_with_sequence_parallelism_says_so(kind, told):
+    """Of DeepSpeed's runs of 2021 the memory is priced with a stack that has none."""
+    source = {"source": "V100 tuning notes", "sequence_parallel": "0"}
+    cells = {name: cell for name, cell in TRAINING.items() if name != "iteration_seconds"}
+    memory_cells = {"measured_by": "torch", "peak_memory_bytes": "6e10"}
+    (one, *_) = predicted(kind, (TRAINING if kind == "training" else cells | memory_cells) | source)
+    assert any("sequence parallelism is priced" in text for text in one.assumptions) == told
+
+
+def test_a_precision_that_the_stack_lacks_is_said_and_not_priced():
+    cells = TRAINING | {"source": "LitGPT", "precision": "fp16"}
+    assert "pytorch-bf16" in reason("training", cells)
+
+
 def test_older_rollouts_wait_for_their_longest_response_less_often():
     apart = NEMO_RL | {"synchrony": "async", "data_parallel_size": "", "num_rollouts": "512"}
     (one,) = predicted("rlhf", apart | {"placement": "dedicated (1-step Off policy)"})
