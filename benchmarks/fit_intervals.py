@@ -25,7 +25,6 @@ import numpy as np
 
 from planner.cost import intervals
 from planner.cost.intervals import COVERAGE, Kind
-from planner.validation.generation import may_draft
 from planner.validation.predictions import Prediction
 from planner.validation.table import parse_table
 from planner.validation.validate import predictions
@@ -47,7 +46,7 @@ def kind_of(one: Prediction) -> Kind | None:
         case "training", _:
             bits = "16-bit" if "16-bit" in one.subset else "8-bit"
             return f"training, {mixture}, {bits}"  # type: ignore[return-value]
-        case "generation", "decode_step_seconds" if not may_draft(one.row):  # type: ignore[arg-type]
+        case "generation", "decode_step_seconds":
             return f"generation, {mixture}"  # type: ignore[return-value]
         case "memory", "peak_memory_bytes":
             return "memory"

@@ -34,7 +34,7 @@ SPREADS: dict[Kind, float] = {
     "training, experts, 16-bit": 0.62,
     "training, experts, 8-bit": 0.12,
     "generation, dense": 0.1,
-    "generation, experts": 0.17,
+    "generation, experts": 0.34,
     "memory": 0.09,
     "transfer in a node": 0.29,
     "transfer across nodes": 0.36,
