@@ -166,9 +166,9 @@ def generation_phases(
     """Prefill and decode of one iteration's generation, one row per candidate.
 
     `data_parallel_size` engine replicas share the sequences evenly (rounded up). Each prefills
-    its prompts in chunks, a prompt once for all its responses, and decodes: all slots that the
-    cache allows are busy while sequences wait, then the batch shrinks along the length
-    distribution. The longest of the call's sequences ends it. A budget below
+    its prompts in chunks, a prompt once for all its responses, and decodes: as many run as the
+    cache holds, those sent back for want of room being prefilled again, then the batch shrinks
+    along the length distribution. The longest of the call's sequences ends it. A budget below
     `minimum_kv_cache_bytes` is priced as one sequence at a time; callers leave it out.
     """
     process = response_process(call, workload)
