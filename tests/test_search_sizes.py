@@ -203,7 +203,15 @@ def test_barrier_search_equals_brute_force(seed: int) -> None:
     check_barrier(instance(seed, barrier=True))
 
 
-@pytest.mark.parametrize("seed", seeds_with_a_shadow(range(300), barrier=True))
+LONG = (70, 108, 230, 249)
+"""Seeds whose brute force takes many seconds."""
+
+
+def long_ones_marked(seeds: list[int]) -> list[object]:
+    return [pytest.param(seed, marks=[pytest.mark.slow] * (seed in LONG)) for seed in seeds]
+
+
+@pytest.mark.parametrize("seed", long_ones_marked(seeds_with_a_shadow(range(300), barrier=True)))
 def test_barrier_search_with_two_rollouts_equals_brute_force(seed: int) -> None:
     check_barrier(with_second_rollout(instance(seed, barrier=True), seed))
 

@@ -61,6 +61,7 @@ def test_a_plan_of_another_program_is_refused(plan: Plan, settings: RunSettings)
         check_run(make_plan(grpo), settings)
 
 
+@pytest.mark.slow
 def test_the_own_worker_method_runs() -> None:
     done = _ran(sys.executable, "examples/own_worker_method.py")
     assert "tokens: 14, ranks: [6, 6, 6, 6]" in done.stdout

@@ -299,6 +299,7 @@ def test_safe_rlhf_on_disjoint_nested_and_shared_devices() -> None:
     assert by_id["reference.forward"].started < by_id["critic.forward"].ended
 
 
+@pytest.mark.slow
 def test_dapo_draws_until_the_batch_is_full() -> None:
     finished = run_and_compare(DAPO)
     rounds = [call for call in finished[0].calls if call.name.id == "actor.generate"]
@@ -331,6 +332,7 @@ def test_other_programs(case: Case) -> None:
     run_and_compare(case)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_its_saved_state_on_another_layout(tmp_path: Path) -> None:
     case = Case("reinforce_plus_plus", {"actor": BOTH, "reward": None}, {"kl": "none"})
     other = Case("reinforce_plus_plus", {"actor": Place(1, 1), "reward": None}, {"kl": "none"})

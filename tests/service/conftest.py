@@ -32,6 +32,15 @@ with warnings.catch_warnings():
 BACKENDS = ("sqlite", "postgresql")
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what `slow_on` names, before slow tests are deselected."""
+    for item in items:
+        backend = getattr(item, "callspec", None) and item.callspec.params.get("backend")  # type: ignore[attr-defined]
+        if backend in [arg for mark in item.iter_markers("slow_on") for arg in mark.args]:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def postgres_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of our own, on a socket in a temporary folder."""

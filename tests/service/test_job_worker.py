@@ -113,6 +113,7 @@ def check_the_noise(database: Database, job_id: UUID) -> None:
     assert '"type": "call"' not in log
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_killed_workers_run_goes_on_and_is_found_again(
     database: Database, ray: Ray, tmp_path: Path
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_stopped_worker_lets_go_and_a_lost_run_is_started_anew(
     assert iterations(database, job_id) == list(range(1, 9))
 
 
+@pytest.mark.slow_on("sqlite")
 def test_cancelled_runs_end_within_seconds(database: Database, ray: Ray, tmp_path: Path) -> None:
     only("sqlite", database)
     url = url_of(database)
@@ -182,6 +184,7 @@ def test_cancelled_runs_end_within_seconds(database: Database, ray: Ray, tmp_pat
         assert ray.statuses(willing) == ray.statuses(stubborn) == ["STOPPED"]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_job_is_cancelled_although_its_worker_died(
     database: Database, ray: Ray, tmp_path: Path
 ) -> None:

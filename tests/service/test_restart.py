@@ -5,6 +5,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from service.schemas import PlanRecord
 from tests.service.conftest import Databases
 from tests.service.samples import large_spec, small_spec
@@ -34,6 +36,7 @@ def wait_for_status(
     return record
 
 
+@pytest.mark.slow_on("postgresql")
 def test_a_killed_servers_plan_is_made_once_by_the_next(databases: Databases) -> None:
     url = databases.create("killed")
     with serving(url) as first:
