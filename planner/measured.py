@@ -8,6 +8,8 @@ from planner.cluster import GpuType
 from planner.errors import SpecError
 
 FINGERPRINT = "fingerprint.json"
+SHIPPED = "shipped"
+"""In place of a profile: the tables that come with the planner, whatever the service's default."""
 REMEDY = "give the --output of an automap profile of this GPU type, or leave it out"
 
 _ATTENTION = ("num_attention_heads", "num_key_value_heads", "head_dim")

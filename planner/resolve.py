@@ -15,7 +15,7 @@ from planner.errors import SpecError
 from planner.explicit_dataflow import explicit_dataflow
 from planner.job import Job, Model
 from planner.lengths import ASSUMED_SPREAD
-from planner.measured import profile_folder
+from planner.measured import SHIPPED, profile_folder
 from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from planner.trace import trace
 
@@ -25,8 +25,10 @@ SCALAR_ROLES = frozenset({"critic", "reward", "cost"})
 """A role with one of these words in its name (cost_critic) has one output per token."""
 
 
-def resolve(spec: JobSpec, *, program: Program | None = None) -> Job:
+def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: bool = True) -> Job:
     """The job that a spec describes; `program` replaces the built-in of that name.
+
+    Without `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
 
     Raises:
         SpecError: a name is unknown, a role is missing or superfluous, or parts contradict one
@@ -39,7 +41,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None) -> Job:
             f"prompts_per_iteration × responses_per_prompt × epochs is {rows:.3g}",
             remedy=f"stay within {MAX_SEQUENCES:.0e}",
         )
-    pools = _pools(spec)
+    pools = _pools(spec if with_profiles else _without_profiles(spec))
     dataflow = _dataflow(spec, program)
     job = Job(spec=spec, dataflow=dataflow, models=_models(spec, dataflow), pools=pools)
     _check_staleness(job)
@@ -203,6 +205,13 @@ def _architecture(given: ModelSpec, *, field: str) -> ModelArchitecture:
     return catalogue.architecture(given.architecture, field=field)
 
 
+def _without_profiles(spec: JobSpec) -> JobSpec:
+    if not isinstance(spec.cluster, ClusterSpec):
+        return spec
+    pools = [pool.model_copy(update={"profile": None}) for pool in spec.cluster.pools]
+    return spec.model_copy(update={"cluster": ClusterSpec(pools=pools)})
+
+
 def _pools(spec: JobSpec) -> tuple[Pool, ...]:
     """The cluster's pools one after another on the GPU axis."""
     if not isinstance(spec.cluster, ClusterSpec):
@@ -284,7 +293,7 @@ def resolve_pool(given: PoolSpec, *, field: str, first_gpu: int = 0, kept_free: 
         price_per_gpu_hour=_first(given.price_per_gpu_hour, node.price_per_gpu_hour),
         kept_free_gpus=kept_free,
         profile=None
-        if given.profile is None
+        if given.profile in (None, SHIPPED)
         else profile_folder(given.profile, gpu, field=f"{field}.profile"),
     )
 

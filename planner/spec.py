@@ -185,8 +185,9 @@ class PoolSpec(SpecModel):
     )
     profile: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
         default=None,
-        description="Folder written by automap profile, whose measured times apply (command line "
-        "only). Default: the tables shipped for the GPU type",
+        description="Folder written by automap profile, whose measured times apply; over HTTP the "
+        "version of a stored profile. Default: the service's default for the GPU type if it has "
+        "one, else the shipped tables, which `shipped` asks for",
     )
 
 

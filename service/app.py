@@ -15,7 +15,7 @@ from service.dispatcher import Dispatcher
 from service.planner_process import PlannerPool
 from service.planning import Planning
 from service.problems import install_handlers
-from service.routers import catalogue, clusters, estimates, health, jobs, plans
+from service.routers import catalogue, clusters, estimates, health, jobs, plans, profiles
 from service.settings import Settings
 
 
@@ -30,15 +30,21 @@ def create_app(settings: Settings) -> FastAPI:
         settings=settings,
         database=database,
         planners=PlannerPool(
-            size=settings.request_planners, max_waiting=settings.max_waiting_requests
+            size=settings.request_planners,
+            max_waiting=settings.max_waiting_requests,
+            profiles_folder=settings.profiles_folder,
         ),
         dispatcher=Dispatcher(database, settings),
     )
-    app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        BodyLimit,
+        max_body_bytes=settings.max_body_bytes,
+        larger={f"/v1{profiles.PATH}": settings.max_profile_bytes},
+    )
     install_handlers(app)
     keys = [Depends(require_key)] if settings.api_keys else []
     v1 = APIRouter(prefix="/v1", dependencies=keys)
-    for module in (plans, jobs, estimates, clusters, catalogue):
+    for module in (plans, jobs, estimates, clusters, profiles, catalogue):
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(health.router)

@@ -1,6 +1,6 @@
 """Request bodies: JSON or YAML, bounded, checked, and shown as such in the OpenAPI document."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -54,14 +54,18 @@ def _media(request: Request) -> Media:
     return media
 
 
-def body_of(content: type[Content], *, what: str) -> Callable[..., Body[Content]]:
-    """A dependency that reads the body as `content`; `what` names it in problems."""
+def body_of(
+    content: type[Content], *, what: str, limit: str = "max_body_bytes"
+) -> Callable[..., Body[Content]]:
+    """A dependency that reads the body as `content`; `what` names it in problems.
+
+    `limit` names the setting that bounds it.
+    """
 
     def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
         try:
-            data = load_document(
-                raw.text, media=raw.media, max_bytes=request.app.state.settings.max_body_bytes
-            )
+            max_bytes = getattr(request.app.state.settings, limit)
+            data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
         except DocumentError as error:
             raise problems.invalid_document(error.message, line=error.line) from None
         try:
@@ -84,18 +88,25 @@ def body_docs(content: type[BaseModel], examples: dict[str, dict[str, Any]]) -> 
 
 
 class BodyLimit:
-    """Answers 413 to a body above the limit, whether its length is declared or not."""
+    """Answers 413 to a body above the limit, whether its length is declared or not.
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+    `larger`: limits of paths that take more.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, max_body_bytes: int, larger: Mapping[str, int] | None = None
+    ) -> None:
         self.app = app
         self.max_body_bytes = max_body_bytes
+        self.larger = dict(larger or {})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if self._declared_bytes(scope) > self.max_body_bytes:
-            await self._refuse(scope, receive, send)
+        limit = self.larger.get(scope["path"], self.max_body_bytes)
+        if self._declared_bytes(scope) > limit:
+            await self._refuse(scope, receive, send, limit)
             return
         received = 0
 
@@ -103,9 +114,9 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self.max_body_bytes:
-                await self._drain(receive, message)
-                raise problems.body_too_large(self.max_body_bytes)
+            if received > limit:
+                await self._drain(receive, message, limit)
+                raise problems.body_too_large(limit)
             return message
 
         await self.app(scope, counted, send)
@@ -117,13 +128,13 @@ class BodyLimit:
                 return int(value)
         return 0
 
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._drain(receive, {"more_body": True})
-        error = problems.body_too_large(self.max_body_bytes)
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+        await self._drain(receive, {"more_body": True}, limit)
+        error = problems.body_too_large(limit)
         await problems.problem_response(error.problem, error.headers)(scope, receive, send)
 
-    async def _drain(self, receive: Receive, message: Message) -> None:
+    async def _drain(self, receive: Receive, message: Message, limit: int) -> None:
         drained = 0
-        while message.get("more_body") and drained <= _DRAINED_BODIES * self.max_body_bytes:
+        while message.get("more_body") and drained <= _DRAINED_BODIES * limit:
             message = await receive()
             drained += len(message.get("body", b""))

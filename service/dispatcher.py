@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from planner.errors import PlanningError
 from planner.spec import JobSpec
-from service import plan_queue
+from service import plan_queue, profiles
 from service.database import Database
 from service.deadlines import planning_deadline_seconds
 from service.plan_queue import Claim
@@ -31,7 +31,10 @@ class Dispatcher:
         self._settings = settings
         self._stopping = threading.Event()
         self._wake = threading.Event()
-        self._processes = [PlannerProcess() for _ in range(settings.queue_planners)]
+        self._processes = [
+            PlannerProcess(profiles_folder=settings.profiles_folder)
+            for _ in range(settings.queue_planners)
+        ]
         self._threads = [
             threading.Thread(target=self._work, args=(process,), name="plan-queue", daemon=True)
             for process in self._processes
@@ -103,6 +106,7 @@ class Dispatcher:
 
     def _plan(self, process: PlannerProcess, held: Claim) -> dict[str, JsonValue]:
         spec = JobSpec.model_validate(held.spec)
+        profiles.lay_out(self._database, self._settings.profiles_folder, spec)
         limit = planning_deadline_seconds(
             spec, overhead_seconds=self._settings.planning_overhead_seconds
         )

@@ -53,6 +53,27 @@ CLUSTER_EXAMPLES: dict[str, dict[str, Any]] = {
         },
     }
 }
+PROFILE_EXAMPLES: dict[str, dict[str, Any]] = {
+    "one product": {
+        "summary": "A matrix product on a core",
+        "value": {
+            "fingerprint": {"identity": {"device_type": "cpu", "device_name": "a core"}},
+            "measurements": [
+                {
+                    "table": "gemm",
+                    "key": {
+                        "precision": "fp32",
+                        "collector": "torch",
+                        "m": 64,
+                        "n": 256,
+                        "k": 256,
+                    },
+                    "seconds": 1.5e-4,
+                }
+            ],
+        },
+    }
+}
 COMPARE_EXAMPLES: dict[str, dict[str, Any]] = {
     "two": {
         "summary": "Everything on all GPUs, and every model on its own",

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from planner.spec import JobSpec
 from service import problems
+from service.profile_schemas import NewProfile
 from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster
 
 PUBLISHED: tuple[type[BaseModel], ...] = (
@@ -18,6 +19,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     EstimateRequest,
     CompareRequest,
     NewCluster,
+    NewProfile,
     problems.Problem,
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which

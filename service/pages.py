@@ -13,9 +13,9 @@ from sqlalchemy.orm import Session
 from service import problems
 from service.field_errors import FieldError
 from service.schemas import PageQuery
-from service.tables import ClusterRow, JobRow, PlanRow
+from service.tables import ClusterRow, JobRow, PlanRow, ProfileRow
 
-Row = TypeVar("Row", PlanRow, ClusterRow, JobRow)
+Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow)
 
 
 def page_of(

@@ -10,12 +10,15 @@ import queue
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import BinaryIO
 
 from pydantic import TypeAdapter
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
+from planner.measured import SHIPPED
 from planner.result import Plan, Strategy
+from planner.spec import ClusterSpec, JobSpec
 from service.planner_messages import (
     REQUEST,
     Answer,
@@ -32,6 +35,7 @@ from service.planner_messages import (
 )
 
 log = logging.getLogger(__name__)
+PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
 _STRATEGIES = TypeAdapter(list[Strategy])
 
 
@@ -75,6 +79,8 @@ def answer_to(request: PlannerRequest) -> Answer:
 def _done(request: PlannerRequest) -> Done:
     from planner import planning
 
+    if not isinstance(request, StrategiesRequest):
+        _lay_out_tables(request.spec)
     match request:
         case PlanRequest():
             return _plan(planning.make_plan(request.spec))
@@ -91,6 +97,17 @@ def _done(request: PlannerRequest) -> Done:
                     for it in planning.STRATEGIES.values()
                 ]
             )
+
+
+def _lay_out_tables(spec: JobSpec) -> None:
+    from planner.profile_tables import write_missing_tables
+
+    pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
+    for pool in pools:
+        if pool.profile is not None and pool.profile != SHIPPED:
+            # A spec names a stored profile by its version, which is a folder in there.
+            os.chdir(PROFILES_FOLDER)
+            write_missing_tables(Path(pool.profile))
 
 
 def _check_strategies(names: list[str], known: list[str]) -> None:

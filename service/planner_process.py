@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from pydantic import JsonValue
 
@@ -38,8 +39,10 @@ def _always() -> bool:
 class PlannerProcess:
     """One planner process; started anew after it was ended or died."""
 
-    def __init__(self, *, tick_seconds: float = 1.0) -> None:
+    def __init__(self, *, tick_seconds: float = 1.0, profiles_folder: Path | None = None) -> None:
+        """`profiles_folder`: where the profiles are that specs name by version."""
         self._tick_seconds = tick_seconds
+        self._arguments = [] if profiles_folder is None else [str(profiles_folder)]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -56,7 +59,7 @@ class PlannerProcess:
                 raise PlannerCancelledError("the service is shutting down")
             if self._process is None or self._process.poll() is not None:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "service.planner_child"],
+                    [sys.executable, "-m", "service.planner_child", *self._arguments],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                 )
@@ -170,8 +173,8 @@ def _result(answer: Answer) -> JsonValue:
 class PlannerPool:
     """The planner processes that answer waiting requests, and how many requests may wait."""
 
-    def __init__(self, *, size: int, max_waiting: int) -> None:
-        self._all = [PlannerProcess() for _ in range(size)]
+    def __init__(self, *, size: int, max_waiting: int, profiles_folder: Path | None = None) -> None:
+        self._all = [PlannerProcess(profiles_folder=profiles_folder) for _ in range(size)]
         self._idle: queue.SimpleQueue[PlannerProcess] = queue.SimpleQueue()
         self._places = threading.BoundedSemaphore(size + max_waiting)
         for process in self._all:

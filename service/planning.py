@@ -10,7 +10,7 @@ from pydantic import JsonValue, TypeAdapter
 from planner.errors import PlanningError, SpecError
 from planner.result import Plan, Strategy
 from planner.spec import ClusterSpec, JobSpec
-from service import idempotency, plan_queue, problems, store
+from service import idempotency, plan_queue, problems, profiles, store
 from service.bodies import Body
 from service.database import Database
 from service.deadlines import planning_deadline_seconds
@@ -115,6 +115,7 @@ def _plan_now(
         spec, overhead_seconds=planning.settings.planning_overhead_seconds
     )
     try:
+        profiles.lay_out(planning.database, planning.settings.profiles_folder, spec)
         with planning.planners.process() as process:
             plan = process.run(PlanRequest(spec=spec), limit_seconds=limit, keep_going=keep_key)
     except (PlanningError, PlannerProcessError) as error:
@@ -139,9 +140,13 @@ def resolve_spec(planning: Planning, spec: JobSpec, data: object, *, prefix: str
                 remedy=f"use at most {limit:g}",
             )
         cluster = _cluster(planning, spec.cluster)
-        store.refuse_local_profiles(cluster, field="cluster.pools")
+        # What the pools are is checked before which profiles are theirs.
+        resolve(spec.model_copy(update={"cluster": cluster}), with_profiles=False)
+        with planning.database.reading() as session:
+            cluster = profiles.checked_cluster(
+                session, cluster, field="cluster.pools", with_defaults=True
+            )
         resolved = spec.model_copy(update={"cluster": cluster})
-        resolve(resolved)
     except SpecError as error:
         located = SpecError(prefix + error.field, error.message, remedy=error.remedy)
         raise ProblemError(problem_of(located, data)) from error
@@ -199,6 +204,8 @@ def _ask(
     limit_seconds: float = _BRIEF_SECONDS,
 ) -> JsonValue:
     try:
+        if not isinstance(request, StrategiesRequest):
+            profiles.lay_out(planning.database, planning.settings.profiles_folder, request.spec)
         with planning.planners.process() as process:
             return process.run(request, limit_seconds=limit_seconds)
     except (PlanningError, PlannerProcessError) as error:

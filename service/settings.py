@@ -26,6 +26,13 @@ class Settings(BaseSettings):
         default=(), description="Comma-separated; when set, /v1 asks for Authorization: Bearer KEY"
     )
     max_body_bytes: Annotated[int, Field(ge=1024)] = 2**20
+    max_profile_bytes: Annotated[int, Field(ge=1024)] = Field(
+        default=2**25, description="Of a body that brings a measured profile"
+    )
+    profiles_folder: Path = Field(
+        default=Path(".automap/profiles"),
+        description="Where a server lays out the stored profiles that it plans with",
+    )
     max_time_limit_seconds: PositiveSeconds = Field(
         default=600.0, description="Largest search.time_limit_seconds that a spec may ask for"
     )

@@ -8,7 +8,6 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer, selectinload
 
 from planner.catalogue import architectures, gpu_type, normalised
-from planner.errors import SpecError
 from planner.result import Plan
 from planner.spec import ClusterSpec, JobSpec
 from service import job_store, problems
@@ -149,21 +148,6 @@ def check_gpus(cluster: ClusterSpec) -> None:
     """Raise a SpecError for the first pool whose GPU the catalogue does not know."""
     for index, pool in enumerate(cluster.pools):
         gpu_type(pool.gpu, field=f"pools.{index}.gpu")
-
-
-def refuse_local_profiles(cluster: ClusterSpec, *, field: str) -> None:
-    """A folder of the caller's is not here, and one that is here is none of the caller's.
-
-    Raises:
-        SpecError: for the first pool that names a folder.
-    """
-    for number, pool in enumerate(cluster.pools):
-        if pool.profile is not None:
-            raise SpecError(
-                f"{field}.{number}.profile",
-                "only the command line reads a profile from a folder",
-                remedy="leave it out, or plan with the command line",
-            )
 
 
 def find_cluster(session: Session, name: str) -> ClusterRecord:

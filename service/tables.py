@@ -4,7 +4,7 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from pydantic import JsonValue
-from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text
+from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from service.database import Base, UtcDateTime, utc_now
@@ -89,6 +89,34 @@ class ClusterRow(Base):
     name: Mapped[str] = mapped_column(String(64), unique=True)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
     spec: Mapped[JsonObject] = mapped_column(Document)
+
+
+class ProfileRow(Base):
+    """A measured profile that pools may be priced with."""
+
+    __tablename__ = "profiles"
+    __table_args__ = (
+        Index(None, "created_at", "id"),
+        Index(
+            "uq_profiles_default",
+            "device_type",
+            unique=True,
+            sqlite_where=text("is_default"),
+            postgresql_where=text("is_default"),
+        ),
+    )
+
+    id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
+    version: Mapped[str] = mapped_column(String(12), unique=True)
+    """Hash of what was measured and on what: the name that specs know it by."""
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
+    device_type: Mapped[str] = mapped_column(String(64), index=True)
+    is_default: Mapped[bool] = mapped_column(default=False)
+    """At most one per device type: pools that name no profile are priced with it."""
+    shapes: Mapped[JsonObject] = mapped_column(Document)
+    """How many were measured, by table."""
+    fingerprint: Mapped[JsonObject] = mapped_column(Document)
+    measurements: Mapped[list[JsonObject]] = mapped_column(Document)
 
 
 class JobRow(Base):

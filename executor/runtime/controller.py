@@ -89,7 +89,7 @@ class Controller:
         self.plan = plan
         self.settings = settings
         self.program = program or _program_of(plan, settings)
-        self.job = resolve(plan.spec, program=self.program)
+        self.job = resolve(plan.spec, program=self.program, with_profiles=False)
         self.placement = plan.placement()
         self.setups = model_setups(self.job, self.placement, settings)
         self.multiplier = settings.algorithm.initial_multiplier
@@ -324,7 +324,9 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
     program = _program_of(plan, settings)
     _check_functions(plan, settings)
     _check_rollout(plan)
-    return model_setups(resolve(plan.spec, program=program), plan.placement(), settings)
+    return model_setups(
+        resolve(plan.spec, program=program, with_profiles=False), plan.placement(), settings
+    )
 
 
 def _program_of(plan: Plan, settings: RunSettings) -> Program:

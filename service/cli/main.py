@@ -227,6 +227,15 @@ def profile(
         int | None,
         typer.Option(metavar="N", help="Most processes of a collective; default: every device."),
     ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Store it on a running service, too."),
+    ] = None,
+    api_key: KeyOption = None,
+    make_default: Annotated[
+        bool,
+        typer.Option("--make-default", help="There it prices pools that name no profile."),
+    ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -245,7 +254,35 @@ def profile(
             ranks=ranks,
             as_json=json,
             quiet=quiet,
+            server=server,
+            api_key=api_key,
+            make_default=make_default,
         )
+    )
+
+
+@app.command()
+def profiles(
+    server: ServerOption,
+    version: Annotated[
+        str | None, typer.Argument(help="A stored profile; default: list them all.")
+    ] = None,
+    api_key: KeyOption = None,
+    diff: Annotated[
+        str | None,
+        typer.Option("--diff", metavar="OTHER", help="How the other profile differs from it."),
+    ] = None,
+    make_default: Annotated[
+        bool,
+        typer.Option("--make-default", help="Price pools that name no profile with it."),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the profiles that a service has stored, compare two, choose the default."""
+    from service.cli.stored_profiles import show_profiles
+
+    show_profiles(
+        server, api_key, version=version, diff=diff, make_default=make_default, as_json=json
     )
 
 

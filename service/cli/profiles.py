@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from planner import catalogue
-from planner.measured import device_type
+from planner.measured import SHIPPED, device_type
 from planner.spec import ClusterSpec, JobSpec
 from service.cli.failures import BadInputError
 
@@ -20,7 +20,10 @@ def with_absolute_profiles(document: object, folder: Path) -> object:
 
 
 def _anchored(pool: object, folder: Path) -> object:
-    if not isinstance(pool, dict) or not isinstance(given := pool.get("profile"), str) or not given:
+    if not isinstance(pool, dict):
+        return pool
+    given = pool.get("profile")
+    if not isinstance(given, str) or given in ("", SHIPPED):
         return pool
     return {**pool, "profile": str((folder / Path(given).expanduser()).absolute())}
 

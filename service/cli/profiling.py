@@ -23,6 +23,8 @@ from profiler.settings import ProfileSettings
 from service.cli import console
 from service.cli.failures import BadInputError, RunFailedError
 from service.cli.profile_view import print_report
+from service.cli.remote import Service
+from service.cli.stored_profiles import upload
 
 DEFAULT_OUTPUT = "automap-profile"
 FIELDS = {"budget_seconds": "--budget", "output": "--output", "device": "--device"}
@@ -39,10 +41,15 @@ class ProfileOptions:
     ranks: int | None
     as_json: bool
     quiet: bool
+    server: str | None = None
+    api_key: str | None = None
+    make_default: bool = False
 
 
 def run_profile(options: ProfileOptions) -> None:
-    """Measure this machine and show what was measured."""
+    """Measure this machine, show what was measured, and store it where that is asked for."""
+    if options.make_default and options.server is None:
+        raise BadInputError("--make-default: give --server URL, the service whose default it is")
     if importlib.util.find_spec("torch") is None:
         raise BadInputError(
             "measuring needs torch, which this installation lacks",
@@ -50,10 +57,21 @@ def run_profile(options: ProfileOptions) -> None:
         )
     settings = _settings(options)
     report = _run(settings, quiet=options.quiet)
+    stored = None
+    if options.server is not None:
+        service = Service(options.server, options.api_key)
+        stored = upload(service, settings.output, make_default=options.make_default)
     if options.as_json:
-        console.write_json(report.model_dump_json(indent=2))
+        document = report.model_dump(mode="json")
+        version = {} if stored is None else {"stored": stored["version"]}
+        console.write_json(json.dumps({**document, **version}, indent=2))
         return
     print_report(report, quiet=options.quiet)
+    if stored is not None:
+        is_default = ", the default of its device type" if stored["is_default"] else ""
+        console.stdout_console().print(
+            f"stored as {stored['version']}{is_default}", highlight=False
+        )
 
 
 def _settings(options: ProfileOptions) -> ProfileSettings:

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from planner.errors import SpecError
 from planner.spec import Name
-from service import problems, store
+from service import problems, profiles, store
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
 from service.examples import CLUSTER_EXAMPLES
@@ -31,7 +31,7 @@ def create_cluster(body: ClusterBody, session: SessionDep, response: Response) -
     """Store a cluster under a name; a spec may then say `cluster: NAME`."""
     try:
         store.check_gpus(body.content)
-        store.refuse_local_profiles(body.content, field="pools")
+        profiles.checked_cluster(session, body.content, field="pools", with_defaults=False)
     except SpecError as error:
         raise ProblemError(problems.problem_of(error, body.data)) from None
     record = store.add_cluster(session, body.content)

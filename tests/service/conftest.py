@@ -41,6 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def profiles_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where servers lay out stored profiles."""
+    folder = tmp_path_factory.mktemp("profiles")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AUTOMAP_PROFILES_FOLDER", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def postgres_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A PostgreSQL server of our own, on a socket in a temporary folder."""

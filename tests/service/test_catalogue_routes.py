@@ -61,11 +61,13 @@ def test_not_ready_without_tables(client: TestClient, database: Database) -> Non
 def test_the_api_process_loads_no_solver_and_no_torch(tmp_path: Path) -> None:
     code = """
 import json, sys
+import migrations
 from service.app import create_app
 from service.settings import Settings
 from service.planning import resolve_spec
 from planner.spec import JobSpec
 app = create_app(Settings(database_url="sqlite:///" + sys.argv[1] + "/x.db"))
+migrations.upgrade(app.state.database.engine)
 app.openapi()
 resolve_spec(app.state.planning, JobSpec.model_validate(json.loads(sys.argv[2])), {})
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))

@@ -50,6 +50,13 @@ OPERATIONS = {
     ("post", "/v1/clusters"),
     ("get", "/v1/clusters/{name}"),
     ("delete", "/v1/clusters/{name}"),
+    ("post", "/v1/profiles"),
+    ("get", "/v1/profiles"),
+    ("get", "/v1/profiles/{version}"),
+    ("delete", "/v1/profiles/{version}"),
+    ("get", "/v1/profiles/{version}/diff/{other}"),
+    ("put", "/v1/profiles/{version}/default"),
+    ("delete", "/v1/profiles/{version}/default"),
     ("get", "/v1/schemas/job-spec"),
     ("get", "/v1/schemas/placement"),
 }
