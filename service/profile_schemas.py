@@ -13,7 +13,10 @@ from planner.measured import COLUMNS, TEXTS
 from service.schemas import ApiModel, PageQuery
 
 Version = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$", description="Of a stored profile")]
-Seconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+"""Host work may be too little to be told from none."""
+Bound = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+"""Of an interval: that of a difference may reach below 0."""
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
@@ -23,8 +26,8 @@ class Measurement(ApiModel):
     table: str = Field(description=f"One of {', '.join(COLUMNS)}")
     key: dict[str, str | int] = Field(description="A value for each column but `seconds`")
     seconds: Seconds = Field(description="Median")
-    low: Seconds | None = Field(default=None, description="95 % interval of the median")
-    high: Seconds | None = None
+    low: Bound | None = Field(default=None, description="95 % interval of the median")
+    high: Bound | None = None
     samples: Count | None = None
     rejected: Count | None = None
     disturbed: bool = False

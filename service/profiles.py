@@ -120,7 +120,7 @@ def difference(session: Session, first: str, second: str) -> ProfileDifference:
             ratio=right[shape].seconds / each.seconds,
         )
         for shape, each in left.items()
-        if shape in right
+        if shape in right and each.seconds > 0 < right[shape].seconds
     ]
     shapes.sort(key=lambda each: -abs(math.log(each.ratio)))
     tables = dict.fromkeys([*one.shapes, *other.shapes])

@@ -155,7 +155,7 @@ def broken(**changes: Any) -> Json:
     [
         (broken(table="gem"), "measurements.1", "no table 'gem'"),
         (broken(key={"m": 1}), "measurements.1", "exactly precision, collector, m, n, k"),
-        (broken(seconds=0), "measurements.1.seconds", "greater than 0"),
+        (broken(seconds=-1), "measurements.1.seconds", "greater than or equal to 0"),
         (broken(seconds=1e9), "measurements.1.seconds", "less than or equal to 1000000"),
         (broken(key=EXAMPLE["measurements"][0]["key"] | {"m": "8"}), "measurements.1", "key.m"),
         (
