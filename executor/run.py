@@ -27,6 +27,7 @@ from pydantic import BaseModel, ValidationError
 from executor.errors import RunCancelledError, RunError
 from executor.events import Events
 from executor.parent import when_stdin_closes
+from executor.ray_address import knock
 from executor.settings import RunSettings
 from planner.errors import PlanningError
 from planner.result import Plan
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
 OBJECT_STORE_BYTES = 256 * 2**20
 """Of a local Ray; its own choice can be more than the shared memory that there is."""
-CONNECT_SECONDS = 10.0
 LOCK_SECONDS = 60.0
 """How long the process of an earlier attempt may take to be gone, once it is killed."""
 _Document = TypeVar("_Document", bound=BaseModel)
@@ -205,7 +205,7 @@ def _ray(address: str | None, plan: Plan) -> Iterator[None]:
 
     try:
         if address is not None:
-            _knock(address)
+            knock(address)
             ray.init(address=address, namespace="automap", configure_logging=False)
         else:
             ray.init(
@@ -228,13 +228,6 @@ def _ray(address: str | None, plan: Plan) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _knock(address: str) -> None:
-    """Raise at once if nobody answers at HOST:PORT, which Ray would ask for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and "/" not in host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, Any
 
 from profiler.errors import ProfileError
@@ -21,20 +22,36 @@ LAST_LINES = 10
 """Of what all processes wrote to stderr, told when one has failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where processes of several machines meet, and which of them are this machine's."""
+
+    address: str
+    port: int
+    first_rank: int
+    world_size: int
+
+
 def told_by(
-    module: str, task: Mapping[str, Any], *, ranks: int, deadline: float
+    module: str,
+    task: Mapping[str, Any],
+    *,
+    ranks: int,
+    deadline: float,
+    meeting: Meeting | None = None,
 ) -> Iterator[dict[str, Any]]:
     """JSON lines of the first of `ranks` processes that run a module.
 
     Each gets the task as a line of JSON and `deadline` (of time.monotonic) with it. They should be
-    done by then, and are ended if they take much longer.
+    done by then, and are ended if they take much longer. `meeting`: with those of other machines.
 
     Raises:
         ProfileError: a process failed or was killed.
     """
+    meeting = meeting or Meeting("127.0.0.1", free_port(), 0, ranks)
     with tempfile.TemporaryFile("w+") as errors:
-        order = {**task, "ranks": ranks, "deadline": deadline}
-        with _started(module, order, ranks, errors) as processes:
+        order = {**task, "ranks": meeting.world_size, "deadline": deadline}
+        with _started(module, order, ranks, meeting, errors) as processes:
             told = processes[0].stdout
             assert told is not None
             for line in told:
@@ -48,13 +65,13 @@ def told_by(
 
 @contextmanager
 def _started(
-    module: str, task: dict[str, Any], ranks: int, errors: IO[str]
+    module: str, task: dict[str, Any], ranks: int, meeting: Meeting, errors: IO[str]
 ) -> Iterator[list["subprocess.Popen[str]"]]:
     environment = {
         **os.environ,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(_free_port()),
-        "WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": meeting.address,
+        "MASTER_PORT": str(meeting.port),
+        "WORLD_SIZE": str(meeting.world_size),
         "OMP_NUM_THREADS": "1",
     }
     processes: list[subprocess.Popen[str]] = []
@@ -63,13 +80,14 @@ def _started(
     )
     limit.daemon = True
     try:
-        for rank in range(ranks):
+        for local in range(ranks):
+            rank = meeting.first_rank + local
             process = subprocess.Popen(
                 [sys.executable, "-m", module],
-                env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                env={**environment, "RANK": str(rank), "LOCAL_RANK": str(local)},
                 # Open as long as we live: a process whose input closes ends itself.
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if local == 0 else subprocess.DEVNULL,
                 stderr=errors,
                 text=True,
             )
@@ -110,8 +128,9 @@ def _wait(module: str, processes: Sequence["subprocess.Popen[str]"], errors: IO[
             )
 
 
-def _free_port() -> int:
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port that nobody listens on just now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         port: int = probe.getsockname()[1]
         return port

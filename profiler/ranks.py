@@ -48,10 +48,10 @@ def main() -> None:
     task = json.loads(sys.stdin.readline())
     when_stdin_closes(lambda: os._exit(1))
     out = reserved_stdout()
-    rank, ranks = int(os.environ["RANK"]), task["ranks"]
+    rank, local, ranks = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"]), task["ranks"]
     torch.set_num_threads(1)
     cuda = task["device"] == "cuda"
-    device = torch.device(f"cuda:{rank}" if cuda else "cpu")
+    device = torch.device(f"cuda:{local}" if cuda else "cpu")
     if cuda:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if cuda else "gloo")
@@ -59,7 +59,8 @@ def main() -> None:
     groups = {span: dist.new_group(list(range(span))) for span in spans if span < ranks}
     groups[ranks] = dist.group.WORLD
     here = _Here(out, rank, device, WaitClock(all_threads=True))
-    # The parent's clock: monotonic time is the same in all processes of a machine.
+    # The parent's clock: monotonic time is the same in all processes of a machine, and where they
+    # are on several, the first one's counts.
     end = max(task["deadline"], time.monotonic() + LEAST_BUDGET_SECONDS)
     for number, key in enumerate(task["keys"]):
         if _agreed(here, float(time.monotonic() >= end)) or _too_large(key, task["memory_bytes"]):

@@ -69,3 +69,34 @@ class ProfileReport(ReportModel):
     tables: list[TableCoverage]
     held_out: list[HeldOut]
     conditions: Conditions
+
+
+class LinkReport(ReportModel):
+    """Between two nodes of a kind, one device of each: a buffer sent and received."""
+
+    nodes: tuple[str, str]
+    bytes_per_second: float
+    """Of the largest buffer, one direction."""
+    seconds: float
+    """Of the smallest: latency."""
+    largest_bytes: int
+
+
+class KindReport(ReportModel):
+    """Nodes that are alike: same device, driver, libraries, processor."""
+
+    name: str
+    """Of the pool in cluster.yaml, and of the folder of the profile."""
+    nodes: list[str]
+    profile: ProfileReport
+    link: LinkReport | None
+    """None: there is only one node, or its link could not be measured."""
+    remarks: list[str]
+
+
+class ClusterReport(ReportModel):
+    """The kinds of node of a Ray cluster."""
+
+    folder: str
+    cluster_file: str
+    kinds: list[KindReport]

@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
@@ -14,8 +15,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 from executor.parent import when_stdin_closes
 from profiler.errors import ProfileError
 from profiler.output import reserved_stdout
-from profiler.report import Progress
-from profiler.session import profile
+from profiler.report import ClusterReport, ProfileReport, Progress
+from profiler.session import Listener, profile
 from profiler.settings import ProfileSettings
 
 EXIT_REFUSED = 2
@@ -32,21 +33,33 @@ def main() -> int:
         when_stdin_closes(lambda: os._exit(EXIT_CANCELLED))
     out = reserved_stdout()
 
+    telling = threading.Lock()
+
     def tell(kind: str, document: object) -> None:
-        out.write(json.dumps({kind: document}) + "\n")
-        out.flush()
+        with telling:  # nodes of a cluster are measured side by side
+            out.write(json.dumps({kind: document}) + "\n")
+            out.flush()
 
     def tell_progress(progress: Progress) -> None:
         tell("progress", progress.model_dump(mode="json"))
 
     text = arguments.settings.read_text(encoding="utf-8")
+    settings = ProfileSettings.model_validate_json(text)
     try:
-        report = profile(ProfileSettings.model_validate_json(text), tell_progress)
+        report = _profile(settings, tell_progress)
     except ProfileError as error:
         tell("error", {"headline": error.headline, "lines": error.lines})
         return EXIT_REFUSED
     tell("report", report.model_dump(mode="json"))
     return 0
+
+
+def _profile(settings: ProfileSettings, listener: Listener) -> ProfileReport | ClusterReport:
+    if settings.ray_address is None:
+        return profile(settings, listener)
+    from profiler.ray_cluster import profile_cluster  # Ray takes a second to import
+
+    return profile_cluster(settings, listener)
 
 
 if __name__ == "__main__":

@@ -24,3 +24,5 @@ class ProfileSettings(BaseModel):
     """None: CUDA where there is a device, else the CPU."""
     ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] | None = None
     """Most processes of a collective; None: one per device here (a core is a device)."""
+    ray_address: str | None = None
+    """Of a Ray cluster: one node of each kind is profiled, each into a folder in `output`."""

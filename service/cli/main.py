@@ -227,6 +227,13 @@ def profile(
         int | None,
         typer.Option(metavar="N", help="Most processes of a collective; default: every device."),
     ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Ray cluster: measure one node of each kind, and the link between two.",
+        ),
+    ] = None,
     server: Annotated[
         str | None,
         typer.Option("--server", metavar="URL", help="Store it on a running service, too."),
@@ -254,6 +261,7 @@ def profile(
             ranks=ranks,
             as_json=json,
             quiet=quiet,
+            ray_address=ray_address,
             server=server,
             api_key=api_key,
             make_default=make_default,

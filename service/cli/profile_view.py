@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from profiler.report import Conditions, HeldOut, ProfileReport, TableCoverage
+from profiler.report import ClusterReport, Conditions, HeldOut, ProfileReport, TableCoverage
 from service.cli import console, formats
 from service.cli.call_table import plain_table
 
@@ -30,6 +30,24 @@ def print_report(report: ProfileReport, *, quiet: bool) -> None:
         out.print(Text(f"- {line}"), soft_wrap=True)
     out.print()
     out.print(Text(f"Plan with it: automap plan SPEC --profile {report.folder}"), soft_wrap=True)
+
+
+def print_cluster_report(report: ClusterReport, *, quiet: bool) -> None:
+    """Show the kinds of node that were found, each with its profile and its link."""
+    out = console.stdout_console()
+    for kind in report.kinds:
+        nodes = formats.number_of(len(kind.nodes), "node")
+        out.print(Text(f"{kind.name}: {nodes} ({', '.join(kind.nodes[:4])})", style="bold"))
+        print_report(kind.profile, quiet=quiet)
+        if kind.link is not None:
+            speed, latency = kind.link.bytes_per_second / 1e9, kind.link.seconds * 1e6
+            between = " and ".join(kind.link.nodes)
+            line = f"Between {between}: {speed:.3g} GB/s, {latency:.0f} µs"
+            out.print(Text(line), soft_wrap=True)
+        for remark in kind.remarks:
+            out.print(Text(f"- {remark}"), soft_wrap=True)
+        out.print()
+    out.print(Text(f"The cluster as a spec: {report.cluster_file}"), soft_wrap=True)
 
 
 def _headline(report: ProfileReport) -> str:

@@ -17,12 +17,12 @@ from rich.text import Text
 from planner import catalogue
 from planner.architecture import ModelArchitecture
 from planner.errors import SpecError
-from profiler.report import ProfileReport
+from profiler.report import ClusterReport, ProfileReport
 from profiler.report import Progress as Reached
 from profiler.settings import ProfileSettings
 from service.cli import console
 from service.cli.failures import BadInputError, RunFailedError
-from service.cli.profile_view import print_report
+from service.cli.profile_view import print_cluster_report, print_report
 from service.cli.remote import Service
 from service.cli.stored_profiles import upload
 
@@ -41,6 +41,7 @@ class ProfileOptions:
     ranks: int | None
     as_json: bool
     quiet: bool
+    ray_address: str | None = None
     server: str | None = None
     api_key: str | None = None
     make_default: bool = False
@@ -50,6 +51,11 @@ def run_profile(options: ProfileOptions) -> None:
     """Measure this machine, show what was measured, and store it where that is asked for."""
     if options.make_default and options.server is None:
         raise BadInputError("--make-default: give --server URL, the service whose default it is")
+    if options.ray_address is not None and importlib.util.find_spec("ray") is None:
+        raise BadInputError(
+            "--ray-address needs Ray, which this installation lacks",
+            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
+        )
     if importlib.util.find_spec("torch") is None:
         raise BadInputError(
             "measuring needs torch, which this installation lacks",
@@ -57,21 +63,27 @@ def run_profile(options: ProfileOptions) -> None:
         )
     settings = _settings(options)
     report = _run(settings, quiet=options.quiet)
-    stored = None
+    profiles = (
+        [report] if isinstance(report, ProfileReport) else [it.profile for it in report.kinds]
+    )
+    stored = []
     if options.server is not None:
         service = Service(options.server, options.api_key)
-        stored = upload(service, settings.output, make_default=options.make_default)
+        for each in profiles:
+            stored.append(upload(service, Path(each.folder), make_default=options.make_default))
     if options.as_json:
         document = report.model_dump(mode="json")
-        version = {} if stored is None else {"stored": stored["version"]}
-        console.write_json(json.dumps({**document, **version}, indent=2))
+        versions = {"stored": [record["version"] for record in stored]} if stored else {}
+        console.write_json(json.dumps({**document, **versions}, indent=2))
         return
-    print_report(report, quiet=options.quiet)
-    if stored is not None:
-        is_default = ", the default of its device type" if stored["is_default"] else ""
-        console.stdout_console().print(
-            f"stored as {stored['version']}{is_default}", highlight=False
-        )
+    if isinstance(report, ClusterReport):
+        print_cluster_report(report, quiet=options.quiet)
+    else:
+        print_report(report, quiet=options.quiet)
+    for record in stored:
+        is_default = ", the default" if record["is_default"] else ""
+        line = f"{record['device_type']}: stored as {record['version']}{is_default}"
+        console.stdout_console().print(line, highlight=False)
 
 
 def _settings(options: ProfileOptions) -> ProfileSettings:
@@ -83,6 +95,7 @@ def _settings(options: ProfileOptions) -> ProfileSettings:
             budget_seconds=options.budget_seconds,
             device=options.device,
             ranks=options.ranks,
+            ray_address=options.ray_address,
         )
     except ValidationError as error:
         lines = [
@@ -104,7 +117,7 @@ def _architecture(name: str) -> ModelArchitecture:
         raise BadInputError(str(error)) from None
 
 
-def _run(settings: ProfileSettings, *, quiet: bool) -> ProfileReport:
+def _run(settings: ProfileSettings, *, quiet: bool) -> ProfileReport | ClusterReport:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
         file = Path(folder) / "settings.json"
         file.write_text(settings.model_dump_json(), encoding="utf-8")
@@ -129,7 +142,8 @@ def _run(settings: ProfileSettings, *, quiet: bool) -> ProfileReport:
                 f"the profiler ended with code {code}; what it measured is kept",
                 [*errors.read().splitlines()[-5:], f"start it again to go on: {settings.output}"],
             )
-        return ProfileReport.model_validate(told["report"])
+        kind = ProfileReport if settings.ray_address is None else ClusterReport
+        return kind.model_validate(told["report"])
 
 
 def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:

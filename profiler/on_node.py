@@ -1,0 +1,74 @@
+"""What is done on a node of a Ray cluster: these run there, as Ray tasks that hold its devices."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from profiler import fingerprint
+from profiler.devices import choose_device
+from profiler.processes import Meeting, free_port, told_by
+from profiler.settings import DeviceKind
+
+KEPT = ("*.parquet", "measurements.jsonl", fingerprint.FILE)
+
+
+def look(kind: DeviceKind) -> dict[str, Any]:
+    """What this node is: the identity of its devices, how many, its memory.
+
+    Raises:
+        ProfileError: it has no such device, or the catalogue does not know it.
+    """
+    device = choose_device(kind)
+    return {
+        "identity": fingerprint.identity(device),
+        "count": device.count,
+        "host_memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+    }
+
+
+def measure(settings: str) -> Iterator[dict[str, Any]]:
+    """What `profiler.run` tells while it measures this node, and then the files of the profile."""
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
+        file = Path(folder) / "settings.json"
+        file.write_text(settings, encoding="utf-8")
+        with subprocess.Popen(
+            [sys.executable, "-m", "profiler.run", "--settings", str(file), "--until-stdin-closes"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield json.loads(line)
+            process.wait()  # before its input is closed, which would end it
+        if process.returncode not in (0, 2):  # 2 has told its error
+            errors.seek(0)
+            lines = errors.read().splitlines()[-5:]
+            yield {"error": {"headline": f"ended with code {process.returncode}", "lines": lines}}
+    output = Path(json.loads(settings)["output"])
+    paths = [path for pattern in KEPT for path in output.glob(pattern)]
+    yield {"files": {path.name: path.read_bytes() for path in paths}}
+
+
+def meeting_port(address: str) -> int:
+    """A free port of this node, for others to meet at."""
+    return free_port(address)
+
+
+def send_and_receive(
+    task: dict[str, Any], meeting: Meeting, *, seconds: float
+) -> list[dict[str, Any]]:
+    """This node's side of a collective between nodes; what the first one measured.
+
+    Raises:
+        ProfileError: the process failed.
+    """
+    deadline = time.monotonic() + seconds
+    return list(told_by("profiler.ranks", task, ranks=1, deadline=deadline, meeting=meeting))
