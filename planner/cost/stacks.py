@@ -33,6 +33,9 @@ class StackMemory:
     """The flat buffer through which gradients are reduced."""
     logit_bytes: int = constants.TRAIN_LOGITS_BYTES
     """Per logit in training."""
+    eight_bit_copy_bytes: int = 0
+    """Per weight while a call computes in 8 bits: the cast copy and its transpose, which the
+    products of all its micro-batches share. 0 where weights are cast anew for each product."""
     sequence_parallel: bool = True
     """Tensor groups split the norms' inputs and outputs among them (Korthikanti et al. 2022)."""
     keeps_outputs: bool = False
@@ -82,6 +85,8 @@ MEGATRON_CORE = SoftwareStack(
     collective_slowdown=0.84,
     host_work="megatron-core",
     overlaps_stages=True,
+    # transformer_engine/pytorch/module/base.py: weight workspaces, kept from the first micro-batch.
+    memory=StackMemory(eight_bit_copy_bytes=2),
 )
 FSDP = SoftwareStack(
     "fsdp",

@@ -100,7 +100,6 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
     check_priceable(row)
     if workload_kind in ("layer", "qlora"):
         raise CannotPredictError(f"workload {workload_kind} is not in the cost model")
-    precision = product_precision(row)
     defaults = framework(row, assumptions)
     rank = _lora_rank(row, workload_kind, assumptions)
     model = Model("actor", architecture_of(row), False, True, rank)
@@ -125,7 +124,6 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
         layouts,
         micro_batch_size=column(micro_batch * packed),
         recompute=recompute,
-        product_precision=None if precision == workload.precision else precision,
         adapters=defaults.adapters,
         drops_tokens=TOKENS_DROPPED in row.note.lower(),
     )
@@ -186,7 +184,7 @@ def _workload(
     return whole_sequences(
         batch * packed,
         row.sequence_length // packed,
-        precision=row.precision or "bf16",
+        product_precision=product_precision(row),
         training_stack=stack_of(row, defaults),
     )
 
