@@ -63,7 +63,7 @@ def _missing_precisions(job: Job) -> Iterator[str]:
 
 
 def _what_cannot_run(job: Job) -> Iterator[str]:
-    """Plans run on vLLM with a cache of two bytes, and train in 16 bits; the rest is priced only."""
+    """Plans run on vLLM, with a cache of two bytes, and train in 16 bits; the rest is priced."""
     workload = job.spec.workload
     if workload.training_precision == "fp8":
         yield "workload.training_precision: fp8 is priced; running the plan needs it left out"

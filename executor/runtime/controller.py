@@ -347,7 +347,7 @@ def _program_of(plan: Plan, settings: RunSettings) -> Program:
 
 
 def _check_precisions_and_engine(plan: Plan) -> None:
-    """Refuse what can be planned, but not run: vLLM generates, with a bf16 cache, no fp8 training."""
+    """Refuse what can be planned, but not run: only vLLM, a bf16 cache and 16-bit training can."""
     workload = plan.spec.workload
     if workload.training_precision == "fp8":
         raise RunError(

@@ -239,6 +239,15 @@ def _transient_bytes(
     weights, gradients, optimizer = memory.training_state(model, workload, layouts)
     state_away = layouts.offload >= memory.OFFLOAD_OPTIMIZER
     gathered, gathered_gradients = memory.gathered_layer_bytes(model, workload, layouts)
+    if setting.stack.memory.gradients_on_demand:
+        # With one micro-batch activations go as gradients come, so that the larger of them counts,
+        # and there is no sum to which the embedding's gradient would be added.
+        alone = num_micro_batches == 1
+        come = np.where(alone, gradients, 0)
+        logits = np.maximum(logits - np.maximum(come - activations, 0), 0)
+        activations = np.maximum(activations - come, 0)
+        summed = ~alone | (layouts.sharding >= memory.GRADIENT_SHARDED)
+        gathered_gradients = np.where(summed, gathered_gradients, 0)
     return memory.bytes_columns(
         len(layouts),
         weights=np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, weights, 0)

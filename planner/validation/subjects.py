@@ -224,7 +224,7 @@ def framework(row: RunRow, assumptions: Assumptions) -> Framework:
     for phrase, text in NOTED:
         if phrase in note:
             assumptions.add(text)
-    return framework_of(row.source, getattr(row, "workload", None))
+    return framework_of(row.source, getattr(row, "workload", None), row.num_gpus)
 
 
 def constant(tokens: int) -> LengthSpec:
