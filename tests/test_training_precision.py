@@ -19,6 +19,7 @@ from planner.spec import EIGHT_BIT_STACKS
 from tests import cost_model
 from tests.cost_model import ints, layouts, workload
 from tests.small_jobs import pool, small_job
+from tests.specs import ROLES
 
 LAYOUT = layouts(2, 1, data=4, sharding=SHARDINGS.index("optimizer"))
 
@@ -113,10 +114,13 @@ def test_a_gpu_without_8_bits_is_refused_by_name() -> None:
 
 
 def test_a_plan_is_priced_with_it_and_says_that_it_cannot_run() -> None:
-    pools = [pool(gpu="h100-80gb-sxm")]
-    whole = make_plan(small_job(cluster__pools=pools))
-    low = make_plan(small_job(cluster__pools=pools, workload__training_precision="fp8"))
-    assert low.iteration_seconds < whole.iteration_seconds
+    changes = {
+        "cluster__pools": [pool(gpu="h100-80gb-sxm")],
+        "models": dict.fromkeys(ROLES["grpo"], {"architecture": "llama-3.1-8b"}),
+    }
+    whole = make_plan(small_job(**changes))
+    low = make_plan(small_job(**changes, workload__training_precision="fp8"))
+    assert low.iteration_seconds < 0.95 * whole.iteration_seconds
     assert any(line.startswith("workload.training_precision: fp8") for line in low.assumptions)
 
 
