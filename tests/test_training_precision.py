@@ -116,7 +116,7 @@ def test_a_gpu_without_8_bits_is_refused_by_name() -> None:
 def test_a_plan_is_priced_with_it_and_says_that_it_cannot_run() -> None:
     changes = {
         "cluster__pools": [pool(gpu="h100-80gb-sxm")],
-        "models": dict.fromkeys(ROLES["grpo"], {"architecture": "llama-3.1-8b"}),
+        "models": {role: {"architecture": "llama-3.1-8b"} for role in ROLES["grpo"]},
     }
     whole = make_plan(small_job(**changes))
     low = make_plan(small_job(**changes, workload__training_precision="fp8"))

@@ -271,6 +271,8 @@ def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
         assumptions.add("generation_tensor_parallel_size not stated: 1")
     if row.micro_batch_size is None:
         assumptions.add("micro_batch_size not stated: packed to the longest sequence")
+    if product_precision(row) == "fp8":
+        assumptions.add("precision of the rollout not stated: fp8, as the products of training")
     assumptions.add("spread of response lengths not stated: the planner's log-normal")
 
 
