@@ -19,7 +19,6 @@ from planner.spec import EIGHT_BIT_STACKS
 from tests import cost_model
 from tests.cost_model import ints, layouts, workload
 from tests.small_jobs import pool, small_job
-from tests.specs import ROLES
 
 LAYOUT = layouts(2, 1, data=4, sharding=SHARDINGS.index("optimizer"))
 
@@ -114,14 +113,15 @@ def test_a_gpu_without_8_bits_is_refused_by_name() -> None:
 
 
 def test_a_plan_is_priced_with_it_and_says_that_it_cannot_run() -> None:
-    changes = {
-        "cluster__pools": [pool(gpu="h100-80gb-sxm")],
-        "models": {role: {"architecture": "llama-3.1-8b"} for role in ROLES["grpo"]},
-    }
-    whole = make_plan(small_job(**changes))
-    low = make_plan(small_job(**changes, workload__training_precision="fp8"))
-    assert low.iteration_seconds < 0.95 * whole.iteration_seconds
-    assert any(line.startswith("workload.training_precision: fp8") for line in low.assumptions)
+    """Planning checks the plan, its intervals of 8 bits included."""
+    pools = [pool(gpu="h100-80gb-sxm")]
+    plan = make_plan(small_job(cluster__pools=pools, workload__training_precision="fp8"))
+    assert any(line.startswith("workload.training_precision: fp8") for line in plan.assumptions)
+    (train,) = (call for call in plan.calls if call.kind == "train")
+    assert train.seconds_interval is not None
+    width = train.seconds_interval.high / (train.end_seconds - train.start_seconds)
+    spreads = plan.provenance.spreads
+    assert width == pytest.approx(np.exp(spreads["training, dense, 8-bit"]), rel=0.02)
 
 
 def test_intervals_are_those_of_8_bits() -> None:
