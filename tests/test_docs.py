@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from planner.algorithms import PROGRAMS
-from planner.cost import constants
+from planner.cost import constants, profile
 from planner.cost.generations import GENERATIONS
 from planner.cost.stacks import STACKS
 from planner.validation.frameworks import FRAMEWORKS, UNKNOWN
@@ -141,6 +141,12 @@ def test_every_constant_is_documented_with_its_value() -> None:
         cell = re.sub(r"(?<=\d),(?=\d)", "", rows[name][0])
         assert numbers(cell) == pytest.approx(values), name
         assert all(rows[name][1:]), name
+
+
+def test_the_constants_of_operators_without_a_table_are_documented() -> None:
+    rows = rows_of_constants("Operators without a table")
+    for name in ("MEMORY_EFFICIENCY", "ROOFLINE_EFFICIENCY", "KERNEL_SECONDS"):
+        assert numbers(rows[name][0]) == [getattr(profile, name)], name
 
 
 def test_every_stack_and_generation_is_documented_with_its_constants() -> None:
