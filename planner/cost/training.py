@@ -68,12 +68,9 @@ def price_train(
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
-    Per optimizer step a data rank works through m micro-batches in a 1F1B pipeline: (m·slowest
-    stage) + (all stages − slowest)/v; then reduces gradients and updates. Sequences are dealt
-    evenly, rounded up; the slowest rank's surplus tokens follow from the length distribution.
-    `adapters`: which linear layers have one, where the model trains adapters. `drops_tokens`:
-    experts take a fixed number of tokens.
-    Source: Narayanan et al. 2021 (arXiv:2104.04473) for the bubble; docs/cost-model.md.
+    Sequences are dealt evenly, rounded up; the slowest rank's surplus tokens follow from the length
+    distribution. `adapters`: which linear layers have one, where the model trains adapters.
+    `drops_tokens`: experts take a fixed number of tokens.
     """
     setting = Setting(
         model,
@@ -125,7 +122,11 @@ def _step_seconds(
     num_micro_batches: IntArray,
     slowest: FloatArray | float,
 ) -> tuple[SecondsColumns, IntArray]:
-    """(seconds, provenance) of one optimizer step; `slowest`: surplus of the slowest data rank."""
+    """(seconds, provenance) of one optimizer step; `slowest`: surplus of the slowest data rank.
+
+    A data rank works through m micro-batches in a 1F1B pipeline: (m·slowest stage) + (all stages −
+    slowest)/v (Narayanan et al. 2021, arXiv:2104.04473); then reduces gradients and updates.
+    """
     parameters = stage_parameters(setting.model, layouts)
     reduction = data_parallel_seconds(
         setting,
@@ -216,6 +217,12 @@ def _offload_seconds(
     return 2.0 * reload_seconds(host_bytes, pool)
 
 
+def _beside(gradients: IntArray, activations: IntArray, logits: IntArray) -> tuple[IntArray, ...]:
+    """(activations, logits) as far as both together exceed the gradients."""
+    left = np.maximum(gradients - activations, 0)
+    return np.maximum(activations - gradients, 0), np.maximum(logits - left, 0)
+
+
 def _transient_bytes(
     setting: Setting,
     workload: WorkloadSpec,
@@ -243,9 +250,7 @@ def _transient_bytes(
         # With one micro-batch activations go as gradients come, so that the larger of them counts,
         # and there is no sum to which the embedding's gradient would be added.
         alone = num_micro_batches == 1
-        come = np.where(alone, gradients, 0)
-        logits = np.maximum(logits - np.maximum(come - activations, 0), 0)
-        activations = np.maximum(activations - come, 0)
+        activations, logits = _beside(np.where(alone, gradients, 0), activations, logits)
         summed = ~alone | (layouts.sharding >= memory.GRADIENT_SHARDED)
         gathered_gradients = np.where(summed, gathered_gradients, 0)
     return memory.bytes_columns(
