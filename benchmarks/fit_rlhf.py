@@ -3,13 +3,13 @@
     python -m benchmarks.fit_rlhf RLHF.csv
 
 The table is one of `automap validate`; rows of quality A and B whose iteration is predicted and
-whose framework planner/validation/rl_systems.py knows count. Three constants per framework: the
-least time of a layer with experts (planner/cost/stacks.py), the seconds of an iteration around its
-calls, and the rate at which training state goes to the host and back. An iteration is linear in
-the second and in the third's inverse, so they are tried on parts priced once per value of the
-first. Where a table states the seconds of the stages, but no lengths, one constant is fitted to
-their shares: what the driver takes to hand a stage its batch, per padded token. Least mean
-|log(predicted ÷ measured)|. Printed:
+whose framework planner/validation/rl_systems.py knows count. Two constants per framework: the
+least time of a layer with experts (planner/cost/stacks.py), and the seconds of an iteration around
+its calls, which are tried on parts priced once per value of the first. The rate at which training
+state goes to the host and back is chosen, not fitted: beside the seconds around the calls, the
+rows do not tell it. Where a table states the seconds of the stages, but no lengths, one constant is
+fitted to their shares: what the driver takes to hand a stage its batch, per padded token. Least
+mean |log(predicted ÷ measured)|. Printed:
 
 - fitted: errors on the rows of the fit;
 - left out: errors on each model on a GPU type (shares: each number of GPUs) when its rows had no
@@ -37,30 +37,26 @@ from planner.validation.table import parse_table
 
 LAYER_SECONDS = np.round(np.arange(2.0, 5.01, 0.2), 1) * 1e-3
 AROUND_SECONDS = np.arange(0.0, 31.0, 1.0)
-HOST_COPY_RATES = np.arange(2.0, 15.01, 0.5) * 1e9
-"""Bytes per second: from a single thread's copy of pageable memory to below PCIe 4."""
 HANDOVER_SECONDS = np.arange(0.0, 226.0, 25.0) * 1e-9
-AROUND, STATE = "around_seconds", "state_seconds"
+AROUND = "around_seconds"
 
 
 @dataclass(frozen=True)
 class Basis:
-    """What the rows are predicted to take, apart from two of the constants."""
+    """What the rows are predicted to take, apart from the seconds around the calls."""
 
     calls: FloatArray
-    """[value of the layer's time, row]: without the seconds around them."""
-    state_bytes: FloatArray
-    """[row]: to the host and back; 0 beside dedicated generation GPUs."""
+    """[value of the layer's time, row]"""
     measured: FloatArray
     groups: tuple[tuple[str, str], ...]
 
-    def logs(self, layer: int, around: float, rate: float) -> FloatArray:
+    def logs(self, layer: int, around: float) -> FloatArray:
         """ln(predicted ÷ measured) of each row."""
-        return np.log((self.calls[layer] + around + self.state_bytes / rate) / self.measured)
+        return np.log((self.calls[layer] + around) / self.measured)
 
-    def best(self, kept: FloatArray) -> tuple[int, float, float]:
+    def best(self, kept: FloatArray) -> tuple[int, float]:
         """The constants with the least mean error on the rows kept [row, true or false]."""
-        tried = product(range(len(LAYER_SECONDS)), AROUND_SECONDS, HOST_COPY_RATES)
+        tried = product(range(len(LAYER_SECONDS)), AROUND_SECONDS)
         return min(tried, key=lambda one: float(np.abs(self.logs(*one)[kept]).mean()))
 
 
@@ -75,31 +71,27 @@ def expert_layers(stack: TrainingStack, seconds: float) -> Iterator[None]:
         STACKS[stack] = before
 
 
-def parts_of(row: RlhfRow) -> tuple[float, float] | None:
-    """(seconds of the calls, seconds of the state's copies); None where there is no prediction."""
+def call_seconds(row: RlhfRow) -> float | None:
+    """Without the seconds around the calls; None where there is no prediction."""
     found = predict_rlhf(row, Assumptions())["iteration_seconds"]
     if not isinstance(found, Estimate):
         return None
-    parts = found.breakdown
-    state = float(parts.get(STATE, 0.0))
-    return found.value - float(parts[AROUND]) - state, state
+    return found.value - float(found.breakdown[AROUND])
 
 
 def basis_of(system: RlSystem, rows: Iterable[RlhfRow]) -> Basis | None:
     """The rows of one framework; None where none is predicted."""
-    own = [one for one in rows if system_of(one.system) is system and parts_of(one) is not None]
-    rate = system.host_copy_bytes_per_second
-    if not own or rate is None:
+    own = [one for one in rows if system_of(one.system) is system]
+    own = [one for one in own if system.iteration_seconds and call_seconds(one) is not None]
+    if not own:
         return None
     stack = framework_of(own[0].source).training_stack
     calls = []
     for seconds in LAYER_SECONDS:
         with expert_layers(stack, float(seconds)):
-            found = [parts for row in own if (parts := parts_of(row)) is not None]
-        calls.append([one[0] for one in found])
+            calls.append([call_seconds(row) for row in own])
     return Basis(
-        np.array(calls),
-        np.array([one[1] for one in found]) * rate,
+        np.array(calls, dtype=np.float64),
         np.array([row.iteration_seconds for row in own], dtype=np.float64),
         tuple((row.model, row.gpu_type) for row in own),
     )
@@ -174,10 +166,10 @@ def main() -> None:
         basis = basis_of(system, rows)
         if basis is None:
             continue
-        layer, around, rate = values = basis.best(np.ones(len(basis.measured), dtype=bool))
+        layer, around = values = basis.best(np.ones(len(basis.measured), dtype=bool))
         print(
             f"{system.name}: a layer with experts {LAYER_SECONDS[layer] * 1e3:.1f} ms, around the "
-            f"calls {around:.0f} s, state at {rate / 1e9:.1f} GB/s"
+            f"calls {around:.0f} s"
         )
         tell("  fitted", basis.logs(*values))
         tell("  left out", left_out(basis))

@@ -18,7 +18,7 @@ def assumptions(job: Job) -> list[str]:
         *_derived_tables(job),
         *_disturbed_profiles(job),
         *_missing_precisions(job),
-        *_rollout_that_cannot_run(job),
+        *_what_cannot_run(job),
         *_slow_networks(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
@@ -62,9 +62,11 @@ def _missing_precisions(job: Job) -> Iterator[str]:
             )
 
 
-def _rollout_that_cannot_run(job: Job) -> Iterator[str]:
-    """Plans run on vLLM with a cache of two bytes; anything else can only be priced."""
+def _what_cannot_run(job: Job) -> Iterator[str]:
+    """Plans run on vLLM, with a cache of two bytes, and train in 16 bits; the rest is priced."""
     workload = job.spec.workload
+    if workload.training_precision == "fp8":
+        yield "workload.training_precision: fp8 is priced; running the plan needs it left out"
     if workload.rollout_engine != "vllm":
         yield (
             f"workload.rollout_engine: {workload.rollout_engine} is priced; running the plan needs "

@@ -44,6 +44,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     pools = _pools(spec if with_profiles else _without_profiles(spec))
     dataflow = _dataflow(spec, program)
     job = Job(spec=spec, dataflow=dataflow, models=_models(spec, dataflow), pools=pools)
+    _check_training_precision(job)
     _check_staleness(job)
     _check_strategy(spec)
     check_constraints(job)
@@ -135,6 +136,17 @@ def _check_knobs_are_read(
             raise SpecError(
                 f"workload.{name}", f"is {given}, but {who} does not read it", remedy=remedy
             )
+
+
+def _check_training_precision(job: Job) -> None:
+    """Every pool may train, so each must compute in what the trained models are to compute in."""
+    without = [pool for pool in job.pools if pool.gpu.fp8_flops_per_second is None]
+    if job.spec.workload.training_precision == "fp8" and without:
+        raise SpecError(
+            "workload.training_precision",
+            f"is fp8, but {without[0].gpu.name} of pool {without[0].name} does not compute in fp8",
+            remedy=f"leave it out (then {job.spec.workload.precision}), or leave out the pool",
+        )
 
 
 def _check_staleness(job: Job) -> None:

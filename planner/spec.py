@@ -67,6 +67,14 @@ TrainingStack = Literal[
     "megatron-deepspeed",
     "pytorch-bf16",
 ]
+EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
+    "megatron-core",
+    "nemo-rl",
+    "fsdp",
+    "verl",
+    "fsdp-eager",
+)
+"""Those that train in 8 bits; the others are older, or keep everything in bf16."""
 
 
 RolloutEngine = Literal["vllm", "sglang", "trtllm"]
@@ -82,6 +90,12 @@ class WorkloadSpec(SpecModel):
     updates_per_epoch: PositiveInt = 1
     epochs: PositiveInt = 1
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    training_precision: Literal["bf16", "fp16", "fp32", "fp8"] | None = Field(
+        default=None,
+        description="Precision of the layers' matrix products in the models that train; default: "
+        "precision, in which weights, activations and everything else stay. With fp8 a plan can "
+        "be priced, but not run",
+    )
     rollout_precision: Literal["bf16", "fp16", "fp32", "fp8"] | None = Field(
         default=None,
         description="Precision of the rollout weights; default: the training precision",
@@ -139,6 +153,23 @@ class WorkloadSpec(SpecModel):
             raise ValueError(
                 "training_stack=pytorch-bf16 keeps all state in bf16, so it cannot have precision="
                 f"{self.precision}; use precision: bf16, or training_stack: fsdp-eager"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _products_have_a_kernel(self) -> Self:
+        if self.training_precision in (None, self.precision):
+            return self
+        if self.training_precision != "fp8":
+            raise ValueError(
+                f"training_precision={self.training_precision} contradicts precision="
+                f"{self.precision}; leave it out, or use fp8 for an 8-bit recipe"
+            )
+        if self.training_stack not in EIGHT_BIT_STACKS or self.precision == "fp32":
+            raise ValueError(
+                f"training_precision=fp8 cannot be had with training_stack={self.training_stack} "
+                f"and precision={self.precision}; use one of {', '.join(EIGHT_BIT_STACKS)}, and "
+                "precision: bf16"
             )
         return self
 

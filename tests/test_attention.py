@@ -133,6 +133,6 @@ def test_a_call_is_priced_with_the_stack_of_the_spec() -> None:
     assert totals.pop("nemo-rl") <= totals["megatron-core"]
     assert totals.pop("verl") <= totals["fsdp"]
     assert totals["megatron-core"] == min(totals.values())
-    # There are no published step times of training with all state in bf16.
-    assert totals.pop("pytorch-bf16") == totals["fsdp-eager"]
+    # No step times are published of training with all state in bf16; it moves fewer bytes.
+    assert 0.7 * totals["fsdp-eager"] < totals.pop("pytorch-bf16") < totals["fsdp-eager"]
     assert len(set(totals.values())) == len(totals)

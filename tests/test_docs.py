@@ -10,6 +10,9 @@ import pytest
 import typer
 
 from planner.algorithms import PROGRAMS
+from planner.cost import constants, profile
+from planner.cost.generations import GENERATIONS
+from planner.cost.stacks import STACKS
 from planner.validation.frameworks import FRAMEWORKS, UNKNOWN
 from service.cli.main import app
 from tests.documents import (
@@ -108,6 +111,65 @@ def test_the_table_of_frameworks_has_their_defaults() -> None:
         cells = (one.name, one.training_stack + memory, one.sharding, one.recompute, one.why)
         expected.append(f"| {' | '.join(cells)} |")
     assert table.splitlines()[2:] == expected
+
+
+CONSTANTS = ROOT / "docs" / "cost-model" / "constants.md"
+
+
+def rows_of_constants(heading: str) -> dict[str, list[str]]:
+    """The cells of the rows of all tables under a heading, by the first."""
+    section = CONSTANTS.read_text().split(f"\n## {heading}")[1].split("\n## ")[0]
+    rows: dict[str, list[str]] = {}
+    for line in section.splitlines():
+        if line.startswith("|"):
+            first, *cells = (cell.strip(" `") for cell in line.strip("|").split("|"))
+            rows.setdefault(first, []).extend(cells)
+    return rows
+
+
+def numbers(cell: str) -> list[float]:
+    """Those that stand alone: "2 bf16, 1,024 fp32" has two."""
+    return [float(one) for one in re.findall(r"(?<!\w)\d[\d.]*(?:e-?\d+)?(?!\w)", cell)]
+
+
+def test_every_constant_is_documented_with_its_value() -> None:
+    rows = rows_of_constants("Shared by all")
+    shared = {name: value for name, value in vars(constants).items() if name.isupper()}
+    assert shared.keys() == rows.keys() - {"constant", "---"}
+    for name, value in shared.items():
+        values = list(value.values()) if isinstance(value, dict) else [value]
+        cell = re.sub(r"(?<=\d),(?=\d)", "", rows[name][0])
+        assert numbers(cell) == pytest.approx(values), name
+        assert all(rows[name][1:]), name
+
+
+def test_the_constants_of_operators_without_a_table_are_documented() -> None:
+    rows = rows_of_constants("Operators without a table")
+    for name in ("MEMORY_EFFICIENCY", "ROOFLINE_EFFICIENCY", "KERNEL_SECONDS"):
+        assert numbers(rows[name][0]) == [getattr(profile, name)], name
+
+
+def test_every_stack_and_generation_is_documented_with_its_constants() -> None:
+    rows = rows_of_constants("Training software")
+    for name, stack in STACKS.items():
+        kept = stack.memory
+        expected = [
+            stack.attention_share,
+            stack.elementwise_passes,
+            stack.collective_slowdown,
+            kept.gradient_bytes,
+            kept.master_bytes,
+            kept.moment_bytes,
+            kept.step_bytes,
+            kept.eight_bit_copy_bytes,
+            kept.logit_bytes,
+            kept.bucket_bytes,
+        ]
+        assert [float(cell.replace(",", "")) for cell in rows[name]] == expected, name
+    rows = rows_of_constants("GPU generations in training")
+    for name, one in GENERATIONS.items():
+        shares = [one.sustained_share, one.eight_bit_gain, one.attention_share]
+        assert [float(cell) for cell in rows[name]] == shares, name
 
 
 @pytest.mark.parametrize("block", [each for each in BLOCKS if each.file], ids=str)

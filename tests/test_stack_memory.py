@@ -13,7 +13,10 @@ from planner.cost.activations import (
     layer_activation_bytes,
 )
 from planner.cost.batches import sequence_lengths
+from planner.cost.layer import Setting
+from planner.cost.optimizer_step import gathered_weights, optimizer_traffic_bytes
 from planner.cost.pricing import Pricing
+from planner.cost.profile import load_profile
 from planner.cost.shards import stage_parameters
 from planner.cost.stacks import STACKS, SoftwareStack
 from planner.errors import InfeasibleError
@@ -21,7 +24,9 @@ from planner.job import Job
 from planner.layout import RECOMPUTES, SHARDINGS
 from planner.planning import make_plan
 from planner.resolve import resolve
+from planner.spec import TrainingStack
 from tests.cost_model import GIB, ints, layouts, model, workload
+from tests.cost_model import pool as pool_of_nodes
 from tests.small_jobs import pool, small_job
 
 NONE, OPTIMIZER, GRADIENT, FULL = range(len(SHARDINGS))
@@ -58,6 +63,37 @@ def test_a_layer_of_gpt_keeps_what_korthikanti_et_al_count(
         attended_tokens=s,
     )
     assert found[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 42),  # norm and clip 12; gradient, masters, moments read 16; written 14
+        ({"optimizer": "sgd"}, 26),
+        ({"precision": "fp32"}, 12 + 4 + 24),  # no masters: the weight is read and written
+        ({"training_stack": "pytorch-bf16"}, 6 + 14),
+        ({"training_stack": "megatron-deepspeed"}, 6 + 2 + 24 + 2 + 12),  # and both copies
+    ],
+)
+def test_an_optimizer_step_moves_what_the_stack_keeps(
+    changes: dict[str, str], expected: int
+) -> None:
+    assert optimizer_traffic_bytes(workload(**changes)) == expected
+
+
+def test_gradients_travel_as_wide_as_the_stack_keeps_them() -> None:
+    h100 = pool_of_nodes("h100-80gb-sxm", num_nodes=4)
+    actor, rows = model(), layouts(data=32)
+
+    def reduced(name: TrainingStack) -> float:
+        # One software's slowdown for both, so that the bytes alone differ.
+        stack = replace(STACKS[name], collective_slowdown=1.0)
+        lengths = sequence_lengths(workload())
+        of = Setting(actor, h100, load_profile(h100.gpu), "bf16", lengths, stack=stack)
+        _, _, found = gathered_weights(of, rows, stage_parameters(actor, rows), bytes_each=2)
+        return float(found.seconds[0])
+
+    assert reduced("pytorch-bf16") == pytest.approx(reduced("megatron-core") / 2, rel=0.02)
 
 
 @pytest.mark.parametrize("tensor", [1, 4])

@@ -85,7 +85,7 @@ class Controller:
             RunError: the plan or the settings cannot be run.
         """
         _check_functions(plan, settings)
-        _check_rollout(plan)
+        _check_precisions_and_engine(plan)
         self.plan = plan
         self.settings = settings
         self.program = program or _program_of(plan, settings)
@@ -323,7 +323,7 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
     """
     program = _program_of(plan, settings)
     _check_functions(plan, settings)
-    _check_rollout(plan)
+    _check_precisions_and_engine(plan)
     return model_setups(
         resolve(plan.spec, program=program, with_profiles=False), plan.placement(), settings
     )
@@ -348,9 +348,14 @@ def _program_of(plan: Plan, settings: RunSettings) -> Program:
     return program
 
 
-def _check_rollout(plan: Plan) -> None:
-    """Refuse what can be planned for generation, but not run: vLLM generates, with a bf16 cache."""
+def _check_precisions_and_engine(plan: Plan) -> None:
+    """Refuse what can be planned, but not run: only vLLM, a bf16 cache and 16-bit training can."""
     workload = plan.spec.workload
+    if workload.training_precision == "fp8":
+        raise RunError(
+            "workload.training_precision: the plan is for fp8, which plans can be priced for but "
+            "not run with; plan without it"
+        )
     runs = {"rollout_engine": "vllm", "rollout_cache_precision": "bf16"}
     for name, runnable in runs.items():
         if (given := getattr(workload, name)) != runnable:

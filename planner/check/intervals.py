@@ -50,12 +50,14 @@ class _Rules:
 
     def kind(self, call: CallPlan) -> str:
         """Scoring runs the products of training."""
-        model = self.subject.calls[call.id].model
-        assert model is not None, "a function has no kind"
-        mixture = "experts" if self.subject.job.models[model].architecture.num_experts else "dense"
-        return (
-            f"generation, {mixture}" if call.kind == "generate" else f"training, {mixture}, 16-bit"
-        )
+        role = self.subject.calls[call.id].model
+        assert role is not None, "a function has no kind"
+        model = self.subject.job.models[role]
+        mixture = "experts" if model.architecture.num_experts else "dense"
+        if call.kind == "generate":
+            return f"generation, {mixture}"
+        low = model.trainable and self.pricing.workload.training_precision == "fp8"
+        return f"training, {mixture}, {8 if low else 16}-bit"
 
     def kinds(self) -> set[str]:
         """All that the plan's intervals are made of."""

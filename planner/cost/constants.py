@@ -66,10 +66,6 @@ first and last bucket never hide."""
 OVERLAP_SLOWDOWN = 0.2
 """Compute lost per second of collective that runs beside it. Chosen: NCCL occupies 16-24 of 108-132
 multiprocessors and a share of memory bandwidth."""
-OPTIMIZER_TRAFFIC_BYTES = {"adam": 42, "sgd": 26}
-"""Traffic of one step per updated parameter: norm and clip read the gradient twice and write it
-once (12); Adam reads gradient, master and two moments (16), writes master, moments (12) and the
-bf16 weight (2); SGD without momentum reads gradient and master, writes master and weight (14)."""
 STEP_OVERHEAD_SECONDS = 0.02
 """Host work of one optimizer step or one scoring call: data hand-over, norm synchronisation,
 scheduler, logging. Chosen: an order of magnitude; it only shows in very short calls."""

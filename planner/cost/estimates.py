@@ -28,6 +28,10 @@ class SecondsColumns:
             + self.overhead
         )
 
+    def times(self, count: int) -> "SecondsColumns":
+        """Of so many in a row."""
+        return SecondsColumns(*(count * getattr(self, part.name) for part in fields(self)))
+
 
 @dataclass(frozen=True, slots=True)
 class BytesColumns:

@@ -42,13 +42,15 @@ SPREADS: dict[Kind, float] = {
 """|ln(measured ÷ estimate)| that COVERAGE of the published rows of a kind do not exceed."""
 
 
-def call_kind(kind: str, architecture: ModelArchitecture) -> Kind:
+def call_kind(kind: str, architecture: ModelArchitecture, product_precision: str) -> Kind:
     """The kind of quantity that the seconds of a call are.
 
     Nobody publishes scoring alone; it runs the same products as training in the same software.
     """
     if kind == "generate":
         return "generation, experts" if architecture.num_experts else "generation, dense"
+    if product_precision == "fp8":
+        return "training, experts, 8-bit" if architecture.num_experts else "training, dense, 8-bit"
     return "training, experts, 16-bit" if architecture.num_experts else "training, dense, 16-bit"
 
 

@@ -84,11 +84,16 @@ def weight_bytes(model: Model, layouts: Layouts, *, precision: str) -> IntArray:
     return constants.PRECISION_BYTES[precision] * (dense + expert + parameters.adapter)
 
 
+def master_bytes(workload: WorkloadSpec) -> int:
+    """Bytes per trained parameter of the fp32 copy; weights in fp32 are their own."""
+    kept = STACKS[workload.training_stack].memory
+    return 0 if workload.precision == "fp32" else kept.master_bytes
+
+
 def optimizer_bytes(workload: WorkloadSpec) -> int:
     """Bytes per trained parameter of masters and moments."""
     kept = STACKS[workload.training_stack].memory
-    master = 0 if workload.precision == "fp32" else kept.master_bytes
-    return master + constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
+    return master_bytes(workload) + constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
 
 
 def training_state(
@@ -119,6 +124,24 @@ def step_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArr
     bucket = np.minimum(kept.bucket_bytes, kept.gradient_bytes * trained)
     added: IntArray = kept.step_bytes * updated + np.where(data_shards(layouts) > 1, bucket, 0)
     return added
+
+
+def eight_bit_copies(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
+    """Copies of the weights in 8 bits while a trained model computes, embedding and head included.
+
+    That is a little too many bytes: only the layers' products are in 8 bits.
+    """
+    kept = STACKS[workload.training_stack].memory
+    if product_precision(model, workload) != "fp8" or not kept.eight_bit_copy_bytes:
+        return np.zeros(len(layouts), dtype=np.int64)
+    parameters = stage_parameters(model, layouts)
+    copied: IntArray = kept.eight_bit_copy_bytes * (parameters.dense + parameters.expert)
+    return copied
+
+
+def product_precision(model: Model, workload: WorkloadSpec) -> str:
+    """Of the layers' matrix products in training and scoring; frozen models stay as they are."""
+    return (model.trainable and workload.training_precision) or workload.precision
 
 
 def home_resident_bytes(

@@ -199,9 +199,11 @@ class Pricing:
         self, call: Call, seconds: float, *, transition: float, deviation: float
     ) -> tuple[float, float]:
         """(low, high) seconds of a call that is estimated to take so many."""
+        model = self._model(call)
+        products = memory.product_precision(model, self.workload)
         return intervals.call_bounds(
             seconds,
-            kind=intervals.call_kind(call.kind, self._model(call).architecture),
+            kind=intervals.call_kind(call.kind, model.architecture, products),
             transition_seconds=transition,
             multi_node=self.multi_node,
             deviation=deviation,

@@ -7,14 +7,15 @@ import numpy as np
 from planner.cluster import Pool
 from planner.cost import constants, memory
 from planner.cost.activations import forward_activation_bytes
-from planner.cost.batches import micro_batches, sequence_lengths
+from planner.cost.batches import SequenceLengths, micro_batches, sequence_lengths
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.layer import Setting
+from planner.cost.optimizer_step import exposed, gathered_weights
 from planner.cost.pipeline import units, worst_stage
 from planner.cost.profile import Profile
 from planner.cost.shards import stage_parameters
 from planner.cost.stacks import STACKS
-from planner.cost.training import exposed, gathered_weights, stage_hop
+from planner.cost.training import stage_hop
 from planner.cost.transition import reload_seconds
 from planner.dataflow import Call
 from planner.job import Model
@@ -45,6 +46,7 @@ def price_forward(
         profile,
         workload.precision,
         lengths,
+        product_precision=memory.product_precision(model, workload),
         stack=STACKS[workload.training_stack],
     )
     per_rank, num_micro_batches = micro_batches(
@@ -57,7 +59,7 @@ def price_forward(
     slowest = setting.rank_imbalance(per_rank, layouts.data_parallel_size)
     hop = stage_hop(setting, layouts, micro_batch_size)
     gather, _, _ = gathered_weights(
-        setting, layouts, stage_parameters(model, layouts), bytes_each=setting.element_bytes
+        setting, layouts, stage_parameters(model, layouts), bytes_each=setting.product_bytes
     )
     sharded = layouts.sharding == memory.FULLY_SHARDED
     streamed = np.where(sharded, exposed(gather.seconds, stage.compute), 0.0)
@@ -80,15 +82,18 @@ def price_forward(
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)
-    transient = _transient_bytes(setting, workload, layouts, micro_batch_size=micro_batch_size)
+    transient = _transient_bytes(model, workload, lengths, layouts, micro_batch_size)
     return CallEstimates(seconds, transient, source)
 
 
 def _transient_bytes(
-    setting: Setting, workload: WorkloadSpec, layouts: Layouts, *, micro_batch_size: IntArray
+    model: Model,
+    workload: WorkloadSpec,
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    micro_batch_size: IntArray,
 ) -> BytesColumns:
     """One layer's activations, logits, buffers, gathered layers, and reloaded weights."""
-    model, lengths = setting.model, setting.lengths
     weights = memory.weight_bytes(model, layouts, precision=workload.precision)
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     gathered, _ = memory.gathered_layer_bytes(model, workload, layouts)
@@ -97,7 +102,9 @@ def _transient_bytes(
     )
     return memory.bytes_columns(
         len(layouts),
-        weights=np.where(away, weights, 0) + gathered,
+        weights=np.where(away, weights, 0)
+        + gathered
+        + memory.eight_bit_copies(model, workload, layouts),
         activations=activations,
         logits=logits,
         communication_buffers=memory.communication_buffer_bytes(

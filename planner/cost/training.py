@@ -1,6 +1,6 @@
 """Seconds and transient bytes of a train call: forward, backward and optimizer of one iteration."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,13 +12,14 @@ from planner.cost.batches import (
     micro_batches,
     sequence_lengths,
 )
-from planner.cost.communication import Collective, point_to_point_seconds
+from planner.cost.communication import point_to_point_seconds
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
-from planner.cost.layer import Adapters, Setting, UnitSeconds, add, collective
-from planner.cost.pipeline import StageSeconds, Units, units, worst_stage
+from planner.cost.layer import Adapters, Setting, UnitSeconds
+from planner.cost.optimizer_step import data_parallel_seconds, exposed, optimizer_seconds
+from planner.cost.pipeline import StageSeconds, units, worst_stage
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
-from planner.cost.shards import StageParameters, expert_shards, stage_parameters
+from planner.cost.shards import stage_parameters
 from planner.cost.stacks import STACKS
 from planner.cost.transition import reload_seconds
 from planner.dataflow import Call
@@ -33,6 +34,7 @@ class Passes:
 
     forward: StageSeconds
     backward: StageSeconds
+    source: IntArray
 
     @property
     def compute(self) -> FloatArray:
@@ -61,28 +63,22 @@ def price_train(
     *,
     micro_batch_size: IntArray,
     recompute: IntArray,
-    product_precision: str | None = None,
     adapters: Adapters = "all",
     drops_tokens: bool = False,
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
-    Per optimizer step a data rank works through m micro-batches in a 1F1B pipeline: (m·slowest
-    stage) + (all stages − slowest)/v; then reduces gradients and updates. Sequences are dealt
-    evenly, rounded up; the slowest rank's surplus tokens follow from the length distribution.
-    `product_precision`: of the layers' matrix products where a low-precision recipe changes it.
-    `adapters`: which linear layers have one, where the model trains adapters. `drops_tokens`:
-    experts take a fixed number of tokens.
-    Source: Narayanan et al. 2021 (arXiv:2104.04473) for the bubble; docs/cost-model.md.
+    Sequences are dealt evenly, rounded up; the slowest rank's surplus tokens follow from the length
+    distribution. `adapters`: which linear layers have one, where the model trains adapters.
+    `drops_tokens`: experts take a fixed number of tokens.
     """
-    lengths = sequence_lengths(workload)
     setting = Setting(
         model,
         pool,
         profile,
         workload.precision,
-        lengths,
-        product_precision=product_precision,
+        sequence_lengths(workload),
+        product_precision=memory.product_precision(model, workload),
         stack=STACKS[workload.training_stack],
         adapters=adapters,
         drops_tokens=drops_tokens,
@@ -94,27 +90,17 @@ def price_train(
         data_parallel_size=layouts.data_parallel_size,
         micro_batch_size=micro_batch_size,
     )
-    blocks = units(setting, layouts, micro_batch_size)
-    passes = _passes(setting, layouts, blocks, recompute)
-    slowest = setting.rank_imbalance(per_rank, layouts.data_parallel_size)
-    hop = stage_hop(setting, layouts, micro_batch_size)
-    work = updates * num_micro_batches * slowest
-    chunks = layouts.virtual_pipeline_parallel_size
-    parameters = stage_parameters(model, layouts)
-    reduction = _data_parallel_seconds(setting, layouts, parameters, passes, num_micro_batches)
-    optimizer = _optimizer_seconds(setting, workload, layouts, parameters)
-    hops = layouts.pipeline_parallel_size - 1
-    waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
-    moved = passes.communication + _hops_in_steady_state(setting, layouts, hop, passes)
-    seconds = SecondsColumns(
-        compute=work * passes.compute,
-        communication=work * moved + updates * reduction.seconds,
-        bubble=updates * slowest * waiting / chunks,
-        optimizer=updates * optimizer.seconds,
-        transition=_offload_seconds(model, workload, pool, layouts),
-        overhead=np.full(len(layouts), updates * constants.STEP_OVERHEAD_SECONDS),
+    step, source = _step_seconds(
+        setting,
+        workload,
+        layouts,
+        _passes(setting, layouts, micro_batch_size, recompute),
+        hop=stage_hop(setting, layouts, micro_batch_size),
+        num_micro_batches=num_micro_batches,
+        slowest=setting.rank_imbalance(per_rank, layouts.data_parallel_size),
     )
-    source = np.maximum.reduce([blocks.source, hop.source, reduction.source, optimizer.source])
+    away = _offload_seconds(model, workload, pool, layouts)
+    seconds = replace(step.times(updates), transition=away)
     transient = _transient_bytes(
         setting,
         workload,
@@ -124,6 +110,47 @@ def price_train(
         recompute=recompute,
     )
     return CallEstimates(seconds, transient, source)
+
+
+def _step_seconds(
+    setting: Setting,
+    workload: WorkloadSpec,
+    layouts: Layouts,
+    passes: Passes,
+    *,
+    hop: Timed,
+    num_micro_batches: IntArray,
+    slowest: FloatArray | float,
+) -> tuple[SecondsColumns, IntArray]:
+    """(seconds, provenance) of one optimizer step; `slowest`: surplus of the slowest data rank.
+
+    A data rank works through m micro-batches in a 1F1B pipeline: (m·slowest stage) + (all stages −
+    slowest)/v (Narayanan et al. 2021, arXiv:2104.04473); then reduces gradients and updates.
+    """
+    parameters = stage_parameters(setting.model, layouts)
+    reduction = data_parallel_seconds(
+        setting,
+        layouts,
+        parameters,
+        num_micro_batches,
+        forward=passes.forward.compute,
+        backward=passes.backward.compute,
+    )
+    optimizer = optimizer_seconds(setting, workload, layouts, parameters)
+    hops = layouts.pipeline_parallel_size - 1
+    waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
+    moved = passes.communication + _hops_in_steady_state(setting, layouts, hop, passes)
+    work = num_micro_batches * slowest
+    seconds = SecondsColumns(
+        compute=work * passes.compute,
+        communication=work * moved + reduction.seconds,
+        bubble=slowest * waiting / layouts.virtual_pipeline_parallel_size,
+        optimizer=optimizer.seconds,
+        transition=np.zeros(len(layouts)),
+        overhead=np.full(len(layouts), constants.STEP_OVERHEAD_SECONDS),
+    )
+    source = np.maximum.reduce([passes.source, hop.source, reduction.source, optimizer.source])
+    return seconds, source
 
 
 def stage_hop(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) -> Timed:
@@ -157,8 +184,11 @@ def _hops_in_steady_state(
     return np.where(chunks > 1, exposed(sent, passes.compute), sent)
 
 
-def _passes(setting: Setting, layouts: Layouts, blocks: Units, recompute: IntArray) -> Passes:
+def _passes(
+    setting: Setting, layouts: Layouts, micro_batch_size: IntArray, recompute: IntArray
+) -> Passes:
     """Forward and backward of one micro-batch per stage; recomputation repeats forward work."""
+    blocks = units(setting, layouts, micro_batch_size)
     selective = recompute == SELECTIVE
     full = recompute == FULL
 
@@ -176,91 +206,7 @@ def _passes(setting: Setting, layouts: Layouts, blocks: Units, recompute: IntArr
         (dense[0], moe[0], embedding.backward, head.backward),
         (dense[1], moe[1], embedding.backward_communication, head.backward_communication),
     )
-    return Passes(forward, backward)
-
-
-def exposed(seconds: FloatArray, behind: FloatArray) -> FloatArray:
-    """What a collective adds to the compute behind which it hides.
-
-    Its first or last part never hides, and while both run, compute is slower.
-    """
-    share = constants.DATA_OVERLAP_SHARE
-    open_part = np.maximum(seconds - share * behind, (1.0 - share) * seconds)
-    return open_part + constants.OVERLAP_SLOWDOWN * np.minimum(seconds, behind)
-
-
-def gathered_weights(
-    setting: Setting, layouts: Layouts, parameters: StageParameters, *, bytes_each: int
-) -> tuple[Timed, Timed, Timed]:
-    """(all-gather of weights, reduce-scatter and all-reduce of gradients) over repeated ranks.
-
-    Dense weights repeat over data × context ranks, experts over what the expert group leaves.
-    """
-    model = setting.model
-    tensor = layouts.tensor_parallel_size
-    shards, _ = expert_shards(
-        tensor_parallel_size=tensor, expert_parallel_size=layouts.expert_parallel_size
-    )
-    group, expert_group = memory.data_shards(layouts), memory.expert_data_shards(layouts)
-    has_experts = model.architecture.num_moe_layers > 0
-    adapters = model.trainable and model.lora_rank is not None
-    trained = parameters.adapter if adapters else parameters.dense
-
-    def over(name: Collective, dense: IntArray, size: int, *, experts: bool) -> Timed:
-        found = collective(setting, name, dense * size, group_size=group, stride=tensor)
-        if not (experts and has_experts):
-            return found
-        other = parameters.expert * size
-        return add(found, collective(setting, name, other, group_size=expert_group, stride=shards))
-
-    gradient = constants.GRADIENT_BYTES
-    return (
-        over("all_gather", parameters.dense, bytes_each, experts=True),
-        over("reduce_scatter", trained, gradient, experts=not adapters),
-        over("all_reduce", trained, gradient, experts=not adapters),
-    )
-
-
-def _data_parallel_seconds(
-    setting: Setting,
-    layouts: Layouts,
-    parameters: StageParameters,
-    passes: Passes,
-    num_micro_batches: IntArray,
-) -> Timed:
-    """Exposed seconds of gradient reduction and weight gathering in one optimizer step.
-
-    none: all-reduce behind the last backward. optimizer: reduce-scatter there, all-gather behind
-    the first forward. gradient: reduce-scatter in every micro-batch. full: gathers before both
-    passes of every micro-batch as well.
-    """
-    gather, scatter, reduce = gathered_weights(
-        setting, layouts, parameters, bytes_each=setting.product_bytes
-    )
-    forward, backward = passes.forward.compute, passes.backward.compute
-    updated = exposed(gather.seconds, forward)
-    by_code = np.stack(
-        [
-            exposed(reduce.seconds, backward),
-            exposed(scatter.seconds, backward) + updated,
-            num_micro_batches * exposed(scatter.seconds, backward) + updated,
-            num_micro_batches * (exposed(scatter.seconds + gather.seconds, backward) + updated),
-        ]
-    )
-    rows = np.arange(len(layouts))
-    source = np.where(layouts.sharding == 0, reduce.source, add(gather, scatter).source)
-    return Timed(by_code[layouts.sharding, rows], source)
-
-
-def _optimizer_seconds(
-    setting: Setting, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
-) -> Timed:
-    """Memory traffic of one optimizer step over this GPU's shard."""
-    updated = memory.trained_parameters(
-        setting.model, parameters, layouts, since=memory.OPTIMIZER_SHARDED
-    )
-    traffic = constants.OPTIMIZER_TRAFFIC_BYTES[workload.optimizer]
-    return setting.profile.memory_bound(traffic * updated)
+    return Passes(forward, backward, blocks.source)
 
 
 def _offload_seconds(
@@ -269,6 +215,12 @@ def _offload_seconds(
     """Reload before and store after the call of what the home keeps on the host."""
     _, host_bytes = memory.home_resident_bytes(model, workload, layouts)
     return 2.0 * reload_seconds(host_bytes, pool)
+
+
+def _beside(gradients: IntArray, activations: IntArray, logits: IntArray) -> tuple[IntArray, ...]:
+    """(activations, logits) as far as both together exceed the gradients."""
+    left = np.maximum(gradients - activations, 0)
+    return np.maximum(activations - gradients, 0), np.maximum(logits - left, 0)
 
 
 def _transient_bytes(
@@ -294,9 +246,18 @@ def _transient_bytes(
     weights, gradients, optimizer = memory.training_state(model, workload, layouts)
     state_away = layouts.offload >= memory.OFFLOAD_OPTIMIZER
     gathered, gathered_gradients = memory.gathered_layer_bytes(model, workload, layouts)
+    if setting.stack.memory.gradients_on_demand:
+        # With one micro-batch activations go as gradients come, so that the larger of them counts,
+        # and there is no sum to which the embedding's gradient would be added.
+        alone = num_micro_batches == 1
+        activations, logits = _beside(np.where(alone, gradients, 0), activations, logits)
+        summed = ~alone | (layouts.sharding >= memory.GRADIENT_SHARDED)
+        gathered_gradients = np.where(summed, gathered_gradients, 0)
     return memory.bytes_columns(
         len(layouts),
-        weights=np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, weights, 0) + gathered,
+        weights=np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, weights, 0)
+        + gathered
+        + memory.eight_bit_copies(model, workload, layouts),
         gradients=np.where(state_away, gradients, 0)
         + gathered_gradients
         + memory.step_bytes(model, workload, layouts),

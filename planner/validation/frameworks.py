@@ -28,6 +28,12 @@ class Framework:
     """Length of the samples that finetuning packs into one sequence; None: it packs none."""
     workloads: tuple[str, ...] = ()
     """The workloads of a table that it is for; none named: all."""
+    several_gpus: bool | None = None
+    """Only for runs on several GPUs, or on one; None: for both."""
+    ties_embeddings: bool = True
+    """Whether a model that ties its embeddings is trained so; else the head is a copy."""
+    pages_optimizer: bool = False
+    """Its recipes page the optimizer's state to the host where the GPU cannot hold it."""
     memory_stack: TrainingStack | None = None
     """Whose memory it has, where that is not the stack's whose speed it has."""
     prints_first_stage: bool = False
@@ -127,13 +133,28 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "fully sharded data parallelism; activation checkpointing is an option",
     ),
     Framework(
-        "LitGPT, all weights",
+        "LitGPT, all weights on several GPUs",
         ("litgpt",),
         "pytorch-bf16",
         "optimizer",
-        "none",
-        "FSDP, whose weights and gradients stay whole while gradients accumulate (no_sync)",
+        "full",
+        "FSDP with activation checkpointing of every block; weights and gradients stay whole while "
+        "gradients accumulate (no_sync)",
         workloads=("pretrain", "sft"),
+        several_gpus=True,
+        ties_embeddings=False,
+    ),
+    Framework(
+        "LitGPT, all weights on one GPU",
+        ("litgpt",),
+        "pytorch-bf16",
+        "none",
+        "none",
+        "no strategy, so nothing is recomputed",
+        workloads=("pretrain", "sft"),
+        several_gpus=False,
+        ties_embeddings=False,
+        pages_optimizer=True,
     ),
     Framework(
         "LitGPT, adapters",
@@ -142,6 +163,7 @@ FRAMEWORKS: tuple[Framework, ...] = (
         "none",
         "none",
         "single-device recipes; the tables print the same memory for several devices",
+        ties_embeddings=False,
     ),
 )
 UNKNOWN = Framework(
@@ -171,7 +193,7 @@ UNPRICED: tuple[tuple[str, str], ...] = (
 """Phrases of `notes` (lower case) for which there is no prediction."""
 
 
-def framework_of(source: str, workload: str | None = None) -> Framework:
+def framework_of(source: str, workload: str | None = None, num_gpus: int = 1) -> Framework:
     """The framework behind a source; `UNKNOWN` where none is recognised."""
     lower = source.lower()
     found = (
@@ -179,5 +201,6 @@ def framework_of(source: str, workload: str | None = None) -> Framework:
         for one in FRAMEWORKS
         if any(phrase in lower for phrase in one.phrases)
         and (not one.workloads or workload in one.workloads)
+        and one.several_gpus in (None, num_gpus > 1)
     )
     return next(found, UNKNOWN)

@@ -46,13 +46,20 @@ class Sizes:
 
 
 def grpo_job(
-    sizes: Sizes, architecture: ModelArchitecture, pool: Pool, training_stack: TrainingStack
+    sizes: Sizes,
+    architecture: ModelArchitecture,
+    pool: Pool,
+    training_stack: TrainingStack,
+    product_precision: str,
 ) -> Job:
     """A GRPO job with a reward function that takes no time, on as many nodes as the pool has.
+
+    Where training multiplies in fp8, the rollout does too.
 
     Raises:
         CannotPredictError: the sizes contradict one another.
     """
+    eight_bit = product_precision == "fp8"
     models: dict[str, object] = {
         "actor": {"architecture": architecture},
         "reward": {"function": True},
@@ -71,6 +78,8 @@ def grpo_job(
             "updates_per_epoch": sizes.num_updates,
             "kl": "loss" if sizes.has_reference else "none",
             "training_stack": training_stack,
+            "training_precision": "fp8" if eight_bit else None,
+            "rollout_precision": "fp8" if eight_bit else None,
         },
         "cluster": {
             "pools": [{"name": pool.name, "gpu": pool.gpu.name, "num_nodes": pool.num_nodes}]

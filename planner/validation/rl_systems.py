@@ -2,8 +2,8 @@
 
 None of it is in the planner's prices: a plan is not the framework's driver. Constants are fitted
 with `python -m benchmarks.fit_rlhf TABLE.csv` (docs/accuracy.md has the errors) to whole iterations
-and shares of stages; no source takes an iteration apart, so what each constant stands for is the
-likeliest cause of a term of that shape.
+and shares of stages, but for the rate of host copies, which is chosen; no source takes an iteration
+apart, so what each constant stands for is the likeliest cause of a term of that shape.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ class RlSystem:
     handing batches to the workers and starting their passes."""
     host_copy_bytes_per_second: float | None = None
     """Per GPU, of the training state on its way to the host before a colocated generation, and
-    back: pageable memory is several times slower than pinned. None: the pinned rate."""
+    back: pageable memory is several times slower than pinned. None: the pinned rate. Not fitted:
+    beside `iteration_seconds` the rows do not tell it."""
     handover_seconds_per_token: float = 0.0
     """Of every stage: the driver concatenates, splits and sends its batch, padded to the longest
     sequence. More GPUs do not make it shorter."""
@@ -32,8 +33,8 @@ UNKNOWN = RlSystem("")
 SYSTEMS: list[RlSystem] = [
     RlSystem(
         "NeMo-RL",
-        iteration_seconds=16.0,
-        host_copy_bytes_per_second=4.5e9,
+        iteration_seconds=13.0,
+        host_copy_bytes_per_second=4e9,  # chosen: one thread copying pageable memory
         # Its tokens per second and GPU count about 130 tokens more per sequence (Llama), 100 more
         # (Qwen3): the prompts.
         averages_responses=True,

@@ -45,7 +45,13 @@ class Subject:
         """The job of these sizes in the row's layouts."""
         pool = pool_of(self.row, assumptions)
         return Run(
-            job=grpo_job(sizes, architecture_of(self.row), pool, self.defaults.training_stack),
+            job=grpo_job(
+                sizes,
+                architecture_of(self.row),
+                pool,
+                self.defaults.training_stack,
+                product_precision(self.row),
+            ),
             pool=pool,
             layouts=layout_of(self.trainer, self.defaults, assumptions),
             engine=self.engine,
@@ -178,8 +184,6 @@ def _mean_response(seconds: Callable[[float], float], wanted: float, longest: in
 
 def _check(row: RlhfRow) -> None:
     """Refuse rows that leave open what decides their time."""
-    if product_precision(row) == "fp8":
-        raise CannotPredictError("fp8 training is no setting of a job yet")
     if row.relative_throughput is not None and row.iteration_seconds is None:
         raise CannotPredictError("only a relative throughput is stated")
     if row.algorithm == "PPO":
@@ -267,6 +271,8 @@ def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
         assumptions.add("generation_tensor_parallel_size not stated: 1")
     if row.micro_batch_size is None:
         assumptions.add("micro_batch_size not stated: packed to the longest sequence")
+    if product_precision(row) == "fp8":
+        assumptions.add("precision of the rollout not stated: fp8, as the products of training")
     assumptions.add("spread of response lengths not stated: the planner's log-normal")
 
 

@@ -29,6 +29,8 @@ def _known_gpu(name: str) -> str:
         raise ValueError(f"{error.message}; {error.remedy}") from None
 
 
+OTHER_UNIT = 10.0
+"""Two figures of one run that are so many times apart are in different units."""
 Empty = BeforeValidator(_empty_is_none)
 Positive = Field(gt=0, allow_inf_nan=False)
 Size = Annotated[Annotated[int, Field(ge=1, le=10**7)] | None, Empty]
@@ -73,6 +75,12 @@ class Row(BaseModel):
 def contradiction(column: str, message: str) -> PydanticCustomError:
     """A mistake that several columns make together, told at one of them."""
     return PydanticCustomError("contradiction", "{reason}", {"column": column, "reason": message})
+
+
+def _check_unit(column: str, stated: float | None, follows: float, source: str) -> None:
+    """Refuse seconds that are in another unit than what else the row states of the same run."""
+    if stated is not None and not 1 / OTHER_UNIT < stated / follows < OTHER_UNIT:
+        raise contradiction(column, f"{stated:g} s, but {source} says {follows:.3g} s")
 
 
 class RunRow(Row):
@@ -159,6 +167,16 @@ class TrainingRow(RunRow):
     tokens_per_second_per_gpu: Number
     model_flops_per_gpu_per_second: Number
     peak_memory_bytes: DeviceBytes
+
+    @model_validator(mode="after")
+    def _seconds_agree(self) -> Self:
+        if self.tokens_per_second_per_gpu and self.global_batch_size and self.sequence_length:
+            each = self.global_batch_size * self.sequence_length / self.num_gpus
+            follows = each / self.tokens_per_second_per_gpu
+            _check_unit(
+                "iteration_seconds", self.iteration_seconds, follows, "tokens_per_second_per_gpu"
+            )
+        return self
 
 
 class MemoryRow(RunRow):
@@ -284,6 +302,10 @@ class CollectiveRow(Row):
             raise contradiction(
                 "num_nodes", f"{self.num_nodes} does not divide num_gpus {self.num_gpus}"
             )
+        if self.size_bytes and self.bus_bandwidth_bytes_per_second:
+            # The bus bandwidth is of 1/2 to 2 times the buffer, by collective and group.
+            follows = self.size_bytes / self.bus_bandwidth_bytes_per_second
+            _check_unit("seconds", self.seconds, follows, "bus_bandwidth_bytes_per_second")
         return self
 
 

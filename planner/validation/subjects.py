@@ -224,7 +224,7 @@ def framework(row: RunRow, assumptions: Assumptions) -> Framework:
     for phrase, text in NOTED:
         if phrase in note:
             assumptions.add(text)
-    return framework_of(row.source, getattr(row, "workload", None))
+    return framework_of(row.source, getattr(row, "workload", None), row.num_gpus)
 
 
 def constant(tokens: int) -> LengthSpec:
@@ -233,11 +233,12 @@ def constant(tokens: int) -> LengthSpec:
 
 
 def whole_sequences(
-    num_sequences: int, tokens: int, *, precision: str, training_stack: TrainingStack
+    num_sequences: int, tokens: int, *, product_precision: str, training_stack: TrainingStack
 ) -> WorkloadSpec:
     """A batch of equally long sequences; the planner splits them into prompt and response.
 
     Training reads only their sum, so the split (all but one token is prompt) does not matter.
+    Products in 8 bits stand beside bf16.
     """
     if tokens < 2:
         raise CannotPredictError("sequence_length below 2 tokens")
@@ -245,7 +246,8 @@ def whole_sequences(
         "prompts_per_iteration": num_sequences,
         "prompt_length": constant(tokens - 1),
         "response_length": constant(1),
-        "precision": precision if precision in ("bf16", "fp16", "fp32") else "bf16",
+        "precision": "bf16" if product_precision == "fp8" else product_precision,
+        "training_precision": product_precision,
         "training_stack": training_stack,
     }
     try:

@@ -1,8 +1,11 @@
 """Training rows: seconds of one optimizer step, and peak bytes of the fullest GPU."""
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
+import numpy as np
+
+from planner.architecture import ModelArchitecture
 from planner.cluster import Pool
 from planner.cost import constants, memory
 from planner.cost.activations import activation_bytes
@@ -100,10 +103,10 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
     check_priceable(row)
     if workload_kind in ("layer", "qlora"):
         raise CannotPredictError(f"workload {workload_kind} is not in the cost model")
-    precision = product_precision(row)
     defaults = framework(row, assumptions)
     rank = _lora_rank(row, workload_kind, assumptions)
-    model = Model("actor", architecture_of(row), False, True, rank)
+    architecture = _trained_architecture(row, defaults, assumptions)
+    model = Model("actor", architecture, False, True, rank)
     # Bytes do not depend on the network.
     pool = pool_of(row, Assumptions() if isinstance(row, MemoryRow) else assumptions)
     layouts = layout_of(row, defaults, assumptions)
@@ -125,17 +128,43 @@ def _price(row: RunRow, workload_kind: str, assumptions: Assumptions) -> Run:
         layouts,
         micro_batch_size=column(micro_batch * packed),
         recompute=recompute,
-        product_precision=None if precision == workload.precision else precision,
         adapters=defaults.adapters,
         drops_tokens=TOKENS_DROPPED in row.note.lower(),
     )
-    resident, _ = memory.home_resident_bytes(model, workload, layouts)
+    resident = _resident_bytes(model, workload, pool, layouts, defaults, assumptions)
     printed = None
     if defaults.prints_first_stage and FULLEST_STAGE not in row.note.lower():
         printed = _first_stage_bytes(
             model, call, workload, layouts, micro_batch * packed, recompute
         )
     return Run(pool, layouts, resident, step, printed)
+
+
+def _trained_architecture(
+    row: RunRow, defaults: Framework, assumptions: Assumptions
+) -> ModelArchitecture:
+    """The row's architecture as its framework builds it."""
+    architecture = architecture_of(row)
+    if not architecture.tied_embeddings or defaults.ties_embeddings:
+        return architecture
+    assumptions.add(f"the head is a copy of the embeddings ({defaults.name}: it ties none)")
+    return architecture.model_copy(update={"tied_embeddings": False})
+
+
+def _resident_bytes(
+    model: Model,
+    workload: WorkloadSpec,
+    pool: Pool,
+    layouts: Layouts,
+    defaults: Framework,
+    assumptions: Assumptions,
+) -> BytesColumns:
+    """What the copy holds; without an optimizer that its recipe must have paged to the host."""
+    resident, _ = memory.home_resident_bytes(model, workload, layouts)
+    if not defaults.pages_optimizer or resident.total[0] <= pool.gpu.memory_bytes:
+        return resident
+    assumptions.add("the optimizer's state is paged to the host, as the GPU cannot hold it")
+    return replace(resident, optimizer=np.zeros_like(resident.optimizer))
 
 
 def _first_stage_bytes(
@@ -186,7 +215,7 @@ def _workload(
     return whole_sequences(
         batch * packed,
         row.sequence_length // packed,
-        precision=row.precision or "bf16",
+        product_precision=product_precision(row),
         training_stack=stack_of(row, defaults),
     )
 

@@ -110,6 +110,60 @@ def test_a_wrong_row_is_named_the_others_count_and_the_code_is_2(capsys, written
     assert "changed,,,,refused: line 3" in rows.read_text(encoding="utf-8")
 
 
+TIMES = dict.fromkeys(KINDS, "iteration_seconds") | {
+    "memory": "peak_memory_bytes",
+    "generation": "decode_step_seconds",
+    "collectives": "seconds",
+    "gemm": "seconds",
+}
+CONTRADICTIONS = {
+    "num_gpus": "16",
+    "tensor_parallel_size": "4",
+    "pipeline_parallel_size": "2",
+    "context_parallel_size": "1",
+    "data_parallel_size": "1",
+}
+RUNS = ("training", "memory", "generation", "rlhf")
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "column"),
+    [
+        *(
+            (kind, {TIMES[kind]: "1e6" if kind != "memory" else "64"}, TIMES[kind])
+            for kind in KINDS
+        ),
+        *((kind, {"gpu_type": "h1000"}, "gpu_type") for kind in KINDS),
+        *((kind, {"row_id": golden(kind)[0]["row_id"]}, "row_id") for kind in KINDS),
+        *((kind, CONTRADICTIONS, "num_gpus") for kind in RUNS),
+        ("collectives", {"num_gpus": "16", "num_nodes": "3"}, "num_nodes"),
+    ],
+)
+def test_bad_cells_are_named_in_every_kind_of_table(capsys, written, kind, cells, column):
+    table = written(changed(kind, **cells))
+    code, out, err = call(capsys, table, "--json", "--quality", "A,B,C")
+    assert code == 2
+    assert ": line 3 (" in err
+    assert f"): {column}: " in err
+    (told,) = json.loads(out)["tables"]
+    assert told["num_rows"] == 1
+    assert sum(one["num_predicted"] + sum(one["skipped"].values()) for one in told["totals"]) >= 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_are_named_in_every_kind_of_table_and_rows_stay(capsys, written, kind):
+    rows = [
+        {name: cell for name, cell in row.items() if name != "year"} | {"weather": "fine"}
+        for row in golden(kind)[:2]
+    ]
+    table = written(text_of(rows))
+    code, out, err = call(capsys, table, "--json", "--quality", "A,B,C")
+    assert code == 2
+    assert f"line 1: year: a {kind} table has this column; it is missing" in err
+    assert f"line 1: weather: a {kind} table has no such column; it is ignored" in err
+    assert json.loads(out)["tables"][0]["num_rows"] == 2
+
+
 def test_a_file_that_is_no_table_does_not_stop_the_others(capsys, written):
     prose = written("A report\nwith sentences, and a comma\n", "prose.txt")
     code, out, err = call(capsys, prose, TABLES[-1], "--json")

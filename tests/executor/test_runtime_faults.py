@@ -154,6 +154,16 @@ def test_an_engine_that_plans_cannot_run_on_is_refused(name: str, value: str) ->
         Controller(plan, settings(), factories=idle_engine.FACTORIES)
 
 
+def test_training_in_8_bits_is_refused() -> None:
+    plan = small_plan("reinforce_plus_plus", ROLES, kl="none", old_log_probs="recompute")
+    workload = plan.spec.workload.model_copy(update={"training_precision": "fp8"})
+    spec = plan.spec.model_copy(update={"workload": workload})
+    with pytest.raises(RunError, match=r"workload\.training_precision: the plan is for fp8"):
+        Controller(
+            plan.model_copy(update={"spec": spec}), settings(), factories=idle_engine.FACTORIES
+        )
+
+
 def test_calls_are_expected_in_the_plans_order() -> None:
     plan = small_plan(
         "grpo",

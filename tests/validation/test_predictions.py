@@ -98,7 +98,7 @@ def reason(kind, cells):
     return one.skipped_because
 
 
-def planner_price(lora_rank=None, **changes):
+def planner_price(lora_rank=None, training_precision=None, **changes):
     """The same run through the planner's front: a job's train call."""
     layouts = cost_model.layouts(2, 2, data=4, sharding=SHARDINGS.index("optimizer"))
     workload = cost_model.workload(
@@ -106,6 +106,7 @@ def planner_price(lora_rank=None, **changes):
         prompt_length={"mean": 3000, "max": 3000},
         response_length={"mean": 1096, "max": 1096},
         updates_per_epoch=1,
+        training_precision=training_precision,
     )
     model = cost_model.model("llama-3.1-8b", lora_rank=lora_rank)
     pool = cost_model.pool("h100-80gb-sxm", num_nodes=2)
@@ -134,12 +135,64 @@ def test_a_training_row_is_what_the_planner_prices_for_the_same_run():
 
 def test_fp8_rows_price_only_their_products_in_fp8():
     whole, _ = planner_price()
-    low, _ = planner_price(product_precision="fp8")
+    low, _ = planner_price(training_precision="fp8")
     (one,) = predicted("training", TRAINING | {"precision": "mxfp8"})
     assert one.predicted == pytest.approx(float(low.seconds.total[0]), rel=1e-12)
     assert low.seconds.compute[0] < whole.seconds.compute[0]
     assert low.seconds.optimizer[0] == whole.seconds.optimizer[0]
-    assert low.transient.total[0] == whole.transient.total[0]
+    # The weights' copies in 8 bits, as they are and transposed, stand beside them.
+    added = low.transient.weights[0] - whole.transient.weights[0]
+    assert low.transient.total[0] - whole.transient.total[0] == added > 0
+
+
+LITGPT = LLAMA | {
+    "source": "LitGPT config hub finetuning",
+    "gpu_type": "a10g-24gb",
+    "gpus_per_node": "4",
+    "num_gpus": "1",
+    "num_layers": "8",
+    "tied_embeddings": "1",
+    "micro_batch_size": "4",
+    "sequence_length": "512",
+    "workload": "sft",
+    "measured_by": "torch",
+    "peak_memory_bytes": "1.2e10",
+}
+
+
+def test_plain_pytorch_has_activations_or_gradients_at_its_peak():
+    """All in bf16: weights, moments, and the larger of what is kept and what comes of it."""
+    (peak,) = predicted("memory", LITGPT)
+    (accumulated,) = predicted("memory", LITGPT | {"global_batch_size": "8"})
+    assert accumulated.predicted > peak.predicted
+    parts = accumulated.breakdown
+    both = parts["activations_bytes"] + parts["logits_bytes"] + parts["gradients_bytes"]
+    state = parts["weights_bytes"] + parts["optimizer_bytes"]
+    assert accumulated.predicted == pytest.approx(state + both)
+    parameters = peak.breakdown["weights_bytes"] / 2
+    assert peak.breakdown["optimizer_bytes"] == pytest.approx(4 * parameters, rel=1e-6)
+    kept = parts["activations_bytes"] + parts["logits_bytes"]
+    expected = 6 * parameters + max(2 * parameters, kept)
+    assert peak.predicted == pytest.approx(expected, rel=1e-6)
+
+
+def test_litgpt_ties_no_embeddings_and_recomputes_on_several_gpus_only():
+    (tied,) = predicted("memory", LITGPT)
+    (apart,) = predicted("memory", LITGPT | {"tied_embeddings": "0"})
+    assert tied.predicted == apart.predicted
+    assert any("the head is a copy" in text for text in tied.assumptions)
+    (several,) = predicted("memory", LITGPT | {"num_gpus": "4"})
+    assert any(text.startswith("recompute not stated: full") for text in several.assumptions)
+    assert any(text.startswith("recompute not stated: none") for text in apart.assumptions)
+
+
+def test_an_optimizer_that_the_gpu_cannot_hold_is_paged_out():
+    large = LITGPT | {"num_layers": "20"}
+    (peak,) = predicted("memory", large)
+    assert peak.breakdown["optimizer_bytes"] == 0
+    assert any("paged to the host" in text for text in peak.assumptions)
+    (roomy,) = predicted("memory", large | {"gpu_type": "h100", "gpus_per_node": "8"})
+    assert roomy.breakdown["optimizer_bytes"] > 0
 
 
 @pytest.mark.parametrize("measured_by", ["nvidia-smi", "torch"])
@@ -259,7 +312,8 @@ def test_each_framework_is_recognised_and_says_why():
     for one in FRAMEWORKS:
         for workload in one.workloads or ("lora",):
             pages = [f"Some {phrase.upper()} page" for phrase in one.phrases]
-            assert all(framework_of(page, workload) is one for page in pages)
+            num_gpus = 8 if one.several_gpus else 1
+            assert all(framework_of(page, workload, num_gpus) is one for page in pages)
         assert one.why
     assert framework_of("nobody knows").name == "unknown framework"
 
@@ -501,7 +555,6 @@ def test_training_longer_than_the_longest_responses_has_no_shares():
     [
         ({"algorithm": "PPO"}, "sizes of critic and reward"),
         ({"average_sequence_length": ""}, "mean sequence length"),
-        ({"precision": "fp8"}, "fp8 training"),
         ({"generation_tensor_parallel_size": "3"}, "no multiple"),
     ],
 )

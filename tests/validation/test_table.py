@@ -46,6 +46,7 @@ def test_the_order_of_columns_and_a_byte_order_mark_do_not_matter():
         ("generation", {"decode_step_seconds": "12"}, "decode_step_seconds", "got '12'"),
         ("collectives", {"num_nodes": "3"}, "num_nodes", "does not divide"),
         ("collectives", {"seconds": "5000"}, "seconds", "got '5000'"),
+        ("collectives", {"seconds": "0.2"}, "seconds", "bus_bandwidth_bytes_per_second says"),
         ("gemm", {"m": "0"}, "m", "got '0'"),
     ],
 )
@@ -55,6 +56,17 @@ def test_a_wrong_cell_is_named_and_the_other_row_stays(kind, cells, column, part
     (mistake,) = table.mistakes
     assert (mistake.line, mistake.column) == (3, column)
     assert part in str(mistake)
+
+
+def test_milliseconds_contradict_the_tokens_per_second():
+    sizes = {"num_gpus": "8", "data_parallel_size": "", "micro_batch_size": "1"}
+    sizes |= {f"{name}_parallel_size": "1" for name in ("tensor", "pipeline", "context")}
+    sizes |= {"global_batch_size": "64", "sequence_length": "2048"}
+    sizes |= {"tokens_per_second_per_gpu": "8192"}
+    assert parse_table(changed("training", **sizes, iteration_seconds="2.1")).mistakes == ()
+    (mistake,) = parse_table(changed("training", **sizes, iteration_seconds="2100")).mistakes
+    assert mistake.column == "iteration_seconds"
+    assert mistake.message == "2100 s, but tokens_per_second_per_gpu says 2 s"
 
 
 def test_sizes_contradict_only_where_all_are_stated_or_too_many():

@@ -1,0 +1,112 @@
+"""Seconds of an optimizer step beside the passes: gradients reduced, weights gathered, updated."""
+
+import numpy as np
+
+from planner.cost import constants, memory
+from planner.cost.communication import Collective
+from planner.cost.layer import Setting, add, collective
+from planner.cost.profile import Timed
+from planner.cost.shards import StageParameters, expert_shards
+from planner.cost.stacks import STACKS
+from planner.layout import FloatArray, IntArray, Layouts
+from planner.spec import WorkloadSpec
+
+
+def exposed(seconds: FloatArray, behind: FloatArray) -> FloatArray:
+    """What a collective adds to the compute behind which it hides.
+
+    Its first or last part never hides, and while both run, compute is slower.
+    """
+    share = constants.DATA_OVERLAP_SHARE
+    open_part = np.maximum(seconds - share * behind, (1.0 - share) * seconds)
+    return open_part + constants.OVERLAP_SLOWDOWN * np.minimum(seconds, behind)
+
+
+def gathered_weights(
+    setting: Setting, layouts: Layouts, parameters: StageParameters, *, bytes_each: int
+) -> tuple[Timed, Timed, Timed]:
+    """(all-gather of weights, reduce-scatter and all-reduce of gradients) over repeated ranks.
+
+    Dense weights repeat over data × context ranks, experts over what the expert group leaves.
+    """
+    model = setting.model
+    tensor = layouts.tensor_parallel_size
+    shards, _ = expert_shards(
+        tensor_parallel_size=tensor, expert_parallel_size=layouts.expert_parallel_size
+    )
+    group, expert_group = memory.data_shards(layouts), memory.expert_data_shards(layouts)
+    has_experts = model.architecture.num_moe_layers > 0
+    adapters = model.trainable and model.lora_rank is not None
+    trained = parameters.adapter if adapters else parameters.dense
+
+    def over(name: Collective, dense: IntArray, size: int, *, experts: bool) -> Timed:
+        found = collective(setting, name, dense * size, group_size=group, stride=tensor)
+        if not (experts and has_experts):
+            return found
+        other = parameters.expert * size
+        return add(found, collective(setting, name, other, group_size=expert_group, stride=shards))
+
+    gradient = setting.stack.memory.gradient_bytes
+    return (
+        over("all_gather", parameters.dense, bytes_each, experts=True),
+        over("reduce_scatter", trained, gradient, experts=not adapters),
+        over("all_reduce", trained, gradient, experts=not adapters),
+    )
+
+
+def data_parallel_seconds(
+    setting: Setting,
+    layouts: Layouts,
+    parameters: StageParameters,
+    num_micro_batches: IntArray,
+    *,
+    forward: FloatArray,
+    backward: FloatArray,
+) -> Timed:
+    """Exposed seconds of gradient reduction and weight gathering in one optimizer step.
+
+    none: all-reduce behind the last backward. optimizer: reduce-scatter there, all-gather behind
+    the first forward. gradient: reduce-scatter in every micro-batch. full: gathers before both
+    passes of every micro-batch as well. They hide behind the compute of a micro-batch.
+    """
+    gather, scatter, reduce = gathered_weights(
+        setting, layouts, parameters, bytes_each=setting.product_bytes
+    )
+    updated = exposed(gather.seconds, forward)
+    by_code = np.stack(
+        [
+            exposed(reduce.seconds, backward),
+            exposed(scatter.seconds, backward) + updated,
+            num_micro_batches * exposed(scatter.seconds, backward) + updated,
+            num_micro_batches * (exposed(scatter.seconds + gather.seconds, backward) + updated),
+        ]
+    )
+    rows = np.arange(len(layouts))
+    source = np.where(layouts.sharding == 0, reduce.source, add(gather, scatter).source)
+    return Timed(by_code[layouts.sharding, rows], source)
+
+
+def optimizer_seconds(
+    setting: Setting, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
+) -> Timed:
+    """Memory traffic of one optimizer step over this GPU's shard."""
+    updated = memory.trained_parameters(
+        setting.model, parameters, layouts, since=memory.OPTIMIZER_SHARDED
+    )
+    return setting.profile.memory_bound(optimizer_traffic_bytes(workload) * updated)
+
+
+def optimizer_traffic_bytes(workload: WorkloadSpec) -> int:
+    """Bytes that one step moves per parameter it updates, of what the stack keeps.
+
+    Norm and clipping read the gradient twice and write it once. The update reads gradient, masters
+    and moments, writes masters and moments, and the weight from the master; without masters it
+    reads the weight itself. Copies made at the step are written and read.
+    """
+    kept = STACKS[workload.training_stack].memory
+    weight = constants.PRECISION_BYTES[workload.precision]
+    masters = memory.master_bytes(workload)
+    moments = constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
+    clipped = 3 * kept.gradient_bytes
+    updated = kept.gradient_bytes + 2 * (masters or weight) + 2 * moments
+    return clipped + updated + (weight if masters else 0) + 2 * kept.step_bytes
