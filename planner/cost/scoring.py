@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import constants, memory
+from planner.cost import memory
 from planner.cost.activations import forward_activation_bytes
 from planner.cost.batches import micro_batches, sequence_lengths
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.layer import Setting
 from planner.cost.pipeline import units, worst_stage
 from planner.cost.profile import Profile
+from planner.cost.rows import ceil_div
 from planner.cost.shards import stage_parameters
 from planner.cost.stacks import STACKS
 from planner.cost.training import exposed, gathered_weights, stage_hop
@@ -76,7 +77,11 @@ def price_forward(
         bubble=slowest * (waiting + hops * hop.seconds),
         optimizer=zero,
         transition=reload_seconds(np.where(away, weights, 0), pool),
-        overhead=np.full(len(layouts), constants.STEP_OVERHEAD_SECONDS),
+        overhead=setting.host_work.scoring.seconds(
+            layers=ceil_div(model.architecture.num_layers, layouts.pipeline_parallel_size),
+            micro_batches=num_micro_batches,
+            micro_batch_size=micro_batch_size,
+        ),
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)

@@ -112,7 +112,12 @@ def price_train(
         bubble=updates * slowest * waiting / chunks,
         optimizer=updates * optimizer.seconds,
         transition=_offload_seconds(model, workload, pool, layouts),
-        overhead=np.full(len(layouts), updates * constants.STEP_OVERHEAD_SECONDS),
+        overhead=updates
+        * setting.host_work.step.seconds(
+            layers=ceil_div(model.architecture.num_layers, layouts.pipeline_parallel_size),
+            micro_batches=num_micro_batches,
+            micro_batch_size=micro_batch_size,
+        ),
     )
     source = np.maximum.reduce([blocks.source, hop.source, reduction.source, optimizer.source])
     transient = _transient_bytes(
