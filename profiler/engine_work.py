@@ -45,6 +45,8 @@ GENERATIONS = ((1, 2), (1, 16), (16, 16), (64, 2), (64, 16))
 """Sequences, and tokens of each."""
 LIMIT_SECONDS = 1.5
 """Of one measurement."""
+LEAST_SECONDS = 1e-9
+"""Of a part that explains nothing."""
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 128,
@@ -87,7 +89,7 @@ def explained(timings: Sequence[Timing], names: Sequence[str]) -> dict[str, Meas
     samples = [each.measurement for each in timings]
     return {
         name: Measurement(
-            seconds=float(value),
+            seconds=max(float(value), LEAST_SECONDS),
             low=float(max(value - half, 0.0)),
             high=float(value + half),
             samples=sum(each.samples for each in samples),
