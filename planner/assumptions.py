@@ -54,8 +54,8 @@ def _corrected_prices(job: Job) -> Iterator[str]:
         if corrections:
             runs = len({each.run for each in corrections.evidence})
             yield (
-                f"pools.{pool.name}: its calls take what the profile says times factors learnt from "
-                f"{runs} run{'' if runs == 1 else 's'} (provenance.corrections)"
+                f"pools.{pool.name}: its calls take what the profile says times factors that "
+                f"{runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
             )
 
 

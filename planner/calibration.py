@@ -34,7 +34,9 @@ class Observed:
     """The reshard's part; None: not told apart, so nothing is learnt of it."""
 
 
-def evidence_of(plan: Plan, observed: Sequence[Observed], folder: Path, *, run: str) -> list[Evidence]:
+def evidence_of(
+    plan: Plan, observed: Sequence[Observed], folder: Path, *, run: str
+) -> list[Evidence]:
     """What a run says of the profile in a folder: measured beside the prices of its tables.
 
     The plan may have been priced with anything. Calls in pools of other GPU types, functions, and
@@ -62,7 +64,11 @@ def evidence_of(plan: Plan, observed: Sequence[Observed], folder: Path, *, run: 
         resharding = priced.seconds_by_part.transition if call.kind == "generate" else 0.0
         model = job.models[call.role]
         parts: list[tuple[TermKind, float, float]] = [
-            (call.kind, priced.seconds - resharding, each.seconds - (each.transition_seconds or 0.0))
+            (
+                call.kind,
+                priced.seconds - resharding,
+                each.seconds - (each.transition_seconds or 0.0),
+            )
         ]
         if resharding and each.transition_seconds:
             parts.append(("transition", resharding, each.transition_seconds))
@@ -83,7 +89,7 @@ def evidence_of(plan: Plan, observed: Sequence[Observed], folder: Path, *, run: 
 
 
 def _priced_with(plan: Plan, folder: Path) -> Job:
-    """The plan's job, its pools of the profile's GPU type priced with the profile's tables alone."""
+    """The plan's job, its pools of the profile's GPU type priced with the profile."""
     job = resolve(plan.spec.model_copy(update={"cluster": _without_profiles(plan)}))
     kind = device_type(folder, field="--profile")
 

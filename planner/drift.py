@@ -1,11 +1,8 @@
-"""Does a running job still behave as planned? Calls and lengths that have drifted, and what to do."""
+"""Does a run still behave as planned? Calls and lengths that have drifted from the plan."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
-
-from planner.calibration import Observed
-from planner.result import Plan
 
 THRESHOLD = 0.15
 """Relative deviation from the plan that suggests another one; RLinf's."""
@@ -15,94 +12,70 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class CallDrift(_Model):
-    """A call that takes other than planned."""
+class Deviation(_Model):
+    """A quantity as planned and as measured."""
 
-    call: str
-    predicted_seconds: float
-    measured_seconds: float
+    planned: float
+    measured: float
 
     @property
     def ratio(self) -> float:
-        """Measured over predicted."""
-        return self.measured_seconds / self.predicted_seconds
+        """Measured over planned."""
+        return self.measured / self.planned
+
+    def beyond(self, threshold: float) -> bool:
+        """Whether it deviates by more than a share of what was planned."""
+        return abs(self.measured - self.planned) > threshold * self.planned
 
 
 class Drift(_Model):
     """How far a run is from its plan."""
 
     threshold: float
-    predicted_seconds: float
-    """Of an iteration."""
-    measured_seconds: float
-    calls: list[CallDrift]
-    """Those beyond the threshold; what costs most seconds first."""
-    planned_response_tokens: float
-    measured_response_tokens: float | None = None
-    """Mean response length; None: the run does not say."""
+    iteration_seconds: Deviation
+    calls: dict[str, Deviation] = {}
+    """Seconds of those beyond the threshold, the largest difference first."""
+    response_tokens: Deviation | None = None
+    """Mean length of a response; None: the run does not say."""
     replan: bool
-    """Whether the iteration, or the lengths, are beyond the threshold."""
-
-    @property
-    def lengths_drifted(self) -> bool:
-        """Responses are of other lengths than the plan assumes."""
-        found = self.measured_response_tokens
-        return found is not None and _beyond(self.planned_response_tokens, found, self.threshold)
+    """Whether the iteration, or the lengths, are beyond the threshold: another plan may be better."""
 
 
 def drift(
-    plan: Plan,
-    observed: Sequence[Observed],
+    iteration_seconds: Deviation,
+    calls: Mapping[str, Deviation],
     *,
-    iteration_seconds: float,
-    response_tokens: float | None = None,
+    response_tokens: Deviation | None = None,
     threshold: float = THRESHOLD,
 ) -> Drift:
-    """Measured beside planned: the iteration, its calls, and the lengths of responses."""
-    predicted = {call.id: call.end_seconds - call.start_seconds for call in plan.calls}
-    calls = [
-        CallDrift(
-            call=each.call, predicted_seconds=predicted[each.call], measured_seconds=each.seconds
-        )
-        for each in observed
-        if predicted.get(each.call) and _beyond(predicted[each.call], each.seconds, threshold)
-    ]
-    calls.sort(key=lambda each: -abs(each.measured_seconds - each.predicted_seconds))
-    tokens = plan.spec.workload.response_length.mean_tokens
-    beyond = _beyond(plan.iteration_seconds, iteration_seconds, threshold)
-    longer = response_tokens is not None and _beyond(tokens, response_tokens, threshold)
+    """What of a run is beyond the threshold."""
+    beyond = {name: each for name, each in calls.items() if each.beyond(threshold)}
+    largest = sorted(beyond, key=lambda name: -abs(beyond[name].measured - beyond[name].planned))
+    lengths = response_tokens is not None and response_tokens.beyond(threshold)
     return Drift(
         threshold=threshold,
-        predicted_seconds=plan.iteration_seconds,
-        measured_seconds=iteration_seconds,
-        calls=calls,
-        planned_response_tokens=tokens,
-        measured_response_tokens=response_tokens,
-        replan=beyond or longer,
+        iteration_seconds=iteration_seconds,
+        calls={name: beyond[name] for name in largest},
+        response_tokens=response_tokens,
+        replan=iteration_seconds.beyond(threshold) or lengths,
     )
 
 
-def _beyond(predicted: float, measured: float, threshold: float) -> bool:
-    return abs(measured - predicted) > threshold * predicted
-
-
 def in_words(found: Drift) -> list[str]:
-    """What has drifted, line by line, and the way to a better plan; empty if nothing has."""
+    """What has drifted, line by line; nothing if no other plan is called for."""
     if not found.replan:
         return []
-    lines = [
-        f"an iteration takes {found.measured_seconds:.3g} s, "
-        f"{found.measured_seconds / found.predicted_seconds:.2f} times what was planned "
-        f"({found.predicted_seconds:.3g} s)"
-    ]
-    if found.lengths_drifted:
-        assert found.measured_response_tokens is not None
+    lines = [f"an iteration takes {_seconds(found.iteration_seconds)}"]
+    tokens = found.response_tokens
+    if tokens is not None and tokens.beyond(found.threshold):
         lines.append(
-            f"responses have {found.measured_response_tokens:.4g} tokens in the mean, planned were "
-            f"{found.planned_response_tokens:.4g}"
+            f"responses have {tokens.measured:.4g} tokens in the mean, {tokens.ratio:.2f} times the "
+            f"{tokens.planned:.4g} that were planned"
         )
-    lines += [
-        f"{each.call} takes {each.measured_seconds:.3g} s, {each.ratio:.2f} times what was planned"
-        for each in found.calls
-    ]
-    return lines
+    return lines + [f"{name} takes {_seconds(each)}" for name, each in found.calls.items()]
+
+
+def _seconds(each: Deviation) -> str:
+    return (
+        f"{each.measured:.3g} s, {each.ratio:.2f} times the {each.planned:.3g} s that were planned"
+    )

@@ -1,7 +1,7 @@
 """Engines of tiny models, timed at several sizes, and what each of their parts takes.
 
-A call is a sum: of the call itself, its micro-batches or steps, their sequences, the layers of each.
-The parts are those that explain the measurements best and are none of them negative.
+A call is a sum: of the call itself, its micro-batches or steps, their sequences, the layers of
+each. The parts are those that explain the measurements best and are none of them negative.
 """
 
 from collections.abc import Callable, Mapping, Sequence

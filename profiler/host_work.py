@@ -21,6 +21,8 @@ from profiler.timing import Measurement
 
 TABLE = "host_work"
 NEEDED = {"megatron-core": "megatron", "fsdp": "transformers", "vllm": "vllm"}
+
+
 def keys() -> list[Key]:
     """What can be measured with the libraries that are here, the most wanted first."""
     training = (*FORWARD_PARTS, *TRAINING_PARTS)

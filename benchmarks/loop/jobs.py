@@ -122,8 +122,14 @@ ON_TWO: tuple[Variant, ...] = (
     ),
 )  # fmt: skip
 ON_ONE: tuple[Variant, ...] = (
-    Variant("one device", "megatron-core", {"parallelism": _everywhere(num_gpus=1), "colocate": TOGETHER}),
-    Variant("FSDP2, one device", "fsdp", {"parallelism": _everywhere(num_gpus=1), "colocate": TOGETHER}),
+    Variant(
+        "one device",
+        "megatron-core",
+        {"parallelism": _everywhere(num_gpus=1), "colocate": TOGETHER},
+    ),
+    Variant(
+        "FSDP2, one device", "fsdp", {"parallelism": _everywhere(num_gpus=1), "colocate": TOGETHER}
+    ),
 )
 CHOSEN = (
     Variant("chosen", "megatron-core", {}),
@@ -154,9 +160,7 @@ def spec_of(variant: Variant, sizes: Sizes, pool: dict[str, Any]) -> JobSpec:
             "precision": sizes.precision,
             "training_stack": variant.stack,
         },
-        "cluster": {
-            "pools": [pool | {"gpus_per_node": min(pool["gpus_per_node"], MOST_DEVICES)}]
-        },
+        "cluster": {"pools": [pool | {"gpus_per_node": min(pool["gpus_per_node"], MOST_DEVICES)}]},
         "constraints": {"allow_shadow_copies": False, "allow_offload": False} | variant.constraints,
     }
     return JobSpec.model_validate(document)

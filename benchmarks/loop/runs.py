@@ -30,7 +30,9 @@ class Outcome:
         return found.median
 
 
-def planned(variants: tuple[Variant, ...], sizes: Sizes, pool: dict[str, Any]) -> list[tuple[Variant, Plan]]:
+def planned(
+    variants: tuple[Variant, ...], sizes: Sizes, pool: dict[str, Any]
+) -> list[tuple[Variant, Plan]]:
     """The plan of each variant; of equal placements the first, and none that does not fit."""
     plans: list[tuple[Variant, Plan]] = []
     for variant in variants:

@@ -1,7 +1,7 @@
 """What runs have taught about a profile: a factor per kind of call and class of model.
 
-The factors stand in `corrections.json` in the folder of a measured profile, beside the evidence that
-they were made of (planner/calibration.py). A price is the cost model's times its factor.
+The factors stand in `corrections.json` in the folder of a measured profile, beside the evidence
+that they were made of (planner/calibration.py). A price is the cost model's times its factor.
 """
 
 from collections.abc import Sequence
@@ -129,6 +129,5 @@ def read_corrections(folder: Path) -> Corrections:
 def summary(corrections: Corrections) -> dict[str, float]:
     """Term → factor, as plans name them."""
     return {
-        f"{each.kind}.{each.role_class}": round(each.factor, 4)
-        for each in corrections.corrections
+        f"{each.kind}.{each.role_class}": round(each.factor, 4) for each in corrections.corrections
     }

@@ -28,7 +28,6 @@ class SecondsColumns:
             + self.overhead
         )
 
-
     def times(self, factor: float) -> "SecondsColumns":
         """All parts so many times as long."""
         return SecondsColumns(*(factor * getattr(self, field.name) for field in fields(self)))

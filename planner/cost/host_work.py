@@ -39,7 +39,9 @@ class LayerWork:
 
     def seconds(self, sequences: IntArray) -> Seconds:
         """With so many sequences in the micro-batch."""
-        return self.layer + self.sequence * sequences if self.sequence else self.layer
+        if not self.sequence:
+            return self.layer
+        return np.asarray(self.layer + self.sequence * sequences, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +130,21 @@ class HostWork:
         """
         if engine.name != "vllm":
             return engine
-        measured = {
-            "call_seconds": self.engine.call,
-            "request_seconds": self.engine.request,
-            "step_seconds": self.engine.step,
-            "sequence_seconds": self.engine.sequence,
-            "layer_seconds": None if self.beside_kernels else self.engine.layer,
-        }
-        known = {name: each for name, each in measured.items() if each is not None}
-        return replace(engine, **known)
+        found = self.engine
+        layer = None if self.beside_kernels else found.layer
+        return replace(
+            engine,
+            call_seconds=_known(found.call, engine.call_seconds),
+            request_seconds=_known(found.request, engine.request_seconds),
+            step_seconds=_known(found.step, engine.step_seconds),
+            sequence_seconds=_known(found.sequence, engine.sequence_seconds),
+            layer_seconds=_known(layer, engine.layer_seconds),
+        )
 
     def weights_seconds(self, layers: IntArray) -> FloatArray:
         """Of weights that training gives to generation on the same device, so many layers."""
         return np.asarray(self.engine.weights + self.engine.weights_layer * layers)
+
+
+def _known(measured: float | None, otherwise: float) -> float:
+    return otherwise if measured is None else measured

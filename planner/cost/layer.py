@@ -16,8 +16,8 @@ from planner.cost.attention import attention_seconds
 from planner.cost.batches import SequenceLengths, rank_imbalance
 from planner.cost.communication import Collective, collective_seconds
 from planner.cost.generations import over_tables
-from planner.cost.operators import FASTEST
 from planner.cost.host_work import HostWork
+from planner.cost.operators import FASTEST
 from planner.cost.profile import Profile, Timed
 from planner.cost.rollout_engines import ENGINES, EngineProfile
 from planner.cost.rows import ceil_div

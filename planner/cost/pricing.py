@@ -192,15 +192,18 @@ class Pricing:
     ) -> FloatArray:
         """Standard deviation of a generation's seconds when its lengths are drawn anew."""
         factor = self.factor(pool, "generate", self._model(call))
-        return factor * generation.generation_phases(
-            self._model(call),
-            call,
-            self.workload,
-            pool,
-            self.profile(pool),
-            **engine.columns(),
-            kv_cache_bytes=kv_cache_bytes,
-        ).deviation_seconds
+        return (
+            factor
+            * generation.generation_phases(
+                self._model(call),
+                call,
+                self.workload,
+                pool,
+                self.profile(pool),
+                **engine.columns(),
+                kv_cache_bytes=kv_cache_bytes,
+            ).deviation_seconds
+        )
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float
