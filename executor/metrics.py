@@ -82,7 +82,7 @@ def timing_metrics(
 def rollout_metrics(
     batch: Batch, *, max_prompt_length: int, max_response_length: int
 ) -> dict[str, float]:
-    """Lengths (with their quantiles p50, p90, p99) and what the columns scores, rewards, advantages, returns and values say.
+    """Lengths, and what the columns scores, rewards, advantages, returns and values say.
 
     Columns that the batch lacks are left out, and rows of weight 0. `clip_ratio` is the share of
     rows of the maximum length. critic/rewards is the sum of a response's rewards, KL penalty

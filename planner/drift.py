@@ -38,7 +38,7 @@ class Drift(_Model):
     response_tokens: Deviation | None = None
     """Mean length of a response; None: the run does not say."""
     replan: bool
-    """Whether the iteration, or the lengths, are beyond the threshold: another plan may be better."""
+    """Whether the iteration, or the lengths, are beyond it: another plan may be better."""
 
 
 def drift(
@@ -69,8 +69,8 @@ def in_words(found: Drift) -> list[str]:
     tokens = found.response_tokens
     if tokens is not None and tokens.beyond(found.threshold):
         lines.append(
-            f"responses have {tokens.measured:.4g} tokens in the mean, {tokens.ratio:.2f} times the "
-            f"{tokens.planned:.4g} that were planned"
+            f"responses have {tokens.measured:.4g} tokens in the mean, {tokens.ratio:.2f} times "
+            f"the {tokens.planned:.4g} that were planned"
         )
     return lines + [f"{name} takes {_seconds(each)}" for name, each in found.calls.items()]
 
