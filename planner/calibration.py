@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from planner.assembly import price_call, price_copy
+from planner.assembly import PricedCall, price_call, price_copy
 from planner.cluster import Pool
 from planner.cost import corrections
 from planner.cost.corrections import Corrections, Evidence, TermKind
@@ -61,17 +61,8 @@ def evidence_of(
             call.model_dump(include=set(CallPlacement.model_fields))
         )
         priced = price_call(pricing, flow[call.id], placement, copy)
-        resharding = priced.seconds_by_part.transition if call.kind == "generate" else 0.0
         model = job.models[call.role]
-        parts: list[tuple[TermKind, float, float]] = [
-            (
-                call.kind,
-                priced.seconds - resharding,
-                each.seconds - (each.transition_seconds or 0.0),
-            )
-        ]
-        if resharding and each.transition_seconds:
-            parts.append(("transition", resharding, each.transition_seconds))
+        parts = _parts(call.kind, priced, each)
         found += [
             Evidence(
                 run=run,
@@ -86,6 +77,20 @@ def evidence_of(
             if predicted > 0.0 and measured > 0.0
         ]
     return found
+
+
+def _parts(
+    kind: TermKind, priced: PricedCall, measured: Observed
+) -> list[tuple[TermKind, float, float]]:
+    """(term, predicted, measured) of a call: of one that generates the reshard by itself."""
+    resharding = measured.transition_seconds
+    if kind != "generate" or resharding is None:
+        return [(kind, priced.seconds, measured.seconds)]
+    transition = priced.seconds_by_part.transition
+    return [
+        (kind, priced.seconds - transition, measured.seconds - resharding),
+        ("transition", transition, resharding),
+    ]
 
 
 def _priced_with(plan: Plan, folder: Path) -> Job:
@@ -161,7 +166,7 @@ def _name_itself(cluster: Path, output: Path) -> None:
     lines = cluster.read_text(encoding="utf-8").splitlines(keepends=True)
     named = [
         f"{line[: line.index('profile:')]}profile: {json.dumps(str(output.absolute()))}\n"
-        if line.lstrip().startswith("profile:")
+        if line.lstrip(" -").startswith("profile:")
         else line
         for line in lines
     ]

@@ -1,6 +1,7 @@
 """Plans made and run, as a user would: `automap run PLAN`, and the report that it leaves."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -29,6 +30,11 @@ class Outcome:
         assert found is not None, "a run of the loop has iterations after its warm-up"
         return found.median
 
+    def predicted(self, call: str) -> float | None:
+        """Seconds of a call by the plan; None: it knows of none."""
+        found = [each for each in self.plan.calls if each.id == call]
+        return found[0].end_seconds - found[0].start_seconds if found else None
+
 
 def planned(
     variants: tuple[Variant, ...], sizes: Sizes, pool: dict[str, Any]
@@ -54,11 +60,12 @@ def planned(
 
 
 def run(variant: Variant, plan: Plan, sizes: Sizes, folder: Path, *, iterations: int) -> Outcome:
-    """Run a plan in a folder of its own; one that has a report there was run before."""
+    """Run a plan in a folder of its own, unless a run of this placement is done there."""
     output = folder / variant.name.replace(" ", "-").replace(",", "")
-    output.mkdir(parents=True, exist_ok=True)
-    report = output / "report.json"
-    if not report.exists():
+    report = _report_of(output, plan)
+    if report is None:
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
         settings = settings_of(variant, sizes, folder, iterations=iterations)
         for name, document in {"plan": plan, "settings": settings}.items():
             text = document.model_dump_json(by_alias=True)
@@ -70,4 +77,16 @@ def run(variant: Variant, plan: Plan, sizes: Sizes, folder: Path, *, iterations:
         ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
-    return Outcome(variant, plan, RunReport.model_validate_json(report.read_text()))
+        report = _report_of(output, plan)
+        assert report is not None, f"automap run has left no whole report in {output}"
+    return Outcome(variant, plan, report)
+
+
+def _report_of(output: Path, plan: Plan) -> RunReport | None:
+    """Of a run of the same placement that has succeeded; None where there is none."""
+    if not (output / "report.json").exists():
+        return None
+    report = RunReport.model_validate_json((output / "report.json").read_text())
+    before = Plan.model_validate_json((output / "plan.json").read_text())
+    same = before.placement() == plan.placement()
+    return report if same and report.outcome.state == "succeeded" else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.loop.learning import Gain, error
 from benchmarks.loop.runs import Outcome
-from executor.report import CallReport
+from executor.report import Comparison
 
 TARGETS = {"error": 0.20, "tau": 0.8, "chosen": 1.10}
 MIB = 2**20
@@ -137,31 +137,28 @@ def _calls(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "| plan | " + " | ".join(_short(name) for name in names) + " | reshard |"
     yield "|---|" + "---|" * (len(names) + 1)
     for each in outcomes:
-        calls = {call.id: call for call in each.report.calls}
-        reshard = next(
-            (call.transition_seconds for call in calls.values() if call.transition_seconds), None
-        )
-        cells = [_seconds(calls.get(name)) for name in names]
-        last = (
-            ""
-            if reshard is None
-            else _pair(reshard.predicted, reshard.measured and reshard.measured.median)
-        )
-        yield f"| {each.variant.name} | " + " | ".join(cells) + f" | {last} |"
+        cells = [_seconds(each, name) for name in names]
+        yield f"| {each.variant.name} | " + " | ".join([*cells, _reshard(each)]) + " |"
 
 
 def _short(name: str) -> str:
     return name.removeprefix("numerics.")
 
 
-def _seconds(call: CallReport | None) -> str:
-    if call is None:
-        return ""
-    found = call.seconds.measured
-    return _pair(call.seconds.predicted, None if found is None else found.median)
+def _seconds(outcome: Outcome, name: str) -> str:
+    found = next((call for call in outcome.report.calls if call.id == name), None)
+    return "" if found is None else _pair(outcome.predicted(name), found.seconds)
 
 
-def _pair(predicted: float | None, measured: float | None) -> str:
+def _reshard(outcome: Outcome) -> str:
+    """The part of generation that brings its weights."""
+    planned = [call for call in outcome.plan.calls if call.kind == "generate"]
+    found = next(call for call in outcome.report.calls if call.id == planned[0].id)
+    return _pair(planned[0].seconds_by_part.transition, found.transition_seconds)
+
+
+def _pair(predicted: float | None, compared: Comparison | None) -> str:
+    measured = compared.measured.median if compared and compared.measured else None
     return " / ".join("-" if value is None else f"{value:.3f}" for value in (predicted, measured))
 
 
@@ -233,8 +230,9 @@ def draw(path: Path, outcomes: Sequence[Outcome]) -> None:
     for each in outcomes:
         for call in each.report.calls:
             found = call.seconds.measured
-            if call.kind in points and call.seconds.predicted and found is not None:
-                points[call.kind].append((found.median, call.seconds.predicted))
+            predicted = each.predicted(call.id)
+            if call.kind in points and predicted and found is not None:
+                points[call.kind].append((found.median, predicted))
     figure, axes = pyplot.subplots(figsize=(5, 5))
     for kind, colour in kinds.items():
         axes.scatter(*zip(*points[kind], strict=True), s=14, color=colour, label=kind, alpha=0.7)

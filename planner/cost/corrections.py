@@ -16,6 +16,8 @@ TermKind = Literal["generate", "forward", "train", "transition"]
 """A kind of call; or the reshard before generation, which is part of its call."""
 RoleClass = Literal["language", "scalar"]
 """Models that make logits of the vocabulary, and those that make one number of a token."""
+CLASS_WEIGHT = 1.0
+"""Observations that "a class of models is as the others of its kind" counts for. Chosen."""
 PRIOR_WEIGHT = 0.25
 """Observations that "the estimate is right" counts for. Chosen: the ratio of measured to estimated
 seconds varies by about 10 % between calls of a kind on one machine, and by 20 to 30 % between
@@ -95,18 +97,18 @@ def corrections_of(evidence: Sequence[Evidence]) -> Corrections:
     found = []
     for kind in dict.fromkeys(each.kind for each in evidence):
         of_kind = [each for each in evidence if each.kind == kind]
-        common = _shrunk([each.log_ratio for each in of_kind])
+        common = _shrunk([each.log_ratio for each in of_kind], PRIOR_WEIGHT)
         for role_class in _CLASSES[kind]:
             own = [each.log_ratio - common for each in of_kind if each.role_class == role_class]
-            factor = exp(common + _shrunk(own))
+            factor = exp(common + _shrunk(own, CLASS_WEIGHT))
             found.append(
                 Correction(kind=kind, role_class=role_class, factor=factor, observations=len(own))
             )
     return Corrections(corrections=found, evidence=list(evidence))
 
 
-def _shrunk(values: Sequence[float]) -> float:
-    return sum(values) / (len(values) + PRIOR_WEIGHT)
+def _shrunk(values: Sequence[float], prior_weight: float) -> float:
+    return sum(values) / (len(values) + prior_weight)
 
 
 def read_corrections(folder: Path) -> Corrections:
