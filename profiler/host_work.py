@@ -87,7 +87,7 @@ def main() -> None:
             else:
                 forward = recompute == "none" and not wanted.isdisjoint(FORWARD_PARTS)
                 found = engine_work.training(device, framework, recompute, forward=forward)
-        except (RuntimeError, ValueError, ImportError) as error:
+        except (RuntimeError, ValueError, ImportError, AssertionError) as error:
             found, failure = {}, (str(error).splitlines() or [type(error).__name__])[0][:200]
         for key in asked:
             if (key["framework"], key["recompute"]) != (framework, recompute):

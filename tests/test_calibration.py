@@ -14,6 +14,7 @@ from planner.calibration import Observed, calibrate, evidence_of
 from planner.cost.corrections import FILE, Evidence, corrections_of, read_corrections
 from planner.drift import Deviation, drift, in_words
 from planner.errors import SpecError
+from planner.foreign_logs import foreign_run, read_lines
 from planner.planning import make_plan
 from planner.result import Plan
 from service.cli.main import main
@@ -216,6 +217,21 @@ def test_the_command_writes_a_profile_and_a_spec(
         (("nowhere", "--profile", "x", "--output", "y"), "nowhere: cannot read nowhere"),
         (("{run}/plan.json", "--profile", "x", "--output", "y"), "is no run report"),
         (("{run}", "--profile", "{run}", "--output", "{run}/new"), "holds no profile"),
+        (("x", "--profile", "x", "--output", "y", "--format", "verl"), "verl needs --plan PLAN"),
+        (
+            (
+                "x",
+                "--profile",
+                "x",
+                "--output",
+                "y",
+                "--format",
+                "ours",
+                "--plan",
+                "{run}/plan.json",
+            ),
+            "--format: 'ours' is none of automap, verl, openrlhf, nemo-rl",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -258,3 +274,67 @@ def test_lengths_alone_call_for_another_plan() -> None:
     assert len(in_words(found)) == 2
     assert not drift(same, {}, response_tokens=Deviation(planned=100, measured=110)).replan
     assert drift(same, {}, response_tokens=None).response_tokens is None
+
+
+VERL = {
+    "timing_s/gen": 4.0,
+    "timing_s/update_weights": 1.0,
+    "timing_s/old_log_prob": 0.5,
+    "timing_s/ref": 0.4,
+    "timing_s/values": 0.3,
+    "timing_s/update_critic": 2.0,
+    "timing_s/update_actor": 3.0,
+    "response_length/mean": 6.5,
+}
+
+
+def test_a_log_of_verl_times_the_calls_of_a_plan() -> None:
+    text = "\n".join(
+        json.dumps({"step": step, "data": {name: step * value for name, value in VERL.items()}})
+        for step in (9, 1, 2, 3)
+    )
+    found = foreign_run(read_lines(text, source="log"), "verl", plain_plan(), source="log")
+    # The first line warms up; medians are those of the second step of the rest.
+    assert {each.call: each.seconds for each in found.observed} == pytest.approx(
+        {
+            "actor.generate": 10.0,
+            "actor.forward": 1.0,
+            "reference.forward": 0.8,
+            "critic.forward": 0.6,
+            "critic.train": 4.0,
+            "actor.train": 6.0,
+        }
+    )
+    assert found.observed[0].transition_seconds == pytest.approx(2.0)
+    assert found.lengths == {"mean": 13.0}
+    assert found.missing == []
+
+
+def test_a_metric_of_several_calls_is_shared_by_the_plan() -> None:
+    metrics = {"timing/generation": 3.0, "timing/make_experience": 5.0}
+    found = foreign_run([metrics], "openrlhf", plain_plan(), source="log")
+    assert found.missing == ["timing/ppo_train"]
+    seconds = {each.call: each.seconds for each in found.observed}
+    assert seconds.pop("actor.generate") == 3.0
+    assert set(seconds) == {"actor.forward", "reference.forward", "critic.forward"}
+    assert sum(seconds.values()) == pytest.approx(2.0)
+
+
+def test_a_log_without_the_metrics_is_refused_and_they_are_named() -> None:
+    with pytest.raises(SpecError, match=r"none of the metrics .*timing/train/generation"):
+        foreign_run([{"loss": 1.0}], "nemo-rl", plain_plan(), source="log")
+    with pytest.raises(SpecError, match="line 2 is no JSON object"):
+        read_lines("{}\nno", source="log")
+
+
+def test_the_command_learns_from_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    plan, log = tmp_path / "plan.json", tmp_path / "log.jsonl"
+    plan.write_text(plain_plan().model_dump_json(by_alias=True))
+    log.write_text(json.dumps({"step": 1, "data": {"timing_s/update_actor": 9.0}}))
+    arguments = (str(log), "--format", "verl", "--plan", str(plan), "--profile", str(folder))
+    code, out, err = call(capsys, *arguments, "--output", str(tmp_path / "new"), "--json")
+    assert code == 0
+    assert "without timing_s/gen, timing_s/old_log_prob" in err
+    (evidence,) = json.loads(out)["corrections"]["evidence"]
+    assert (evidence["call"], evidence["measured"]) == ("actor.train", 9.0)

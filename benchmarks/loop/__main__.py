@@ -4,7 +4,7 @@
 
 Profiles the machine (five minutes, or takes the profile that `--profile` names), plans the job in
 at least six ways, runs each with `automap run`, and writes predicted beside measured seconds, with
-a scatter plot, to `loop.md` and `loop.png`. The job has a tiny model on cores, one of half a
+a scatter plot, to `loop.md` and `loop.svg`. The job has a tiny model on cores, one of half a
 billion parameters on GPUs, and plans use at most two devices. Runs that are in the work folder
 already are not run again.
 """
@@ -16,12 +16,12 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.loop import learning, table
+from benchmarks.loop import learning, plot, table
 from benchmarks.loop.jobs import SIZES, Sizes, pool_of, variants
 from benchmarks.loop.runs import planned, run
 from planner.measured import disturbances, fingerprint
 
-COMMAND = "python -m benchmarks.loop"
+COMMAND = "make loop"
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="measured before; default: measure now")
     parser.add_argument("--budget", type=float, default=280.0, help="seconds of profiling")
     parser.add_argument("--iterations", type=int, default=9, help="of each plan; one warms up")
-    parser.add_argument("--docs", type=Path, default=Path("docs"), help="loop.md, loop.png")
+    parser.add_argument("--docs", type=Path, default=Path("docs"), help="loop.md, loop.svg")
     parser.add_argument("--plans", nargs="+", help="only these, by name")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def main() -> None:
         command=COMMAND,
     )
     (given.docs / "loop.md").write_text(page, encoding="utf-8")
-    table.draw(given.docs / "loop.png", outcomes)
+    plot.draw(given.docs / "loop.svg", outcomes)
     table.write_json(given.work / "loop.json", outcomes, gains)
     found = table.summary(outcomes)
     sys.stdout.write(", ".join(f"{name} {value:.3f}" for name, value in found.items()) + "\n")

@@ -82,7 +82,6 @@ def _everywhere(**sizes: Any) -> dict[str, Any]:
 
 TOGETHER = [["actor", "critic"], ["actor", "reference"]]
 ON_TWO: tuple[Variant, ...] = (
-    Variant("data 2", "megatron-core", {"parallelism": _everywhere(data_parallel_size=2)}),
     Variant(
         "tensor 2",
         "megatron-core",
@@ -121,14 +120,28 @@ ON_TWO: tuple[Variant, ...] = (
         },
     ),
 )  # fmt: skip
-ON_ONE: tuple[Variant, ...] = (
+ONE: dict[str, Any] = {"colocate": TOGETHER}
+ON_ONE = Variant("one device", "megatron-core", ONE | {"parallelism": _everywhere(num_gpus=1)})
+MORE_ON_ONE = (
     Variant(
-        "one device",
+        "small micro-batches",
         "megatron-core",
-        {"parallelism": _everywhere(num_gpus=1), "colocate": TOGETHER},
+        ONE | {"parallelism": _everywhere(num_gpus=1, micro_batch_size=1)},
     ),
     Variant(
-        "FSDP2, one device", "fsdp", {"parallelism": _everywhere(num_gpus=1), "colocate": TOGETHER}
+        "recomputing",
+        "megatron-core",
+        ONE | {"parallelism": {role: {"num_gpus": 1, "recompute": "full"} for role in ROLES[:2]}},
+    ),
+    Variant(
+        "FSDP2, small micro-batches",
+        "fsdp",
+        ONE | {"parallelism": _everywhere(num_gpus=1, micro_batch_size=1)},
+    ),
+    Variant(
+        "FSDP2, recomputing",
+        "fsdp",
+        ONE | {"parallelism": {role: {"num_gpus": 1, "recompute": "full"} for role in ROLES[:2]}},
     ),
 )
 CHOSEN = (
@@ -139,7 +152,7 @@ CHOSEN = (
 
 def variants(num_devices: int) -> tuple[Variant, ...]:
     """All that so many devices can run."""
-    return (*CHOSEN, *(ON_TWO if num_devices > 1 else ()), *ON_ONE)
+    return (*CHOSEN, *(ON_TWO if num_devices > 1 else MORE_ON_ONE), ON_ONE)
 
 
 def spec_of(variant: Variant, sizes: Sizes, pool: dict[str, Any]) -> JobSpec:

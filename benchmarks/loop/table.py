@@ -57,7 +57,7 @@ def markdown(
         "",
         *_summary_lines(summary(outcomes)),
         "",
-        "![predicted against measured](loop.png)",
+        "![predicted against measured](loop.svg)",
         "",
         "## Iterations",
         "",
@@ -216,35 +216,3 @@ def write_json(path: Path, outcomes: Sequence[Outcome], gains: dict[str, Sequenc
         },
     }
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-
-
-def draw(path: Path, outcomes: Sequence[Outcome]) -> None:
-    """Predicted against measured iterations and calls, a point each, on logarithmic axes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    kinds = {"generate": "tab:blue", "forward": "tab:green", "train": "tab:orange"}
-    points: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
-    for each in outcomes:
-        for call in each.report.calls:
-            found = call.seconds.measured
-            predicted = each.predicted(call.id)
-            if call.kind in points and predicted and found is not None:
-                points[call.kind].append((found.median, predicted))
-    figure, axes = pyplot.subplots(figsize=(5, 5))
-    for kind, colour in kinds.items():
-        axes.scatter(*zip(*points[kind], strict=True), s=14, color=colour, label=kind, alpha=0.7)
-    iterations = [(each.measured, each.plan.iteration_seconds) for each in outcomes]
-    axes.scatter(*zip(*iterations, strict=True), s=36, color="black", label="iteration")
-    everything = [*iterations, *(point for each in points.values() for point in each)]
-    ends = [min(map(min, everything)), max(map(max, everything))]
-    axes.plot(ends, ends, color="grey", linewidth=1)
-    around = ([0.8 * each for each in ends], [1.2 * each for each in ends])
-    axes.fill_between(ends, *around, color="grey", alpha=0.15, label="±20 %")
-    axes.set(xscale="log", yscale="log", xlabel="measured, s", ylabel="predicted, s")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)

@@ -14,6 +14,7 @@ from rich.text import Text
 from executor.report import RunReport
 from planner.calibration import Observed, calibrate, evidence_of
 from planner.cost.corrections import Corrections, Evidence
+from planner.foreign_logs import FORMATS, foreign_run, read_lines
 from planner.lengths import LengthSpec
 from planner.result import Plan
 from service.cli import console
@@ -22,6 +23,8 @@ from service.cli.failures import BadInputError
 from service.cli.inputs import read_document, read_runnable
 from service.documents import MAX_DOCUMENT_BYTES
 
+AUTOMAP = "automap"
+"""The format of our own runs."""
 LENGTH = "response_length"
 QUANTILES = ("p50", "p90", "p99")
 
@@ -36,6 +39,7 @@ class CalibrateOptions:
     plan: str | None
     spec: str | None
     output_spec: str | None
+    format: str
     as_json: bool
 
 
@@ -53,7 +57,7 @@ class MeasuredRun:
 def run_calibrate(options: CalibrateOptions) -> None:
     """Write the calibrated profile, the spec, or both, and show what was learnt."""
     _check(options)
-    runs = [read_run(each, plan=options.plan) for each in options.runs]
+    runs = [_read(each, options) for each in options.runs]
     learnt: Corrections | None = None
     if options.profile is not None:
         assert options.output is not None
@@ -92,6 +96,31 @@ def _check(options: CalibrateOptions) -> None:
                 "--spec SPEC --output-spec SPEC2 takes over the lengths of the responses",
             ],
         )
+
+
+def _read(source: str, options: CalibrateOptions) -> MeasuredRun:
+    if options.format == AUTOMAP:
+        return read_run(source, plan=options.plan)
+    if options.plan is None:
+        raise BadInputError(f"--format {options.format} needs --plan PLAN: what was run")
+    return _read_log(source, options.format, _plan_of(options.plan, source))
+
+
+def _read_log(source: str, given: str, plan: Plan) -> MeasuredRun:
+    """The run that a log of another framework tells of."""
+    if given not in FORMATS:
+        known = ", ".join((AUTOMAP, *FORMATS))
+        raise BadInputError(f"--format: {given!r} is none of {known}")
+    path = Path(source).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{source}: cannot read it: {error}") from None
+    found = foreign_run(read_lines(text, source=source), given, plan, source=source)
+    if found.missing:
+        note = f"{source}: without {', '.join(found.missing)}; nothing is learnt of these calls"
+        console.stderr_console().print(Text(note), soft_wrap=True)
+    return MeasuredRun(str(path.absolute()), plan, found.observed, found.lengths)
 
 
 def read_run(source: str, *, plan: str | None) -> MeasuredRun:

@@ -274,6 +274,13 @@ def calibrate(
     output_spec: Annotated[
         str | None, typer.Option(metavar="SPEC", help="Where the spec with these lengths goes.")
     ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="automap|verl|openrlhf|nemo-rl",
+            help="Whose runs: of the others, logs of metrics as JSON lines, with --plan.",
+        ),
+    ] = "automap",
     json: JsonOption = False,
 ) -> None:
     """Learn from runs: correct a measured profile, and the response lengths of a spec.
@@ -290,6 +297,7 @@ def calibrate(
             plan=plan,
             spec=spec,
             output_spec=output_spec,
+            format=format,
             as_json=json,
         )
     )
