@@ -7,6 +7,7 @@ import numpy as np
 
 from planner.cost import constants
 from planner.cost.rollout_engines import EngineProfile
+from planner.cost.rows import ceil_div
 from planner.layout import FloatArray, IntArray
 
 Seconds = FloatArray | float
@@ -23,10 +24,18 @@ class CallWork:
     sequence: float = 0.0
 
     def seconds(
-        self, *, layers: IntArray, micro_batches: IntArray, micro_batch_size: IntArray
+        self,
+        *,
+        num_layers: int,
+        stages: IntArray,
+        micro_batches: IntArray,
+        micro_batch_size: IntArray,
     ) -> FloatArray:
-        """Of a call of so many micro-batches on a stage of so many layers."""
+        """Of a call of so many micro-batches; layers of the model, dealt to pipeline stages."""
+        if not (self.layer or self.micro_batch or self.sequence):
+            return np.full(len(stages), self.call)
         each = self.micro_batch + self.sequence * micro_batch_size
+        layers = ceil_div(num_layers, stages)
         return np.asarray(self.call + self.layer * layers + each * micro_batches, dtype=np.float64)
 
 

@@ -12,7 +12,6 @@ from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.layer import Setting
 from planner.cost.pipeline import units, worst_stage
 from planner.cost.profile import Profile
-from planner.cost.rows import ceil_div
 from planner.cost.shards import stage_parameters
 from planner.cost.stacks import STACKS
 from planner.cost.training import exposed, gathered_weights, stage_hop
@@ -78,7 +77,8 @@ def price_forward(
         optimizer=zero,
         transition=reload_seconds(np.where(away, weights, 0), pool),
         overhead=setting.host_work.scoring.seconds(
-            layers=ceil_div(model.architecture.num_layers, layouts.pipeline_parallel_size),
+            num_layers=model.architecture.num_layers,
+            stages=layouts.pipeline_parallel_size,
             micro_batches=num_micro_batches,
             micro_batch_size=micro_batch_size,
         ),

@@ -114,7 +114,8 @@ def price_train(
         transition=_offload_seconds(model, workload, pool, layouts),
         overhead=updates
         * setting.host_work.step.seconds(
-            layers=ceil_div(model.architecture.num_layers, layouts.pipeline_parallel_size),
+            num_layers=model.architecture.num_layers,
+            stages=layouts.pipeline_parallel_size,
             micro_batches=num_micro_batches,
             micro_batch_size=micro_batch_size,
         ),
