@@ -33,7 +33,7 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-all lint bench bench-executor \
+.PHONY: help demo executor without-executor serve test test-all lint bench bench-executor loop \
 	lock schema clean
 
 help:  ## list the targets
@@ -58,6 +58,9 @@ lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+loop: $(EXECUTOR_STAMP)  ## profile this machine, run plans of a job on it, write docs/loop.md (LOOP=--profile FOLDER)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.loop $(LOOP)
 
 bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
 	@for name in $(BENCHMARKS); do \

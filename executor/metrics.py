@@ -27,6 +27,7 @@ _NAMES_OF_KIND = {
     "checkpoint": "save_checkpoint",
     "iteration": "step",
 }
+QUANTILES = (50, 90, 99)
 _NOT_PER_TOKEN = {"update_weights", "save_checkpoint", "step"}
 _TRAINING_NAMES = {"learning_rate": "lr"}
 
@@ -81,7 +82,7 @@ def timing_metrics(
 def rollout_metrics(
     batch: Batch, *, max_prompt_length: int, max_response_length: int
 ) -> dict[str, float]:
-    """Lengths and what the columns scores, rewards, advantages, returns and values say.
+    """Lengths, and what the columns scores, rewards, advantages, returns and values say.
 
     Columns that the batch lacks are left out, and rows of weight 0. `clip_ratio` is the share of
     rows of the maximum length. critic/rewards is the sum of a response's rewards, KL penalty
@@ -94,6 +95,7 @@ def rollout_metrics(
         if f"{name}_tokens" in kept:
             lengths = kept.ragged(f"{name}_tokens").lengths
             metrics |= _summary(f"{name}_length", lengths)
+            metrics |= _quantiles(f"{name}_length", lengths)
             metrics[f"{name}_length/clip_ratio"] = float((lengths >= limit).double().mean())
     if "scores" in kept:
         metrics |= _summary("critic/score", kept.tensor("scores"))
@@ -135,6 +137,14 @@ def _summary(name: str, values: Tensor) -> dict[str, float]:
         f"{name}/max": float(exact.max()),
         f"{name}/min": float(exact.min()),
     }
+
+
+def _quantiles(name: str, values: Tensor) -> dict[str, float]:
+    """Those by which a job spec describes lengths."""
+    if not len(values):
+        return {}
+    found = torch.quantile(values.double(), torch.tensor(QUANTILES, dtype=torch.float64) / 100)
+    return {f"{name}/p{level}": float(value) for level, value in zip(QUANTILES, found, strict=True)}
 
 
 def _outcomes(rewards: Tensor | Ragged) -> Tensor:

@@ -13,6 +13,7 @@ from planner.result import CallPlan, CopyPlan, Plan, WeightSync
 Count = Annotated[int, Field(ge=0)]
 RunState = Literal["running", "succeeded", "failed", "cancelled"]
 _TOKENS = "perf/total_num_tokens"
+_RESPONSE_TOKENS = "response_length/mean"
 
 
 class ReportModel(BaseModel):
@@ -121,6 +122,8 @@ class RunReport(ReportModel):
     iteration_seconds: Comparison
     tokens_per_second: Comparison
     """Prompt and response tokens, all devices together."""
+    response_tokens: Comparison = Comparison()
+    """Of a response, in the mean; missing in reports of versions that did not say."""
     metrics: dict[str, float | None] = {}
     """Of the last iteration; null stands for NaN and infinity."""
 
@@ -161,6 +164,11 @@ def build_report(
         for iteration, seconds in whole.seconds().items()
         if seconds > 0 and (tokens := (metrics.get(iteration) or {}).get(_TOKENS))
     }
+    lengths = {
+        iteration: length
+        for iteration in completed
+        if (length := (metrics.get(iteration) or {}).get(_RESPONSE_TOKENS)) is not None
+    }
     last = metrics.get(max(completed, default=0)) or {}
     return RunReport(
         name=plan.name,
@@ -172,6 +180,9 @@ def build_report(
         calls=_call_reports(plan, kept, warm_up),
         iteration_seconds=_comparison(plan.iteration_seconds, whole.seconds(), warm_up),
         tokens_per_second=_comparison(plan.tokens_per_second, rates, warm_up),
+        response_tokens=_comparison(
+            plan.spec.workload.response_length.mean_tokens, lengths, warm_up
+        ),
         metrics={
             name: value if value is not None and isfinite(value) else None
             for name, value in last.items()

@@ -17,6 +17,7 @@ def assumptions(job: Job) -> list[str]:
         *length_warnings(job),
         *_derived_tables(job),
         *_disturbed_profiles(job),
+        *_corrected_prices(job),
         *_missing_precisions(job),
         *_what_cannot_run(job),
         *_slow_networks(job),
@@ -43,6 +44,19 @@ def _disturbed_profiles(job: Job) -> Iterator[str]:
     for pool in job.pools:
         for disturbance in disturbances(pool.profile) if pool.profile else []:
             yield f"pools.{pool.name}: while its profile was measured, {disturbance}"
+
+
+def _corrected_prices(job: Job) -> Iterator[str]:
+    """Factors that runs have taught, and on how much they stand."""
+    pricing = Pricing(job)
+    for pool in job.pools:
+        corrections = pricing.profile(pool).corrections
+        if corrections:
+            runs = len({each.run for each in corrections.evidence})
+            yield (
+                f"pools.{pool.name}: its calls take what the profile says times factors that "
+                f"{runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
+            )
 
 
 def _missing_precisions(job: Job) -> Iterator[str]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.cluster import GpuType
+from planner.cost.corrections import read_corrections
 from planner.errors import SpecError
 
 FINGERPRINT = "fingerprint.json"
@@ -72,6 +73,11 @@ def profile_folder(given: str, gpu: GpuType, *, field: str) -> Path:
         if fault := _fault(path):
             remedy = "remove that file and start automap profile again: it writes it anew"
             raise SpecError(field, f"{str(path)!r} {fault}", remedy=remedy)
+    try:
+        read_corrections(folder)
+    except (OSError, ValueError) as error:
+        remedy = "remove that file, or calibrate the profile again"
+        raise SpecError(field, str(error), remedy=remedy) from None
     return folder
 
 

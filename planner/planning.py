@@ -18,6 +18,7 @@ from planner.assembly import (
 from planner.assumptions import assumptions
 from planner.check.check import violations
 from planner.comparison import strategy
+from planner.cost.corrections import summary
 from planner.cost.pricing import Pricing
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.infeasible import explain_infeasible, explain_strategy
@@ -285,6 +286,11 @@ def _provenance(job: Job) -> Provenance:
             pool.name: f"{pricing.profile(pool).version} in {pool.profile}"
             for pool in job.pools
             if pool.profile is not None
+        },
+        corrections={
+            pool.name: summary(pricing.profile(pool).corrections)
+            for pool in job.pools
+            if pricing.profile(pool).corrections
         },
         catalogue_version=catalogue.catalogue_version(),
     )

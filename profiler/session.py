@@ -4,7 +4,7 @@ import math
 import time
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from profiler import fingerprint
 from profiler.cluster import write_cluster
 from profiler.collectives import TABLE as COLLECTIVES
 from profiler.collectives import measure_collectives
+from profiler.company import Company, company
 from profiler.devices import Device, choose_device
 from profiler.errors import ProfileError
 from profiler.held_out import held_out_errors
@@ -91,7 +92,8 @@ class _Session:
         state = fingerprint.conditions(self._device)
         self._sessions = [*(self._before or {}).get("sessions", []), {}]
         self._keep(state, {})
-        with closing(Journal(self._folder)) as journal:
+        with closing(Journal(self._folder)) as journal, self._company() as others:
+            self._others = others
             already = len(journal.entries)
             warm_up(self._device)
             self._start = time.monotonic()
@@ -119,6 +121,9 @@ class _Session:
             held_out=held_out_errors(self._device.gpu, entries),
             conditions=conditions,
         )
+
+    def _company(self) -> AbstractContextManager[Company]:
+        return company(self._device, self._settings.budget_seconds)
 
     def _keep(self, state: dict[str, Any], results: dict[str, Any]) -> None:
         started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -181,6 +186,7 @@ class _Session:
         done = len(wanted) - len(missing)
         self._tell(table, done, len(wanted))
         if table == COLLECTIVES:
+            self._others.pause()
             entries = measure_collectives(
                 self._device,
                 [shape.key for shape in missing],
@@ -197,6 +203,7 @@ class _Session:
             journal.append(entry)
             self._tried.add(entry.identity)
             self._tell(table, done + number + 1, len(wanted))
+        self._others.resume()
 
     def _operators(self, missing: Sequence[Shape], deadline: float) -> Iterator[Entry]:
         fair = (deadline - time.monotonic()) / max(len(missing), 1)

@@ -11,6 +11,7 @@ from planner.result import Plan
 from planner.spec import JobSpec
 from service import measured, problems
 from service.database import utc_now
+from service.drift import drift_of
 from service.job_queue import UNFINISHED
 from service.pages import page_of
 from service.problems import Problem
@@ -101,6 +102,7 @@ def job_record(row: JobRow) -> JobRecord:
         submission_id=row.submission_id,
         output=row.output,
         report=row.report,
+        drift=drift_of(row.report),
         problem=None if row.problem is None else Problem.model_validate(row.problem),
     )
 

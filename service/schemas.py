@@ -16,6 +16,7 @@ from pydantic import (
 
 from executor.settings import RunSettings
 from planner.cluster import GpuType, NodeType
+from planner.drift import Drift
 from planner.result import Placement, Plan, Strategy
 from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
 from service.placements import placement_of
@@ -99,6 +100,9 @@ class JobRecord(PlanJob):
     output: str | None = Field(default=None, description="Folder on the cluster, all attempts")
     report: dict[str, JsonValue] | None = Field(
         default=None, description="The executor's RunReport"
+    )
+    drift: Drift | None = Field(
+        default=None, description="How far the run was from its plan, by its report"
     )
     problem: Problem | None = None
 

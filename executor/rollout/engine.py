@@ -101,6 +101,8 @@ class VllmEngine:
                 max_model_len=max_model_len,
                 max_num_seqs=rollout.max_running_sequences,
                 enable_prefix_caching=rollout.prefix_caching,
+                # A prompt cut in two rewinds its sample's generator, which those of a CPU cannot.
+                enable_chunked_prefill=None if torch.cuda.is_available() else False,
                 kv_cache_memory_bytes=kv_cache_bytes,
                 enable_sleep_mode=torch.cuda.is_available(),
                 enforce_eager=not torch.cuda.is_available(),

@@ -163,10 +163,12 @@ def _small_kernels(setting: Setting, rows: EnginePass) -> Timed:
         + (3 if arch.gated_mlp else 2) * width / tensor
     )
     num_bytes = 2 * constants.ENGINE_ELEMENTWISE_PASSES * per_token * rows.tokens * arch.num_layers
+    kernel, source = setting.profile.memory_bound(num_bytes)
     moved = num_bytes / (MEMORY_EFFICIENCY * setting.profile.peaks.memory_bytes_per_second)
+    if setting.profile.measured_here:
+        moved = kernel
     starts = arch.num_layers * setting.engine.layer_seconds
     starts += arch.num_moe_layers * constants.ENGINE_EXPERT_LAYER_SECONDS
-    _, source = setting.profile.memory_bound(num_bytes)
     return Timed(np.asarray(moved + starts * rows.captured, dtype=np.float64), source)
 
 
@@ -174,6 +176,8 @@ def _head(setting: Setting, rows: EnginePass) -> Timed:
     """Logits of the tokens that are sampled after, and sampling over them in fp32."""
     arch, tensor = setting.model.architecture, rows.tensor_parallel_size
     vocabulary = padded_vocabulary(arch, tensor)
-    product = setting.profile.gemm(rows.logits, vocabulary, arch.hidden_size, precision="bf16")
+    # Engines in 8 bits keep the head in 16.
+    precision = "fp32" if setting.precision == "fp32" else "bf16"
+    product = setting.profile.gemm(rows.logits, vocabulary, arch.hidden_size, precision=precision)
     sampled = np.asarray(rows.logits * arch.vocab_size * 14.0, dtype=np.float64)
     return add(product, setting.profile.memory_bound(sampled))

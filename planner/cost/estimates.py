@@ -28,9 +28,9 @@ class SecondsColumns:
             + self.overhead
         )
 
-    def times(self, count: int) -> "SecondsColumns":
-        """Of so many in a row."""
-        return SecondsColumns(*(count * getattr(self, part.name) for part in fields(self)))
+    def times(self, factor: float) -> "SecondsColumns":
+        """All parts so many times as long."""
+        return SecondsColumns(*(factor * getattr(self, field.name) for field in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)

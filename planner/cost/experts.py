@@ -50,6 +50,7 @@ def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         elementwise=elementwise_seconds(setting, batch, width),
         communication=communication,
         ring=context_ring(setting, batch, attention[0]),
+        num_sequences=batch.num_sequences,
         least_seconds=setting.stack.expert_layer_seconds,
     )
 

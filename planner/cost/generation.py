@@ -178,7 +178,7 @@ def generation_phases(
     precision = workload.rollout_precision or workload.precision
     lengths = _prompt_lengths(workload)
     host_work = profile.host_work(STACKS[workload.training_stack].host_work)
-    engine = host_work.engine(ENGINES[workload.rollout_engine])
+    engine = host_work.of_engine(ENGINES[workload.rollout_engine])
     setting = Setting(
         model,
         pool,

@@ -3,43 +3,157 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.cost import constants
 from planner.cost.rollout_engines import EngineProfile
+from planner.cost.rows import ceil_div
+from planner.layout import FloatArray, IntArray
+
+Seconds = FloatArray | float
+
+
+@dataclass(frozen=True, slots=True)
+class CallWork:
+    """A scoring call, or an optimizer step, outside its layers."""
+
+    call: float
+    layer: float = 0.0
+    """Of each layer, once per call: its parameters in the optimizer."""
+    micro_batch: float = 0.0
+    sequence: float = 0.0
+
+    def seconds(
+        self,
+        *,
+        num_layers: int,
+        stages: IntArray,
+        micro_batches: IntArray,
+        micro_batch_size: IntArray,
+    ) -> FloatArray:
+        """Of a call of so many micro-batches; layers of the model, dealt to pipeline stages."""
+        if not (self.layer or self.micro_batch or self.sequence):
+            return np.full(len(stages), self.call)
+        each = self.micro_batch + self.sequence * micro_batch_size
+        layers = ceil_div(num_layers, stages)
+        return np.asarray(self.call + self.layer * layers + each * micro_batches, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """A layer in one pass over a micro-batch."""
+
+    layer: float
+    sequence: float = 0.0
+
+    def seconds(self, sequences: IntArray) -> Seconds:
+        """With so many sequences in the micro-batch."""
+        if not self.sequence:
+            return self.layer
+        return np.asarray(self.layer + self.sequence * sequences, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """The inference engine; None: not measured."""
+
+    call: float | None = None
+    request: float | None = None
+    """Of each request of a call: admitted, and its tokens handed over."""
+    step: float | None = None
+    sequence: float | None = None
+    """Of a step, for each running sequence."""
+    layer: float | None = None
+    """Of a step, for each layer."""
+    weights: float = 0.0
+    """To take weights from the training engine on the same device."""
+    weights_layer: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """Least seconds of a layer, whatever its kernels take, and engine overhead of a step."""
+    """Of a training framework, beside an inference engine."""
 
-    layer_forward_seconds: float
-    layer_backward_seconds: float
-    engine_step_seconds: float | None = None
-    """Of the inference engine; None: not measured."""
-    engine_sequence_seconds: float | None = None
-    """Of a step, for each running sequence; None: not measured."""
+    forward: LayerWork
+    backward: LayerWork
+    scoring: CallWork
+    step: CallWork
+    """One optimizer step, with its forward and backward passes."""
+    engine: EngineWork = EngineWork()
+    beside_kernels: bool = True
+    """The host goes on while kernels run. A CPU does one thing after the other; where nothing was
+    measured on it, the difference is left out, as it is smaller than what is not known."""
 
     @classmethod
-    def of(cls, framework: str, measured: Callable[[str, str], float | None]) -> "HostWork":
-        """Of a training framework, beside vLLM; `measured` has seconds by framework and part."""
+    def of(
+        cls, framework: str, measured: Callable[[str, str], float | None], *, on_host: bool
+    ) -> "HostWork":
+        """From measured seconds by framework and part; `on_host`: the device is the host itself."""
+
+        def part(name: str, otherwise: float = 0.0) -> float:
+            found = measured(framework, name)
+            return otherwise if found is None else found
+
         launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
-        forward = measured(framework, "layer_forward")
-        training = measured(framework, "layer_training")
+        forward = part("layer_forward", launch)
+        training = part("layer_training", 3.0 * launch)
+        forward_sequence = part("layer_forward_sequence")
+        training_sequence = part("layer_training_sequence")
+        engine = ("call", "request", "step", "sequence", "layer")
+        known = measured(framework, "layer_forward") is not None
         return cls(
-            layer_forward_seconds=launch if forward is None else forward,
-            layer_backward_seconds=max(training - forward, forward)
-            if forward is not None and training is not None
-            else 2.0 * launch,
-            engine_step_seconds=measured("vllm", "engine_step"),
-            engine_sequence_seconds=measured("vllm", "engine_sequence"),
+            forward=LayerWork(forward, forward_sequence),
+            backward=LayerWork(
+                max(training - forward, forward), max(training_sequence - forward_sequence, 0.0)
+            ),
+            scoring=CallWork(
+                call=part("forward_call", constants.STEP_OVERHEAD_SECONDS),
+                micro_batch=part("forward_micro_batch"),
+                sequence=part("forward_sequence"),
+            ),
+            step=CallWork(
+                call=part("training_step", constants.STEP_OVERHEAD_SECONDS),
+                layer=part("training_step_layer"),
+                micro_batch=part("training_micro_batch"),
+                sequence=part("training_sequence"),
+            ),
+            engine=EngineWork(
+                **{name: measured("vllm", f"engine_{name}") for name in engine},
+                weights=measured("vllm", "weights_call") or 0.0,
+                weights_layer=measured("vllm", "weights_layer") or 0.0,
+            ),
+            beside_kernels=not (on_host and known),
         )
 
-    def engine(self, engine: EngineProfile) -> EngineProfile:
-        """An engine with what was measured of it in place of its constants."""
+    def with_kernels(self, kernels: FloatArray, host: Seconds) -> FloatArray:
+        """A layer's seconds: the longer of the two where they run side by side, else both."""
+        if self.beside_kernels:
+            return np.maximum(kernels, host)
+        return np.asarray(kernels + host, dtype=np.float64)
+
+    def of_engine(self, engine: EngineProfile) -> EngineProfile:
+        """An engine with what was measured of it in place of its constants.
+
+        Of a layer only where its kernels do not run beside the host: else the constant has the
+        starts of its kernels in a graph.
+        """
         if engine.name != "vllm":
             return engine
-        step, sequence = self.engine_step_seconds, self.engine_sequence_seconds
+        found = self.engine
+        layer = None if self.beside_kernels else found.layer
         return replace(
             engine,
-            step_seconds=engine.step_seconds if step is None else step,
-            sequence_seconds=engine.sequence_seconds if sequence is None else sequence,
+            call_seconds=_known(found.call, engine.call_seconds),
+            request_seconds=_known(found.request, engine.request_seconds),
+            step_seconds=_known(found.step, engine.step_seconds),
+            sequence_seconds=_known(found.sequence, engine.sequence_seconds),
+            layer_seconds=_known(layer, engine.layer_seconds),
         )
+
+    def weights_seconds(self, layers: IntArray) -> FloatArray:
+        """Of weights that training gives to generation on the same device, so many layers."""
+        return np.asarray(self.engine.weights + self.engine.weights_layer * layers)
+
+
+def _known(measured: float | None, otherwise: float) -> float:
+    return otherwise if measured is None else measured

@@ -16,6 +16,7 @@ from planner.cost.attention import attention_seconds
 from planner.cost.batches import SequenceLengths, rank_imbalance
 from planner.cost.communication import Collective, collective_seconds
 from planner.cost.generations import over_tables
+from planner.cost.host_work import HostWork
 from planner.cost.operators import FASTEST
 from planner.cost.profile import Profile, Timed
 from planner.cost.rollout_engines import ENGINES, EngineProfile
@@ -92,6 +93,11 @@ class Setting:
             sequences_per_rank=sequences_per_rank,
             data_parallel_size=data_parallel_size,
         )
+
+    @property
+    def host_work(self) -> HostWork:
+        """Of the framework that trains and scores."""
+        return self.profile.host_work(self.stack.host_work)
 
     @property
     def frozen(self) -> "Setting":
@@ -267,6 +273,7 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         elementwise=elementwise,
         communication=scaled(tensor_pair(setting, batch), 2.0),
         ring=context_ring(setting, batch, attention[0]),
+        num_sequences=batch.num_sequences,
     )
 
 
@@ -279,6 +286,7 @@ def layer_seconds(
     elementwise: Timed,
     communication: Timed,
     ring: Timed,
+    num_sequences: IntArray,
     least_seconds: float = 0.0,
 ) -> UnitSeconds:
     """Assemble a layer; elementwise kernels move twice the bytes backward.
@@ -287,17 +295,17 @@ def layer_seconds(
     """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
-    host = setting.profile.host_work(setting.stack.host_work)
+    host = setting.host_work
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
-    least: FloatArray | float = host.layer_forward_seconds
-    least_back: FloatArray | float = host.layer_backward_seconds
+    least = host.forward.seconds(num_sequences)
+    least_back = host.backward.seconds(num_sequences)
     if least_seconds:
         least = np.maximum(least, least_seconds - moved.seconds)
         least_back = np.maximum(least_back, 2.0 * least_seconds - moved_back.seconds)
     return UnitSeconds(
-        forward=np.maximum(there.seconds, least),
-        backward=np.maximum(back.seconds, least_back),
+        forward=host.with_kernels(there.seconds, least),
+        backward=host.with_kernels(back.seconds, least_back),
         selective=attention[0].seconds + elementwise.seconds,
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,

@@ -68,7 +68,8 @@ def prefill_seconds(
         bubble=each * (stages - 1),
         optimizer=zero,
         transition=zero,
-        overhead=(waiting[inverse] / stages + setting.engine.step_seconds) * chunks,
+        overhead=(waiting[inverse] / stages + setting.engine.step_seconds) * chunks
+        + (setting.engine.call_seconds + setting.engine.request_seconds * sequences),
     )
     source = np.maximum(compute.source, moved.source)[inverse]
     return Prefill(seconds, np.asarray(tokens, dtype=np.float64), source)

@@ -12,6 +12,7 @@ import numpy as np
 
 from planner.cluster import Pool
 from planner.cost import generation, intervals, memory, transition
+from planner.cost.corrections import RoleClass, TermKind
 from planner.cost.estimates import BytesColumns, CallEstimates
 from planner.cost.profile import Profile, load_profile, measured_profile
 from planner.cost.scoring import price_forward
@@ -67,6 +68,8 @@ class Pricing:
     """The cost model applied to one job."""
 
     job: Job
+    corrected: bool = True
+    """With what runs have taught of its profiles; False: as their tables say."""
 
     @property
     def workload(self) -> WorkloadSpec:
@@ -142,7 +145,7 @@ class Pricing:
         recompute: IntArray,
     ) -> CallEstimates:
         """A train call on its home."""
-        return price_train(
+        estimates = price_train(
             self._model(call),
             call,
             self.workload,
@@ -152,12 +155,13 @@ class Pricing:
             micro_batch_size=micro_batch_size,
             recompute=recompute,
         )
+        return self._corrected(estimates, "train", call, pool)
 
     def forward(
         self, call: Call, pool: Pool, layouts: Layouts, *, micro_batch_size: IntArray
     ) -> CallEstimates:
         """A scoring call on a home or a shadow."""
-        return price_forward(
+        estimates = price_forward(
             self._model(call),
             call,
             self.workload,
@@ -166,12 +170,13 @@ class Pricing:
             layouts,
             micro_batch_size=micro_batch_size,
         )
+        return self._corrected(estimates, "forward", call, pool)
 
     def generate(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
     ) -> CallEstimates:
         """Generation on weights that are already laid out for it."""
-        return generation.price_generate(
+        estimates = generation.price_generate(
             self._model(call),
             call,
             self.workload,
@@ -180,20 +185,25 @@ class Pricing:
             **engine.columns(),
             kv_cache_bytes=kv_cache_bytes,
         )
+        return self._corrected(estimates, "generate", call, pool)
 
     def generation_deviation(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
     ) -> FloatArray:
         """Standard deviation of a generation's seconds when its lengths are drawn anew."""
-        return generation.generation_phases(
-            self._model(call),
-            call,
-            self.workload,
-            pool,
-            self.profile(pool),
-            **engine.columns(),
-            kv_cache_bytes=kv_cache_bytes,
-        ).deviation_seconds
+        factor = self.factor(pool, "generate", self._model(call))
+        return (
+            factor
+            * generation.generation_phases(
+                self._model(call),
+                call,
+                self.workload,
+                pool,
+                self.profile(pool),
+                **engine.columns(),
+                kv_cache_bytes=kv_cache_bytes,
+            ).deviation_seconds
+        )
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float
@@ -223,7 +233,7 @@ class Pricing:
             pipeline_parallel_size=engine.pipeline_parallel_size,
             expert_parallel_size=engine.expert_parallel_size,
         )
-        return seconds, transient
+        return self.factor(pool, "transition", self._model(call)) * seconds, transient
 
     def generate_from_home(
         self,
@@ -251,9 +261,29 @@ class Pricing:
             generation.full_kv_cache_bytes(model, call, self.workload, **columns),
         )
 
+    def factor(self, pool: Pool, kind: TermKind, model: Model) -> float:
+        """What runs have taught of a term, where the pool has a calibrated profile; else 1."""
+        corrections = self.profile(pool).corrections if self.corrected else None
+        return corrections.factor(kind, role_class(model)) if corrections else 1.0
+
+    def _corrected(
+        self, estimates: CallEstimates, kind: TermKind, call: Call, pool: Pool
+    ) -> CallEstimates:
+        factor = self.factor(pool, kind, self._model(call))
+        return (
+            estimates
+            if factor == 1.0
+            else replace(estimates, seconds=estimates.seconds.times(factor))
+        )
+
     def _model(self, call: Call) -> Model:
         assert call.model is not None, "a function has no price here"
         return self.job.models[call.model]
+
+
+def role_class(model: Model) -> RoleClass:
+    """Of a model: corrections differ by what it makes of a token."""
+    return "scalar" if model.scalar_head else "language"
 
 
 def whole_microseconds(seconds: FloatArray) -> FloatArray:

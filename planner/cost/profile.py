@@ -10,6 +10,8 @@ import numpy as np
 
 from planner.catalogue import gpu_type, node_type
 from planner.cluster import GpuType
+from planner.cost.corrections import FILE as CORRECTIONS
+from planner.cost.corrections import NONE, Corrections, read_corrections
 from planner.cost.host_work import HostWork
 from planner.cost.interpolation import ANALYTICAL, Grid, Lookup, Timed
 from planner.cost.operators import ConfigGrid, MoeGrid, Tables
@@ -81,10 +83,15 @@ class Profile:
         return node_type(self._table_node).intra_node_bytes_per_second
 
     @cached_property
+    def corrections(self) -> Corrections:
+        """What runs have taught about a measured profile."""
+        return read_corrections(self._folder) if self.measured_here else NONE
+
+    @cached_property
     def version(self) -> str:
-        """Hash of the tables in use, twelve hexadecimal digits; the GPU's figures not included."""
+        """Hash of tables and corrections, twelve hexadecimal digits; the GPU's figures left out."""
         digest = hashlib.sha256()
-        for path in sorted(self._folder.glob("*.parquet")):
+        for path in sorted([*self._folder.glob("*.parquet"), *self._folder.glob(CORRECTIONS)]):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:12]
 
@@ -296,7 +303,8 @@ class Profile:
         """Host work of a training framework and of the inference engine."""
         if framework not in self._host_work:
             measured = self.tables.host_seconds if self.tables else lambda *_: None
-            self._host_work[framework] = HostWork.of(framework, measured)
+            on_host = self.gpu.generation == "none"
+            self._host_work[framework] = HostWork.of(framework, measured, on_host=on_host)
         return self._host_work[framework]
 
     def _measured(

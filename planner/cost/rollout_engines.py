@@ -37,6 +37,10 @@ class EngineProfile:
     together stay together. False: prompts join the running decode steps."""
     fp8_cache_generations: tuple[str, ...]
     """GPU generations on which a checkpoint in fp8 also keeps its cache in fp8 by default."""
+    call_seconds: float = 0.0
+    """Of a generate call itself; only a measured profile says."""
+    request_seconds: float = 0.0
+    """Of each of its requests; likewise."""
 
 
 ENGINES: dict[RolloutEngine, EngineProfile] = {

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import constants, memory
+from planner.cost import memory
 from planner.cost.activations import forward_activation_bytes
 from planner.cost.batches import SequenceLengths, micro_batches, sequence_lengths
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
@@ -78,7 +78,12 @@ def price_forward(
         bubble=slowest * (waiting + hops * hop.seconds),
         optimizer=zero,
         transition=reload_seconds(np.where(away, weights, 0), pool),
-        overhead=np.full(len(layouts), constants.STEP_OVERHEAD_SECONDS),
+        overhead=setting.host_work.scoring.seconds(
+            num_layers=model.architecture.num_layers,
+            stages=layouts.pipeline_parallel_size,
+            micro_batches=num_micro_batches,
+            micro_batch_size=micro_batch_size,
+        ),
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import constants, memory
+from planner.cost import memory
 from planner.cost.activations import FULL, SELECTIVE, activation_bytes
 from planner.cost.batches import (
     micro_batch_tokens,
@@ -96,6 +96,7 @@ def price_train(
         layouts,
         _passes(setting, layouts, micro_batch_size, recompute),
         hop=stage_hop(setting, layouts, micro_batch_size),
+        micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
         slowest=setting.rank_imbalance(per_rank, layouts.data_parallel_size),
     )
@@ -119,6 +120,7 @@ def _step_seconds(
     passes: Passes,
     *,
     hop: Timed,
+    micro_batch_size: IntArray,
     num_micro_batches: IntArray,
     slowest: FloatArray | float,
 ) -> tuple[SecondsColumns, IntArray]:
@@ -147,7 +149,12 @@ def _step_seconds(
         bubble=slowest * waiting / layouts.virtual_pipeline_parallel_size,
         optimizer=optimizer.seconds,
         transition=np.zeros(len(layouts)),
-        overhead=np.full(len(layouts), constants.STEP_OVERHEAD_SECONDS),
+        overhead=setting.host_work.step.seconds(
+            num_layers=setting.model.architecture.num_layers,
+            stages=layouts.pipeline_parallel_size,
+            micro_batches=num_micro_batches,
+            micro_batch_size=micro_batch_size,
+        ),
     )
     source = np.maximum.reduce([passes.source, hop.source, reduction.source, optimizer.source])
     return seconds, source

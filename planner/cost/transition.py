@@ -12,6 +12,7 @@ from planner.cost.communication import collective_seconds, point_to_point_second
 from planner.cost.profile import Profile
 from planner.cost.rows import ceil_div
 from planner.cost.shards import expert_shards
+from planner.cost.stacks import STACKS
 from planner.job import Model
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.spec import WorkloadSpec
@@ -108,6 +109,11 @@ def reshard(
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     stored = memory.weight_bytes(model, layouts, precision=workload.precision)
     seconds = seconds + reload_seconds(np.where(away, stored, 0), pool)
+    host = profile.host_work(STACKS[workload.training_stack].host_work)
+    if host.engine.weights:
+        layers = ceil_div(model.architecture.num_layers, pipeline_parallel_size)
+        copied = profile.memory_bound(2.0 * (over_stages + inside + kept)).seconds
+        seconds = seconds + host.weights_seconds(layers) + copied
     rollout = workload.rollout_precision or workload.precision
     sharded = (layouts.sharding == memory.FULLY_SHARDED) & (memory.data_shards(layouts) > 1)
     whole = over_stages + inside + kept

@@ -19,7 +19,8 @@ from service.cli.call_table import NOTHING, plain_table
 from service.cli.failures import BadInputError, RunFailedError, ServerError
 from service.cli.inputs import error_lines, read_document, read_run_settings, read_spec_of
 from service.cli.remote import Service
-from service.cli.run_view import RunProgress, ratio, seconds_table
+from service.cli.run_view import RunProgress, drift_lines, ratio, seconds_table
+from service.drift import advice
 from service.schemas import JobRecord, JobSummary, Page, PlanRecord
 
 JobAction = Literal["show", "follow", "logs", "cancel"]
@@ -218,6 +219,8 @@ def _show(record: JobRecord) -> None:
     if record.calls:
         out.print()
         out.print(seconds_table(record.calls))
+    for line in drift_lines(advice(record.report, run=record.output)):
+        out.print(line, soft_wrap=True)
 
 
 def _record(response: httpx.Response, server: str) -> JobRecord:

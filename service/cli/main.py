@@ -295,6 +295,60 @@ def profiles(
 
 
 @app.command()
+def calibrate(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders that automap run wrote, or their reports."),
+    ],
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="The profile to correct, of what the runs were on."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where its new version goes."),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="PLAN", help="What was run; default: plan.json beside the report."),
+    ] = None,
+    spec: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="A job spec that takes over the lengths of responses."),
+    ] = None,
+    output_spec: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Where the spec with these lengths goes.")
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="automap|verl|openrlhf|nemo-rl",
+            help="Whose runs: of the others, logs of metrics as JSON lines, with --plan.",
+        ),
+    ] = "automap",
+    json: JsonOption = False,
+) -> None:
+    """Learn from runs: correct a measured profile, and the response lengths of a spec.
+
+    The profile that is given stays as it is; earlier evidence in it counts on.
+    """
+    from service.cli.calibrating import CalibrateOptions, run_calibrate
+
+    run_calibrate(
+        CalibrateOptions(
+            runs=runs,
+            profile=profile,
+            output=output,
+            plan=plan,
+            spec=spec,
+            output_spec=output_spec,
+            format=format,
+            as_json=json,
+        )
+    )
+
+
+@app.command()
 def run(
     plan_or_spec: Annotated[
         str, typer.Argument(metavar="PLAN|SPEC", help="A plan, or a job spec to plan first.")

@@ -18,6 +18,7 @@ from service import measured
 from service.cli import formats
 from service.cli.call_table import NOTHING, plain_table
 from service.cli.console import stderr_console
+from service.drift import advice
 from service.schemas import CallSeconds
 from service.tables import JsonObject
 
@@ -58,6 +59,14 @@ def _seconds(value: float | None) -> str:
     return NOTHING if value is None else formats.seconds(value)
 
 
+def drift_lines(lines: Sequence[str]) -> list[Text]:
+    """A section of what has drifted from the plan; nothing if nothing has."""
+    if not lines:
+        return []
+    title = Text("Other than planned", style="bold underline")
+    return [Text(), title, *(Text(formats.printable(line)) for line in lines)]
+
+
 class RunProgress:
     """Takes a run's events and shows them on stderr: a live table, or a line an iteration."""
 
@@ -73,6 +82,8 @@ class RunProgress:
         self._shown_at = 0.0
         live = self._console.is_terminal and not quiet
         self._live = Live(console=self._console, auto_refresh=False) if live else None
+        self.folder: str | None = None
+        """Where the run writes, once that is known."""
         self.cause = ""
         """Why the run failed, once it says so."""
         self.report: JsonObject | None = None
@@ -114,7 +125,8 @@ class RunProgress:
     def result(self) -> RenderableType:
         """The report, if it is one that we can read, or else what its calls took."""
         try:
-            return render_report(RunReport.model_validate(self.report))
+            report = RunReport.model_validate(self.report)
+            return Group(render_report(report), *drift_lines(advice(report, run=self.folder)))
         except ValidationError:
             return Group(self.summary, Text(), seconds_table(self.calls))
 

@@ -68,6 +68,7 @@ def run_here(source: str, options: RunOptions) -> None:
     progress = RunProgress(
         plan, iterations=settings.iterations or spec.workload.iterations, quiet=options.quiet
     )
+    progress.folder = str(folder)
     with progress:
         code = _run(command, folder, settings, progress)
     _tell(code, progress, folder, options, settings)

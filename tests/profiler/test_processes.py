@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from profiler.company import MOST, company
+from profiler.devices import choose_device
 from profiler.errors import ProfileError
 from profiler.processes import told_by
 
@@ -37,3 +39,16 @@ def test_what_another_process_than_the_first_says_is_told(
     with pytest.raises(ProfileError, match="process 1 of 2 ended with code 1") as failed:
         list(told)
     assert failed.value.lines == ["no such device"]
+
+
+@pytest.mark.slow
+def test_company_pauses_goes_on_and_ends() -> None:
+    device = choose_device("cpu")
+    with company(device, budget_seconds=60.0) as others:
+        assert len(others._processes) == min(device.count - 1, MOST)
+        others.pause()
+        others.resume()
+        assert all(process.poll() is None for process in others._processes)
+    assert all(process.poll() is not None for process in others._processes)
+    with company(device, budget_seconds=1.0) as others:
+        assert others._processes == []

@@ -1,0 +1,262 @@
+"""`automap calibrate`: what runs measured becomes a new version of a profile, or of a spec."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+from rich.text import Text
+
+from executor.report import RunReport
+from planner.calibration import Observed, calibrate, evidence_of
+from planner.cost.corrections import Corrections, Evidence
+from planner.foreign_logs import FORMATS, foreign_run, read_lines
+from planner.lengths import LengthSpec
+from planner.result import Plan
+from service.cli import console
+from service.cli.call_table import plain_table
+from service.cli.failures import BadInputError
+from service.cli.inputs import read_document, read_runnable
+from service.documents import MAX_DOCUMENT_BYTES
+
+AUTOMAP = "automap"
+"""The format of our own runs."""
+LENGTH = "response_length"
+QUANTILES = ("p50", "p90", "p99")
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateOptions:
+    """What the command was given."""
+
+    runs: Sequence[str]
+    profile: str | None
+    output: str | None
+    plan: str | None
+    spec: str | None
+    output_spec: str | None
+    format: str
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredRun:
+    """A run of a plan: its calls, and how long its responses were."""
+
+    source: str
+    plan: Plan
+    observed: list[Observed]
+    lengths: dict[str, float]
+    """Quantiles; empty where the run does not say."""
+
+
+def run_calibrate(options: CalibrateOptions) -> None:
+    """Write the calibrated profile, the spec, or both, and show what was learnt."""
+    _check(options)
+    runs = [_read(each, options) for each in options.runs]
+    learnt: Corrections | None = None
+    if options.profile is not None:
+        assert options.output is not None
+        folder = Path(options.profile).expanduser().absolute()
+        evidence = [
+            each
+            for run in runs
+            for each in evidence_of(run.plan, run.observed, folder, run=run.source)
+        ]
+        if not evidence:
+            raise BadInputError(
+                "these runs say nothing of this profile",
+                ["a run needs an iteration after its warm-up, and a call that it times"],
+            )
+        learnt = calibrate(folder, Path(options.output).expanduser().absolute(), evidence)
+    lengths = None
+    if options.spec is not None:
+        assert options.output_spec is not None
+        lengths = _write_spec(options.spec, options.output_spec, runs)
+    _show(options, learnt, lengths)
+
+
+def _check(options: CalibrateOptions) -> None:
+    for given, missing in (
+        ((options.profile, "--profile"), (options.output, "--output")),
+        ((options.spec, "--spec"), (options.output_spec, "--output-spec")),
+    ):
+        if (given[0] is None) != (missing[0] is None):
+            there, lacking = (given, missing) if given[0] is not None else (missing, given)
+            raise BadInputError(f"{there[1]} needs {lacking[1]}")
+    if options.profile is None and options.spec is None:
+        raise BadInputError(
+            "nothing to calibrate: give a profile, a spec or both",
+            [
+                "--profile FOLDER --output FOLDER2 corrects the prices of a measured profile",
+                "--spec SPEC --output-spec SPEC2 takes over the lengths of the responses",
+            ],
+        )
+
+
+def _read(source: str, options: CalibrateOptions) -> MeasuredRun:
+    if options.format == AUTOMAP:
+        return read_run(source, plan=options.plan)
+    if options.plan is None:
+        raise BadInputError(f"--format {options.format} needs --plan PLAN: what was run")
+    return _read_log(source, options.format, _plan_of(options.plan, source))
+
+
+def _read_log(source: str, given: str, plan: Plan) -> MeasuredRun:
+    """The run that a log of another framework tells of."""
+    if given not in FORMATS:
+        known = ", ".join((AUTOMAP, *FORMATS))
+        raise BadInputError(f"--format: {given!r} is none of {known}")
+    path = Path(source).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{source}: cannot read it: {error}") from None
+    found = foreign_run(read_lines(text, source=source), given, plan, source=source)
+    if found.missing:
+        note = f"{source}: without {', '.join(found.missing)}; nothing is learnt of these calls"
+        console.stderr_console().print(Text(note), soft_wrap=True)
+    return MeasuredRun(str(path.absolute()), plan, found.observed, found.lengths)
+
+
+def read_run(source: str, *, plan: str | None) -> MeasuredRun:
+    """The run whose folder, or report.json, is named.
+
+    Raises:
+        BadInputError: there is no report or no plan, or either cannot be read.
+    """
+    path = Path(source).expanduser()
+    file = path / "report.json" if path.is_dir() else path
+    try:
+        report = RunReport.model_validate_json(file.read_bytes())
+    except OSError as error:
+        raise BadInputError(
+            f"{source}: cannot read {file}: {error.strerror or error}",
+            ["name a folder that automap run wrote, or the report.json in it"],
+        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise BadInputError(f"{file} is no run report: {where}: {first['msg']}") from None
+    return MeasuredRun(
+        source=str(file.absolute()),
+        plan=_plan_of(plan or str(file.with_name("plan.json")), source),
+        observed=observed_in(report),
+        lengths=_lengths(file.with_name("metrics.jsonl"), report),
+    )
+
+
+def _plan_of(file: str, source: str) -> Plan:
+    if not Path(file).is_file():
+        raise BadInputError(
+            f"{source}: there is no plan beside the report", ["name it with --plan PLAN.json"]
+        )
+    found = read_runnable(file)
+    if not isinstance(found, Plan):
+        raise BadInputError(f"{file} is a job spec; the plan that was run is needed")
+    return found
+
+
+def observed_in(report: RunReport) -> list[Observed]:
+    """The calls that were measured after the warm-up."""
+    found = []
+    for call in report.calls:
+        seconds = call.seconds.measured
+        if seconds is None:
+            continue
+        part = call.transition_seconds.measured if call.transition_seconds is not None else None
+        found.append(
+            Observed(
+                call=call.id,
+                seconds=seconds.median,
+                iterations=seconds.count,
+                transition_seconds=None if part is None else part.median,
+            )
+        )
+    return found
+
+
+def _lengths(file: Path, report: RunReport) -> dict[str, float]:
+    """Means over all iterations where the run kept them, else of the last one."""
+    names = (*QUANTILES, "mean")
+    lines: list[dict[str, Any]] = [dict(report.metrics)]
+    if file.is_file():
+        lines = [json.loads(line)["data"] for line in file.read_text().splitlines() if line]
+    found = {
+        name: [line[f"{LENGTH}/{name}"] for line in lines if line.get(f"{LENGTH}/{name}")]
+        for name in names
+    }
+    return {name: statistics.fmean(values) for name, values in found.items() if values}
+
+
+def _write_spec(source: str, output: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
+    """The spec with the lengths that the runs observed; its maximum stays."""
+    document = read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
+    try:
+        assert isinstance(document, dict)
+        before = LengthSpec.model_validate(document["workload"][LENGTH])
+    except (AssertionError, KeyError, TypeError, ValidationError):
+        raise BadInputError(f"{source}: no job spec with a workload.{LENGTH}") from None
+    known = [run.lengths for run in runs if run.lengths]
+    if not known:
+        raise BadInputError(
+            "these runs do not say how long their responses were",
+            [f"their reports need the metrics {LENGTH}/p50, p90 and p99, or {LENGTH}/mean"],
+        )
+    names = QUANTILES if all(set(QUANTILES) <= set(each) for each in known) else ("mean",)
+    most = before.max_tokens
+    lengths = {
+        name: round(max(min(statistics.fmean(each[name] for each in known), most), 1.0), 1)
+        for name in names
+    }
+    document["workload"][LENGTH] = {**lengths, "max": int(most)}
+    LengthSpec.model_validate(document["workload"][LENGTH])
+    try:
+        Path(output).write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"cannot write {output}: {error.strerror or error}") from None
+    return lengths
+
+
+def _show(
+    options: CalibrateOptions, learnt: Corrections | None, lengths: dict[str, float] | None
+) -> None:
+    if options.as_json:
+        document = {
+            "profile": None if learnt is None else options.output,
+            "corrections": None if learnt is None else learnt.model_dump(mode="json"),
+            "spec": None if lengths is None else options.output_spec,
+            LENGTH: lengths,
+        }
+        console.write_json(json.dumps(document, indent=2))
+        return
+    out = console.stdout_console()
+    if learnt is not None:
+        table = plain_table()
+        for header in ("call", "models", "factor", "observations", "measured ÷ predicted"):
+            table.add_column(header, justify="left" if header in ("call", "models") else "right")
+        for each in learnt.corrections:
+            own = [
+                seen
+                for seen in learnt.evidence
+                if (seen.kind, seen.role_class) == (each.kind, each.role_class)
+            ]
+            cells = (each.kind, each.role_class, f"{each.factor:.3f}", str(each.observations))
+            table.add_row(*cells, _ratios(own))
+        out.print(table)
+        out.print(Text(f"Written to {options.output}"), soft_wrap=True)
+    if lengths is not None:
+        told = ", ".join(f"{name} {value:g}" for name, value in lengths.items())
+        out.print(Text(f"Response lengths: {told}; written to {options.output_spec}"))
+
+
+def _ratios(evidence: Sequence[Evidence]) -> str:
+    ratios = sorted(each.measured / each.predicted for each in evidence)
+    if not ratios:
+        return "-"
+    least, most = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
+    return least if least == most else f"{least} to {most}"
