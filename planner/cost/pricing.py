@@ -181,10 +181,10 @@ class Pricing:
             kv_cache_bytes=kv_cache_bytes,
         )
 
-    def generation_deviation(
+    def generation_phases(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
-    ) -> FloatArray:
-        """Standard deviation of a generation's seconds when its lengths are drawn anew."""
+    ) -> generation.GenerationPhases:
+        """Prefill and decode of a generation, with the course of its batch."""
         return generation.generation_phases(
             self._model(call),
             call,
@@ -193,7 +193,14 @@ class Pricing:
             self.profile(pool),
             **engine.columns(),
             kv_cache_bytes=kv_cache_bytes,
-        ).deviation_seconds
+        )
+
+    def generation_deviation(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> FloatArray:
+        """Standard deviation of a generation's seconds when its lengths are drawn anew."""
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        return phases.deviation_seconds
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float
