@@ -27,6 +27,7 @@ from service.planner_messages import (
     NoSolutionFailure,
     PlannerRequest,
     PlanRequest,
+    SimulateRequest,
     SpecFailure,
     StrategiesRequest,
 )
@@ -84,6 +85,8 @@ def _done(request: PlannerRequest) -> Done:
             _check_strategies(request.strategies, list(planning.STRATEGIES))
             compared = planning.compare(request.spec, request.plan, request.strategies)
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
+        case SimulateRequest():
+            return _simulated(request)
         case StrategiesRequest():
             return Done(
                 result=[
@@ -91,6 +94,18 @@ def _done(request: PlannerRequest) -> Done:
                     for it in planning.STRATEGIES.values()
                 ]
             )
+
+
+def _simulated(request: SimulateRequest) -> Done:
+    from planner.simulation.report import simulate_plan
+
+    try:
+        simulation, _ = simulate_plan(
+            request.plan, iterations=request.iterations, seed=request.seed
+        )
+    except ValueError as error:  # a plan of another version, whose prices were others
+        raise SpecError("plan", str(error), remedy="plan the job again") from error
+    return Done(result=simulation.model_dump(mode="json"))
 
 
 def _check_strategies(names: list[str], known: list[str]) -> None:

@@ -39,13 +39,24 @@ class CompareRequest(Message):
     strategies: list[str]
 
 
+class SimulateRequest(Message):
+    """Simulate iterations of a plan; answered with a Simulation."""
+
+    kind: Literal["simulate"] = "simulate"
+    plan: Plan
+    iterations: int
+    seed: int
+
+
 class StrategiesRequest(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
     kind: Literal["strategies"] = "strategies"
 
 
-PlannerRequest = PlanRequest | EstimateRequest | CompareRequest | StrategiesRequest
+PlannerRequest = (
+    PlanRequest | EstimateRequest | CompareRequest | SimulateRequest | StrategiesRequest
+)
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
     Annotated[PlannerRequest, Field(discriminator="kind")]
 )

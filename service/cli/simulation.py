@@ -18,7 +18,7 @@ from service.cli.inputs import read_runnable
 from service.cli.planning import make_plan_here
 
 if TYPE_CHECKING:
-    from planner.simulation.report import Simulation
+    from planner.simulation.result import Simulation
 
 
 @dataclass(frozen=True, slots=True)
