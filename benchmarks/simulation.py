@@ -141,6 +141,16 @@ CASES = (
         environment_seconds=2.0,
     ),
     Case(
+        "heavy tail, 4 turns of 20 s, 0.2",
+        PERCENTILES,
+        SHORT,
+        64,
+        cache_share=0.2,
+        turns=4,
+        environment_seconds=20.0,
+    ),
+    Case("prompts of several chunks", CONSTANT, {"mean": 12000, "max": 32768}, 48),
+    Case(
         "8 turns, mostly away, short cache",
         MEAN,
         SHORT,

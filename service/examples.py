@@ -80,6 +80,9 @@ COMPARE_EXAMPLES: dict[str, dict[str, Any]] = {
         "value": {"strategies": ["colocate_all", "standalone"]},
     }
 }
+SIMULATE_EXAMPLES: dict[str, dict[str, Any]] = {
+    "few": {"summary": "Five iterations", "value": {"iterations": 5, "seed": 1}}
+}
 JOB_EXAMPLES: dict[str, dict[str, Any]] = {
     "spec": {
         "summary": "Plan this, then run it",

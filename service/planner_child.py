@@ -30,8 +30,10 @@ from service.planner_messages import (
     NoSolutionFailure,
     PlannerRequest,
     PlanRequest,
+    SimulateRequest,
     SpecFailure,
     StrategiesRequest,
+    spec_of,
 )
 
 log = logging.getLogger(__name__)
@@ -79,8 +81,8 @@ def answer_to(request: PlannerRequest) -> Answer:
 def _done(request: PlannerRequest) -> Done:
     from planner import planning
 
-    if not isinstance(request, StrategiesRequest):
-        _lay_out_tables(request.spec)
+    if (spec := spec_of(request)) is not None:
+        _lay_out_tables(spec)
     match request:
         case PlanRequest():
             return _plan(planning.make_plan(request.spec))
@@ -90,6 +92,8 @@ def _done(request: PlannerRequest) -> Done:
             _check_strategies(request.strategies, list(planning.STRATEGIES))
             compared = planning.compare(request.spec, request.plan, request.strategies)
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
+        case SimulateRequest():
+            return _simulated(request)
         case StrategiesRequest():
             return Done(
                 result=[
@@ -108,6 +112,18 @@ def _lay_out_tables(spec: JobSpec) -> None:
             # A spec names a stored profile by its version, which is a folder in there.
             os.chdir(PROFILES_FOLDER)
             write_missing_tables(Path(pool.profile))
+
+
+def _simulated(request: SimulateRequest) -> Done:
+    from planner.simulation.report import simulate_plan
+
+    try:
+        simulation, _ = simulate_plan(
+            request.plan, iterations=request.iterations, seed=request.seed
+        )
+    except ValueError as error:  # a plan of another version, whose prices were others
+        raise SpecError("plan", str(error), remedy="plan the job again") from error
+    return Done(result=simulation.model_dump(mode="json"))
 
 
 def _check_strategies(names: list[str], known: list[str]) -> None:

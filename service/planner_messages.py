@@ -39,16 +39,34 @@ class CompareRequest(Message):
     strategies: list[str]
 
 
+class SimulateRequest(Message):
+    """Simulate iterations of a plan; answered with a Simulation."""
+
+    kind: Literal["simulate"] = "simulate"
+    plan: Plan
+    iterations: int
+    seed: int
+
+
 class StrategiesRequest(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
     kind: Literal["strategies"] = "strategies"
 
 
-PlannerRequest = PlanRequest | EstimateRequest | CompareRequest | StrategiesRequest
+PlannerRequest = (
+    PlanRequest | EstimateRequest | CompareRequest | SimulateRequest | StrategiesRequest
+)
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
     Annotated[PlannerRequest, Field(discriminator="kind")]
 )
+
+
+def spec_of(request: PlannerRequest) -> JobSpec | None:
+    """The job that a request is about, its own or its plan's."""
+    about = getattr(request, "plan", request)
+    spec: JobSpec | None = getattr(request, "spec", None) or getattr(about, "spec", None)
+    return spec
 
 
 class Done(Message):

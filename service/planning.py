@@ -9,6 +9,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from planner.errors import PlanningError, SpecError
 from planner.result import Plan, Strategy
+from planner.simulation.result import Simulation
 from planner.spec import ClusterSpec, JobSpec
 from service import idempotency, plan_queue, problems, profiles, store
 from service.bodies import Body
@@ -22,12 +23,15 @@ from service.planner_messages import (
     EstimateRequest,
     PlannerRequest,
     PlanRequest,
+    SimulateRequest,
     StrategiesRequest,
+    spec_of,
 )
 from service.planner_process import PlannerPool
 from service.problems import ProblemError, problem_of
 from service.schemas import Comparison, PlanRecord, StrategyDescription
 from service.schemas import EstimateRequest as EstimateBody
+from service.schemas import SimulateRequest as SimulateBody
 from service.settings import Settings
 
 _STRATEGIES = TypeAdapter(list[Strategy])
@@ -191,6 +195,16 @@ def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Compari
     )
 
 
+def simulate(planning: Planning, record: PlanRecord, body: SimulateBody) -> Simulation:
+    """Iterations of a plan that succeeded, with lengths drawn anew."""
+    if record.plan is None:
+        raise problems.conflict(
+            f"Plan {record.id} is {record.status}: there is nothing to simulate"
+        )
+    request = SimulateRequest(plan=record.plan, iterations=body.iterations, seed=body.seed)
+    return Simulation.model_validate(_ask(planning, request, body.model_dump()))
+
+
 def strategies(planning: Planning) -> list[StrategyDescription]:
     """The strategies that compare knows."""
     return _DESCRIPTIONS.validate_python(_ask(planning, StrategiesRequest(), None))
@@ -204,8 +218,8 @@ def _ask(
     limit_seconds: float = _BRIEF_SECONDS,
 ) -> JsonValue:
     try:
-        if not isinstance(request, StrategiesRequest):
-            profiles.lay_out(planning.database, planning.settings.profiles_folder, request.spec)
+        if (spec := spec_of(request)) is not None:
+            profiles.lay_out(planning.database, planning.settings.profiles_folder, spec)
         with planning.planners.process() as process:
             return process.run(request, limit_seconds=limit_seconds)
     except (PlanningError, PlannerProcessError) as error:

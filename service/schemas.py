@@ -18,6 +18,7 @@ from executor.settings import RunSettings
 from planner.cluster import GpuType, NodeType
 from planner.drift import Drift
 from planner.result import Placement, Plan, Strategy
+from planner.simulation.result import Iterations
 from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
 from service.placements import placement_of
 from service.problems import Problem
@@ -189,6 +190,14 @@ class CompareRequest(ApiModel):
         list[Annotated[str, Field(min_length=1, max_length=64)]],
         Field(min_length=1, max_length=32),
     ]
+
+
+class SimulateRequest(ApiModel):
+    """How to simulate a plan."""
+
+    iterations: Iterations = 20
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Of the lengths that are drawn."""
 
 
 class Comparison(ApiModel):

@@ -5,11 +5,12 @@ import pytest
 
 from planner.cluster import Pool
 from planner.cost import constants, memory
+from planner.cost.admission import BUSY_CELLS
 from planner.cost.estimates import CallEstimates
 from planner.cost.generation import full_kv_cache_bytes, minimum_kv_cache_bytes, price_generate
 from planner.cost.kv_cache import kv_bytes_per_token, response_process
 from planner.cost.profile import load_profile
-from planner.cost.rollout import BUSY_CELLS, Rollout, phases, rollout
+from planner.cost.rollout import Rollout, phases, rollout
 from planner.cost.rollout_engines import ENGINES
 from planner.layout import IntArray
 from planner.spec import WorkloadSpec

@@ -14,8 +14,10 @@ LIMIT = 0.03
 KNOWN = {
     "heavy tail, a quarter of the cache": 0.05,
     "constant, waves that just fit": 0.07,
-    "4 turns, 0.3 of the cache": 0.06,
-    "8 turns, mostly away, short cache": 0.2,
+    "prompts of several chunks": 0.07,
+    "4 turns, 0.3 of the cache": 0.04,
+    "8 turns, environment 5 s": 0.04,
+    "8 turns, mostly away, short cache": 0.05,
 }
 """Where docs/cost-model.md states a larger one."""
 SURE = 0.025

@@ -39,7 +39,7 @@ def price_again(subject: Subject) -> Prices:
     """Price every copy, call and weight sync of a plan as single rows."""
     pricing = Pricing(subject.job)
     return Prices(
-        {call.id: _call_price(subject, pricing, call) for call in subject.plan.calls},
+        {call.id: call_price(subject, pricing, call) for call in subject.plan.calls},
         {copy.id: _copy_bytes(pricing, copy) for copy in subject.plan.copies},
         {
             sync.target_copy: _sync_seconds(subject, pricing, sync)
@@ -48,7 +48,8 @@ def price_again(subject: Subject) -> Prices:
     )
 
 
-def _call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
+def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
+    """One call of a plan as a single row."""
     if call.copy_id is None:
         return CallPrice(subject.calls[call.id].fixed_seconds or 0.0, None)
     estimates = _estimates(subject, pricing, call, subject.copies[call.copy_id])

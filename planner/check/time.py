@@ -189,7 +189,7 @@ def least_period(schedule: Schedule) -> float | None:
     cycle of waits has Σ seconds > P · Σ distances, found by bisection (Lawler 1976). It is at most
     the sum of all seconds, as every cycle that can be waited for has a distance of at least 1.
     """
-    waits = [*schedule.waits, *_waits_for_gpus(schedule)]
+    waits = [*schedule.waits, *waits_for_gpus(schedule)]
     seconds = np.array([event.price_seconds for event in schedule.events])
     if not schedule.cyclic:
         inside = [wait for wait in waits if wait.distance == 0]
@@ -209,7 +209,7 @@ def least_period(schedule: Schedule) -> float | None:
     return high
 
 
-def _waits_for_gpus(schedule: Schedule) -> Iterator[Wait]:
+def waits_for_gpus(schedule: Schedule) -> Iterator[Wait]:
     """Who shares a GPU runs in the order of their starts, and once more after the period.
 
     With starts φ and stages q, the u that starts before v precedes the v of q_u − q_v iterations

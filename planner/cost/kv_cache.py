@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
 from planner.cost import constants
-from planner.cost.rollout import Rollout, rollout
+from planner.cost.rollout import Rollout, rollout, rollouts_with_absences
 from planner.cost.rows import ceil_div
 from planner.cost.shards import local_key_value_heads
 from planner.dataflow import Call
@@ -17,15 +17,33 @@ CACHE_SIGMAS = 2.0
 
 
 def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
-    """How many of the call's responses run at once."""
+    """How many of the call's responses run at once, environments aside."""
     points, weights = workload.response_length.distribution()
     return rollout(
         tuple(points.tolist()),
         tuple(weights.tolist()),
-        # A block is half empty on average.
-        prompt_tokens=workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2,
+        prompt_tokens=_prompt_tokens(workload),
         num_draws=call.num_sequences,
     )
+
+
+def absent_processes(call: Call, workload: WorkloadSpec) -> tuple[Rollout, ...]:
+    """The same where sequences are away between their turns; none where they never are."""
+    if workload.turns == 1 or not workload.environment_seconds_per_turn:
+        return ()
+    points, weights = workload.response_length.distribution()
+    return rollouts_with_absences(
+        tuple(points.tolist()),
+        tuple(weights.tolist()),
+        prompt_tokens=_prompt_tokens(workload),
+        num_draws=call.num_sequences,
+        turns=workload.turns,
+    )
+
+
+def _prompt_tokens(workload: WorkloadSpec) -> float:
+    """Of the cache; a block is half empty on average."""
+    return workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
 
 
 def kv_bytes_per_token(

@@ -187,23 +187,26 @@ class Pricing:
         )
         return self._corrected(estimates, "generate", call, pool)
 
+    def generation_phases(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> generation.GenerationPhases:
+        """Prefill and decode of a generation, with the course of its batch."""
+        return generation.generation_phases(
+            self._model(call),
+            call,
+            self.workload,
+            pool,
+            self.profile(pool),
+            **engine.columns(),
+            kv_cache_bytes=kv_cache_bytes,
+        )
+
     def generation_deviation(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
     ) -> FloatArray:
         """Standard deviation of a generation's seconds when its lengths are drawn anew."""
-        factor = self.factor(pool, "generate", self._model(call))
-        return (
-            factor
-            * generation.generation_phases(
-                self._model(call),
-                call,
-                self.workload,
-                pool,
-                self.profile(pool),
-                **engine.columns(),
-                kv_cache_bytes=kv_cache_bytes,
-            ).deviation_seconds
-        )
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        return self.factor(pool, "generate", self._model(call)) * phases.deviation_seconds
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float

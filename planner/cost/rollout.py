@@ -1,14 +1,12 @@
 """How many sequences run at once while a batch of responses is generated.
 
-All sequences arrive together. While the cache is short, the engine runs as many as fit, in the
-order of arrival (vLLM): one that grows where no block is free sends the sequence admitted last back
-to the queue, and what ends is replaced at once. So those running are the first unfinished ones that
-fit. The busy phase ends when the last one waits no longer; then the batch shrinks along the length
-distribution, as it does from the start where the cache is large enough.
+All sequences arrive together. While the cache is short, the engine runs as many as fit (see
+admission.py). The busy phase ends when the last one waits no longer; then the batch shrinks along
+the length distribution, as it does from the start where the cache is large enough.
 
-The busy phase depends on the distribution and on the cache per sequence alone; it is followed once
-per distribution for a few sizes of the cache, in strides, over representative sequences. What
-candidates read is interpolated in between.
+The busy phase depends on the distribution and on the cache per sequence alone, and where sequences
+are with an environment between turns on how long that takes; it is followed once per distribution
+for a few sizes of the cache and a few such times. What candidates read is interpolated in between.
 """
 
 from dataclasses import dataclass
@@ -16,28 +14,31 @@ from functools import lru_cache
 
 import numpy as np
 
+from planner.cost.admission import BUSY_CELLS, Followed, follow
 from planner.cost.rows import distinct_rows
+from planner.cost.survival import LOWEST_LOG, Survival, representatives, variation
 from planner.layout import FloatArray, IntArray
 
 CELLS = 32
 """Cells that the shrinking phase is cut into."""
-BUSY_CELLS = 4
-"""Parts of equal duration that the busy phase is cut into."""
-REPRESENTATIVES = 256
-"""Sequences that stand for the batch while the busy phase is followed."""
+REPRESENTATIVES = (256, 64)
+"""Sequences that stand for the batch while it is followed; of such pairs, the second where it has
+turns, which are followed once for each environment time."""
 STRIDES = 16
-"""Strides per mean response in which it is followed."""
-LEAST_SLOTS = 16
-"""Of the representatives; a smaller cache only prolongs a flow that is steady by then."""
-FINENESS = 4
+"""Strides per mean response in which it is followed; where it has turns, 8 per mean turn."""
+MOST_TURNS = 16
+"""More turns are followed in fewer strides each."""
+LEAST_SHARES = (1 / 16, 1 / 12)
+"""Of the sequences; a cache of fewer only prolongs a flow that is steady by then."""
+ABSENT_TURNS = 2.0 ** np.arange(-2, 6)
+"""Environment times that are followed, over the decode time of a mean turn."""
+FINENESS = (4, 2)
 """Cache sizes that are followed, per factor of 2."""
 NEARLY_ALL = 0.97
 """And this share of what makes nobody wait: where lengths are equal, the first to wait double the
 time."""
 UNSEEN = 0.005
 """Expected number of sequences, in the whole call, that are longer than the last cell's end."""
-LOWEST_LOG = -40.0
-"""ln of a probability that is as good as none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,6 @@ class Rollout:
 
     prompt_tokens: float
     mean_tokens: float
-    variation: float
-    """Of the lengths: standard deviation over mean."""
     load_variation: float
     """Of a sequence's cached tokens, summed over its steps: what it takes of a short cache."""
     peak_tokens: float
@@ -62,6 +61,8 @@ class Rollout:
     """[k]: steps of the busy phase × capacity."""
     busy: FloatArray
     """[k, 2 busy cells]: running sequences per token of cache; their mean tokens generated."""
+    flow: float
+    """The same where the flow is steady: what a smaller cache than all these adds to."""
     evicted_tokens: FloatArray
     """[k]: cached tokens per sequence that were lost and are prefilled again."""
     running: FloatArray
@@ -70,6 +71,8 @@ class Rollout:
     """[k, cell]: their mean tokens generated."""
     log_ended: FloatArray
     """[k, cell]: ln of the probability that all have ended, per sequence of the replica."""
+    absences: FloatArray
+    """[k]: environment times that nothing hides."""
 
     @property
     def longest_tokens(self) -> float:
@@ -91,6 +94,8 @@ class Phases:
     """[row, cell]: generated tokens of a running sequence."""
     evicted_tokens: FloatArray
     """[row]: tokens that the replica prefills again."""
+    absences: FloatArray
+    """[row]: environment times that nothing hides."""
 
     def take(self, rows: IntArray) -> "Phases":
         """The given rows, in that order."""
@@ -122,43 +127,95 @@ def rollout(
     num_draws: int,
 ) -> Rollout:
     """The process of a distribution given by points, for a call of `num_draws` sequences."""
+    stated = (np.array(lengths), np.array(weights), prompt_tokens, num_draws)
+    return _rollouts(*stated, turns=1, absent_steps=np.zeros(1))[0]
+
+
+@lru_cache(maxsize=64)
+def rollouts_with_absences(
+    lengths: tuple[float, ...],
+    weights: tuple[float, ...],
+    *,
+    prompt_tokens: float,
+    num_draws: int,
+    turns: int,
+) -> tuple[Rollout, ...]:
+    """The same with an environment time of each of `ABSENT_TURNS` after every turn."""
     points, mass = np.array(lengths), np.array(weights)
+    steps = ABSENT_TURNS * float(points @ mass) / turns
+    return _rollouts(points, mass, prompt_tokens, num_draws, turns=turns, absent_steps=steps)
+
+
+def _rollouts(
+    points: FloatArray,
+    mass: FloatArray,
+    prompt_tokens: float,
+    num_draws: int,
+    *,
+    turns: int,
+    absent_steps: FloatArray,
+) -> tuple[Rollout, ...]:
+    """One for each environment time."""
     mean = float(points @ mass)
-    survival = _Survival.of(points, mass)
     alive = np.append(1.0, 1.0 - np.cumsum(mass)[:-1])  # at the end of each length's last step
     alive = np.maximum(alive, 0.0)
     worst = int(np.argmax(alive * (prompt_tokens + points)))
     held, share = float(prompt_tokens + points[worst]), float(alive[worst])
-    peak = share * held
     beyond = int(np.searchsorted(-alive, -UNSEEN / num_draws))
     edges = points[min(beyond, len(points) - 1)] * np.linspace(0.0, 1.0, CELLS + 1) ** 1.5
-
-    least = LEAST_SLOTS / REPRESENTATIVES * (prompt_tokens + mean)
-    number = max(int(np.ceil(FINENESS * np.log2(peak / least))), 1)
-    capacities = peak * np.append(2.0 ** (np.arange(-number, 0) / FINENESS), (NEARLY_ALL, 1.0))
+    in_turns = turns > 1
+    least = LEAST_SHARES[in_turns] * (prompt_tokens + mean)
+    capacities = _capacities(share * held, least=least, fineness=FINENESS[in_turns])
     followed = np.append(capacities[:-1], np.inf)  # of the largest, nobody waits, by definition
-    busy = _follow(_representatives(points, mass), prompt_tokens, followed, mean / STRIDES)
-    running, ages, ended = survival.shrinking(busy.last_ages, edges)
-    return Rollout(
+
+    sequences = representatives(points, mass, REPRESENTATIVES[in_turns])
+    what = Followed(
+        lengths=sequences.lengths,
         prompt_tokens=prompt_tokens,
-        mean_tokens=mean,
-        variation=_variation(points, mass),
-        load_variation=_variation(points * (prompt_tokens + points / 2), mass),
-        peak_tokens=peak,
-        peak_deviation_tokens=held * float(np.sqrt(share * (1.0 - share))),
-        edges=edges,
-        capacities=capacities,
-        busy_tokens=busy.steps * capacities,
-        busy=np.hstack([busy.running / capacities[:, None], busy.age_tokens]),
-        evicted_tokens=busy.evicted_tokens,
-        running=running,
-        age_tokens=ages,
-        log_ended=ended,
+        cache_tokens=np.tile(followed, len(absent_steps)) * len(sequences),
+        turns=turns,
+        absent_steps=np.repeat(absent_steps, len(followed)),
+        stride=mean / STRIDES / max(min(turns, MOST_TURNS) / 2, 1.0),
     )
+    busy = follow(what, (edges[1:] + edges[:-1]) / 2)
+    survival = Survival.of(points, mass)
+    shrinking = survival.shrinking if turns == 1 else survival.shrinking_in_turns
+    running, ages, ended = shrinking(busy.last_ages, sequences, edges)
+
+    def one(rows: slice) -> Rollout:
+        slots = busy.running[rows] / capacities[:, None]
+        return Rollout(
+            prompt_tokens=prompt_tokens,
+            mean_tokens=mean,
+            load_variation=variation(points * (prompt_tokens + points / 2), mass),
+            peak_tokens=share * held,
+            peak_deviation_tokens=held * float(np.sqrt(share * (1.0 - share))),
+            edges=edges,
+            capacities=capacities,
+            busy_tokens=busy.steps[rows] * capacities,
+            busy=np.hstack([slots, busy.age_tokens[rows]]),
+            # Those who proceed side by side go through it all more slowly in a smaller cache.
+            flow=float(slots[0, 0 if in_turns else -1 :].mean()),
+            evicted_tokens=busy.evicted_tokens[rows],
+            running=running[rows] * busy.beside[rows],
+            age_tokens=ages[rows],
+            log_ended=ended[rows],
+            absences=busy.absences[rows],
+        )
+
+    size = len(followed)
+    return tuple(one(slice(k * size, (k + 1) * size)) for k in range(len(absent_steps)))
+
+
+def _capacities(most: float, *, least: float, fineness: int) -> FloatArray:
+    """Cache tokens per sequence: equally spaced logarithms up to what makes nobody wait."""
+    number = max(int(np.ceil(fineness * np.log2(most / least))), 1)
+    below = 2.0 ** (np.arange(-number, 0) / fineness)
+    return most * np.append(below, (NEARLY_ALL, 1.0))
 
 
 def phases(
-    process: Rollout, *, sequences: IntArray, cache_tokens: IntArray, num_sequences: int
+    process: Rollout, *, sequences: IntArray, cache_tokens: FloatArray, num_sequences: int
 ) -> Phases:
     """Both phases for n sequences on a replica, of `num_sequences` on all: the slowest counts."""
     capacity = np.maximum(cache_tokens, 1) / sequences
@@ -179,7 +236,7 @@ def phases(
     busy = between(process.busy, high)
     # Below the smallest cache the flow is steady: it lasts longer, with as many slots per token.
     shorter = np.maximum(1.0 / capacity - 1.0 / process.capacities[0], 0.0)
-    longer = process.mean_tokens * shorter / process.busy[0, BUSY_CELLS - 1]
+    longer = process.mean_tokens * shorter / process.flow
     busy_steps = between(process.busy_tokens, high) / known + longer
     last = between(shrinking, flat)
     steps, present = last[:, :CELLS], last[:, CELLS : 2 * CELLS]
@@ -192,7 +249,43 @@ def phases(
         batch=np.maximum(np.concatenate([slots, running / np.maximum(present, 1e-9)], axis=1), 1.0),
         age_tokens=np.concatenate([busy[:, BUSY_CELLS:], aged / np.maximum(running, 1e-9)], axis=1),
         evicted_tokens=between(process.evicted_tokens, high) * sequences,
+        absences=between(process.absences, high),
     )
+
+
+def phases_with_absences(
+    processes: tuple[Rollout, ...],
+    *,
+    absent_turns: FloatArray,
+    sequences: IntArray,
+    cache_tokens: FloatArray,
+    num_sequences: int,
+) -> Phases:
+    """The same with an environment time after each turn, between those that were followed.
+
+    `absent_turns` is its seconds over those of a mean turn.
+    """
+    ratio = np.log2(np.maximum(absent_turns, ABSENT_TURNS[0]) / ABSENT_TURNS[0])
+    place = np.minimum(ratio, len(ABSENT_TURNS) - 1.0)
+    low = np.minimum(place.astype(np.int64), len(ABSENT_TURNS) - 2)
+    found: dict[str, FloatArray] = {}
+    for k in range(len(processes)):
+        near = np.flatnonzero((low == k) | (low + 1 == k))
+        if not len(near):
+            continue
+        part = phases(
+            processes[k],
+            sequences=sequences[near],
+            cache_tokens=cache_tokens[near],
+            num_sequences=num_sequences,
+        )
+        weight = 1.0 - np.abs(place[near] - k)
+        for name in Phases.__dataclass_fields__:
+            value = getattr(part, name)
+            into = found.setdefault(name, np.zeros((len(place), *value.shape[1:])))
+            into[near] += (value.T * weight).T
+    found.pop("sequences")
+    return Phases(sequences=sequences, **found)
 
 
 def _shrinking(process: Rollout, sequences: IntArray, num_sequences: int) -> FloatArray:
@@ -205,114 +298,3 @@ def _shrinking(process: Rollout, sequences: IntArray, num_sequences: int) -> Flo
     parts = (any_of_all * np.diff(process.edges), own, running, running * process.age_tokens)
     side_by_side: FloatArray = np.concatenate(parts, axis=2).reshape(-1, 4 * CELLS)
     return side_by_side
-
-
-@dataclass(frozen=True, slots=True)
-class _Survival:
-    """P(length > x), and its integral from 0."""
-
-    points: FloatArray
-    above: FloatArray
-    """Share longer than each point."""
-    integral: FloatArray
-
-    @staticmethod
-    def of(points: FloatArray, mass: FloatArray) -> "_Survival":
-        starts = np.append(0.0, points)
-        above = np.maximum(1.0 - np.append(0.0, np.cumsum(mass)), 0.0)
-        above[-1] = 0.0
-        integral = np.append(0.0, np.cumsum(above[:-1] * np.diff(starts)))
-        return _Survival(starts, above, integral)
-
-    def shrinking(
-        self, ages: list[FloatArray], edges: FloatArray
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """(running share, mean age, ln of the probability that all ended) per cache and cell."""
-        size = (len(ages), len(edges) - 1)
-        running, held, ended = np.zeros(size), np.zeros(size), np.zeros(size)
-        middles = (edges[1:] + edges[:-1]) / 2
-        for k, now in enumerate(ages):
-            reached = np.interp(now[:, None] + edges, self.points, self.integral)
-            at = np.searchsorted(self.points, now, side="right") - 1
-            still = np.diff(reached, axis=1) / np.diff(edges)
-            still = np.clip(still / np.maximum(self.above[at], 1e-12)[:, None], 0.0, 1.0)
-            running[k] = still.sum(axis=0) / REPRESENTATIVES
-            held[k] = (still * (now[:, None] + middles)).sum(axis=0) / REPRESENTATIVES
-            logs = np.log(np.maximum(1.0 - still, np.exp(LOWEST_LOG)))
-            ended[k] = logs.sum(axis=0) / REPRESENTATIVES
-        return running, held / np.maximum(running, 1e-12), ended
-
-
-def _variation(values: FloatArray, mass: FloatArray) -> float:
-    mean = float(values @ mass)
-    return float(np.sqrt(max(float((values - mean) ** 2 @ mass), 0.0))) / mean
-
-
-def _representatives(points: FloatArray, mass: FloatArray) -> FloatArray:
-    """Lengths of equally probable parts of the distribution, well mixed."""
-    levels = np.linspace(0.0, 1.0, REPRESENTATIVES + 1)
-    reached = np.append(0.0, np.cumsum(mass))
-    tokens = np.append(0.0, np.cumsum(points * mass))
-    means = np.diff(np.interp(levels, reached, tokens)) * REPRESENTATIVES
-    golden = (np.arange(REPRESENTATIVES) * (np.sqrt(5.0) - 1.0) / 2.0) % 1.0
-    mixed: FloatArray = means[np.argsort(golden)]
-    return mixed
-
-
-@dataclass(frozen=True, slots=True)
-class _Busy:
-    """The busy phase per cache size, per sequence."""
-
-    steps: FloatArray
-    running: FloatArray
-    age_tokens: FloatArray
-    evicted_tokens: FloatArray
-    last_ages: list[FloatArray]
-    """Tokens generated of each sequence that runs when the last one has been admitted."""
-
-
-def _follow(lengths: FloatArray, prompt: float, capacities: FloatArray, stride: float) -> _Busy:
-    """The first unfinished sequences that fit run, in strides, until nobody has to wait again."""
-    count = len(lengths)
-    age = np.zeros((len(capacities), count))
-    last = age.copy()
-    cache = capacities[:, None] * count
-    busy_until = np.zeros(len(capacities), dtype=np.int64)
-    shares, ages, evicted = [], [], []
-    unfinished = np.ones_like(age, dtype=bool)
-    first = np.zeros(len(capacities), dtype=np.int64)
-    rows = np.arange(len(capacities))
-    while unfinished.any():
-        held = np.where(unfinished, prompt + age + stride / 2, 0.0)
-        running = unfinished & (np.cumsum(held, axis=1) <= cache * (1 + 1e-9))
-        running[rows, first] |= unfinished[rows, first]  # a cache holds one at least
-        waits = (running != unfinished).any(axis=1)
-        # A sequence in its last stride ends within it.
-        step = np.where(running, np.minimum(lengths - age, stride), 0.0)
-        shares.append(step.sum(axis=1) / (stride * count))
-        number = np.maximum(running.sum(axis=1), 1)
-        ages.append(np.where(running, age + stride / 2, 0.0).sum(axis=1) / number)
-        evicted.append(np.where(waits, step.sum(axis=1) / count, 0.0))
-        age += step
-        unfinished = age < lengths - 1e-9
-        first = unfinished.argmax(axis=1)
-        busy_until[waits] = len(shares)
-        last[waits] = age[waits]
-    return _Busy(
-        steps=np.asarray(busy_until * stride, dtype=np.float64),
-        running=_parts(np.array(shares), busy_until),
-        age_tokens=_parts(np.array(ages), busy_until),
-        evicted_tokens=np.array(evicted).sum(axis=0),
-        last_ages=[row[row < lengths - 1e-9] for row in last],
-    )
-
-
-def _parts(series: FloatArray, until: IntArray) -> FloatArray:
-    """[k, part]: means of the series [time, k] over equal parts of the time until then."""
-    sums = np.vstack([np.zeros(series.shape[1]), np.cumsum(series, axis=0)])
-    times = np.arange(len(sums))
-    found = np.zeros((series.shape[1], BUSY_CELLS))
-    for k, end in enumerate(until):
-        edges = np.linspace(0.0, max(float(end), 1.0), BUSY_CELLS + 1)
-        found[k] = np.diff(np.interp(edges, times, sums[:, k])) / np.diff(edges)
-    return found

@@ -349,6 +349,45 @@ def calibrate(
 
 
 @app.command()
+def simulate(
+    plan_or_spec: Annotated[
+        str, typer.Argument(metavar="PLAN|SPEC", help="A plan, or a job spec to plan first.")
+    ],
+    iterations: Annotated[
+        int, typer.Option("--iterations", "-n", min=1, max=1000, help="How many.")
+    ] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the lengths that are drawn.")] = 0,
+    trace: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the timeline for chrome://tracing or Perfetto."),
+    ] = None,
+    picture: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the timeline (.png, .svg, .pdf)."),
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a plan's iterations as discrete events, with lengths drawn anew in each.
+
+    Shows the median and the 95th percentile of an iteration, and which GPUs stand idle.
+    """
+    from service.cli.simulation import SimulateOptions, run_simulate
+
+    run_simulate(
+        plan_or_spec,
+        SimulateOptions(
+            iterations=iterations,
+            seed=seed,
+            trace=trace,
+            picture=picture,
+            as_json=json,
+            quiet=quiet,
+        ),
+    )
+
+
+@app.command()
 def run(
     plan_or_spec: Annotated[
         str, typer.Argument(metavar="PLAN|SPEC", help="A plan, or a job spec to plan first.")

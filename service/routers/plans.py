@@ -3,11 +3,12 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
+from planner.simulation.result import Simulation
 from planner.spec import JobSpec
 from service import plan_queue, planning, problems, store
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
-from service.examples import COMPARE_EXAMPLES, SPEC_EXAMPLES
+from service.examples import COMPARE_EXAMPLES, SIMULATE_EXAMPLES, SPEC_EXAMPLES
 from service.openapi import problem_responses, response_headers
 from service.planning import PlanningDep
 from service.schemas import (
@@ -17,6 +18,7 @@ from service.schemas import (
     PlanQuery,
     PlanRecord,
     PlanSummary,
+    SimulateRequest,
 )
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -24,6 +26,9 @@ router = APIRouter(prefix="/plans", tags=["plans"])
 SpecBody = Annotated[Body[JobSpec], Depends(body_of(JobSpec, what="The job spec"))]
 CompareBody = Annotated[
     Body[CompareRequest], Depends(body_of(CompareRequest, what="The comparison"))
+]
+SimulateBody = Annotated[
+    Body[SimulateRequest], Depends(body_of(SimulateRequest, what="The simulation"))
 ]
 PreferHeader = Annotated[
     str | None,
@@ -128,6 +133,22 @@ def compare_plan(plan_id: UUID, body: CompareBody, service: PlanningDep) -> Comp
     with service.database.reading() as session:
         record = store.find_plan(session, plan_id)
     return planning.compare(service, record, body.content.strategies)
+
+
+@router.post(
+    "/{plan_id}/simulate",
+    summary="Simulate a plan's iterations",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(SimulateRequest, SIMULATE_EXAMPLES),
+)
+def simulate_plan(plan_id: UUID, body: SimulateBody, service: PlanningDep) -> Simulation:
+    """Iterations as discrete events, with prompt and response lengths drawn anew in each.
+
+    Median and 95th percentile of an iteration, each call's spread, and which GPUs stand idle.
+    """
+    with service.database.reading() as session:
+        record = store.find_plan(session, plan_id)
+    return planning.simulate(service, record, body.content)
 
 
 def _ask_again_later(response: Response, record: PlanRecord) -> None:

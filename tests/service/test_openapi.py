@@ -35,6 +35,7 @@ OPERATIONS = {
     ("get", "/v1/plans/{plan_id}"),
     ("delete", "/v1/plans/{plan_id}"),
     ("post", "/v1/plans/{plan_id}/compare"),
+    ("post", "/v1/plans/{plan_id}/simulate"),
     ("post", "/v1/jobs"),
     ("get", "/v1/jobs"),
     ("get", "/v1/jobs/{job_id}"),

@@ -1,5 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from fastapi.testclient import TestClient
 
 from planner.spec import JobSpec
@@ -140,10 +141,13 @@ def test_delete_cancels_then_deletes(client: TestClient, database: Database) -> 
     assert client.delete(url).status_code == 404
 
 
-def test_a_plan_that_did_not_succeed_cannot_be_compared(
-    client: TestClient, database: Database
+@pytest.mark.parametrize(
+    ("route", "body"), [("compare", {"strategies": ["split"]}), ("simulate", {"iterations": 2})]
+)
+def test_a_plan_that_did_not_succeed_cannot_be_compared_or_simulated(
+    client: TestClient, database: Database, route: str, body: dict[str, object]
 ) -> None:
-    url = f"/v1/plans/{add(database, 0)}/compare"
-    response = client.post(url, json={"strategies": ["split"]})
+    url = f"/v1/plans/{add(database, 0)}/{route}"
+    response = client.post(url, json=body)
     assert response.status_code == 409
     assert response.json()["type"] == "/problems/conflict"

@@ -9,6 +9,7 @@ from fastapi.testclient import TestClient
 
 from planner import catalogue
 from planner.result import Plan
+from planner.simulation.result import Simulation
 from planner.spec import StrategyName
 from service.examples import COMPARE_EXAMPLES, ESTIMATE_EXAMPLES, PPO_SPEC
 from service.schemas import PlanRecord
@@ -165,6 +166,20 @@ def test_a_plan_is_compared_with_strategies(live: TestClient) -> None:
             assert strategy["feasible"] or strategy["reason"]
             if strategy["feasible"]:
                 assert strategy["iteration_seconds"] >= record.plan.iteration_seconds * (1 - 1e-9)
+
+
+def test_a_plan_is_simulated(live: TestClient) -> None:
+    record = created(live.post("/v1/plans", json=small_spec()))
+    assert record.plan is not None
+    url = f"/v1/plans/{record.id}/simulate"
+    response = live.post(url, json={"iterations": 3, "seed": 4})
+    assert response.status_code == 200, response.text
+    found = Simulation.model_validate(response.json())
+    assert (found.iterations, found.seed) == (3, 4)
+    assert len(found.each_iteration_seconds) == 3
+    assert found.planned_seconds == record.plan.iteration_seconds
+    refused = problem(live.post(url, json={"iterations": 0}), 422, "invalid-spec")
+    assert "iterations" in str(refused["errors"])
 
 
 def test_every_listed_strategy_can_be_compared(live: TestClient) -> None:

@@ -1,0 +1,67 @@
+"""What a simulation of a plan says: the JSON that the command line and HTTP share."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.result import ResultModel
+
+MAX_ITERATIONS = 1000
+
+Iterations = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
+
+
+class Spread(ResultModel):
+    """Of one duration over the iterations, in seconds."""
+
+    mean: float
+    p50: float
+    p95: float
+    lowest: float
+    highest: float
+
+
+class SimulatedCall(ResultModel):
+    """A call or a weight sync."""
+
+    name: str
+    planned_seconds: float
+    """Its price."""
+    seconds: Spread
+
+
+class GpuUse(ResultModel):
+    """GPUs on which the same things happen, per iteration."""
+
+    pool: str
+    first_gpu: int
+    num_gpus: int
+    busy_seconds: float
+    """Of each GPU."""
+    idle_seconds: float
+    idle_share: float
+
+
+class PoolUse(ResultModel):
+    """The GPUs of a pool that hold models, per iteration."""
+
+    pool: str
+    num_gpus: int
+    idle_gpu_seconds: float
+    idle_share: float
+
+
+class Simulation(ResultModel):
+    """Several iterations of a plan, with the lengths of prompts and responses drawn anew."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    iterations: Iterations
+    seed: int
+    planned_seconds: float
+    """The plan's iteration_seconds, which the check recomputes."""
+    iteration_seconds: Spread
+    each_iteration_seconds: list[float]
+    calls: list[SimulatedCall]
+    gpus: list[GpuUse]
+    pools: list[PoolUse]

@@ -1,0 +1,142 @@
+"""`automap simulate`: iterations of a plan as discrete events, with lengths drawn anew."""
+
+import json
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from planner.result import Plan
+from service.cli import console, formats
+from service.cli.call_table import plain_table
+from service.cli.failures import BadInputError
+from service.cli.inputs import read_runnable
+from service.cli.planning import make_plan_here
+
+if TYPE_CHECKING:
+    from planner.simulation.result import Simulation
+
+
+@dataclass(frozen=True, slots=True)
+class SimulateOptions:
+    """What the command was given besides the plan."""
+
+    iterations: int
+    seed: int
+    trace: str | None
+    picture: str | None
+    as_json: bool
+    quiet: bool
+
+
+def run_simulate(source: str, options: SimulateOptions) -> None:
+    """Simulate a plan, or plan a spec and simulate that."""
+    _check_outputs(options, source)
+    runnable = read_runnable(source)
+    plan = (
+        runnable
+        if isinstance(runnable, Plan)
+        else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
+    )
+    from planner.simulation.chrome_trace import chrome_trace
+    from planner.simulation.report import simulate_plan
+
+    with console.progress("Simulating", quiet=options.quiet):
+        try:
+            simulation, timeline = simulate_plan(
+                plan, iterations=options.iterations, seed=options.seed
+            )
+        except ValueError as error:
+            raise BadInputError(f"the plan cannot be simulated: {error}") from None
+    if options.trace is not None:
+        _write(options.trace, json.dumps(chrome_trace(timeline)))
+    if options.picture is not None:
+        from service.cli.simulation_picture import draw
+
+        draw(timeline, title=_title(simulation), path=options.picture)
+    _show(simulation, options)
+
+
+def _check_outputs(options: SimulateOptions, source: str) -> None:
+    """Say so before the work, not after it, when a result could not or must not be written."""
+    given = Path(source).resolve()
+    for option, path in (("--trace", options.trace), ("--picture", options.picture)):
+        if path is None:
+            continue
+        if not Path(path).parent.is_dir():
+            raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
+        if Path(path).resolve() == given:
+            raise BadInputError(f"{option}: {path} is the file that is read; name another")
+    if options.picture is not None and util.find_spec("matplotlib") is None:
+        raise BadInputError(
+            "--picture needs matplotlib, which is not installed",
+            ["pip install matplotlib, or leave --picture out"],
+        )
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _show(simulation: "Simulation", options: SimulateOptions) -> None:
+    if options.as_json:
+        console.write_json(simulation.model_dump_json(indent=2))
+        return
+    out = console.stdout_console()
+    out.print(Text(_title(simulation), style="bold"), soft_wrap=True)
+    if not options.quiet:
+        out.print(simulation_view(simulation))
+
+
+def _title(simulation: "Simulation") -> str:
+    spread = simulation.iteration_seconds
+    return (
+        f"{formats.printable(simulation.name)}, {formats.count(simulation.iterations)} iterations: "
+        f"median {formats.seconds(spread.p50)}, 95th percentile {formats.seconds(spread.p95)} "
+        f"(planned {formats.seconds(simulation.planned_seconds)})"
+    )
+
+
+def simulation_view(simulation: "Simulation") -> Group:
+    """Calls with their spread, and what stands idle."""
+    calls = _table("event", "planned", "mean", "p50", "p95", "highest")
+    for call in simulation.calls:
+        spread = call.seconds
+        found = (call.planned_seconds, spread.mean, spread.p50, spread.p95, spread.highest)
+        calls.add_row(formats.printable(call.name), *(formats.seconds(value) for value in found))
+    idle = _table("GPUs", "busy", "idle", "share idle")
+    for use in simulation.gpus:
+        where = formats.gpu_range(use.pool, first_gpu=use.first_gpu, num_gpus=use.num_gpus)
+        shown = (formats.seconds(use.busy_seconds), formats.seconds(use.idle_seconds))
+        idle.add_row(where, *shown, formats.percent(use.idle_share))
+    lines = [
+        f"pool {formats.printable(pool.pool)}: {formats.count(pool.idle_gpu_seconds)} idle GPU "
+        f"seconds per iteration on {formats.number_of(pool.num_gpus, 'GPU')} "
+        f"({formats.percent(pool.idle_share)})"
+        for pool in simulation.pools
+    ]
+    parts: list[RenderableType] = [
+        Text(),
+        Text("Calls", style="bold underline"),
+        calls,
+        Text(),
+        Text("Per iteration", style="bold underline"),
+        idle,
+        Text("\n".join(lines)),
+    ]
+    return Group(*parts)
+
+
+def _table(name: str, *numbers: str) -> Table:
+    table = plain_table()
+    table.add_column(name)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
