@@ -24,17 +24,28 @@ EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "
 
 def explain_infeasible(job: Job) -> list[Reason]:
     """The calls that lack memory, by how many bytes, and every kind of change that would help."""
+    found, suspects, is_mendable = _why(job)
+    return [*found, *remedies(job.spec, suspects=suspects)] if is_mendable else found
+
+
+def causes(job: Job) -> list[Reason]:
+    """What explain_infeasible says, without the changes that would help, which take long."""
+    return _why(job)[0]
+
+
+def _why(job: Job) -> tuple[list[Reason], tuple[str, ...], bool]:
+    """(causes, calls that do not fit even alone, True where a change of the spec may help)."""
     alone = _to_blame(least_needs(job))
     if alone:
-        suspects = tuple(need.call.id for need in alone)
-        return [*(_too_large(need) for need in alone), *remedies(job.spec, suspects=suspects)]
+        return [_too_large(need) for need in alone], tuple(need.call.id for need in alone), True
     found = shortfall_of(job.spec)
     if found is not None and found.over_bytes > 0:
-        return [_cause(found), *remedies(job.spec)]
+        return [_cause(found)], (), True
     target = job.spec.search.target_iteration_seconds
     if found is not None and target is not None:
-        return [_too_slow(job.spec, target)]
-    return _without_layout(job) or [_excluded(job.spec), *remedies(job.spec)]
+        return [_too_slow(job.spec, target)], (), False
+    without = _without_layout(job)
+    return (without, (), False) if without else ([_excluded(job.spec)], (), True)
 
 
 def explain_strategy(

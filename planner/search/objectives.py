@@ -182,7 +182,7 @@ def _bounded(tables: Tables, problem: Problem) -> list[tuple[float, tuple[int, .
     return choices
 
 
-class _Purse:
+class Purse:
     """The time limit, shared by the searches of all numbers of nodes; the same every time.
 
     A search that ends by its limit has used what it got; one that ends by a proof far less.
@@ -218,7 +218,7 @@ def _cheapest(
     )
     known = min((_price(tables, problem, a.selected) for a in attempts), default=inf)
     best: Best | None = None
-    purse, open_bounds, options = _Purse(limits), [], 0
+    purse, open_bounds, options = Purse(limits), [], 0
     for least, _, sizes in choices:
         weight = price_per_second(problem, sizes)
         if least > known * (1 + SLACK) or (best is not None and least >= best.objective_value):
@@ -287,7 +287,7 @@ def _fewest(
     the target.
     """
     options, undecided = 0, []
-    purse = _Purse(limits)
+    purse = Purse(limits)
     choices = sorted(
         (paid_gpus(problem, sizes), bound, sizes)
         for bound, sizes in _bounded(tables, problem)
