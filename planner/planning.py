@@ -28,6 +28,7 @@ from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
 from planner.resolve import resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
+from planner.run_time import run_seconds
 from planner.search import enumeration
 from planner.search.attempts import Attempt
 from planner.search.baselines import QUICK, STARTS, STRATEGIES, StrategyInfo
@@ -188,6 +189,7 @@ def _objective_value(job: Job, placement: Placement, period: float) -> float:
     values = {
         "throughput": period,
         "price": period * price_per_second(job, copies),
+        "run_price": run_seconds(job.spec.workload, period) * price_per_second(job, copies),
         "fewest_gpus": float(sum(paid_gpus(job, copies).values())),
     }
     return values[job.spec.search.objective]
@@ -221,7 +223,7 @@ def _plan(
     period = timing.period
     tokens = _tokens_per_iteration(job)
     price_per_iteration = period * price_per_second(job, copies)
-    run_seconds = _run_seconds(job, period)
+    whole_run = run_seconds(spec.workload, period)
     lower = min(lower_bound_seconds, period)
     plan = Plan(
         name=spec.name,
@@ -238,8 +240,8 @@ def _plan(
         gpus_used=sum(paid_gpus(job, copies).values()),
         price_per_iteration=price_per_iteration,
         price_per_million_tokens=price_per_iteration / tokens * 1e6,
-        run_seconds=run_seconds,
-        run_price=run_seconds * price_per_second(job, copies),
+        run_seconds=whole_run,
+        run_price=whole_run * price_per_second(job, copies),
         staleness=spec.search.staleness,
         iteration_barrier=not spec.search.cyclic,
         search=report,
@@ -290,18 +292,6 @@ def _tokens_per_iteration(job: Job) -> float:
     workload = job.spec.workload
     mean = workload.prompt_length.mean_tokens + workload.response_length.mean_tokens
     return workload.num_sequences * mean
-
-
-def _run_seconds(job: Job, period: float) -> float:
-    """Start-up, iterations, checkpoints; a cyclic schedule also fills and drains, within noise."""
-    workload = job.spec.workload
-    every = workload.checkpoint_every_iterations
-    checkpoints = 0 if every is None else workload.iterations // every
-    return (
-        workload.startup_seconds
-        + workload.iterations * period
-        + checkpoints * workload.checkpoint_seconds
-    )
 
 
 def _provenance(job: Job) -> Provenance:

@@ -53,8 +53,8 @@ class Variant(ResultModel):
     """Of the whole cluster, kept-free ones left out."""
     plan: Plan | None
     scaling_efficiency: float | None = None
-    """Tokens per second and GPU over those of the smallest variant with the same type of GPU that
-    has a plan; 1: twice the GPUs do twice the work."""
+    """Tokens per second and paid GPU over those of the smallest variant with the same type of GPU
+    that has a plan; 1: twice the GPUs do twice the work."""
     reasons: list[Reason] = []
     """Why there is no plan."""
 

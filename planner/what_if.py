@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.catalogue import gpu_type
@@ -158,23 +158,22 @@ def _planned(
     return plan, []
 
 
-def _with_efficiency(variants: Iterable[Variant]) -> list[Variant]:
+def _with_efficiency(variants: Sequence[Variant]) -> list[Variant]:
     """The variants, each beside the smallest one of its type of GPU that has a plan."""
-    variants = list(variants)
     smallest: dict[str, tuple[int, float]] = {}
     for each in variants:
         if each.plan is not None:
-            here = (each.num_gpus, each.plan.tokens_per_second / each.num_gpus)
+            here = (each.num_gpus, _per_gpu(each.plan))
             smallest[each.gpu] = min(smallest.get(each.gpu, here), here)
     return [
         each
         if each.plan is None
         else each.model_copy(
-            update={
-                "scaling_efficiency": each.plan.tokens_per_second
-                / each.num_gpus
-                / smallest[each.gpu][1]
-            }
+            update={"scaling_efficiency": _per_gpu(each.plan) / smallest[each.gpu][1]}
         )
         for each in variants
     ]
+
+
+def _per_gpu(plan: Plan) -> float:
+    return plan.tokens_per_second / plan.gpus_used
