@@ -46,10 +46,13 @@ GIVEN = "the given placement only; the order of its calls on shared GPUs is kept
 PLACED = "the placement of one named strategy only, with its shortest schedule"
 
 
-def make_plan(spec: JobSpec) -> Plan:
+def make_plan(
+    spec: JobSpec, *, explain: Callable[[Job], list[Reason]] = explain_infeasible
+) -> Plan:
     """The best placement of a job, its schedule, and how good it provably is.
 
-    With `search.strategy` it is that strategy's placement, of which nothing is proven.
+    With `search.strategy` it is that strategy's placement, of which nothing is proven. `explain`
+    says why no placement fits.
 
     Raises:
         SpecError: the spec contradicts itself or names something unknown.
@@ -60,7 +63,7 @@ def make_plan(spec: JobSpec) -> Plan:
     job = resolve(spec)
     tables = price(job)
     priced = time.perf_counter()
-    return make_plan_of(job, tables, pricing_seconds=priced - started)
+    return make_plan_of(job, tables, pricing_seconds=priced - started, explain=explain)
 
 
 def make_plan_of(
@@ -70,7 +73,7 @@ def make_plan_of(
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
 ) -> Plan:
-    """make_plan of a job that is priced already; `explain` says why no placement fits.
+    """make_plan of a job that is priced already.
 
     The tables may also be those of the job on a larger cluster.
     """

@@ -4,11 +4,24 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.errors import Reason
+from planner.errors import InfeasibleError, Reason
 from planner.result import Plan, ResultModel
 from planner.spec import JobSpec
 
 Positive = Annotated[int, Field(ge=1)]
+ChangeKind = Literal[
+    "offload",
+    "recompute",
+    "constraint",
+    "keep_free",
+    "target",
+    "strategy",
+    "gpu",
+    "nodes",
+    "response_length",
+    "adapters",
+]
+"""What a change that makes a job possible changes."""
 
 
 class OpenNodes(ResultModel):
@@ -67,3 +80,35 @@ class WhatIf(ResultModel):
     variants: list[Variant]
     seconds: float
     """By the clock."""
+
+
+class Remedy(ResultModel):
+    """A change with which an impossible job becomes possible: this is its plan."""
+
+    kinds: list[ChangeKind]
+    """One, or two where no single change suffices."""
+    change: str
+    """In words; it completes "it would fit if you …". The changed spec is the plan's."""
+    plan: Plan
+
+
+class Explanation(ResultModel):
+    """Why no placement fits, and the smallest changes with which one does."""
+
+    schema_version: Literal[1] = 1
+    reasons: list[Reason]
+    remedies: list[Remedy]
+    """Those first that leave the job as it is, then those that take other hardware, then those
+    that change what is learnt; among equals the cheapest per million tokens first."""
+    untried: list[str] = []
+    """Changes with which it would fit that were not planned before the time limit."""
+    seconds: float
+    """By the clock."""
+
+
+class ExplainedInfeasibleError(InfeasibleError):
+    """An infeasible job with plans of the changes that make it possible."""
+
+    def __init__(self, explanation: Explanation) -> None:
+        super().__init__(explanation.reasons)
+        self.explanation = explanation

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from planner.catalogue import gpu_type
+from planner.changes import pool_with_gpu, with_nodes
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
 from planner.infeasible import causes
 from planner.job import Job
@@ -13,7 +14,7 @@ from planner.planning import make_plan_of
 from planner.resolve import resolve
 from planner.result import Plan
 from planner.search.candidates import price
-from planner.search.enumeration import device_counts, usable_gpus
+from planner.search.enumeration import has_candidates_of, usable_gpus
 from planner.search.tables import Tables
 from planner.spec import ClusterSpec, JobSpec, PoolSpec
 from planner.studies import Variant, WhatIf
@@ -29,8 +30,6 @@ class _Case:
     gpu: str
     num_nodes: int
     job: Job
-    index: int
-    """Of the pool."""
 
     @property
     def num_gpus(self) -> int:
@@ -47,8 +46,8 @@ def make_what_if(
 ) -> WhatIf:
     """The best plan of a job for every given number of nodes and type of GPU of one pool.
 
-    What is not given stays as the spec has it. A pool with another GPU keeps its name and nodes;
-    all else of it is then the catalogue's. `tell` hears how far it is.
+    What is not given stays as the spec has it. A pool with another GPU keeps its name, its
+    nodes and the GPUs of each; all else of it is then the catalogue's. `tell` hears how far it is.
 
     Raises:
         SpecError: as make_plan, or what is asked for makes no sense.
@@ -61,7 +60,7 @@ def make_what_if(
         # The largest first: its candidates are those of the smaller ones too.
         for case in sorted(group, key=lambda case: -case.num_nodes):
             tell(f"{case.num_nodes} nodes of {case.gpu}, {len(variants)} of {len(cases)} done")
-            if tables is None or not _same_candidates(tables[0], case):
+            if tables is None or not has_candidates_of(tables[0].job, case.job):
                 before = time.perf_counter()
                 priced = price(case.job)
                 tables = case, priced, time.perf_counter() - before
@@ -109,29 +108,16 @@ def _cases(
             remedy=f"ask for at most {MOST_VARIANTS}",
         )
     return [
-        _case(spec, pool if gpu == own else PoolSpec(name=pool.name, gpu=gpu, num_nodes=1), number)
+        _case(spec, pool if gpu == own else pool_with_gpu(pool, gpu), number)
         for gpu in types
         for number in numbers
     ]
 
 
 def _case(spec: JobSpec, pool: PoolSpec, num_nodes: int) -> _Case:
-    assert isinstance(spec.cluster, ClusterSpec)
-    varied = pool.model_copy(update={"num_nodes": num_nodes})
-    pools = [varied if each.name == pool.name else each for each in spec.cluster.pools]
-    job = resolve(spec.model_copy(update={"cluster": ClusterSpec(pools=pools)}))
-    index = [each.name for each in pools].index(pool.name)
-    return _Case(pool.name, job.pools[index].gpu.name, num_nodes, job, index)
-
-
-def _same_candidates(priced: _Case, case: _Case) -> bool:
-    """True when every candidate of the case is one of the larger case, at the same price."""
-    large, small = priced.job.pools[priced.index], case.job.pools[case.index]
-    sizes, all_sizes = (
-        device_counts(usable_gpus(pool), pool.gpus_per_node) for pool in (small, large)
-    )
-    domains = {pool.num_gpus <= pool.nvlink_domain_gpus for pool in (small, large)}
-    return set(sizes) <= set(all_sizes) and len(domains) == 1
+    job = resolve(with_nodes(spec, pool, num_nodes))
+    gpu = next(each.gpu.name for each in job.pools if each.name == pool.name)
+    return _Case(pool.name, gpu, num_nodes, job)
 
 
 def _variant(case: _Case, tables: Tables, pricing_seconds: float) -> Variant:
