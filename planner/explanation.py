@@ -23,12 +23,14 @@ Tell = Callable[[str], None]
 
 
 def make_plan_or_explain(spec: JobSpec, *, tell: Tell = lambda _: None) -> Plan:
-    """make_plan; an infeasible job is explained with plans of what makes it possible.
+    """make_plan; with `search.explain_infeasible` plans of what would make the job possible.
 
     Raises:
         SpecError, NoSolutionInTimeError: as make_plan.
         ExplainedInfeasibleError: no placement fits, or the strategy has none.
     """
+    if not spec.search.explain_infeasible:
+        return make_plan(spec)
     try:
         return make_plan(spec, explain=lambda _: [])
     except InfeasibleError as error:
@@ -51,15 +53,13 @@ def explain(
     Raises:
         SpecError: as make_plan.
     """
-    started = time.monotonic()
     limit = spec.search.time_limit_seconds if limit_seconds is None else limit_seconds
-    study = _Study(spec, started + limit, tell)
+    study = _Study(spec, time.monotonic() + limit, tell)
     reasons = study.run()
     return Explanation(
         reasons=reasons,
         remedies=sorted(study.remedies, key=_rank),
         untried=study.untried,
-        seconds=time.monotonic() - started,
     )
 
 
@@ -127,9 +127,7 @@ class _Study:
     def _faster(self, reachable_seconds: float) -> None:
         """Everything fits, but too slowly: a later target, more nodes, or faster GPUs."""
         text = f"raise search.target_iteration_seconds to {reachable_seconds:.3f}"
-        search = self.spec.search.model_copy(
-            update={"target_iteration_seconds": reachable_seconds}
-        )
+        search = self.spec.search.model_copy(update={"target_iteration_seconds": reachable_seconds})
         later = self.spec.model_copy(update={"search": search})
         self._plan(Change(("target",), text, later))
         for pool in pools_of(self.spec):

@@ -104,9 +104,7 @@ def _job_of(job: Job, point: FrontPoint) -> Job:
         update={"keep_free_gpus": {name: count for name, count in free.items() if count}}
     )
     cluster = ClusterSpec(pools=pools)
-    return resolve(
-        job.spec.model_copy(update={"cluster": cluster, "constraints": constraints})
-    )
+    return resolve(job.spec.model_copy(update={"cluster": cluster, "constraints": constraints}))
 
 
 def _undecided(job: Job, found: FoundFront) -> list[OpenNodes]:

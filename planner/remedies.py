@@ -116,7 +116,7 @@ class Trial:
 
     def all_changes(self, spec: JobSpec) -> Change | None:
         """All at once, without and with more nodes; None where that does not help either."""
-        changes = []
+        changes: list[Change] = []
         for kind in (permissions, nothing_kept_free, adapters):
             while found := kind(changes[-1].spec if changes else spec):
                 changes.append(found[0])

@@ -263,7 +263,8 @@ class SearchSpec(SpecModel):
         description="throughput (also time, iteration_seconds): least seconds per iteration; price "
         "(also price_per_iteration, price_per_million_tokens): least price per iteration, and so "
         "per million tokens; run_price (also price_of_run): least price of the whole run, "
-        "start-up and checkpoints included; fewest_gpus: fewest paid GPUs with which an iteration meets target_iteration_seconds",
+        "start-up and checkpoints included; fewest_gpus: fewest paid GPUs with which an iteration "
+        "meets target_iteration_seconds",
     )
     target_iteration_seconds: PositiveFloat | None = Field(
         default=None,
@@ -296,6 +297,11 @@ class SearchSpec(SpecModel):
         default=None,
         description="Place the job as this published strategy would, instead of searching: what "
         "to compare with. The plan then claims no optimum. Default: search",
+    )
+    explain_infeasible: bool = Field(
+        default=False,
+        description="Where no placement fits, also plan the smallest changes with which one does: "
+        "what they would cost. Takes up to two more time limits",
     )
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Threads that price candidates; the proof runs in one, so it repeats"

@@ -68,7 +68,7 @@ class Variant(ResultModel):
     scaling_efficiency: float | None = None
     """Tokens per second and paid GPU over those of the smallest variant with the same type of GPU
     that has a plan; 1: twice the GPUs do twice the work."""
-    reasons: list[Reason] = []
+    reasons: list[Reason]
     """Why there is no plan."""
 
 
@@ -100,10 +100,8 @@ class Explanation(ResultModel):
     remedies: list[Remedy]
     """Those first that leave the job as it is, then those that take other hardware, then those
     that change what is learnt; among equals the cheapest per million tokens first."""
-    untried: list[str] = []
+    untried: list[str]
     """Changes with which it would fit that were not planned before the time limit."""
-    seconds: float
-    """By the clock."""
 
 
 class ExplainedInfeasibleError(InfeasibleError):

@@ -23,7 +23,7 @@ MOST_VARIANTS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Case:
+class Case:
     """A cluster to try: `pool` with other nodes."""
 
     pool: str
@@ -33,6 +33,7 @@ class _Case:
 
     @property
     def num_gpus(self) -> int:
+        """Of the cluster, those that a plan may use."""
         return sum(usable_gpus(pool) for pool in self.job.pools)
 
 
@@ -53,10 +54,10 @@ def make_what_if(
         SpecError: as make_plan, or what is asked for makes no sense.
     """
     started = time.perf_counter()
-    cases = _cases(spec, nodes, gpus, _pool(spec, pool))
-    variants: dict[_Case, Variant] = {}
+    cases = cases_of(spec, nodes=nodes, gpus=gpus, pool=pool)
+    variants: dict[Case, Variant] = {}
     for _, group in itertools.groupby(cases, key=lambda case: case.gpu):
-        tables: tuple[_Case, Tables, float] | None = None
+        tables: tuple[Case, Tables, float] | None = None
         # The largest first: its candidates are those of the smaller ones too.
         for case in sorted(group, key=lambda case: -case.num_nodes):
             tell(f"{case.num_nodes} nodes of {case.gpu}, {len(variants)} of {len(cases)} done")
@@ -89,18 +90,23 @@ def _pool(spec: JobSpec, name: str | None) -> PoolSpec:
     )
 
 
-def _cases(
-    spec: JobSpec, nodes: Sequence[int], gpus: Sequence[str], pool: PoolSpec
-) -> list[_Case]:
-    """Every type of GPU with every number of nodes, each once, in the order given."""
+def cases_of(
+    spec: JobSpec, *, nodes: Sequence[int], gpus: Sequence[str], pool: str | None
+) -> list[Case]:
+    """Every type of GPU with every number of nodes, each once, in the order given.
+
+    Raises:
+        SpecError: as make_what_if.
+    """
+    varied = _pool(spec, pool)
     if not nodes and not gpus:
         raise SpecError("nodes", "nothing is varied", remedy="give numbers of nodes, or GPU types")
     for number in nodes:
         if not 1 <= number <= 100_000:
             raise SpecError("nodes", f"{number} is no number of nodes", remedy="use 1 to 100000")
-    numbers = dict.fromkeys(nodes or [pool.num_nodes])
-    own = gpu_type(pool.gpu, field="cluster.pools").name
-    types = dict.fromkeys(gpu_type(name, field="gpus").name for name in gpus or [pool.gpu])
+    numbers = dict.fromkeys(nodes or [varied.num_nodes])
+    own = gpu_type(varied.gpu, field="cluster.pools").name
+    types = dict.fromkeys(gpu_type(name, field="gpus").name for name in gpus or [varied.gpu])
     if len(types) * len(numbers) > MOST_VARIANTS:
         raise SpecError(
             "nodes",
@@ -108,19 +114,19 @@ def _cases(
             remedy=f"ask for at most {MOST_VARIANTS}",
         )
     return [
-        _case(spec, pool if gpu == own else pool_with_gpu(pool, gpu), number)
+        _case(spec, varied if gpu == own else pool_with_gpu(varied, gpu), number)
         for gpu in types
         for number in numbers
     ]
 
 
-def _case(spec: JobSpec, pool: PoolSpec, num_nodes: int) -> _Case:
+def _case(spec: JobSpec, pool: PoolSpec, num_nodes: int) -> Case:
     job = resolve(with_nodes(spec, pool, num_nodes))
     gpu = next(each.gpu.name for each in job.pools if each.name == pool.name)
-    return _Case(pool.name, gpu, num_nodes, job)
+    return Case(pool.name, gpu, num_nodes, job)
 
 
-def _variant(case: _Case, tables: Tables, pricing_seconds: float) -> Variant:
+def _variant(case: Case, tables: Tables, pricing_seconds: float) -> Variant:
     plan, reasons = _planned(case.job, tables, pricing_seconds)
     return Variant(
         pool=case.pool,
@@ -132,9 +138,7 @@ def _variant(case: _Case, tables: Tables, pricing_seconds: float) -> Variant:
     )
 
 
-def _planned(
-    job: Job, tables: Tables, pricing_seconds: float
-) -> tuple[Plan | None, list[Reason]]:
+def _planned(job: Job, tables: Tables, pricing_seconds: float) -> tuple[Plan | None, list[Reason]]:
     try:
         plan = make_plan_of(job, tables, pricing_seconds=pricing_seconds, explain=causes)
     except InfeasibleError as error:

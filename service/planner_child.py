@@ -12,10 +12,11 @@ import sys
 import threading
 from typing import BinaryIO
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
-from planner.result import Plan, Strategy
+from planner.result import Strategy
+from planner.studies import ExplainedInfeasibleError
 from service.planner_messages import (
     REQUEST,
     Answer,
@@ -23,12 +24,14 @@ from service.planner_messages import (
     Crash,
     Done,
     EstimateRequest,
+    FrontRequest,
     InfeasibleFailure,
     NoSolutionFailure,
     PlannerRequest,
     PlanRequest,
     SpecFailure,
     StrategiesRequest,
+    WhatIfRequest,
 )
 
 log = logging.getLogger(__name__)
@@ -63,6 +66,8 @@ def answer_to(request: PlannerRequest) -> Answer:
         return _done(request)
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
+    except ExplainedInfeasibleError as error:
+        return InfeasibleFailure(reasons=error.reasons, explanation=error.explanation)
     except InfeasibleError as error:
         return InfeasibleFailure(reasons=error.reasons)
     except NoSolutionInTimeError as error:
@@ -74,12 +79,23 @@ def answer_to(request: PlannerRequest) -> Answer:
 
 def _done(request: PlannerRequest) -> Done:
     from planner import planning
+    from planner.explanation import make_plan_or_explain
+    from planner.front import make_front
+    from planner.what_if import make_what_if
 
     match request:
         case PlanRequest():
-            return _plan(planning.make_plan(request.spec))
+            return _json(make_plan_or_explain(request.spec))
+        case FrontRequest():
+            return _json(make_front(request.spec, tolerance=request.tolerance))
+        case WhatIfRequest():
+            return _json(
+                make_what_if(
+                    request.spec, nodes=request.nodes, gpus=request.gpus, pool=request.pool
+                )
+            )
         case EstimateRequest():
-            return _plan(planning.estimate(request.spec, request.placement))
+            return _json(planning.estimate(request.spec, request.placement))
         case CompareRequest():
             _check_strategies(request.strategies, list(planning.STRATEGIES))
             compared = planning.compare(request.spec, request.plan, request.strategies)
@@ -101,8 +117,8 @@ def _check_strategies(names: list[str], known: list[str]) -> None:
             )
 
 
-def _plan(plan: Plan) -> Done:
-    return Done(result=plan.model_dump(mode="json", by_alias=True))
+def _json(result: BaseModel) -> Done:
+    return Done(result=result.model_dump(mode="json", by_alias=True))
 
 
 if __name__ == "__main__":

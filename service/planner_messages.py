@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 from planner.errors import Reason
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
+from planner.studies import Explanation
 
 
 class Message(BaseModel):
@@ -39,13 +40,38 @@ class CompareRequest(Message):
     strategies: list[str]
 
 
+class FrontRequest(Message):
+    """Find the Pareto front; answered with a Front."""
+
+    kind: Literal["front"] = "front"
+    spec: JobSpec
+    tolerance: float
+
+
+class WhatIfRequest(Message):
+    """Plan on several clusters; answered with a WhatIf."""
+
+    kind: Literal["what_if"] = "what_if"
+    spec: JobSpec
+    nodes: list[int]
+    gpus: list[str]
+    pool: str | None
+
+
 class StrategiesRequest(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
     kind: Literal["strategies"] = "strategies"
 
 
-PlannerRequest = PlanRequest | EstimateRequest | CompareRequest | StrategiesRequest
+PlannerRequest = (
+    PlanRequest
+    | EstimateRequest
+    | CompareRequest
+    | FrontRequest
+    | WhatIfRequest
+    | StrategiesRequest
+)
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
     Annotated[PlannerRequest, Field(discriminator="kind")]
 )
@@ -72,6 +98,7 @@ class InfeasibleFailure(Message):
 
     outcome: Literal["infeasible"] = "infeasible"
     reasons: list[Reason]
+    explanation: Explanation | None = None
 
 
 class NoSolutionFailure(Message):

@@ -58,7 +58,9 @@ def best_placement(job: Job, tables: Tables, problem: Problem, names: Sequence[s
         cash = _Cash(tables, problem, 1, 0.0)
         if spec.objective == "run_price":
             workload = job.spec.workload
-            cash = replace(cash, iterations=workload.iterations, fixed_seconds=fixed_seconds(workload))
+            cash = replace(
+                cash, iterations=workload.iterations, fixed_seconds=fixed_seconds(workload)
+            )
         return _cheapest(cash, attempts, names, limits)
     return _fewest(tables, problem, attempts, names, limits, spec.target_iteration_seconds)
 

@@ -112,6 +112,13 @@ def plan(
             help=f"Place it as this strategy would. {STRATEGY_NAMES}",
         ),
     ] = None,
+    explain_infeasible: Annotated[
+        bool,
+        typer.Option(
+            "--explain-infeasible",
+            help="Where nothing fits, plan the smallest changes with which something does.",
+        ),
+    ] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Find the best placement for a job and show it.
@@ -121,7 +128,9 @@ def plan(
     """
     from service.cli.planning import read_job, run_plan, run_plan_on_server
 
-    job = read_job(spec, profiles=profile or [], strategy=strategy)
+    job = read_job(
+        spec, profiles=profile or [], strategy=strategy, explain_infeasible=explain_infeasible
+    )
     if server is None:
         run_plan(job, as_json=json, output=output, quiet=quiet)
     elif profile:

@@ -10,6 +10,7 @@ from rich.text import Text
 from planner.errors import InfeasibleError
 from planner.result import Infeasible, Plan, Strategy
 from planner.spec import JobSpec, StrategyName
+from planner.studies import ExplainedInfeasibleError
 from service.cli import console
 from service.cli.failures import BadInputError
 from service.cli.inputs import read_placement, read_spec
@@ -18,14 +19,16 @@ from service.cli.render import headline, print_plan, strategy_table
 Answer = TypeVar("Answer")
 
 
-def read_job(source: str, *, profiles: Sequence[str], strategy: str | None) -> JobSpec:
-    """A spec, which a named strategy is to place if one is given."""
+def read_job(
+    source: str, *, profiles: Sequence[str], strategy: str | None, explain_infeasible: bool = False
+) -> JobSpec:
+    """A spec, with what the command line says of its search."""
     spec = read_spec(source, profiles=profiles)
-    if strategy is None:
-        return spec
-    _need_known([strategy])
-    search = spec.search.model_copy(update={"strategy": strategy})
-    return spec.model_copy(update={"search": search})
+    said: dict[str, object] = {"explain_infeasible": True} if explain_infeasible else {}
+    if strategy is not None:
+        _need_known([strategy])
+        said["strategy"] = strategy
+    return spec.model_copy(update={"search": spec.search.model_copy(update=said)})
 
 
 def run_plan(spec: JobSpec, *, as_json: bool, output: str | None, quiet: bool) -> None:
@@ -38,8 +41,8 @@ def run_plan(spec: JobSpec, *, as_json: bool, output: str | None, quiet: bool) -
 def make_plan_here(spec: JobSpec, *, as_json: bool, quiet: bool) -> Plan:
     """Search in this process, with a spinner."""
     need_pools(spec)
-    with console.progress(_planning_message(spec), quiet=quiet):
-        return telling_reasons(lambda: _make_plan(spec), as_json=as_json)
+    with console.progress(_planning_message(spec), quiet=quiet) as tell:
+        return telling_reasons(lambda: _make_plan(spec, tell), as_json=as_json)
 
 
 def run_plan_on_server(
@@ -123,10 +126,10 @@ def run_estimate(
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
 
-def _make_plan(spec: JobSpec) -> Plan:
-    from planner.planning import make_plan
+def _make_plan(spec: JobSpec, tell: Callable[[str], None] = lambda _: None) -> Plan:
+    from planner.explanation import make_plan_or_explain
 
-    return make_plan(spec)
+    return make_plan_or_explain(spec, tell=tell)
 
 
 def _plan_and_compare(spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
@@ -168,6 +171,10 @@ def telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
     """The work's answer; with --json an infeasible job's reasons go to stdout as well."""
     try:
         return work()
+    except ExplainedInfeasibleError as error:
+        if as_json:
+            console.write_json(error.explanation.model_dump_json(indent=2, by_alias=True))
+        raise
     except InfeasibleError as error:
         if as_json:
             console.write_json(Infeasible(reasons=error.reasons).model_dump_json(indent=2))

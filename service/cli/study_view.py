@@ -8,7 +8,7 @@ from rich.text import Text
 
 from planner.errors import Reason
 from planner.result import Plan
-from planner.studies import Front, Variant, WhatIf
+from planner.studies import Explanation, Front, Variant, WhatIf
 from service.cli import formats
 from service.cli.call_table import NOTHING, plain_table
 
@@ -42,6 +42,27 @@ def what_if_view(answer: WhatIf) -> Group:
         *notes,
         Text("scaling: tokens/s per paid GPU over those of the smallest cluster with the same GPU"),
     )
+
+
+def explanation_view(explanation: Explanation) -> Group:
+    """What makes an impossible job possible, and what that plan would cost."""
+    parts: list[RenderableType] = []
+    if explanation.remedies:
+        table = plain_table()
+        table.add_column("it would fit if you", ratio=3, overflow="fold")
+        table.add_column("GPUs", justify="right", no_wrap=True)
+        _add_plan_columns(table)
+        for remedy in explanation.remedies:
+            plan = remedy.plan
+            change = Text(formats.printable(remedy.change))
+            table.add_row(change, formats.count(plan.gpus_used), *_plan_cells(plan))
+        parts += [Text("Each planned, the least change first:", style="bold"), table]
+    else:
+        parts.append(Text("No change that was tried makes it fit.", style="bold"))
+    if explanation.untried:
+        parts.append(Text("Would fit as well, but no time was left to plan it:", style="bold"))
+        parts += [Text(f"- {formats.printable(text)}") for text in explanation.untried]
+    return Group(*parts)
 
 
 def shape(plan: Plan) -> str:
@@ -106,8 +127,7 @@ def _front_proof(front: Front) -> str:
     verdict = (
         f"proven: no plan of the searched space beats these{beaten} in both seconds and price"
         if front.proven
-        else f"not proven: stopped at the time limit of "
-        f"{front.spec.search.time_limit_seconds:g} s"
+        else f"not proven: stopped at the time limit of {front.spec.search.time_limit_seconds:g} s"
     )
     return (
         f"{formats.printable(front.spec.name)}: {formats.number_of(len(front.plans), 'plan')} "
