@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from planner.catalogue import gpu_type, gpu_types
+from planner.cluster import GpuType
 from planner.lengths import LengthSpec
 from planner.resolve import resolve
 from planner.spec import ClusterSpec, ConstraintsSpec, JobSpec, LoraSpec, PoolSpec
@@ -138,12 +139,12 @@ def pool_with_gpu(pool: PoolSpec, gpu: str) -> PoolSpec:
     )
 
 
-def larger_gpus(spec: JobSpec, pool: PoolSpec) -> list[Change]:
-    """The pool with every type of GPU that has more memory, the least first."""
+def larger_gpus(spec: JobSpec, pool: PoolSpec) -> list[tuple[Change, int]]:
+    """The pool with every type of GPU that has more memory, the least first, and how much more."""
     own = gpu_type(pool.gpu).memory_bytes
-    larger = [each for each in gpu_types().values() if each.memory_bytes > own]
+    larger = [each for each in _usable_gpus(spec) if each.memory_bytes > own]
     return [
-        _with_gpu(spec, pool, each.name)
+        (_with_gpu(spec, pool, each.name), each.memory_bytes - own)
         for each in sorted(larger, key=lambda gpu: gpu.memory_bytes)
     ]
 
@@ -153,7 +154,7 @@ def faster_gpus(spec: JobSpec, pool: PoolSpec) -> list[Change]:
     own = gpu_type(pool.gpu)
     faster = [
         each
-        for each in gpu_types().values()
+        for each in _usable_gpus(spec)
         if each.bf16_flops_per_second > own.bf16_flops_per_second
         and each.memory_bytes_per_second > own.memory_bytes_per_second
         and each.memory_bytes >= 0.99 * own.memory_bytes
@@ -162,6 +163,12 @@ def faster_gpus(spec: JobSpec, pool: PoolSpec) -> list[Change]:
         _with_gpu(spec, pool, each.name)
         for each in sorted(faster, key=lambda gpu: gpu.bf16_flops_per_second)
     ]
+
+
+def _usable_gpus(spec: JobSpec) -> list[GpuType]:
+    """Those that compute in the precision of the job."""
+    with_bf16 = spec.workload.precision == "bf16"
+    return [each for each in gpu_types().values() if each.has_bf16 or not with_bf16]
 
 
 def _with_gpu(spec: JobSpec, pool: PoolSpec, gpu: str) -> Change:

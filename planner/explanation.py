@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from planner.changes import Change, faster_gpus, more_nodes, pools_of, with_nodes
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from planner.infeasible import why
-from planner.planning import make_plan, make_plan_of
+from planner.planning import make_plan
 from planner.remedies import Trial
 from planner.resolve import resolve
 from planner.result import Plan
@@ -78,7 +78,7 @@ class _Study:
             return []
         self.tell("finding the cause")
         found = why(resolve(self.spec))
-        self.trial.suspects = found.suspects
+        self.trial.suspect, self.trial.over_bytes = found.suspect, found.over_bytes
         if found.reachable_seconds is not None:
             self._faster(found.reachable_seconds)
             return found.reasons
@@ -101,7 +101,7 @@ class _Study:
             return False
         self.tell(f"planning: {change.text}")
         try:
-            plan = self._made(change.spec)
+            plan = make_plan(change.spec, explain=lambda _: [])
         except InfeasibleError:
             return False
         except NoSolutionInTimeError:
@@ -109,15 +109,6 @@ class _Study:
             return False
         self.remedies.append(Remedy(kinds=list(change.kinds), change=change.text, plan=plan))
         return True
-
-    def _made(self, spec: JobSpec) -> Plan:
-        """The plan of a changed spec, with the candidates that its trial has priced."""
-        fitting = self.trial.fitting
-        if fitting is not None and fitting.job.spec == spec:
-            return make_plan_of(
-                fitting.job, fitting.tables, pricing_seconds=0.0, explain=lambda _: []
-            )
-        return make_plan(spec, explain=lambda _: [])
 
     def _without_strategy(self) -> bool:
         search = self.spec.search.model_copy(update={"strategy": None})

@@ -8,7 +8,7 @@ from planner.changes import gpus_text
 from planner.errors import Reason
 from planner.job import Job
 from planner.needs import Need, least_needs
-from planner.remedies import remedies
+from planner.remedies import Trial, remedies
 from planner.resolve import resolve
 from planner.search.attempts import Attempt
 from planner.search.baselines import STARTS
@@ -29,8 +29,10 @@ class Why:
     """Why a job fits nowhere, and what may help."""
 
     reasons: list[Reason]
-    suspects: tuple[str, ...] = ()
-    """Calls that do not fit even alone."""
+    suspect: str | None = None
+    """The call that is over by most even alone."""
+    over_bytes: int = 0
+    """A GPU of less memory than so much more does not help."""
     no_layout: bool = False
     """True: a call has no layout, whatever the memory."""
     reachable_seconds: float | None = None
@@ -42,7 +44,8 @@ def explain_infeasible(job: Job) -> list[Reason]:
     found = why(job)
     if found.no_layout or found.reachable_seconds is not None:
         return found.reasons
-    return [*found.reasons, *remedies(job.spec, suspects=found.suspects)]
+    trial = Trial(found.suspect, over_bytes=found.over_bytes)
+    return [*found.reasons, *remedies(job.spec, trial)]
 
 
 def causes(job: Job) -> list[Reason]:
@@ -54,11 +57,11 @@ def why(job: Job) -> Why:
     """The calls that lack memory, alone or together; or the target, or the constraints."""
     alone = _to_blame(least_needs(job))
     if alone:
-        suspects = tuple(need.call.id for need in alone)
-        return Why([_too_large(need) for need in alone], suspects)
+        reasons = [_too_large(need) for need in alone]
+        return Why(reasons, alone[0].call.id, alone[0].over_bytes)
     found = shortfall_of(job.spec)
     if found is not None and found.over_bytes > 0:
-        return Why([_cause(found)])
+        return Why([_cause(found)], over_bytes=found.over_bytes)
     target = job.spec.search.target_iteration_seconds
     if found is not None and target is not None:
         return _too_slow(job.spec, target)
@@ -137,7 +140,7 @@ def _excluded(spec: JobSpec) -> Reason:
 
 def _without_layout(job: Job) -> list[Reason]:
     """Calls for which no layout is even tried, whatever the memory."""
-    tables = price(job, fits_only=False)
+    tables = price(job, fits_only=False, lean=True)
     served = {table.call for table in tables.calls if len(table)}
     return [
         Reason(
@@ -178,7 +181,7 @@ def _too_slow(spec: JobSpec, target_seconds: float) -> Why:
 def shortfall_of(spec: JobSpec) -> Shortfall | None:
     """How far the best placement for memory is over; None when something fits."""
     job = resolve(spec)
-    tables = price(job, fits_only=False)
+    tables = price(job, fits_only=False, lean=True)
     return least_shortfall(skeleton(job, tables), tables)
 
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import inf, isqrt
 
 from planner.changes import (
@@ -33,14 +32,11 @@ MOST_NODES = 4096
 SHORTEST_RESPONSE = 64
 
 
-def remedies(spec: JobSpec, *, suspects: tuple[str, ...] = ()) -> list[Reason]:
+def remedies(spec: JobSpec, trial: "Trial") -> list[Reason]:
     """Every kind of change that makes the job possible by itself, with its smallest amount.
 
     Where none does, one reason that says so, and what two, or several, together would do.
-    `suspects` are ids of calls that did not fit even alone: they are priced first, as they decide
-    quickly.
     """
-    trial = Trial(suspects)
     found = [_remedy(change) for change in trial.single_changes(spec)]
     return found or [_together(trial, spec)]
 
@@ -65,24 +61,19 @@ def _together(trial: "Trial", spec: JobSpec) -> Reason:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Fitting:
-    """A job that fits somewhere, with its candidates, or those on a larger cluster."""
-
-    job: Job
-    tables: Tables
-
-
 class Trial:
-    """Tries changes; `suspects` are calls that are asked first whether they fit alone.
+    """Tries changes.
 
-    After `deadline`, of time.monotonic, it proposes what it has, if only roughly the smallest.
+    `suspect` is the id of a call that did not fit even alone: it is priced first, as it decides
+    quickly, until another call does not fit. `over_bytes` is how much memory a GPU of the unchanged
+    job lacks at least. After `deadline`, of time.monotonic, what is known by then is proposed, if
+    only roughly the smallest.
     """
 
-    def __init__(self, suspects: tuple[str, ...] = (), *, deadline: float = inf) -> None:
-        self.suspects, self.deadline = suspects, deadline
-        self.fitting: Fitting | None = None
-        """The last that fitted."""
+    def __init__(
+        self, suspect: str | None = None, *, over_bytes: int = 0, deadline: float = inf
+    ) -> None:
+        self.suspect, self.over_bytes, self.deadline = suspect, over_bytes, deadline
 
     @property
     def overdue(self) -> bool:
@@ -105,10 +96,11 @@ class Trial:
 
     def pairs(self, spec: JobSpec) -> Iterator[Change]:
         """Two changes that help together; for where none does alone."""
-        firsts = [*permissions(spec), *nothing_kept_free(spec), *adapters(spec)]
+        # What a GPU lacks is known of the unchanged job only.
+        trial = Trial(self.suspect, deadline=self.deadline)
         seen: set[frozenset[str]] = set()
-        for first in firsts:
-            for second in self.single_changes(first.spec):
+        for first in [*permissions(spec), *nothing_kept_free(spec), *adapters(spec)]:
+            for second in trial.single_changes(first.spec):
                 both = frozenset((first.text, second.text))
                 if both not in seen:
                     seen.add(both)
@@ -133,21 +125,26 @@ class Trial:
             job = resolve(spec)
         except SpecError:
             return False
-        return self._first_excess(job) is None and self._fit_together(job, price(job))
+        if self._excess(job) is not None:
+            return False
+        tables = self._priced(job)
+        return tables is not None and _fit_together(job, tables)
 
-    def _first_excess(self, job: Job) -> tuple[str, int] | None:
-        """A suspect that does not fit alone, and by how many bytes; None when all do."""
-        for call in sorted(job.dataflow.calls, key=lambda call: call.kind == "generate"):
-            need = least_need(job, call) if call.id in self.suspects else None
-            if need is not None and need.over_bytes > 0:
-                return call.id, need.over_bytes
-        return None
+    def _excess(self, job: Job) -> int | None:
+        """By how many bytes the suspect does not fit alone; None: it does."""
+        calls = [call for call in job.dataflow.calls if call.id == self.suspect]
+        need = least_need(job, calls[0]) if calls else None
+        return need.over_bytes if need is not None and need.over_bytes > 0 else None
 
-    def _fit_together(self, job: Job, tables: Tables) -> bool:
-        fits = fits_somewhere(skeleton(job, tables), tables)
-        if fits:
-            self.fitting = Fitting(job, tables)
-        return fits
+    def _priced(self, job: Job) -> Tables | None:
+        """The leanest candidates; None, and a new suspect, where a call has none that fits."""
+        tables = price(job, lean=True)
+        served = {table.call for table in tables.calls if len(table)}
+        for number, call in enumerate(job.dataflow.calls):
+            if call.model is not None and number not in served:
+                self.suspect = call.id
+                return None
+        return tables
 
     def _fewer_kept_free(self, spec: JobSpec) -> Iterator[Change]:
         """The most GPUs that can stay free, pool by pool, the others as they are."""
@@ -180,10 +177,19 @@ class Trial:
     def _larger_gpus(self, spec: JobSpec) -> Iterator[Change]:
         """The type of GPU with the least memory that suffices, pool by pool."""
         for pool in pools_of(spec):
-            changes = larger_gpus(spec, pool)
-            if not changes or not self.fits(changes[-1].spec):
+            changes = [
+                change
+                for change, extra_bytes in larger_gpus(spec, pool)
+                if extra_bytes >= self.over_bytes
+            ]
+            if not changes or self.overdue:
                 continue
-            below, enough = -1, len(changes) - 1
+            if self.fits(changes[0].spec):
+                yield changes[0]
+                continue
+            if not self.fits(changes[-1].spec):
+                continue
+            below, enough = 0, len(changes) - 1
             while enough - below > 1 and not self.overdue:
                 middle = (below + enough) // 2
                 if self.fits(changes[middle].spec):
@@ -202,39 +208,43 @@ class Trial:
     def _fewest_nodes(self, spec: JobSpec, pool: PoolSpec) -> int | None:
         """Doubled until it fits, then bisected; None where that leads nowhere."""
         low, high = pool.num_nodes, 2 * pool.num_nodes
-        seen: dict[str, int] = {}
+        seen: dict[str | None, int] = {}
         while True:
-            job = resolve(with_nodes(spec, pool, high))
-            excess = self._first_excess(job)
-            if excess is None and self._fit_together(job, price(job)):
-                break
+            job, call = resolve(with_nodes(spec, pool, high)), self.suspect
+            excess = self._excess(job)
+            tables = self._priced(job) if excess is None else None
+            if tables is not None and _fit_together(job, tables):
+                return self._fewest_between(spec, pool, low, (high, job, tables))
             if high > MOST_NODES // 2 or self.overdue:
                 return None
             if excess is not None:
-                call, over = excess
                 # A GPU's share at best halves with every doubling: it nears 2 × over − before.
-                if call in seen and 2 * over >= seen[call]:
+                if call in seen and 2 * excess >= seen[call]:
                     return None
-                seen[call] = over
+                seen[call] = excess
             low, high = high, 2 * high
-        return self._fewest_between(spec, pool, low, high)
 
-    def _fewest_between(self, spec: JobSpec, pool: PoolSpec, low: int, high: int) -> int:
-        """The fewest nodes above `low`, where it does not fit, up to `high`, where it does.
+    def _fewest_between(
+        self, spec: JobSpec, pool: PoolSpec, low: int, enough: tuple[int, Job, Tables]
+    ) -> int:
+        """The fewest nodes above `low`, where it does not fit, up to `enough`, where it does.
 
         The candidates of the larger cluster are priced: with the same on fewer nodes they serve.
         """
-        assert self.fitting is not None
-        largest = self.fitting
+        high, larger, priced = enough
         while high - low > 1 and not self.overdue:
             middle = (low + high) // 2
             job = resolve(with_nodes(spec, pool, middle))
-            tables = largest.tables if has_candidates_of(largest.job, job) else price(job)
-            if self._fit_together(job, tables):
+            shared = has_candidates_of(larger, job)
+            if _fit_together(job, priced if shared else price(job, lean=True)):
                 high = middle
             else:
                 low = middle
         return high
+
+
+def _fit_together(job: Job, tables: Tables) -> bool:
+    return fits_somewhere(skeleton(job, tables), tables)
 
 
 def _joined(changes: list[Change]) -> Change:

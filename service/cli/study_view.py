@@ -131,8 +131,8 @@ def _front_proof(front: Front) -> str:
     )
     return (
         f"{formats.printable(front.spec.name)}: {formats.number_of(len(front.plans), 'plan')} "
-        f"({formats.number_of(front.searches, 'search')} of "
-        f"{formats.number_of(front.node_numbers, 'number')} of nodes, "
+        f"({formats.count(front.searches)} of "
+        f"{formats.number_of(front.node_numbers, 'number')} of nodes searched, "
         f"{formats.seconds(front.seconds)} s), {verdict}"
     )
 
