@@ -47,14 +47,14 @@ def explain(
     """Why an infeasible job fits nowhere, and plans of the smallest changes with which it would.
 
     Each change is planned, and only those are remedies that have a plan; where no single change
-    helps, two together are tried. After `limit_seconds` by the clock (default: the spec's time
+    helps, two together are tried. After `limit_seconds` of processor time (default: the spec's time
     limit) nothing more is tried or planned. `tell` hears how far it is.
 
     Raises:
         SpecError: as make_plan.
     """
     limit = spec.search.time_limit_seconds if limit_seconds is None else limit_seconds
-    study = _Study(spec, time.monotonic() + limit, tell)
+    study = _Study(spec, time.process_time() + limit, tell)
     reasons = study.run()
     return Explanation(
         reasons=reasons,

@@ -66,7 +66,7 @@ class Trial:
 
     `suspect` is the id of a call that did not fit even alone: it is priced first, as it decides
     quickly, until another call does not fit. `over_bytes` is how much memory a GPU of the unchanged
-    job lacks at least. After `deadline`, of time.monotonic, what is known by then is proposed, if
+    job lacks at least. After `deadline`, of time.process_time, what is known by then is proposed, if
     only roughly the smallest.
     """
 
@@ -78,7 +78,7 @@ class Trial:
     @property
     def overdue(self) -> bool:
         """True when nothing more should be tried."""
-        return time.monotonic() > self.deadline
+        return time.process_time() > self.deadline
 
     def single_changes(self, spec: JobSpec) -> Iterator[Change]:
         """The changes that help by themselves."""
