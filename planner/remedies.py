@@ -66,8 +66,8 @@ class Trial:
 
     `suspect` is the id of a call that did not fit even alone: it is priced first, as it decides
     quickly, until another call does not fit. `over_bytes` is how much memory a GPU of the unchanged
-    job lacks at least. After `deadline`, of time.process_time, what is known by then is proposed, if
-    only roughly the smallest.
+    job lacks at least. After `deadline`, of time.process_time, what is known by then is proposed,
+    if only roughly the smallest.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ def report(error: Exception, *, debug: bool) -> int:
 
         _headline(console, "no placement is feasible")
         console.print(reasons_view(error.reasons))
-        console.print(explanation_view(error.explanation))
+        console.print(explanation_view(error.explanation, width=console.width))
         return EXIT_NO_PLAN
     if isinstance(error, InfeasibleError):
         _headline(console, "no placement is feasible")

@@ -41,7 +41,8 @@ def run_pareto(
 
         plot(front, picture)
     if not _as_json(front, output=output, as_json=as_json):
-        console.stdout_console().print(front_view(front, brief=quiet))
+        out = console.stdout_console()
+        out.print(front_view(front, width=out.width, brief=quiet))
 
 
 def run_what_if(
@@ -65,7 +66,8 @@ def run_what_if(
 
         answer = make_what_if(spec, nodes=numbers, gpus=types, pool=pool, tell=tell)
     if not _as_json(answer, output=output, as_json=as_json):
-        console.stdout_console().print(what_if_view(answer))
+        out = console.stdout_console()
+        out.print(what_if_view(answer, width=out.width))
 
 
 def _as_json(answer: BaseModel, *, output: str | None, as_json: bool) -> bool:

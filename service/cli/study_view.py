@@ -1,9 +1,9 @@
 """Answers of several plans for people: a row per plan."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from planner.errors import Reason
@@ -12,51 +12,62 @@ from planner.studies import Explanation, Front, Variant, WhatIf
 from service.cli import formats
 from service.cli.call_table import NOTHING, plain_table
 
+WIDE = 140
+"""Columns of a terminal on which each placement stands beside its figures, not below them."""
 
-def front_view(front: Front, *, brief: bool = False) -> Group:
+FIGURES = ("iteration\nseconds", "tokens/s", "price an\niteration", "per 1M\ntokens", "gap")
+RUN_FIGURES = ("whole\nrun", "its\nprice")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A plan, or none, under the name that tells it from the others."""
+
+    name: str
+    cells: tuple[str, ...]
+    """What stands before the plan's own figures."""
+    plan: Plan | None
+
+
+def front_view(front: Front, *, width: int, brief: bool = False) -> Group:
     """The plans of a front, fastest first, and what is proven of it."""
-    table = plain_table()
-    table.add_column("GPUs", justify="right", no_wrap=True)
-    _add_plan_columns(table)
-    for plan in front.plans:
-        table.add_row(formats.count(plan.gpus_used), *_plan_cells(plan))
     proof = Text(_front_proof(front), style="bold")
-    return Group(proof) if brief else Group(proof, Text(), table, *_open_nodes(front))
+    if brief:
+        return Group(proof)
+    rows = [_Row(f"{formats.count(plan.gpus_used)} GPUs", (), plan) for plan in front.plans]
+    return Group(proof, Text(), *_figures(rows, ("plan",), width=width), *_open_nodes(front))
 
 
-def what_if_view(answer: WhatIf) -> Group:
+def what_if_view(answer: WhatIf, *, width: int) -> Group:
     """A row per cluster; below it why some have no plan."""
-    table = plain_table()
-    table.add_column("cluster", no_wrap=True)
-    table.add_column("GPUs", justify="right", no_wrap=True)
-    table.add_column("scaling", justify="right", no_wrap=True)
-    _add_plan_columns(table)
-    without: list[RenderableType] = []
-    for variant in answer.variants:
-        table.add_row(*_variant_cells(variant))
-        if variant.plan is None:
-            without.append(Text(f"{_cluster(variant)}: {_told(variant.reasons)}"))
-    notes: list[RenderableType] = [Text(), *without] if without else []
+    rows = [
+        _Row(_cluster(variant), (_gpus(variant), _scaling(variant)), variant.plan)
+        for variant in answer.variants
+    ]
+    without = [
+        Text(f"{_cluster(variant)}: {_told(variant.reasons)}")
+        for variant in answer.variants
+        if variant.plan is None
+    ]
     return Group(
-        table,
-        *notes,
+        *_figures(rows, ("cluster", "GPUs", "scaling"), width=width),
+        *([Text(), *without] if without else []),
+        Text(),
         Text("scaling: tokens/s per paid GPU over those of the smallest cluster with the same GPU"),
     )
 
 
-def explanation_view(explanation: Explanation) -> Group:
+def explanation_view(explanation: Explanation, *, width: int) -> Group:
     """What makes an impossible job possible, and what that plan would cost."""
     parts: list[RenderableType] = []
     if explanation.remedies:
-        table = plain_table()
-        table.add_column("it would fit if you", ratio=3, overflow="fold")
-        table.add_column("GPUs", justify="right", no_wrap=True)
-        _add_plan_columns(table)
-        for remedy in explanation.remedies:
-            plan = remedy.plan
-            change = Text(formats.printable(remedy.change))
-            table.add_row(change, formats.count(plan.gpus_used), *_plan_cells(plan))
-        parts += [Text("Each planned, the least change first:", style="bold"), table]
+        parts.append(Text("It would fit if you …; each planned, the least change first:"))
+        rows = []
+        for number, remedy in enumerate(explanation.remedies, start=1):
+            parts.append(Text(f"{number}. {formats.printable(remedy.change)}"))
+            gpus = formats.count(remedy.plan.gpus_used)
+            rows.append(_Row(str(number), (gpus,), remedy.plan))
+        parts += [Text(), *_figures(rows, ("", "GPUs"), width=width)]
     else:
         parts.append(Text("No change that was tried makes it fit.", style="bold"))
     if explanation.untried:
@@ -76,42 +87,50 @@ def shape(plan: Plan) -> str:
     return "; ".join(f"{where} {', '.join(who)}" for where, who in places.items())
 
 
-def _add_plan_columns(table: Table) -> None:
-    for header in (
-        "iteration\nseconds",
-        "tokens/s",
-        "price an\niteration",
-        "per million\ntokens",
-        "whole\nrun",
-        "its\nprice",
-        "gap",
-    ):
+def _figures(
+    rows: Sequence[_Row], headers: Sequence[str], *, width: int
+) -> Iterator[RenderableType]:
+    """The table of what plans take and cost; where it is narrow, their placements below it."""
+    wide = width >= WIDE
+    table = plain_table()
+    table.add_column(headers[0], no_wrap=wide, max_width=None if wide else 14)
+    for header in (*headers[1:], *FIGURES, *(RUN_FIGURES if wide or len(headers) < 3 else ())):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("placement", overflow="fold")
+    if wide:
+        table.add_column("placement", overflow="fold")
+    for row in rows:
+        cells = list(_figure_cells(row.plan, run=wide or len(headers) < 3))
+        placement = [Text("" if row.plan is None else shape(row.plan))] if wide else []
+        table.add_row(Text(row.name), *row.cells, *cells, *placement)
+    yield table
+    if not wide:
+        yield Text()
+        yield from (Text(f"{row.name}: {shape(row.plan)}") for row in rows if row.plan is not None)
 
 
-def _plan_cells(plan: Plan) -> Iterator[RenderableType]:
+def _figure_cells(plan: Plan | None, *, run: bool) -> Iterator[RenderableType]:
+    if plan is None:
+        yield from [NOTHING] * (len(FIGURES) + (len(RUN_FIGURES) if run else 0))
+        return
     yield formats.seconds(plan.iteration_seconds)
     yield formats.count(plan.tokens_per_second)
     yield formats.price(plan.price_per_iteration)
     yield formats.price(plan.price_per_million_tokens)
-    yield formats.duration(plan.run_seconds)
-    yield formats.price(plan.run_price)
     yield NOTHING if plan.search.status == "given" else formats.gap(plan.relative_gap)
-    yield Text(shape(plan))
+    if run:
+        yield formats.duration(plan.run_seconds)
+        yield formats.price(plan.run_price)
 
 
-def _variant_cells(variant: Variant) -> Iterator[RenderableType]:
-    yield Text(_cluster(variant))
-    if variant.plan is None or variant.scaling_efficiency is None:
-        yield formats.count(variant.num_gpus)
-        yield from [NOTHING] * 8
-        yield Text("no plan; see below")
-        return
-    used, of = variant.plan.gpus_used, variant.num_gpus
-    yield formats.count(used) + ("" if used >= of else f" of {formats.count(of)}")
-    yield formats.percent(variant.scaling_efficiency)
-    yield from _plan_cells(variant.plan)
+def _gpus(variant: Variant) -> str:
+    used = variant.num_gpus if variant.plan is None else variant.plan.gpus_used
+    of = f" of {formats.count(variant.num_gpus)}" if used < variant.num_gpus else ""
+    return formats.count(used) + of
+
+
+def _scaling(variant: Variant) -> str:
+    efficiency = variant.scaling_efficiency
+    return NOTHING if efficiency is None else formats.percent(efficiency)
 
 
 def _cluster(variant: Variant) -> str:

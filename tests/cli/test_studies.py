@@ -53,7 +53,7 @@ def test_pareto_shows_seconds_and_all_three_prices(capsys, spec, tmp_path):
     for shown in (
         "2 of 2 numbers of nodes searched",
         "proven",
-        "per million",
+        "per 1M",
         "whole",
         "a100[0-3]",
     ):
@@ -96,8 +96,8 @@ def test_what_if_shows_every_cluster_and_why_some_have_no_plan(capsys, tight):
     code, out, err = call(capsys, "what-if", tight, "--nodes", "1,2", "--gpu", "a100,h200")
     assert (code, err) == (0, "")
     words = " ".join(out.split())
-    assert "1 node a100-80gb-sxm 1 - - -" in words
-    assert "2 nodes h200-141gb-sxm 2" in words
+    assert "2 nodes 2" in words
+    assert "2 nodes h200-141gb-sxm: a100[0-1] actor" in words
     assert "1 node a100-80gb-sxm: actor.train does not fit" in words
     assert "GiB too many" in words
     code, out, _ = call(capsys, "what-if", tight, "--nodes", "1,2", "--json")
@@ -133,7 +133,7 @@ def test_an_infeasible_job_is_explained_with_plans(capsys, tight):
         "the least change first",
         "h200",
         "train adapters",
-        "per million",
+        "per 1M",
     ):
         assert shown in words
     code, out, _ = call(capsys, "plan", tight, "--explain-infeasible", "--json")

@@ -5,15 +5,14 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from planner.result import Plan
-from service.examples import FRONT_EXAMPLES, WHAT_IF_EXAMPLES
 from service.schemas import FrontRecord, PlanRecord, WhatIfRecord
-from tests.service.samples import changed, infeasible_spec, small_spec
+from tests.service.samples import changed, infeasible_spec, tiny_spec
 from tests.service.servers import ASYNC
 from tests.service.test_bad_input import problem
 from tests.service.test_plans import finished, stored_plans
 
-FRONT: dict[str, Any] = FRONT_EXAMPLES["two nodes"]["value"]
-WHAT_IF: dict[str, Any] = WHAT_IF_EXAMPLES["sizes"]["value"]
+FRONT: dict[str, Any] = {"spec": tiny_spec(), "tolerance": 0.01}
+WHAT_IF: dict[str, Any] = {"spec": tiny_spec(), "nodes": [1, 2], "gpus": ["a100", "h100"]}
 
 
 def test_a_front_is_found_and_its_plans_are_stored(live: TestClient) -> None:
@@ -93,8 +92,8 @@ def test_wrong_requests_name_their_field(live: TestClient) -> None:
 
 
 def test_an_infeasible_job_is_explained_where_its_spec_asks_for_it(live: TestClient) -> None:
-    spec = small_spec(name="too-small", search={"explain_infeasible": True})
-    spec["models"] = {role: {"architecture": "qwen2.5-1.5b"} for role in spec["models"]}
+    spec = tiny_spec(search={"explain_infeasible": True})
+    spec["models"]["actor"] = {"architecture": "qwen2.5-1.5b"}
     spec["cluster"] = {
         "pools": [{"name": "small", "gpu": "a10g", "num_nodes": 1, "gpus_per_node": 1}]
     }
