@@ -14,6 +14,7 @@ TIGHT: dict[str, Any] = {
     "workload__response_length": {"mean": 2000, "max": 8000},
     "workload__startup_seconds": 1e6,
     "cluster__pools": [pool(2, gpus_per_node=2)],
+    "constraints__allow_offload": False,
 }
 """On one node it must recompute: an iteration is dearer there than on two."""
 
