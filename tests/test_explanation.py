@@ -66,6 +66,7 @@ def sound(spec: JobSpec, explanation: Explanation) -> None:
         assert remedy.plan.price_per_iteration > 0
 
 
+@pytest.mark.slow
 def test_each_change_alone_with_its_plan_the_least_first() -> None:
     spec = small_job(**LONG)
     explanation = explain(spec)
@@ -82,6 +83,10 @@ def test_each_change_alone_with_its_plan_the_least_first() -> None:
 
 def test_the_gpus_that_are_proposed_are_the_least_that_suffice() -> None:
     explanation = explain(small_job(**ONE_GPU))
+    sound(small_job(**ONE_GPU), explanation)
+    kinds = [remedy.kinds for remedy in explanation.remedies]
+    assert sorted(kinds[:2]) == [["gpu"], ["nodes"]]
+    assert kinds[2:] == [["adapters"]]
     (more,) = [remedy.plan for remedy in explanation.remedies if remedy.kinds == ["nodes"]]
     (pool_,) = more.spec.cluster.pools  # type: ignore[union-attr]
     assert pool_.num_nodes == 2
@@ -93,6 +98,7 @@ def test_the_gpus_that_are_proposed_are_the_least_that_suffice() -> None:
         make_plan(small_job(**smaller), explain=lambda _: [])
 
 
+@pytest.mark.slow
 def test_two_changes_where_no_single_one_suffices() -> None:
     spec = small_job(**PINNED)
     explanation = explain(spec)
@@ -102,6 +108,7 @@ def test_two_changes_where_no_single_one_suffices() -> None:
     assert sorted(explanation.remedies[0].kinds) == ["constraint", "recompute"]
 
 
+@pytest.mark.slow
 def test_a_target_is_raised_or_met_with_other_gpus() -> None:
     spec = small_job(
         search__objective="fewest_gpus", search__target_iteration_seconds=4.0, num_nodes=1

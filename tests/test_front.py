@@ -88,6 +88,7 @@ def test_a_plan_of_the_front_is_what_its_own_spec_gives() -> None:
         assert again.gpus_used == plan.gpus_used
 
 
+@pytest.mark.slow
 def test_no_plan_beats_the_front_by_more_than_the_tolerance() -> None:
     spec, tolerance = small_job(num_nodes=4), 0.3
     exact, front = make_front(spec), make_front(spec, tolerance=tolerance)

@@ -10,7 +10,7 @@ from planner.spec import JobSpec, SearchSpec
 from tests.small_jobs import pool, small_job
 
 TIGHT: dict[str, Any] = {
-    "models": dict.fromkeys(("actor", "reference", "reward"), {"architecture": "llama-2-7b"}),
+    "models": {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")},
     "workload__response_length": {"mean": 2000, "max": 8000},
     "workload__startup_seconds": 1e6,
     "cluster__pools": [pool(2, gpus_per_node=2)],

@@ -12,11 +12,11 @@ SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference",
 
 def test_every_variant_is_what_planning_it_alone_gives() -> None:
     """Candidates are priced once per type of GPU; the plans must not show it."""
-    answer = make_what_if(small_job(num_nodes=3), nodes=[1, 2, 4], gpus=["a100", "h100"])
+    answer = make_what_if(small_job(num_nodes=3), nodes=[1, 2], gpus=["a100", "h100"])
     asked = [(v.gpu, v.num_nodes, v.num_gpus) for v in answer.variants]
     types = ("a100-80gb-sxm", "h100-80gb-sxm")
-    assert asked == [(gpu, nodes, 4 * nodes) for gpu in types for nodes in (1, 2, 4)]
-    for variant in answer.variants[1::2]:
+    assert asked == [(gpu, nodes, 4 * nodes) for gpu in types for nodes in (1, 2)]
+    for variant in answer.variants[::2]:
         assert variant.plan is not None
         alone = make_plan(variant.plan.spec)
         assert alone.placement() == variant.plan.placement()
