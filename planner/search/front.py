@@ -9,7 +9,7 @@ down to one number of nodes, which is searched below the horizon that the known 
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from planner.search.objectives import Best, Purse, attempted, price_per_second, touched_gpus
@@ -180,7 +180,11 @@ class _Walk:
         if not found.proven:
             self.undecided.append(Undecided(usable, least))
         if found.selected is not None:
-            best = self._settled(part, found, None if start is None else start.strategy)
+            best = self._settled(
+                part,
+                replace(found, lower_bound_seconds=min(least, _period(found.selected))),
+                None if start is None else start.strategy,
+            )
             self.points.append(self._point(best, time.perf_counter() - started))
 
     def _horizon(self, usable: Gpus) -> float | None:
