@@ -38,8 +38,9 @@ def plot(front: Front, path: str) -> None:
         ylabel="price per iteration",
         title=front.spec.name,
     )
+    axes.margins(0.12)
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="lower left")
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
