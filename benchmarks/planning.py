@@ -271,6 +271,8 @@ def objective_by_check(spec: JobSpec, plan: Plan) -> float:
     if spec.search.objective == "fewest_gpus":
         return plan.gpus_used
     seconds = recomputed_iteration_seconds(resolve(spec), plan)
+    if spec.search.objective == "run_price":
+        return plan.run_price
     if spec.search.objective == "price":
         return plan.price_per_iteration * seconds / plan.iteration_seconds
     return seconds

@@ -53,7 +53,7 @@ def _difference(
     if abs(slower) >= SHOWN_SECONDS:
         words = f"{abs(slower):.3f} s {'slower' if slower > 0 else 'faster'}"
     objective = plan.spec.search.objective
-    if objective == "price" and plan.price_per_iteration > 0:
+    if objective in ("price", "run_price") and plan.price_per_iteration > 0:
         dearer = price / plan.price_per_iteration - 1
         if abs(dearer) >= SHOWN_SHARE:
             words += f", {100 * abs(dearer):.1f} % {'dearer' if dearer > 0 else 'cheaper'}"

@@ -1,12 +1,14 @@
 """Why a job fits nowhere, in numbers, and the smallest changes with which it would fit."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 
+from planner.changes import gpus_text
 from planner.errors import Reason
 from planner.job import Job
 from planner.needs import Need, least_needs
-from planner.remedies import gpus_text, remedies
+from planner.remedies import Trial, remedies
 from planner.resolve import resolve
 from planner.search.attempts import Attempt
 from planner.search.baselines import STARTS
@@ -22,19 +24,49 @@ EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "
 """Constraints that can leave no common placement for models that fit by themselves."""
 
 
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a job fits nowhere, and what may help."""
+
+    reasons: list[Reason]
+    suspect: str | None = None
+    """The call that is over by most even alone."""
+    over_bytes: int = 0
+    """A GPU of less memory than so much more does not help."""
+    no_layout: bool = False
+    """True: a call has no layout, whatever the memory."""
+    reachable_seconds: float | None = None
+    """Everything fits, but nothing meets the target: this would be met."""
+
+
 def explain_infeasible(job: Job) -> list[Reason]:
     """The calls that lack memory, by how many bytes, and every kind of change that would help."""
+    found = why(job)
+    if found.no_layout or found.reachable_seconds is not None:
+        return found.reasons
+    trial = Trial(found.suspect, over_bytes=found.over_bytes)
+    return [*found.reasons, *remedies(job.spec, trial)]
+
+
+def causes(job: Job) -> list[Reason]:
+    """What explain_infeasible says, without the changes that would help, which take long."""
+    return why(job).reasons
+
+
+def why(job: Job) -> Why:
+    """The calls that lack memory, alone or together; or the target, or the constraints."""
     alone = _to_blame(least_needs(job))
     if alone:
-        suspects = tuple(need.call.id for need in alone)
-        return [*(_too_large(need) for need in alone), *remedies(job.spec, suspects=suspects)]
+        reasons = [_too_large(need) for need in alone]
+        return Why(reasons, alone[0].call.id, alone[0].over_bytes)
     found = shortfall_of(job.spec)
     if found is not None and found.over_bytes > 0:
-        return [_cause(found), *remedies(job.spec)]
+        return Why([_cause(found)], over_bytes=found.over_bytes)
     target = job.spec.search.target_iteration_seconds
     if found is not None and target is not None:
-        return [_too_slow(job.spec, target)]
-    return _without_layout(job) or [_excluded(job.spec), *remedies(job.spec)]
+        return _too_slow(job.spec, target)
+    without = _without_layout(job)
+    return Why(without, no_layout=True) if without else Why([_excluded(job.spec)])
 
 
 def explain_strategy(
@@ -108,7 +140,7 @@ def _excluded(spec: JobSpec) -> Reason:
 
 def _without_layout(job: Job) -> list[Reason]:
     """Calls for which no layout is even tried, whatever the memory."""
-    tables = price(job, fits_only=False)
+    tables = price(job, fits_only=False, lean=True)
     served = {table.call for table in tables.calls if len(table)}
     return [
         Reason(
@@ -125,7 +157,7 @@ def _without_layout(job: Job) -> list[Reason]:
     ]
 
 
-def _too_slow(spec: JobSpec, target_seconds: float) -> Reason:
+def _too_slow(spec: JobSpec, target_seconds: float) -> Why:
     """Everything fits, but even the fastest plan on all GPUs misses the target."""
     search = spec.search.model_copy(
         update={"objective": "throughput", "target_iteration_seconds": None}
@@ -136,19 +168,20 @@ def _too_slow(spec: JobSpec, target_seconds: float) -> Reason:
     assert best.selected is not None, "the job fits"
     # Rounded up, so that the plan just meets it.
     reachable = ceil(best.selected.timing.period * 1000 + 1) / 1000
-    return Reason(
+    reason = Reason(
         summary=(
             f"no plan meets search.target_iteration_seconds {target_seconds:g}: the fastest takes "
             f"{best.selected.timing.period:.3f} s on the whole cluster"
         ),
         remedy=f"raise search.target_iteration_seconds to {reachable:.3f}, or add GPUs",
     )
+    return Why([reason], reachable_seconds=reachable)
 
 
 def shortfall_of(spec: JobSpec) -> Shortfall | None:
     """How far the best placement for memory is over; None when something fits."""
     job = resolve(spec)
-    tables = price(job, fits_only=False)
+    tables = price(job, fits_only=False, lean=True)
     return least_shortfall(skeleton(job, tables), tables)
 
 

@@ -50,7 +50,7 @@ def least_need(job: Job, call: Call) -> Need | None:
     if call.kind != "generate":
         dataflow = dataflow.model_copy(update={"calls": (call,), "edges": ()})
     alone = replace(job, dataflow=dataflow, models={call.model: job.models[call.model]})
-    tables = price(alone, fits_only=False)
+    tables = price(alone, fits_only=False, lean=True)
     needs = [
         _leanest(job, call, table, tables.copies[table.copy])
         for table in tables.calls

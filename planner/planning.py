@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
 from planner import catalogue
@@ -20,7 +21,7 @@ from planner.check.check import violations
 from planner.comparison import strategy
 from planner.cost.corrections import summary
 from planner.cost.pricing import Pricing
-from planner.errors import InfeasibleError, NoSolutionInTimeError
+from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from planner.infeasible import explain_infeasible, explain_strategy
 from planner.intervals import with_intervals
 from planner.job import Job
@@ -28,11 +29,12 @@ from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
 from planner.resolve import resolve
 from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
+from planner.run_time import run_seconds
 from planner.search import enumeration
 from planner.search.attempts import Attempt
 from planner.search.baselines import QUICK, STARTS, STRATEGIES, StrategyInfo
 from planner.search.candidates import price
-from planner.search.objectives import attempted, best_placement
+from planner.search.objectives import Best, attempted, best_placement
 from planner.search.problem import Timing
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
@@ -45,10 +47,13 @@ GIVEN = "the given placement only; the order of its calls on shared GPUs is kept
 PLACED = "the placement of one named strategy only, with its shortest schedule"
 
 
-def make_plan(spec: JobSpec) -> Plan:
+def make_plan(
+    spec: JobSpec, *, explain: Callable[[Job], list[Reason]] = explain_infeasible
+) -> Plan:
     """The best placement of a job, its schedule, and how good it provably is.
 
-    With `search.strategy` it is that strategy's placement, of which nothing is proven.
+    With `search.strategy` it is that strategy's placement, of which nothing is proven. `explain`
+    says why no placement fits.
 
     Raises:
         SpecError: the spec contradicts itself or names something unknown.
@@ -59,37 +64,69 @@ def make_plan(spec: JobSpec) -> Plan:
     job = resolve(spec)
     tables = price(job)
     priced = time.perf_counter()
-    if spec.search.strategy is not None:
-        return _placed_by(spec.search.strategy, job, tables, started=started, priced=priced)
+    return make_plan_of(job, tables, pricing_seconds=priced - started, explain=explain)
+
+
+def make_plan_of(
+    job: Job,
+    tables: Tables,
+    *,
+    pricing_seconds: float,
+    explain: Callable[[Job], list[Reason]] = explain_infeasible,
+) -> Plan:
+    """make_plan of a job that is priced already.
+
+    The tables may also be those of the job on a larger cluster.
+    """
+    priced = time.perf_counter()
+    if job.spec.search.strategy is not None:
+        return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
     best = best_placement(job, tables, skeleton(job, tables), STARTS)
     if best.selected is None and not best.proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.selected is None:
-        raise InfeasibleError(explain_infeasible(job))
+        raise InfeasibleError(explain(job))
+    plan = plan_of(job, tables, best, pricing_seconds=pricing_seconds, searched_since=priced)
+    alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
+    return sound(job, plan.model_copy(update={"alternatives": alternatives}))
+
+
+def plan_of(
+    job: Job,
+    tables: Tables,
+    best: Best,
+    *,
+    pricing_seconds: float,
+    searched_since: float,
+    part: Job | None = None,
+) -> Plan:
+    """The plan that a search came to, as yet unchecked and with no strategies beside it.
+
+    `part` is the plan's own job where it is not that of the tables but on a part of its cluster.
+    """
+    assert best.selected is not None
     placement = placement_of(job, tables, best.selected)
+    job = part or job
     solved = time.perf_counter()
     report = SearchReport(
         status="optimal" if best.proven else "feasible",
-        objective=spec.search.objective,
+        objective=job.spec.search.objective,
         objective_value=best.objective_value,
         lower_bound=best.lower_bound,
-        pricing_seconds=priced - started,
-        solving_seconds=solved - priced,
+        pricing_seconds=pricing_seconds,
+        solving_seconds=solved - searched_since,
         candidates_priced=tables.num_priced,
         options=best.options,
         warm_start=best.warm_start,
         space=enumeration.SPACE,
     )
-    report = report.model_copy(update={"stopped": _stopped(spec, report)})
-    plan = _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
-    alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
-    return _sound(job, plan.model_copy(update={"alternatives": alternatives}))
+    report = report.model_copy(update={"stopped": _stopped(job.spec, report)})
+    return _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
 
 
-def _placed_by(
-    name: StrategyName, job: Job, tables: Tables, *, started: float, priced: float
-) -> Plan:
+def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: float) -> Plan:
     """The plan that a named strategy makes."""
+    priced = time.perf_counter()
     (attempt,) = _attempts(job, tables, [name])
     if attempt.selected is None:
         others = _attempts(job, tables, [other for other in STARTS if other != name])
@@ -104,7 +141,7 @@ def _placed_by(
         objective=job.spec.search.objective,
         objective_value=value,
         lower_bound=value,
-        pricing_seconds=priced - started,
+        pricing_seconds=pricing_seconds,
         solving_seconds=solved - priced,
         candidates_priced=tables.num_priced,
         options=0,
@@ -113,7 +150,7 @@ def _placed_by(
         ),
         space=PLACED,
     )
-    return _sound(job, _plan(job, placement, timing, report, timing.period))
+    return sound(job, _plan(job, placement, timing, report, timing.period))
 
 
 def _attempts(job: Job, tables: Tables, names: list[str]) -> list[Attempt]:
@@ -146,7 +183,7 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
         stopped="nothing was searched: the placement was given",
         space=GIVEN,
     )
-    return _sound(job, _plan(job, ordered, timing, report, timing.period))
+    return sound(job, _plan(job, ordered, timing, report, timing.period))
 
 
 def _objective_value(job: Job, placement: Placement, period: float) -> float:
@@ -156,6 +193,7 @@ def _objective_value(job: Job, placement: Placement, period: float) -> float:
     values = {
         "throughput": period,
         "price": period * price_per_second(job, copies),
+        "run_price": run_seconds(job.spec.workload, period) * price_per_second(job, copies),
         "fewest_gpus": float(sum(paid_gpus(job, copies).values())),
     }
     return values[job.spec.search.objective]
@@ -189,7 +227,7 @@ def _plan(
     period = timing.period
     tokens = _tokens_per_iteration(job)
     price_per_iteration = period * price_per_second(job, copies)
-    run_seconds = _run_seconds(job, period)
+    whole_run = run_seconds(spec.workload, period)
     lower = min(lower_bound_seconds, period)
     plan = Plan(
         name=spec.name,
@@ -206,8 +244,8 @@ def _plan(
         gpus_used=sum(paid_gpus(job, copies).values()),
         price_per_iteration=price_per_iteration,
         price_per_million_tokens=price_per_iteration / tokens * 1e6,
-        run_seconds=run_seconds,
-        run_price=run_seconds * price_per_second(job, copies),
+        run_seconds=whole_run,
+        run_price=whole_run * price_per_second(job, copies),
         staleness=spec.search.staleness,
         iteration_barrier=not spec.search.cyclic,
         search=report,
@@ -260,18 +298,6 @@ def _tokens_per_iteration(job: Job) -> float:
     return workload.num_sequences * mean
 
 
-def _run_seconds(job: Job, period: float) -> float:
-    """Start-up, iterations, checkpoints; a cyclic schedule also fills and drains, within noise."""
-    workload = job.spec.workload
-    every = workload.checkpoint_every_iterations
-    checkpoints = 0 if every is None else workload.iterations // every
-    return (
-        workload.startup_seconds
-        + workload.iterations * period
-        + checkpoints * workload.checkpoint_seconds
-    )
-
-
 def _provenance(job: Job) -> Provenance:
     pricing = Pricing(job)
     try:
@@ -296,7 +322,7 @@ def _provenance(job: Job) -> Provenance:
     )
 
 
-def _sound(job: Job, plan: Plan) -> Plan:
+def sound(job: Job, plan: Plan) -> Plan:
     """The plan, after the independent check; a violation is our bug."""
     assert math.isfinite(plan.iteration_seconds)
     found = violations(job, plan)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from planner.errors import Reason
-from planner.spec import CallKind, JobSpec
+from planner.spec import CallKind, JobSpec, Objective
 
 Source = Literal["measured", "interpolated", "analytical"]
 Size = Annotated[int, Field(ge=1, le=10**7)]
@@ -206,9 +206,9 @@ class SearchReport(ResultModel):
     """`given`: the placement was the caller's, or a named strategy's; nothing is proven of it."""
     strategy: str | None = None
     """The named strategy that placed the job; null: the search, or the caller."""
-    objective: Literal["throughput", "price", "fewest_gpus"]
+    objective: Objective
     objective_value: float
-    """Seconds, price units or GPUs."""
+    """Seconds, price units (of an iteration, or of the whole run) or GPUs."""
     lower_bound: float
     """Proven: no plan of the searched space is below; integer rounding is already subtracted."""
     pricing_seconds: float

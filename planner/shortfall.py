@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 from ortools.sat.python import cp_model
 
 from planner.search.formulation import memory_formulation
 from planner.search.problem import PoolSlice, Problem
 from planner.search.pruning import prune
 from planner.search.solve import Limits, run
-from planner.search.space import all_rows, problem_of
+from planner.search.space import Rows, problem_of, rows_up_to
 from planner.search.tables import Tables
 from planner.search.variables import MIB, Formulation
 
@@ -34,6 +35,8 @@ class Shortfall:
 
 def fits_somewhere(problem: Problem, tables: Tables) -> bool:
     """True when some placement holds every GPU, host and constraint; time is left out."""
+    if _exceeds_all_gpus(problem, tables):
+        return False
     lean = _lean(problem, tables)
     if lean is None:
         return False
@@ -122,7 +125,8 @@ def _pool_at(problem: Problem, gpu: int) -> PoolSlice:
 
 def _lean(problem: Problem, tables: Tables) -> Problem | None:
     """The options that matter for memory; None where a call has none at all."""
-    lean = _without_time(problem_of(problem, tables, all_rows(tables)))
+    timeless = _without_time(tables)
+    lean = problem_of(problem, timeless, _leanest_rows(problem, timeless))
     if any(not call.options for call in lean.calls if _has_table(lean, tables, call.id)):
         return None
     return prune(lean, upper_bound_seconds=None).problem
@@ -133,18 +137,35 @@ def _has_table(problem: Problem, tables: Tables, call_id: str) -> bool:
     return tables.dataflow_calls[number].model is not None
 
 
-def _without_time(problem: Problem) -> Problem:
-    """Every option equally fast: pruning then keeps what is lean in memory."""
+def _without_time(tables: Tables) -> Tables:
+    """Every candidate equally fast: pruning then keeps what is lean in memory."""
     return replace(
-        problem,
-        copies=tuple(
-            replace(
-                copy, options=tuple(replace(option, sync_seconds=0.0) for option in copy.options)
-            )
-            for copy in problem.copies
-        ),
-        calls=tuple(
-            replace(call, options=tuple(replace(option, seconds=1.0) for option in call.options))
-            for call in problem.calls
-        ),
+        tables,
+        copies=[
+            replace(copy, sync_seconds=np.zeros_like(copy.sync_seconds)) for copy in tables.copies
+        ],
+        calls=[replace(call, seconds=np.ones_like(call.seconds)) for call in tables.calls],
     )
+
+
+def _leanest_rows(problem: Problem, tables: Tables) -> Rows:
+    """On every layout the setting of each call that adds least; what fits the pools' GPUs."""
+    rows = rows_up_to(tables, tuple(pool.num_gpus for pool in problem.pools))
+    calls = []
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        order = np.lexsort((table.transient_bytes, table.copy_row))
+        owner = table.copy_row[order]
+        leanest = np.zeros(len(table), dtype=bool)
+        leanest[order[np.flatnonzero(np.diff(owner, prepend=-1))]] = True
+        calls.append(leanest & mask)
+    return Rows(rows.copies, calls)
+
+
+def _exceeds_all_gpus(problem: Problem, tables: Tables) -> bool:
+    """True when what the homes hold at least, wherever they lie, is more than all GPUs have."""
+    rows = rows_up_to(tables, tuple(pool.num_gpus for pool in problem.pools))
+    held = 0
+    for copy, mask in zip(tables.copies, rows.copies, strict=True):
+        if copy.shadow_of is None and mask.any():
+            held += int((copy.resident_bytes * copy.layouts.num_gpus)[mask].min())
+    return held > sum(pool.num_gpus * pool.capacity_bytes for pool in problem.pools)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from planner.architecture import ModelArchitecture
 from planner.lengths import LengthSpec
@@ -255,13 +255,48 @@ StrategyName = Literal[
 """The published ways to place a job; planner.search.baselines has them."""
 
 
+Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
+OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
+    "time": "throughput",
+    "iteration_seconds": "throughput",
+    "price_per_iteration": "price",
+    "price_per_million_tokens": "price",
+    "price_of_run": "run_price",
+}
+"""What the objectives are called elsewhere. An iteration has as many tokens whatever the plan, so
+the same plan is the cheapest per iteration and per million tokens."""
+
+
+def _own_name(given: object) -> object:
+    return OTHER_OBJECTIVE_NAMES.get(given, given) if isinstance(given, str) else given
+
+
 class SearchSpec(SpecModel):
     """What to optimise and how long to look. The same spec, seed and limit give the same plan."""
 
-    objective: Literal["throughput", "price", "fewest_gpus"] = Field(
+    objective: Annotated[
+        Objective,
+        BeforeValidator(
+            _own_name,
+            json_schema_input_type=Literal[  # with the other names
+                "throughput",
+                "price",
+                "run_price",
+                "fewest_gpus",
+                "time",
+                "iteration_seconds",
+                "price_per_iteration",
+                "price_per_million_tokens",
+                "price_of_run",
+            ],
+        ),
+    ] = Field(
         default="throughput",
-        description="throughput: least seconds per iteration; price: least price per iteration; "
-        "fewest_gpus: fewest paid GPUs with which an iteration meets target_iteration_seconds",
+        description="throughput (also time, iteration_seconds): least seconds per iteration; price "
+        "(also price_per_iteration, price_per_million_tokens): least price per iteration, and so "
+        "per million tokens; run_price (also price_of_run): least price of the whole run, "
+        "start-up and checkpoints included; fewest_gpus: fewest paid GPUs with which an iteration "
+        "meets target_iteration_seconds",
     )
     target_iteration_seconds: PositiveFloat | None = Field(
         default=None,
@@ -294,6 +329,11 @@ class SearchSpec(SpecModel):
         default=None,
         description="Place the job as this published strategy would, instead of searching: what "
         "to compare with. The plan then claims no optimum. Default: search",
+    )
+    explain_infeasible: bool = Field(
+        default=False,
+        description="Where no placement fits, also plan the smallest changes with which one does: "
+        "what they would cost. Takes up to two more time limits",
     )
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Threads that price candidates; the proof runs in one, so it repeats"

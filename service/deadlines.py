@@ -8,5 +8,9 @@ work at a fixed pace: a slower machine takes longer, and what it finds must not 
 
 
 def planning_deadline_seconds(spec: JobSpec, *, overhead_seconds: float) -> float:
-    """Clock seconds for the search of `spec` on a slow machine, and `overhead_seconds` on top."""
-    return SLOWEST_MACHINE * spec.search.time_limit_seconds + overhead_seconds
+    """Clock seconds for the search of `spec` on a slow machine, and `overhead_seconds` on top.
+
+    Remedies may take a time limit, and the last of them that is planned another one.
+    """
+    searches = 3 if spec.search.explain_infeasible else 1
+    return SLOWEST_MACHINE * searches * spec.search.time_limit_seconds + overhead_seconds

@@ -83,6 +83,24 @@ COMPARE_EXAMPLES: dict[str, dict[str, Any]] = {
 SIMULATE_EXAMPLES: dict[str, dict[str, Any]] = {
     "few": {"summary": "Five iterations", "value": {"iterations": 5, "seed": 1}}
 }
+_SMALL: dict[str, Any] = {
+    **PPO_SPEC,
+    "name": "ppo-0.5b",
+    "models": {role: {"architecture": "qwen2.5-0.5b"} for role in PPO_SPEC["models"]},
+    "cluster": {"pools": [{"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 2}]},
+}
+FRONT_EXAMPLES: dict[str, dict[str, Any]] = {
+    "two nodes": {
+        "summary": "All plans that none beats by more than 1 % in time and price",
+        "value": {"spec": _SMALL, "tolerance": 0.01},
+    }
+}
+WHAT_IF_EXAMPLES: dict[str, dict[str, Any]] = {
+    "sizes": {
+        "summary": "One and two nodes of two types of GPU",
+        "value": {"spec": _SMALL, "nodes": [1, 2], "gpus": ["a100", "h100"]},
+    }
+}
 JOB_EXAMPLES: dict[str, dict[str, Any]] = {
     "spec": {
         "summary": "Plan this, then run it",

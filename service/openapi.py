@@ -11,13 +11,22 @@ from pydantic.json_schema import models_json_schema
 from planner.spec import JobSpec
 from service import problems
 from service.profile_schemas import NewProfile
-from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster
+from service.schemas import (
+    CompareRequest,
+    EstimateRequest,
+    FrontRequest,
+    JobRequest,
+    NewCluster,
+    WhatIfRequest,
+)
 
 PUBLISHED: tuple[type[BaseModel], ...] = (
     JobSpec,
     JobRequest,
     EstimateRequest,
     CompareRequest,
+    FrontRequest,
+    WhatIfRequest,
     NewCluster,
     NewProfile,
     problems.Problem,

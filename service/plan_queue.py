@@ -81,7 +81,7 @@ def succeed(session: Session, held: Claim, plan: JsonObject) -> bool:
 
 def fail(session: Session, held: Claim, problem: Problem) -> bool:
     """Running → failed; False: the job is no longer ours and nothing was written."""
-    document = problem.model_dump(mode="json")
+    document = problem.model_dump(mode="json", by_alias=True)
     failed = changes_a_row(session, _ours(held).values(**_finished("failed"), problem=document))
     if failed:
         job_queue.fail_unplanned(session)

@@ -13,12 +13,13 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from planner.measured import SHIPPED
-from planner.result import Plan, Strategy
+from planner.result import Strategy
 from planner.spec import ClusterSpec, JobSpec
+from planner.studies import ExplainedInfeasibleError
 from service.planner_messages import (
     REQUEST,
     Answer,
@@ -26,6 +27,7 @@ from service.planner_messages import (
     Crash,
     Done,
     EstimateRequest,
+    FrontRequest,
     InfeasibleFailure,
     NoSolutionFailure,
     PlannerRequest,
@@ -33,6 +35,7 @@ from service.planner_messages import (
     SimulateRequest,
     SpecFailure,
     StrategiesRequest,
+    WhatIfRequest,
     spec_of,
 )
 
@@ -69,6 +72,8 @@ def answer_to(request: PlannerRequest) -> Answer:
         return _done(request)
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
+    except ExplainedInfeasibleError as error:
+        return InfeasibleFailure(reasons=error.reasons, explanation=error.explanation)
     except InfeasibleError as error:
         return InfeasibleFailure(reasons=error.reasons)
     except NoSolutionInTimeError as error:
@@ -80,14 +85,25 @@ def answer_to(request: PlannerRequest) -> Answer:
 
 def _done(request: PlannerRequest) -> Done:
     from planner import planning
+    from planner.explanation import make_plan_or_explain
+    from planner.front import make_front
+    from planner.what_if import make_what_if
 
     if (spec := spec_of(request)) is not None:
         _lay_out_tables(spec)
     match request:
         case PlanRequest():
-            return _plan(planning.make_plan(request.spec))
+            return _json(make_plan_or_explain(request.spec))
+        case FrontRequest():
+            return _json(make_front(request.spec, tolerance=request.tolerance))
+        case WhatIfRequest():
+            return _json(
+                make_what_if(
+                    request.spec, nodes=request.nodes, gpus=request.gpus, pool=request.pool
+                )
+            )
         case EstimateRequest():
-            return _plan(planning.estimate(request.spec, request.placement))
+            return _json(planning.estimate(request.spec, request.placement))
         case CompareRequest():
             _check_strategies(request.strategies, list(planning.STRATEGIES))
             compared = planning.compare(request.spec, request.plan, request.strategies)
@@ -134,8 +150,8 @@ def _check_strategies(names: list[str], known: list[str]) -> None:
             )
 
 
-def _plan(plan: Plan) -> Done:
-    return Done(result=plan.model_dump(mode="json", by_alias=True))
+def _json(result: BaseModel) -> Done:
+    return Done(result=result.model_dump(mode="json", by_alias=True))
 
 
 if __name__ == "__main__":

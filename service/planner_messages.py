@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 from planner.errors import Reason
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
+from planner.studies import Explanation
 
 
 class Message(BaseModel):
@@ -48,6 +49,24 @@ class SimulateRequest(Message):
     seed: int
 
 
+class FrontRequest(Message):
+    """Find the Pareto front; answered with a Front."""
+
+    kind: Literal["front"] = "front"
+    spec: JobSpec
+    tolerance: float
+
+
+class WhatIfRequest(Message):
+    """Plan on several clusters; answered with a WhatIf."""
+
+    kind: Literal["what_if"] = "what_if"
+    spec: JobSpec
+    nodes: list[int]
+    gpus: list[str]
+    pool: str | None
+
+
 class StrategiesRequest(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
@@ -55,7 +74,13 @@ class StrategiesRequest(Message):
 
 
 PlannerRequest = (
-    PlanRequest | EstimateRequest | CompareRequest | SimulateRequest | StrategiesRequest
+    PlanRequest
+    | EstimateRequest
+    | CompareRequest
+    | FrontRequest
+    | WhatIfRequest
+    | SimulateRequest
+    | StrategiesRequest
 )
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
     Annotated[PlannerRequest, Field(discriminator="kind")]
@@ -90,6 +115,7 @@ class InfeasibleFailure(Message):
 
     outcome: Literal["infeasible"] = "infeasible"
     reasons: list[Reason]
+    explanation: Explanation | None = None
 
 
 class NoSolutionFailure(Message):

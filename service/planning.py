@@ -176,7 +176,7 @@ def estimate(planning: Planning, body: Body[EstimateBody]) -> Plan:
     """The placement priced as a plan; a problem says why it does not fit."""
     spec = resolve_spec(planning, body.content.spec, body.data, prefix="spec.")
     request = EstimateRequest(spec=spec, placement=body.content.placement)
-    return Plan.model_validate(_ask(planning, request, body.data))
+    return Plan.model_validate(ask(planning, request, body.data))
 
 
 def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Comparison:
@@ -187,7 +187,7 @@ def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Compari
         spec=record.plan.spec, plan=record.plan, strategies=list(dict.fromkeys(names))
     )
     limit = planning_deadline_seconds(request.spec, overhead_seconds=_BRIEF_SECONDS)
-    compared = _ask(planning, request, {"strategies": names}, limit_seconds=limit)
+    compared = ask(planning, request, {"strategies": names}, limit_seconds=limit)
     return Comparison(
         plan_id=record.id,
         iteration_seconds=record.plan.iteration_seconds,
@@ -202,25 +202,34 @@ def simulate(planning: Planning, record: PlanRecord, body: SimulateBody) -> Simu
             f"Plan {record.id} is {record.status}: there is nothing to simulate"
         )
     request = SimulateRequest(plan=record.plan, iterations=body.iterations, seed=body.seed)
-    return Simulation.model_validate(_ask(planning, request, body.model_dump()))
+    return Simulation.model_validate(ask(planning, request, body.model_dump()))
 
 
 def strategies(planning: Planning) -> list[StrategyDescription]:
     """The strategies that compare knows."""
-    return _DESCRIPTIONS.validate_python(_ask(planning, StrategiesRequest(), None))
+    return _DESCRIPTIONS.validate_python(ask(planning, StrategiesRequest(), None))
 
 
-def _ask(
+def ask(
     planning: Planning,
     request: PlannerRequest,
     data: object,
     *,
     limit_seconds: float = _BRIEF_SECONDS,
+    prefix: str = "",
 ) -> JsonValue:
+    """What a planner process answers; `data` is what was sent, to name what is wrong in it.
+
+    `prefix` is where the spec is in it.
+    """
     try:
         if (spec := spec_of(request)) is not None:
             profiles.lay_out(planning.database, planning.settings.profiles_folder, spec)
         with planning.planners.process() as process:
             return process.run(request, limit_seconds=limit_seconds)
+    except SpecError as error:
+        at = prefix if error.field.split(".", maxsplit=1)[0] in JobSpec.model_fields else ""
+        located = SpecError(at + error.field, error.message, remedy=error.remedy)
+        raise ProblemError(problem_of(located, data)) from error
     except (PlanningError, PlannerProcessError) as error:
         raise ProblemError(problem_of(error, data)) from error

@@ -1,5 +1,6 @@
 """Problem objects (RFC 9457): the only module that knows which HTTP status an error has."""
 
+import json
 import logging
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -19,6 +20,7 @@ from planner.errors import (
     Reason,
     SpecError,
 )
+from planner.studies import ExplainedInfeasibleError, Remedy
 from service.field_errors import (
     MAX_ERRORS,
     FieldError,
@@ -50,6 +52,14 @@ class Problem(BaseModel):
     reasons: list[Reason] = Field(
         default=[],
         description="Why no placement fits, and the smallest changes with which one does",
+    )
+    remedies: list[Remedy] = Field(
+        default=[],
+        description="With search.explain_infeasible: changes with which a placement fits, each "
+        "with its plan; those first that change least",
+    )
+    untried: list[str] = Field(
+        default=[], description="Changes with which it would fit, but no time was left to plan"
     )
     lower_bound_seconds: float | None = Field(
         default=None, description="What a search had proven when its time was over"
@@ -270,6 +280,7 @@ def problem_of(error: PlanningError | PlannerProcessError, data: object) -> Prob
             "No placement fits",
             str(error),
             reasons=error.reasons,
+            **_explained(error),
         )
     if isinstance(error, NoSolutionInTimeError):
         return _problem(
@@ -291,10 +302,26 @@ def problem_of(error: PlanningError | PlannerProcessError, data: object) -> Prob
     return internal_error()
 
 
+def _explained(error: InfeasibleError) -> dict[str, Any]:
+    if not isinstance(error, ExplainedInfeasibleError):
+        return {}
+    return {"remedies": error.explanation.remedies, "untried": error.explanation.untried}
+
+
+def _problem_json(problem: Problem) -> str:
+    """What the problem says; the plans in it whole, as everywhere else."""
+    document = problem.model_dump(mode="json", exclude_defaults=True, exclude={"remedies"})
+    if problem.remedies:
+        document["remedies"] = [
+            remedy.model_dump(mode="json", by_alias=True) for remedy in problem.remedies
+        ]
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
     """The problem as a response."""
     return Response(
-        problem.model_dump_json(exclude_defaults=True),
+        _problem_json(problem),
         status_code=problem.status,
         media_type=MEDIA_TYPE,
         headers=dict(headers or {}),

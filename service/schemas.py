@@ -17,9 +17,11 @@ from pydantic import (
 from executor.settings import RunSettings
 from planner.cluster import GpuType, NodeType
 from planner.drift import Drift
+from planner.errors import Reason
 from planner.result import Placement, Plan, Strategy
 from planner.simulation.result import Iterations
 from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
+from planner.studies import OpenNodes
 from service.placements import placement_of
 from service.problems import Problem
 
@@ -206,6 +208,62 @@ class Comparison(ApiModel):
     plan_id: UUID
     iteration_seconds: float
     strategies: list[Strategy]
+
+
+class FrontRequest(ApiModel):
+    """A job whose Pareto front of time against price is wanted."""
+
+    spec: JobSpec
+    tolerance: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="A share: leave out what others beat up to so much"
+    )
+
+
+class FrontRecord(ApiModel):
+    """The plans that no other beats in both seconds and price, each stored."""
+
+    tolerance: float
+    plans: list[PlanRecord] = Field(description="Fastest first, each cheaper than the one before")
+    proven: bool = Field(description="True: nothing was left open")
+    undecided: list[OpenNodes]
+    node_numbers: int = Field(description="Numbers of nodes, over all pools, that a plan may use")
+    searches: int = Field(description="Of these those that had to be searched")
+    seconds: float
+
+
+class WhatIfRequest(ApiModel):
+    """A job and the clusters to plan it on: other nodes, other GPUs, of one pool."""
+
+    spec: JobSpec
+    nodes: Annotated[list[Annotated[int, Field(ge=1, le=100_000)]], Field(max_length=64)] = Field(
+        default=[], description="Numbers of nodes; none: those of the spec"
+    )
+    gpus: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=64)
+    ] = Field(default=[], description="GPU types; none: that of the spec")
+    pool: Name | None = Field(default=None, description="Needed where the cluster has several")
+
+
+class VariantRecord(ApiModel):
+    """The job on one cluster: its stored plan, or why there is none."""
+
+    pool: str
+    gpu: str
+    num_nodes: int
+    num_gpus: int
+    scaling_efficiency: float | None = Field(
+        default=None,
+        description="Tokens per second and paid GPU over those of the smallest cluster with the "
+        "same type of GPU; null: no plan (yet)",
+    )
+    reasons: list[Reason] = Field(default=[], description="Why there is no plan")
+    plan: PlanRecord | None = None
+
+
+class WhatIfRecord(ApiModel):
+    """One job on several clusters."""
+
+    variants: list[VariantRecord]
 
 
 class StrategyDescription(ApiModel):

@@ -54,6 +54,7 @@ def _objective_is_met(subject: Subject) -> Iterator[str]:
     values = {
         "throughput": plan.iteration_seconds,
         "price": plan.price_per_iteration,
+        "run_price": plan.run_price,
         "fewest_gpus": float(plan.gpus_used),
     }
     value = values[search.objective]

@@ -31,13 +31,14 @@ class _Block:
     sync_seconds: FloatArray
 
 
-def price(job: Job, *, fits_only: bool = True) -> Tables:
+def price(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
     """All candidates with their prices.
 
     With `fits_only`, rows that exceed a GPU's memory by themselves are left out; without, they stay
-    so that an impossible job can say by how many bytes.
+    so that an impossible job can say by how many bytes. With `lean` there are only the settings
+    that can take the least memory: one row in a micro-batch, the smallest cache.
     """
-    return _Pricer(job, fits_only).tables()
+    return _Pricer(job, fits_only, lean).tables()
 
 
 def shadowed_roles(job: Job) -> list[str]:
@@ -50,10 +51,10 @@ def shadowed_roles(job: Job) -> list[str]:
 class _Pricer:
     """Walks copies, then the calls on each."""
 
-    def __init__(self, job: Job, fits_only: bool) -> None:
+    def __init__(self, job: Job, fits_only: bool, lean: bool) -> None:
         self.job = job
         self.pricing = Pricing(job)
-        self.fits_only = fits_only
+        self.fits_only, self.lean = fits_only, lean
         self.blocks: list[list[_Block]] = []
 
     def tables(self) -> Tables:
@@ -173,6 +174,8 @@ class _Pricer:
         """
         wanted = enumeration.constraint_of(self.job, call.role)
         sizes = np.array(enumeration.micro_batch_sizes(wanted), dtype=np.int64)
+        if self.lean:
+            sizes = sizes[:1]
         modes = enumeration.recomputes(self.job, wanted) if call.kind == "train" else [0]
         first, base_of = distinct_rows(*block.layouts.columns_without_offload())
         base = block.layouts.take(first).without_offload()
@@ -291,6 +294,8 @@ class _Pricer:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
         least, full = self.pricing.kv_cache_limits(call, engine)
         tried = enumeration.cache_budgets(least, full, usable_bytes=usable_bytes(pool))
+        if self.lean:
+            tried = tried[:1]
         rows, step = enumeration.settings_grid(len(least), np.arange(len(tried)))
         budgets = tried[step, rows]
         # Budgets rise with the step; those that the limits made equal are tried once.

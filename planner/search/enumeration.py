@@ -44,6 +44,17 @@ def usable_gpus(pool: Pool) -> int:
     return pool.num_gpus - pool.kept_free_gpus
 
 
+def has_candidates_of(larger: Job, smaller: Job) -> bool:
+    """True when every candidate of a job is one of the same job on a larger cluster as well."""
+    return all(
+        set(device_counts(usable_gpus(small), small.gpus_per_node))
+        <= set(device_counts(usable_gpus(large), large.gpus_per_node))
+        and (small.num_gpus <= small.nvlink_domain_gpus)
+        == (large.num_gpus <= large.nvlink_domain_gpus)
+        for small, large in zip(smaller.pools, larger.pools, strict=True)
+    )
+
+
 def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every storage layout of a home, offload included."""
     model, wanted = job.models[role], _wanted(job, role)

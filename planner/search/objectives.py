@@ -1,4 +1,4 @@
-"""What is optimised: the period, the price of an iteration, or the number of GPUs.
+"""What is optimised: the period, the price of an iteration or a run, or the number of GPUs.
 
 Price and GPU count depend on the nodes that a plan may touch. For a fixed number of nodes per pool
 the best plan is the one with the least period, so these objectives search over node numbers and let
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from planner.job import Job
+from planner.run_time import fixed_seconds
 from planner.search.attempts import STARTING_COUNTS, Attempt, attempt
 from planner.search.enumeration import device_counts
 from planner.search.problem import PoolSlice, Problem
@@ -53,8 +54,14 @@ def best_placement(job: Job, tables: Tables, problem: Problem, names: Sequence[s
     if spec.objective == "throughput":
         found = _fastest(whole, attempts, limits)
         return _best(whole, found, attempts, limits)
-    if spec.objective == "price":
-        return _cheapest(tables, problem, attempts, names, limits)
+    if spec.objective in ("price", "run_price"):
+        cash = _Cash(tables, problem, 1, 0.0)
+        if spec.objective == "run_price":
+            workload = job.spec.workload
+            cash = replace(
+                cash, iterations=workload.iterations, fixed_seconds=fixed_seconds(workload)
+            )
+        return _cheapest(cash, attempts, names, limits)
     return _fewest(tables, problem, attempts, names, limits, spec.target_iteration_seconds)
 
 
@@ -182,7 +189,7 @@ def _bounded(tables: Tables, problem: Problem) -> list[tuple[float, tuple[int, .
     return choices
 
 
-class _Purse:
+class Purse:
     """The time limit, shared by the searches of all numbers of nodes; the same every time.
 
     A search that ends by its limit has used what it got; one that ends by a proof far less.
@@ -205,20 +212,45 @@ class _Purse:
         self.left -= PROOF_SHARE * self.limits.deterministic_seconds if proven else self.left / 2
 
 
-def _cheapest(
-    tables: Tables, problem: Problem, attempts: list[Attempt], names: Sequence[str], limits: Limits
-) -> Best:
+@dataclass(frozen=True, slots=True)
+class _Cash:
+    """What is paid for: one iteration, or all of a run with its start-up and checkpoints."""
+
+    tables: Tables
+    problem: Problem
+    iterations: int
+    fixed_seconds: float
+    """Paid at the same price, whatever the period."""
+
+    def price(self, seconds: float, weight: float) -> float:
+        """Of a period, at a price per second."""
+        return (self.iterations * seconds + self.fixed_seconds) * weight
+
+    def seconds(self, price: float, weight: float) -> float:
+        """The period that has this price."""
+        return (price / weight - self.fixed_seconds) / self.iterations
+
+    def of(self, selected: Selected | None) -> float:
+        """Price of a placement; infinite where there is none."""
+        if selected is None:
+            return inf
+        touched = touched_gpus(self.tables, self.problem, selected)
+        return self.price(selected.timing.period, price_per_second(self.problem, touched))
+
+
+def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits: Limits) -> Best:
     """Nodes in the order of their least price; done when the next least price is too high.
 
     With prices of 0 every plan costs nothing, and the fastest is taken.
     """
+    tables, problem = cash.tables, cash.problem
     choices = sorted(
-        (bound * price_per_second(problem, sizes), bound, sizes)
+        (cash.price(bound, price_per_second(problem, sizes)), bound, sizes)
         for bound, sizes in _bounded(tables, problem)
     )
-    known = min((_price(tables, problem, a.selected) for a in attempts), default=inf)
+    known = min((cash.of(a.selected) for a in attempts), default=inf)
     best: Best | None = None
-    purse, open_bounds, options = _Purse(limits), [], 0
+    purse, open_bounds, options = Purse(limits), [], 0
     for least, _, sizes in choices:
         weight = price_per_second(problem, sizes)
         if least > known * (1 + SLACK) or (best is not None and least >= best.objective_value):
@@ -228,34 +260,26 @@ def _cheapest(
             break
         part = arena(tables, problem, sizes)
         # Two ticks above: the search rules out what only equals its horizon.
-        horizon = known / weight + 2 * TICK_SECONDS if weight > 0 and known < inf else None
+        horizon = None
+        if weight > 0 and known < inf:
+            horizon = cash.seconds(known, weight) + 2 * TICK_SECONDS
         starts = attempted(part, names, limits)
         found = _fastest(part, starts, purse.some(), horizon)
         purse.take(proven=found.proven)
         options += found.options
         if not found.proven:
-            open_bounds.append(weight * found.lower_bound_seconds)
+            open_bounds.append(cash.price(found.lower_bound_seconds, weight))
         if found.selected is None:
             continue
-        value = _price(tables, problem, found.selected)
+        value = cash.of(found.selected)
         if best is None or value < best.objective_value:
             best = _best(part, found, attempts, purse.some())
-            if _price(tables, problem, best.selected) > value * (1 + SLACK):
+            if cash.of(best.selected) > value * (1 + SLACK):
                 best = replace(best, selected=found.selected)  # ties may touch more nodes
-            value = _price(tables, problem, best.selected)
+            value = cash.of(best.selected)
             best, known = replace(best, objective_value=value), min(known, value)
-    best = best or _best_attempt(
-        tables, problem, attempts, lambda selected: _price(tables, problem, selected)
-    )
+    best = best or _best_attempt(tables, problem, attempts, cash.of)
     return _summed_up(best, problem, attempts, open_bounds, options)
-
-
-def _price(tables: Tables, problem: Problem, selected: Selected | None) -> float:
-    """Price of an iteration; infinite where there is no placement."""
-    if selected is None:
-        return inf
-    touched = touched_gpus(tables, problem, selected)
-    return selected.timing.period * price_per_second(problem, touched)
 
 
 def _best_attempt(
@@ -287,7 +311,7 @@ def _fewest(
     the target.
     """
     options, undecided = 0, []
-    purse = _Purse(limits)
+    purse = Purse(limits)
     choices = sorted(
         (paid_gpus(problem, sizes), bound, sizes)
         for bound, sizes in _bounded(tables, problem)

@@ -1,7 +1,7 @@
 """Where the command line writes: results on stdout, progress and errors on stderr."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -32,11 +32,14 @@ def unicode_output() -> bool:
 
 
 @contextmanager
-def progress(message: str, *, quiet: bool) -> Iterator[None]:
-    """A spinner while something long runs; a plain pipe sees nothing of it."""
+def progress(message: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A spinner while something long runs; a plain pipe sees nothing of it.
+
+    What is yielded takes how far the work is, and shows it behind the message.
+    """
     console = stderr_console()
     if quiet or not console.is_terminal:
-        yield
+        yield lambda _: None
         return
-    with console.status(message):
-        yield
+    with console.status(message) as status:
+        yield lambda done: status.update(f"{message}: {done}")

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
+from planner.studies import ExplainedInfeasibleError
 from service.cli import formats
 from service.cli.console import stderr_console
 
@@ -57,6 +58,13 @@ def report(error: Exception, *, debug: bool) -> int:
             Text(formats.printable(f"  {error.field}: {error.message}{remedy}")), soft_wrap=True
         )
         return EXIT_BAD_INPUT
+    if isinstance(error, ExplainedInfeasibleError):
+        from service.cli.study_view import explanation_view
+
+        _headline(console, "no placement is feasible")
+        console.print(reasons_view(error.reasons))
+        console.print(explanation_view(error.explanation, width=console.width))
+        return EXIT_NO_PLAN
     if isinstance(error, InfeasibleError):
         _headline(console, "no placement is feasible")
         console.print(reasons_view(error.reasons))

@@ -10,6 +10,7 @@ from rich.text import Text
 from planner.errors import InfeasibleError
 from planner.result import Infeasible, Plan, Strategy
 from planner.spec import JobSpec, StrategyName
+from planner.studies import ExplainedInfeasibleError
 from service.cli import console
 from service.cli.failures import BadInputError
 from service.cli.inputs import read_placement, read_spec
@@ -18,28 +19,30 @@ from service.cli.render import headline, print_plan, strategy_table
 Answer = TypeVar("Answer")
 
 
-def read_job(source: str, *, profiles: Sequence[str], strategy: str | None) -> JobSpec:
-    """A spec, which a named strategy is to place if one is given."""
+def read_job(
+    source: str, *, profiles: Sequence[str], strategy: str | None, explain_infeasible: bool = False
+) -> JobSpec:
+    """A spec, with what the command line says of its search."""
     spec = read_spec(source, profiles=profiles)
-    if strategy is None:
-        return spec
-    _need_known([strategy])
-    search = spec.search.model_copy(update={"strategy": strategy})
-    return spec.model_copy(update={"search": search})
+    said: dict[str, object] = {"explain_infeasible": True} if explain_infeasible else {}
+    if strategy is not None:
+        _need_known([strategy])
+        said["strategy"] = strategy
+    return spec.model_copy(update={"search": spec.search.model_copy(update=said)})
 
 
 def run_plan(spec: JobSpec, *, as_json: bool, output: str | None, quiet: bool) -> None:
     """Plan here, in this process."""
-    _need_folder(output)
+    need_folder(output)
     plan = make_plan_here(spec, as_json=as_json, quiet=quiet)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
 
 def make_plan_here(spec: JobSpec, *, as_json: bool, quiet: bool) -> Plan:
     """Search in this process, with a spinner."""
-    _need_pools(spec)
-    with console.progress(_planning_message(spec), quiet=quiet):
-        return _telling_reasons(lambda: _make_plan(spec), as_json=as_json)
+    need_pools(spec)
+    with console.progress(_planning_message(spec), quiet=quiet) as tell:
+        return telling_reasons(lambda: _make_plan(spec, tell), as_json=as_json)
 
 
 def run_plan_on_server(
@@ -54,12 +57,12 @@ def run_plan_on_server(
     """Plan and store on a service; the record names the plan's id."""
     from service.cli.remote import post_plan
 
-    _need_folder(output)
+    need_folder(output)
     with console.progress(_planning_message(spec), quiet=quiet):
-        stored = _telling_reasons(
+        stored = telling_reasons(
             lambda: post_plan(spec, server=server, api_key=api_key), as_json=as_json
         )
-    _write_file(output, stored.text)
+    write_file(output, stored.text)
     if as_json:
         console.write_json(stored.text)
         return
@@ -78,9 +81,9 @@ def run_compare(
     """Plan, then price the named strategies, or all but those that take long."""
     spec = read_spec(source, profiles=profiles)
     _need_known(strategies)
-    _need_pools(spec)
+    need_pools(spec)
     with console.progress(_planning_message(spec), quiet=quiet):
-        plan, compared = _telling_reasons(
+        plan, compared = telling_reasons(
             lambda: _plan_and_compare(spec, strategies), as_json=as_json
         )
     if as_json:
@@ -109,9 +112,9 @@ def run_estimate(
 ) -> None:
     """Price the caller's own placement."""
     spec = read_spec(source, profiles=profiles)
-    _need_pools(spec)
+    need_pools(spec)
     placement = read_placement(placement_source)
-    _need_folder(output)
+    need_folder(output)
 
     def estimated() -> Plan:
         from planner.planning import estimate
@@ -119,14 +122,14 @@ def run_estimate(
         return estimate(spec, placement)
 
     with console.progress("Pricing the placement", quiet=quiet):
-        plan = _telling_reasons(estimated, as_json=as_json)
+        plan = telling_reasons(estimated, as_json=as_json)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
 
-def _make_plan(spec: JobSpec) -> Plan:
-    from planner.planning import make_plan
+def _make_plan(spec: JobSpec, tell: Callable[[str], None] = lambda _: None) -> Plan:
+    from planner.explanation import make_plan_or_explain
 
-    return make_plan(spec)
+    return make_plan_or_explain(spec, tell=tell)
 
 
 def _plan_and_compare(spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
@@ -150,7 +153,7 @@ def _planning_message(spec: JobSpec) -> str:
     return f"Planning (about {spec.search.time_limit_seconds:g} s of search at most)"
 
 
-def _need_pools(spec: JobSpec) -> None:
+def need_pools(spec: JobSpec) -> None:
     if isinstance(spec.cluster, str):
         raise BadInputError(
             f"cluster: {spec.cluster!r} names a cluster stored on a service",
@@ -158,16 +161,20 @@ def _need_pools(spec: JobSpec) -> None:
         )
 
 
-def _need_folder(output: str | None) -> None:
+def need_folder(output: str | None) -> None:
     """Say so before the search, not after it, when its result could not be written."""
     if output is not None and not Path(output).parent.is_dir():
         raise BadInputError(f"cannot write {output}: there is no folder {Path(output).parent}")
 
 
-def _telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
+def telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
     """The work's answer; with --json an infeasible job's reasons go to stdout as well."""
     try:
         return work()
+    except ExplainedInfeasibleError as error:
+        if as_json:
+            console.write_json(error.explanation.model_dump_json(indent=2, by_alias=True))
+        raise
     except InfeasibleError as error:
         if as_json:
             console.write_json(Infeasible(reasons=error.reasons).model_dump_json(indent=2))
@@ -176,7 +183,7 @@ def _telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
 
 def _show(plan: Plan, *, as_json: bool, output: str | None, quiet: bool) -> None:
     text = plan.model_dump_json(indent=2, by_alias=True)
-    _write_file(output, text)
+    write_file(output, text)
     if as_json:
         console.write_json(text)
         return
@@ -187,7 +194,7 @@ def _show(plan: Plan, *, as_json: bool, output: str | None, quiet: bool) -> None
         print_plan(plan, out, unicode=console.unicode_output())
 
 
-def _write_file(path: str | None, text: str) -> None:
+def write_file(path: str | None, text: str) -> None:
     if path is None:
         return
     try:

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.result import Plan
 from planner.spec import JobSpec
+from planner.studies import ExplainedInfeasibleError, Explanation
 from service.cli.failures import BadInputError, ServerError
 from service.cli.inputs import error_lines
 from service.deadlines import planning_deadline_seconds
@@ -140,6 +141,12 @@ def _failure(response: httpx.Response, server: str) -> Exception:
     except ValidationError:
         return ServerError(f"{server} answered {response.status_code} without a problem object")
     match problem.type.rpartition("/")[2]:
+        case "infeasible" if problem.remedies or problem.untried:
+            return ExplainedInfeasibleError(
+                Explanation(
+                    reasons=problem.reasons, remedies=problem.remedies, untried=problem.untried
+                )
+            )
         case "infeasible":
             return InfeasibleError(problem.reasons)
         case "no-solution-in-time" if problem.lower_bound_seconds is not None:

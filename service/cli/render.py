@@ -194,10 +194,12 @@ def _proof_line(plan: Plan) -> str:
         return f"none: {search.stopped}"
     if search.status == "given":
         return "none: the placement was given, nothing was searched"
-    unit = {"throughput": " s", "price": " an iteration", "fewest_gpus": " GPUs"}[search.objective]
-    write = formats.price if search.objective == "price" else formats.seconds
-    if search.objective == "fewest_gpus":
-        write = formats.count
+    write, unit = {
+        "throughput": (formats.seconds, " s"),
+        "price": (formats.price, " an iteration"),
+        "run_price": (formats.price, " the whole run"),
+        "fewest_gpus": (formats.count, " GPUs"),
+    }[search.objective]
     found, bound = write(search.objective_value), write(search.lower_bound)
     verdict = "optimal"
     if search.status == "feasible":

@@ -5,20 +5,30 @@ from fastapi import APIRouter, Depends, Header, Query, Response
 
 from planner.simulation.result import Simulation
 from planner.spec import JobSpec
-from service import plan_queue, planning, problems, store
+from service import plan_queue, planning, problems, store, studies
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
-from service.examples import COMPARE_EXAMPLES, SIMULATE_EXAMPLES, SPEC_EXAMPLES
+from service.examples import (
+    COMPARE_EXAMPLES,
+    FRONT_EXAMPLES,
+    SIMULATE_EXAMPLES,
+    SPEC_EXAMPLES,
+    WHAT_IF_EXAMPLES,
+)
 from service.openapi import problem_responses, response_headers
 from service.planning import PlanningDep
 from service.schemas import (
     CompareRequest,
     Comparison,
+    FrontRecord,
+    FrontRequest,
     Page,
     PlanQuery,
     PlanRecord,
     PlanSummary,
     SimulateRequest,
+    WhatIfRecord,
+    WhatIfRequest,
 )
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -30,6 +40,8 @@ CompareBody = Annotated[
 SimulateBody = Annotated[
     Body[SimulateRequest], Depends(body_of(SimulateRequest, what="The simulation"))
 ]
+FrontBody = Annotated[Body[FrontRequest], Depends(body_of(FrontRequest, what="The request"))]
+WhatIfBody = Annotated[Body[WhatIfRequest], Depends(body_of(WhatIfRequest, what="The request"))]
 PreferHeader = Annotated[
     str | None,
     Header(description="`respond-async`: queue the job and answer 202", max_length=200),
@@ -120,6 +132,48 @@ def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
     if store.delete_finished_plan(session, plan_id):
         return Response(status_code=204)
     raise problems.not_found("plan", plan_id)
+
+
+@router.post(
+    "/pareto",
+    status_code=201,
+    summary="Find the Pareto front",
+    responses=problem_responses(400, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(FrontRequest, FRONT_EXAMPLES),
+)
+def create_front(body: FrontBody, service: PlanningDep) -> FrontRecord:
+    """All plans that no other beats in both the seconds and the price of an iteration, stored.
+
+    Each is the fastest plan on its nodes; the spec of each keeps all other nodes free.
+    """
+    return studies.find_front(service, body)
+
+
+@router.post(
+    "/what-if",
+    status_code=201,
+    summary="Plan a job on several clusters",
+    responses={
+        201: {"description": "Planned and stored"},
+        202: {"model": WhatIfRecord, "description": "Queued; poll the plans"},
+        **problem_responses(400, 413, 415, 422, 503, 504),
+    },
+    openapi_extra=body_docs(WhatIfRequest, WHAT_IF_EXAMPLES),
+)
+def create_variants(
+    body: WhatIfBody, service: PlanningDep, response: Response, prefer: PreferHeader = None
+) -> WhatIfRecord:
+    """The best plan for each number of nodes and type of GPU of one pool, stored.
+
+    A cluster on which nothing fits has the reasons instead. With `Prefer: respond-async` every plan
+    is queued, and the answer 202 has the records to poll.
+    """
+    respond_async = "respond-async" in (prefer or "").lower()
+    answer = studies.plan_variants(service, body, respond_async=respond_async)
+    if respond_async:
+        response.status_code = 202
+        response.headers["Preference-Applied"] = "respond-async"
+    return answer
 
 
 @router.post(

@@ -23,6 +23,15 @@ def infeasible_spec(architecture: str = "llama-2-7b") -> Json:
     return spec
 
 
+def tiny_spec(**changes: Any) -> Json:
+    """RLOO with a 0.5B model on two nodes of two GPUs: planned in a blink."""
+    pool = {"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 2, "gpus_per_node": 2}
+    spec = small_spec(name="tiny", algorithm="rloo", cluster={"pools": [pool]})
+    spec["models"] = {"actor": {"architecture": "qwen2.5-0.5b"}, "reward": {"function": True}}
+    spec["workload"] |= {"kl": "none", "old_log_probs": "rollout", "responses_per_prompt": 4}
+    return {**spec, **changes}
+
+
 def large_spec() -> Json:
     """Four 70B models on 256 GPUs: takes a second or more, long enough to be interrupted."""
     spec = small_spec(name="large", search={"time_limit_seconds": 5})

@@ -16,7 +16,14 @@ from schemathesis.specs.openapi.checks import (
 from planner.spec import JobSpec
 from service import examples
 from service.app import create_app
-from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster
+from service.schemas import (
+    CompareRequest,
+    EstimateRequest,
+    FrontRequest,
+    JobRequest,
+    NewCluster,
+    WhatIfRequest,
+)
 from tests.service.conftest import settings_for
 from tests.service.servers import Server, serving
 
@@ -36,6 +43,8 @@ OPERATIONS = {
     ("delete", "/v1/plans/{plan_id}"),
     ("post", "/v1/plans/{plan_id}/compare"),
     ("post", "/v1/plans/{plan_id}/simulate"),
+    ("post", "/v1/plans/pareto"),
+    ("post", "/v1/plans/what-if"),
     ("post", "/v1/jobs"),
     ("get", "/v1/jobs"),
     ("get", "/v1/jobs/{job_id}"),
@@ -140,6 +149,8 @@ def test_references_lead_somewhere(document: dict[str, Any]) -> None:
         (JobRequest, examples.JOB_EXAMPLES),
         (EstimateRequest, examples.ESTIMATE_EXAMPLES),
         (CompareRequest, examples.COMPARE_EXAMPLES),
+        (FrontRequest, examples.FRONT_EXAMPLES),
+        (WhatIfRequest, examples.WHAT_IF_EXAMPLES),
         (NewCluster, examples.CLUSTER_EXAMPLES),
     ],
 )
