@@ -32,8 +32,35 @@ class LoraSpec(SpecModel):
     rank: Annotated[int, Field(ge=1, le=1024)] = 16
 
 
+class RemoteSpec(SpecModel):
+    """A service outside the cluster that scores responses; a run reaches it through a function."""
+
+    seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = Field(
+        default=0.0, description="Seconds from a request to its answer, one response each"
+    )
+    requests_per_second: PositiveFloat | None = Field(
+        default=None,
+        description="Responses that the service scores in a second, however many are asked for at "
+        "once; default: no such limit",
+    )
+    concurrency: PositiveInt | None = Field(
+        default=None,
+        description="Requests that are open at once, a process each; default: priced as "
+        f"{UNSTATED_CONCURRENCY}, run in one process",
+    )
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        if self.seconds_per_response == 0 and self.requests_per_second is None:
+            raise ValueError(
+                "a remote service takes time: give seconds_per_response, requests_per_second, or "
+                "both"
+            )
+        return self
+
+
 class ModelSpec(SpecModel):
-    """One model of the job, or a reward that is a function and needs no GPU."""
+    """One model of the job, or a reward that is a function or a remote service: it needs no GPU."""
 
     architecture: str | ModelArchitecture | None = Field(
         default=None,
@@ -48,13 +75,34 @@ class ModelSpec(SpecModel):
         f"{UNSTATED_CONCURRENCY}, run in one process",
     )
 
+    remote: RemoteSpec | None = Field(
+        default=None, description="The model is a service outside the cluster, no GPU"
+    )
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if self.function == (self.architecture is not None):
-            raise ValueError("give either an architecture or function: true, not both or neither")
-        if self.function and self.lora is not None:
-            raise ValueError("a function has no weights: remove lora")
+        kinds = (self.architecture is not None, self.function, self.remote is not None)
+        if sum(kinds) != 1:
+            raise ValueError(
+                "give exactly one of an architecture, function: true and a remote service"
+            )
+        if not self.needs_gpus and self.lora is not None:
+            what = "function" if self.function else "remote service"
+            raise ValueError(f"a {what} has no weights here: remove lora")
+        stray = {"seconds_per_response", "concurrency"} & self.model_fields_set
+        if self.remote is not None and stray:
+            raise ValueError(f"{', '.join(sorted(stray))} of a remote service belong under remote")
         return self
+
+    @property
+    def needs_gpus(self) -> bool:
+        """True for a model with weights in the cluster."""
+        return self.architecture is not None
+
+    @property
+    def open_requests(self) -> int | None:
+        """Responses that a function or a remote service scores at once; None: not stated."""
+        return self.concurrency if self.remote is None else self.remote.concurrency
 
 
 TrainingStack = Literal[

@@ -67,7 +67,7 @@ def resuming(settings: RunSettings) -> RunSettings:
 
 
 def _role_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
-    functions = [role for role, model in spec.models.items() if model.function]
+    functions = [role for role, model in spec.models.items() if not model.needs_gpus]
     models = [role for role in spec.models if role not in functions]
     for field, given, valid, what in (
         ("models", settings.models, models, "model"),
@@ -84,9 +84,11 @@ def _role_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
                 )
     for role in functions:
         if role not in settings.functions:
+            what = "function" if spec.models[role].function else "remote service"
             yield FieldError(
                 field=f"functions.{role}",
-                message="the spec says that this role is a function; the settings do not say which",
+                message=f"the spec says that this role is a {what}; the settings do not say which"
+                + ("" if what == "function" else " function asks it"),
                 remedy=f"add {role}: {{path: module:function}}",
             )
 

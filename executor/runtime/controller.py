@@ -359,13 +359,15 @@ def _check_rollout(plan: Plan) -> None:
 
 
 def _check_functions(plan: Plan, settings: RunSettings) -> None:
-    """Refuse functions without a setting, and settings without a function."""
-    declared = {role for role, model in plan.spec.models.items() if model.function}
+    """Refuse functions and remote services without a setting, and settings without a function."""
+    declared = {role for role, model in plan.spec.models.items() if not model.needs_gpus}
     missing: Sequence[str] = sorted(declared - settings.functions.keys())
     if missing:
+        what = "function" if plan.spec.models[missing[0]].function else "remote service"
         raise RunError(
-            f"functions.{missing[0]}: the spec declares this role as a function; say which one, as "
-            "module:function or file.py:function"
+            f"functions.{missing[0]}: the spec declares this role as a {what}; say which function "
+            f"{'computes' if what == 'function' else 'asks it for'} the scores, as module:function "
+            "or file.py:function"
         )
     superfluous = sorted(settings.functions.keys() - declared)
     if superfluous:
