@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from planner.check.subject import tolerance_seconds
 from planner.cluster import Pool
 from planner.cost import memory
 from planner.cost.estimates import BytesColumns, CallEstimates
@@ -136,6 +137,8 @@ class PricedCall:
     seconds_by_part: SecondsByPart
     bytes_by_kind: BytesByKind
     source: str
+    releases: tuple[float, ...] = ()
+    """Where a streamed edge leads on: seconds until each chunk but the last is out."""
 
 
 def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
@@ -167,6 +170,27 @@ def price_call(
         _seconds_by_part(estimates, seconds),
         _bytes_by_kind(estimates.transient),
         SOURCES[int(estimates.source[0])],
+        _releases(pricing, call, placement, copy, seconds),
+    )
+
+
+def _releases(
+    pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
+) -> tuple[float, ...]:
+    if call.kind != "generate":
+        return ()
+    budget = _column(placement.kv_cache_bytes or 0)
+    engine = _engine(placement, copy)
+    return pricing.releases(call, copy.pool, engine, kv_cache_bytes=budget, seconds=seconds)
+
+
+def _engine(placement: CallPlacement, copy: PricedCopy) -> Engine:
+    """A shadow is stored the way it generates."""
+    if copy.placement.kind == "shadow":
+        return Engine.of(layouts_of(copy.placement))
+    assert placement.parallelism is not None
+    return Engine(
+        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
     )
 
 
@@ -181,12 +205,9 @@ def _estimates(
     if call.kind == "forward":
         return pricing.forward(call, copy.pool, layouts, micro_batch_size=micro)
     budget = _column(placement.kv_cache_bytes or 0)
+    engine = _engine(placement, copy)
     if copy.placement.kind == "shadow":
-        return pricing.generate(call, copy.pool, Engine.of(layouts), kv_cache_bytes=budget)
-    assert placement.parallelism is not None
-    engine = Engine(
-        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
-    )
+        return pricing.generate(call, copy.pool, engine, kv_cache_bytes=budget)
     return pricing.generate_from_home(call, copy.pool, layouts, engine, kv_cache_bytes=budget)
 
 
@@ -254,6 +275,7 @@ def call_plans(
                 stage=timing.call_stages[number],
                 start_seconds=start,
                 end_seconds=start + call.seconds,
+                streamed_from=_streamed_from(job, calls, number, timing),
                 seconds_by_part=call.seconds_by_part,
                 bytes_by_kind=call.bytes_by_kind,
                 peak_bytes=peak,
@@ -262,6 +284,28 @@ def call_plans(
             )
         )
     return sorted(plans, key=lambda plan: (plan.stage, plan.start_seconds))
+
+
+def _streamed_from(job: Job, calls: list[PricedCall], number: int, timing: Timing) -> list[str]:
+    """Calls behind streamed edges that have not ended when the call starts."""
+    seconds = {call.placement.id: call.seconds for call in calls}
+    numbers = {call.id: index for index, call in enumerate(job.dataflow.calls)}
+
+    def start(call: int) -> float:
+        return timing.call_starts[call] + timing.call_stages[call] * timing.period
+
+    return [
+        edge.source
+        for edge in job.dataflow.edges
+        if edge.streamed
+        and numbers[edge.target] == number
+        and _before(start(number), start(numbers[edge.source]) + seconds[edge.source])
+    ]
+
+
+def _before(one: float, other: float) -> bool:
+    """Earlier by more than rounding."""
+    return one < other - tolerance_seconds(one, other)
 
 
 def peak_and_capacity(copies: list[PricedCopy], call: PricedCall) -> tuple[int, int]:

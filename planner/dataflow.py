@@ -42,6 +42,9 @@ class Edge(BaseModel):
     source: str
     target: str
     distance: int = 0
+    streamed: bool | None = None
+    """Whether the target may take what the source generates in chunks, as its responses finish;
+    None: as the spec's search says (`with_streaming`)."""
 
 
 class Dataflow(BaseModel):
@@ -269,3 +272,28 @@ def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
         return edge.model_copy(update={"distance": edge.distance + extra})
 
     return dataflow.model_copy(update={"edges": tuple(moved(edge) for edge in dataflow.edges)})
+
+
+def with_streaming(dataflow: Dataflow, *, wanted: bool) -> Dataflow:
+    """The dataflow with it settled which edges are streamed: `wanted`, where an edge does not say.
+
+    Scores, log-probabilities and values need one response at a time, so a call that computes them
+    can take a generation's responses as they finish; training needs them all.
+    """
+    edges = tuple(
+        edge.model_copy(
+            update={
+                "streamed": can_stream(dataflow.calls, edge)
+                and (wanted if edge.streamed is None else edge.streamed)
+            }
+        )
+        for edge in dataflow.edges
+    )
+    return dataflow.model_copy(update={"edges": edges})
+
+
+def can_stream(calls: Sequence[Call], edge: Edge) -> bool:
+    """True for an edge from a generation to a call that scores its responses."""
+    kinds = {call.id: call.kind for call in calls}
+    ends = kinds[edge.source], kinds[edge.target]
+    return edge.distance == 0 and ends == ("generate", "forward")

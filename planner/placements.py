@@ -187,9 +187,14 @@ def _problem(
         options: tuple[CallOption, ...] = ()
         if copy_id is not None:
             transient = priced.bytes_by_kind.total
-            options = (CallOption(positions[copy_id], 0, priced.seconds, transient, 0),)
+            position, seconds = positions[copy_id], priced.seconds
+            options = (CallOption(position, 0, seconds, transient, 0, priced.releases),)
         call_choices.append(CallChoice(call.id, options, call.fixed_seconds or 0.0))
-    precedences = [Precedence(numbers[e.source], numbers[e.target], e.distance) for e in flow.edges]
+    chunks = job.spec.search.stream_chunks
+    precedences = [
+        Precedence(numbers[e.source], numbers[e.target], e.distance, chunks if e.streamed else 0)
+        for e in flow.edges
+    ]
     problem = Problem(
         pools=tuple(pool_slices(job)),
         copies=choices,

@@ -155,6 +155,9 @@ class CallPlan(CallPlacement):
     start_seconds: float
     """Within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
     end_seconds: float
+    streamed_from: list[str] = []
+    """Generate calls of the iteration that this call begins before the end of: it takes their
+    responses in chunks as they finish."""
     seconds_by_part: SecondsByPart
     bytes_by_kind: BytesByKind
     """What the call adds while it runs (transient)."""

@@ -294,6 +294,17 @@ class SearchSpec(SpecModel):
         description="Every call of an iteration ends before the next begins; staleness lifts it. "
         "Without a barrier the plan is a cyclic schedule, in which iterations overlap",
     )
+    streaming: bool = Field(
+        default=False,
+        description="Let scores, log-probabilities and values be computed on other GPUs while the "
+        "generation whose responses they are for still runs. Such a plan can be priced, but not "
+        "run",
+    )
+    stream_chunks: Annotated[int, Field(ge=2, le=64)] = Field(
+        default=8,
+        description="Equal parts of the responses in which they are handed over where edges are "
+        "streamed; nothing waits for less than a part",
+    )
     time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=30.0,
         description="About so many seconds of search, then the best plan so far is returned with "
@@ -382,6 +393,11 @@ class DataflowEdgeSpec(SpecModel):
     source: Name
     target: Name
     distance: Annotated[int, Field(ge=0, le=16)] = 0
+    streamed: bool | None = Field(
+        default=None,
+        description="Let the target take the source's responses while the source still generates; "
+        "default: as search.streaming says",
+    )
 
 
 class DataflowSpec(SpecModel):
@@ -408,6 +424,14 @@ class JobSpec(SpecModel):
         if (self.algorithm is None) == (self.dataflow is None):
             raise ValueError("give either algorithm or dataflow, not both or neither")
         return self
+
+
+def streaming_field(spec: JobSpec) -> str | None:
+    """The field that lets plans of this spec stream responses, which cannot be run; None: none."""
+    if spec.search.streaming:
+        return "search.streaming"
+    edges = [] if spec.dataflow is None else spec.dataflow.edges
+    return next((f"dataflow.edges.{i}.streamed" for i, e in enumerate(edges) if e.streamed), None)
 
 
 def job_spec_json_schema() -> dict[str, Any]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from executor.settings import DataSettings, FunctionSettings, PretrainSettings, RunSettings
-from planner.spec import JobSpec
+from planner.spec import JobSpec, streaming_field
 from service.field_errors import FieldError, shown
 
-__all__ = ["RunSettings", "anchored", "resuming", "settings_errors"]
+__all__ = ["RunSettings", "anchored", "resuming", "settings_errors", "spec_errors"]
 
 DEFAULT_TRAINING = "default"
 _Files = TypeVar("_Files", DataSettings, PretrainSettings)
@@ -25,6 +25,21 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
         *_path_errors(settings),
         *_data_errors(settings),
         *_schedule_errors(settings),
+    ]
+
+
+def spec_errors(spec: JobSpec) -> list[FieldError]:
+    """What a spec lets plans do that can be priced, but not run."""
+    field = streaming_field(spec)
+    if field is None:
+        return []
+    return [
+        FieldError(
+            field=field,
+            value="true",
+            message="plans with streamed responses can be priced, but not run",
+            remedy="plan and run with streaming false",
+        )
     ]
 
 

@@ -86,6 +86,7 @@ class Controller:
         """
         _check_functions(plan, settings)
         _check_rollout(plan)
+        _check_streams(plan)
         self.plan = plan
         self.settings = settings
         self.program = program or _program_of(plan, settings)
@@ -324,6 +325,7 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
     program = _program_of(plan, settings)
     _check_functions(plan, settings)
     _check_rollout(plan)
+    _check_streams(plan)
     return model_setups(resolve(plan.spec, program=program), plan.placement(), settings)
 
 
@@ -355,6 +357,16 @@ def _check_rollout(plan: Plan) -> None:
             raise RunError(
                 f"workload.{name}: the plan is for {given}, which plans can be priced for but not "
                 f"run with; plan with {runnable}"
+            )
+
+
+def _check_streams(plan: Plan) -> None:
+    """Refuse calls that begin while the generation whose responses they take still runs."""
+    for call in plan.calls:
+        if call.streamed_from:
+            raise RunError(
+                f"search.streaming: {call.id} begins before {call.streamed_from[0]} ends, which "
+                "plans can be priced for but not run with; plan without streaming"
             )
 
 

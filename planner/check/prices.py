@@ -10,6 +10,7 @@ import numpy as np
 from planner.check.subject import TOLERANCE_RELATIVE, Subject, sync_name
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.pricing import CopyBytes, Engine, Pricing, whole_microseconds
+from planner.cost.streaming import release_shares
 from planner.cost.transition import sync_bytes
 from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, IntArray, Layouts
 from planner.result import BytesByKind, CallPlan, CopyPlan, Parallelism, SecondsByPart, WeightSync
@@ -24,6 +25,9 @@ class CallPrice:
 
     seconds: float
     estimates: CallEstimates | None
+    released_shares: tuple[float, ...] = ()
+    """Where a streamed edge leads on: the part of the seconds after which each chunk but the last
+    is out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,23 @@ def _call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice
     if call.copy_id is None:
         return CallPrice(subject.calls[call.id].fixed_seconds or 0.0, None)
     estimates = _estimates(subject, pricing, call, subject.copies[call.copy_id])
-    return CallPrice(float(whole_microseconds(estimates.seconds.total)[0]), estimates)
+    seconds = float(whole_microseconds(estimates.seconds.total)[0])
+    return CallPrice(seconds, estimates, _released_shares(subject, pricing, call, seconds))
+
+
+def _released_shares(
+    subject: Subject, pricing: Pricing, call: CallPlan, seconds: float
+) -> tuple[float, ...]:
+    """Of a generation whose responses others take in chunks; none of another call."""
+    if not any(edge.streamed and edge.source == call.id for edge in subject.flow.edges):
+        return ()
+    assert call.copy_id is not None, "a generation has a copy"
+    pool, cache = subject.pool_of(subject.copies[call.copy_id]), row_of(call.kv_cache_bytes or 0)
+    outstanding = pricing.outstanding_seconds(
+        subject.calls[call.id], pool, engine_of(call), kv_cache_bytes=cache
+    )
+    assert outstanding is not None, "an edge is streamed"
+    return tuple(release_shares(outstanding, np.array([seconds]))[0].tolist())
 
 
 def _estimates(subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPlan) -> CallEstimates:

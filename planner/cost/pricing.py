@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import generation, intervals, memory, transition
+from planner.cost import generation, intervals, memory, streaming, transition
 from planner.cost.estimates import BytesColumns, CallEstimates
 from planner.cost.profile import Profile, load_profile, measured_profile
 from planner.cost.scoring import price_forward
@@ -194,6 +194,45 @@ class Pricing:
             **engine.columns(),
             kv_cache_bytes=kv_cache_bytes,
         ).deviation_seconds
+
+    def outstanding_seconds(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> FloatArray | None:
+        """[row, chunk]: how long before a generation's end each chunk but the last is out.
+
+        None where no call takes its responses in chunks.
+        """
+        if call.id not in self._streaming:
+            return None
+        phases = generation.generation_phases(
+            self._model(call),
+            call,
+            self.workload,
+            pool,
+            self.profile(pool),
+            **engine.columns(),
+            kv_cache_bytes=kv_cache_bytes,
+        )
+        return streaming.outstanding_seconds(phases, self.job.spec.search.stream_chunks)
+
+    @cached_property
+    def _streaming(self) -> frozenset[str]:
+        """Calls whose responses others take in chunks."""
+        return frozenset(edge.source for edge in self.job.dataflow.edges if edge.streamed)
+
+    def releases(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray, seconds: float
+    ) -> tuple[float, ...]:
+        """Seconds until each chunk but the last of a call is out; none where nothing is streamed.
+
+        `seconds` are the whole call's, its reshard included.
+        """
+        outstanding = self.outstanding_seconds(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        if outstanding is None:
+            return ()
+        column = np.array([seconds])
+        shares = streaming.release_shares(outstanding, column)
+        return tuple(streaming.released_seconds(shares, column)[0].tolist())
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float

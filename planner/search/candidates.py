@@ -11,6 +11,7 @@ from planner.cost.estimates import CallEstimates
 from planner.cost.memory import usable_bytes
 from planner.cost.pricing import Engine, Pricing, whole_microseconds
 from planner.cost.rows import distinct_rows
+from planner.cost.streaming import release_shares
 from planner.dataflow import Call, weights_edge
 from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
@@ -247,6 +248,9 @@ class _Pricer:
             recompute=zero,
             kv_cache_bytes=budgets,
             engine=engine,
+            outstanding=self.pricing.outstanding_seconds(
+                call, block.pool, engine, kv_cache_bytes=budgets
+            ),
         )
 
     def _generate_from_home(
@@ -275,16 +279,23 @@ class _Pricer:
             home, setting = enumeration.settings_grid(len(homes), np.arange(len(budgets)))
             pair = home * len(layouts.tensor_parallel_size) + layout_of[setting]
             zero = np.zeros_like(setting)
+            seconds = whole_microseconds(run.seconds.total[setting] + moves[pair])
+            outstanding = self.pricing.outstanding_seconds(
+                call, block.pool, engine, kv_cache_bytes=budgets
+            )
             yield CallTable(
                 call=index,
                 copy=copy_index,
                 copy_row=block.rows[homes[home]],
-                seconds=whole_microseconds(run.seconds.total[setting] + moves[pair]),
+                seconds=seconds,
                 transient_bytes=run.transient.total[setting] + weights[pair],
                 micro_batch_size=zero,
                 recompute=zero,
                 kv_cache_bytes=budgets[setting],
                 engine=engine.take(setting),
+                shares=None
+                if outstanding is None
+                else release_shares(outstanding[setting], seconds),
             )
 
     def _budgets(self, call: Call, pool: Pool, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
@@ -334,15 +345,18 @@ def _table(
     recompute: IntArray,
     kv_cache_bytes: IntArray,
     engine: Engine,
+    outstanding: FloatArray | None,
 ) -> CallTable:
+    seconds = whole_microseconds(estimates.seconds.total)
     return CallTable(
         call=call,
         copy=copy,
         copy_row=copy_row,
-        seconds=whole_microseconds(estimates.seconds.total),
+        seconds=seconds,
         transient_bytes=estimates.transient.total,
         micro_batch_size=micro_batch_size,
         recompute=recompute,
         kv_cache_bytes=kv_cache_bytes,
         engine=engine,
+        shares=None if outstanding is None else release_shares(outstanding, seconds),
     )

@@ -5,8 +5,9 @@ Sets
     S weight syncs (home h_s, shadow w_s); E precedences (u, v, δ).
 Constants
     n_o GPUs, r_o resident MiB, b_o host MiB, y_o sync ticks of copy option o;
-    d_j ticks, m_j transient MiB of call option j; M capacity; N GPUs. Seconds are rounded up to
-    ticks and bytes up to MiB; the caller subtracts the rounding from the proven bound.
+    d_j ticks, m_j transient MiB, r_jk ticks until chunk k is out, of call option j; M capacity;
+    N GPUs. Seconds are rounded up to ticks and bytes up to MiB; the caller subtracts the rounding
+    from the proven bound.
 Variables
     x_co ∈ {0, 1}        copy c takes option o            Σ_o x_co = 1 (home), ≤ 1 (shadow)
     f_c, n_c, e_c        first GPU, GPUs, end             n_c = Σ_o n_o x_co, e_c = f_c + n_c
@@ -23,7 +24,9 @@ Constraints
     (6) barrier          s_v ≥ s_u + d_u for δ = 0; every end ≤ P
     (7) cyclic           phases s ∈ [0, P), stages q: s_v + (q_v + δ) P ≥ s_u + d_u + q_u P;
                          of two on a shared GPU, the later ends before the first returns; d_k ≤ P
-    (8) colocated pairs  f_c = f_c', n_c = n_c';  separated pairs: e_c ≤ f_c' or e_c' ≤ f_c
+    (8) streamed edges   in place of s_v ≥ s_u + d_u, for k = 1 … K chunks, r_uK = d_u:
+                         K s_v ≥ K (s_u + r_uk) − (k − 1) d_v;  on shared GPUs (2) holds as well
+    (9) colocated pairs  f_c = f_c', n_c = n_c';  separated pairs: e_c ≤ f_c' or e_c' ≤ f_c
 Redundant (they only speed up the proof): planner.search.strengthening.
 """
 
@@ -267,7 +270,8 @@ def _barrier(formulation: Formulation) -> None:
     for edge in problem.precedences:
         if edge.distance == 0:
             source, target = formulation.calls[edge.source], formulation.calls[edge.target]
-            model.add(target.start >= source.end)
+            for late in _waits(source, target, edge.chunks):
+                model.add(late <= 0)
     for index, sync in enumerate(problem.syncs):
         for call in formulation.calls:
             bound = call.bound.get(sync.shadow)
@@ -275,6 +279,24 @@ def _barrier(formulation: Formulation) -> None:
                 model.add(call.start >= formulation.syncs[index].end).only_enforce_if(bound)
     for timed in timed_nodes(formulation):
         model.add(timed.end <= formulation.period)
+
+
+def _waits(
+    source: "CallVariables | SyncVariables", target: "CallVariables | SyncVariables", chunks: int
+) -> list[cp_model.LinearExpr]:
+    """(6), (8) Expressions that are at most 0 where the target starts late enough.
+
+    Without chunks one, the source's end; with chunks one for each of them. All count in ticks of
+    the target's start times `max(chunks, 1)`.
+    """
+    if not chunks:
+        return [source.end - target.start]
+    assert isinstance(source, CallVariables)
+    outs = [*source.releases, source.duration]
+    return [
+        chunks * (source.start + out) - k * target.duration - chunks * target.start
+        for k, out in enumerate(outs)
+    ]
 
 
 def _cyclic(formulation: Formulation) -> None:
@@ -287,7 +309,7 @@ def _cyclic(formulation: Formulation) -> None:
         timed.stage = model.new_int_var(0, most, "")
     for edge in problem.precedences:
         source, target = formulation.calls[edge.source], formulation.calls[edge.target]
-        _cyclic_edge(formulation, source, target, edge.distance, [])
+        _cyclic_edge(formulation, source, target, edge.distance, [], chunks=edge.chunks)
     for sync, variables in zip(problem.syncs, formulation.syncs, strict=True):
         train = formulation.calls[sync.train]
         _cyclic_edge(formulation, train, variables, sync.distance, [variables.present])
@@ -303,6 +325,8 @@ def _cyclic_edge(
     target: "CallVariables | SyncVariables",
     distance: int,
     when: list[cp_model.LiteralT],
+    *,
+    chunks: int = 0,
 ) -> None:
     """s_v + (q_v − q_u + δ) P ≥ s_u + d_u, linear under the value of q_v − q_u + δ.
 
@@ -318,12 +342,14 @@ def _cyclic_edge(
     model.add(shift <= 0).only_enforce_if([*when, same])
     model.add(shift >= 1).only_enforce_if([*when, next_one])
     model.add(shift >= 2).only_enforce_if([*when, later])
-    model.add(target.start >= source.end).only_enforce_if([*when, same])
-    model.add(target.start + formulation.period >= source.end).only_enforce_if([*when, next_one])
+    around = max(chunks, 1) * formulation.period
+    for late in _waits(source, target, chunks):
+        model.add(late <= 0).only_enforce_if([*when, same])
+        model.add(late <= around).only_enforce_if([*when, next_one])
 
 
 def _pairs(formulation: Formulation) -> None:
-    """(8) What the spec forces together or apart."""
+    """(9) What the spec forces together or apart."""
     model = formulation.model
     for one, other in formulation.problem.colocate:
         first, second = formulation.copies[one], formulation.copies[other]

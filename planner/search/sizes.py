@@ -151,11 +151,13 @@ def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
         copy = tables.copies[table.copy]
         pools = copy.pool[table.copy_row[mask]]
         counts = copy.layouts.num_gpus[table.copy_row[mask]]
-        seconds = table.seconds[mask]
+        seconds, released = table.seconds[mask], table.releases()[mask]
         for pool, count in _keys(pools, counts):
-            least = float(seconds[(pools == pool) & (counts == count)].min())
+            same = (pools == pool) & (counts == count)
+            least = float(seconds[same].min())
             number = sizes_of[table.copy][pool, count]
-            calls[table.call].append(CallOption(table.copy, number, least, 0, number))
+            releases = tuple(released[same].min(axis=0).tolist())
+            calls[table.call].append(CallOption(table.copy, number, least, 0, number, releases))
     return Problem(
         pools=problem.pools,
         copies=tuple(copies),

@@ -90,7 +90,12 @@ def skeleton(job: Job, tables: Tables) -> Problem:
     dataflow = with_staleness(job.dataflow, job.spec.search.staleness)
     numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
     precedences = tuple(
-        Precedence(numbers[edge.source], numbers[edge.target], edge.distance)
+        Precedence(
+            numbers[edge.source],
+            numbers[edge.target],
+            edge.distance,
+            job.spec.search.stream_chunks if edge.streamed else 0,
+        )
         for edge in dataflow.edges
     )
     homes = {copy.role: i for i, copy in enumerate(tables.copies) if copy.shadow_of is None}
@@ -327,10 +332,16 @@ def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
         numbers = np.flatnonzero(mask)
         owners = positions[table.copy][table.copy_row[numbers]].tolist()
         seconds, transient = table.seconds[numbers], table.transient_bytes[numbers]
+        released = map(tuple, table.take(numbers).releases().tolist())
         calls[table.call] += [
             CallOption(table.copy, *values)
             for values in zip(
-                owners, seconds.tolist(), transient.tolist(), numbers.tolist(), strict=True
+                owners,
+                seconds.tolist(),
+                transient.tolist(),
+                numbers.tolist(),
+                released,
+                strict=True,
             )
         ]
     return Problem(

@@ -14,6 +14,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
@@ -181,24 +182,41 @@ def _load(formulation: Formulation, copy: int) -> cp_model.LinearExpr:
 
 
 def _cycles(formulation: Formulation) -> None:
-    """Σ d along v → … → u ≤ δ P for every edge (u, v, δ), through the sync where there is one."""
+    """Σ d along v → … → u ≤ δ P for every edge (u, v, δ), through the sync where there is one.
+
+    Behind a streamed edge only the last of K chunks surely comes after its source: 1/K of d.
+    """
     model, problem, period = formulation.model, formulation.problem, formulation.period
+    whole = math.lcm(*(max(edge.chunks, 1) for edge in problem.precedences))
     for edge in problem.precedences:
         if edge.distance > 0:
             for path in _paths(formulation, edge.target, edge.source):
-                model.add(_length(formulation, path) <= edge.distance * period)
+                length = _path_length(formulation, path, whole)
+                model.add(length <= whole * edge.distance * period)
     for sync, variables in zip(problem.syncs, formulation.syncs, strict=True):
         for index, call in enumerate(formulation.calls):
             bound = call.bound.get(sync.shadow)
             if bound is None:
                 continue
             for path in _paths(formulation, index, sync.train):
-                length = _length(formulation, path) + variables.load
-                model.add(length <= sync.distance * period).only_enforce_if(bound)
+                length = _path_length(formulation, path, whole) + whole * variables.load
+                model.add(length <= whole * sync.distance * period).only_enforce_if(bound)
 
 
-def _length(formulation: Formulation, path: list[int]) -> cp_model.LinearExpr:
-    return cp_model.LinearExpr.sum([formulation.calls[call].duration for call in path])
+def _length(formulation: Formulation, calls: list[int]) -> cp_model.LinearExpr:
+    return cp_model.LinearExpr.sum([formulation.calls[call].duration for call in calls])
+
+
+def _path_length(formulation: Formulation, path: list[int], whole: int) -> cp_model.LinearExpr:
+    """`whole` times what a path surely takes."""
+    chunks = {
+        (edge.source, edge.target): edge.chunks
+        for edge in formulation.problem.precedences
+        if edge.streamed
+    }
+    weights = [whole, *(whole // chunks.get(edge, 1) for edge in pairwise(path))]
+    durations = [formulation.calls[call].duration for call in path]
+    return cp_model.LinearExpr.weighted_sum(durations, weights)
 
 
 def _paths(formulation: Formulation, source: int, target: int) -> list[list[int]]:

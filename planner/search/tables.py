@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cost.pricing import Engine
+from planner.cost.streaming import released_seconds
 from planner.dataflow import Call
 from planner.layout import FloatArray, IntArray, Layouts
 
@@ -48,20 +49,32 @@ class CallTable:
     kv_cache_bytes: IntArray
     engine: Engine
     """Generation layouts; the copy's own sizes for other calls."""
+    shares: FloatArray | None = None
+    """[row, chunk]: where a streamed edge leads on, the part of the seconds after which each chunk
+    but the last is out."""
 
     def __len__(self) -> int:
         return len(self.seconds)
+
+    def releases(self) -> FloatArray:
+        """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
+        if self.shares is None:
+            return np.zeros((len(self), 0))
+        return released_seconds(self.shares, self.seconds)
 
     def take(self, rows: IntArray | BoolArray) -> "CallTable":
         """The given rows."""
         numbers = np.arange(len(self), dtype=np.int64)[rows]
         columns = {name: getattr(self, name)[numbers] for name in PLAIN_COLUMNS}
         engine = self.engine.take(numbers)
-        return CallTable(call=self.call, copy=self.copy, engine=engine, **columns)
+        shares = None if self.shares is None else self.shares[numbers]
+        return CallTable(call=self.call, copy=self.copy, engine=engine, shares=shares, **columns)
 
 
 PLAIN_COLUMNS = tuple(
-    field.name for field in fields(CallTable) if field.name not in ("call", "copy", "engine")
+    field.name
+    for field in fields(CallTable)
+    if field.name not in ("call", "copy", "engine", "shares")
 )
 
 
@@ -92,15 +105,30 @@ def joined_calls(parts: list[CallTable]) -> CallTable:
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
     }
-    return CallTable(call=parts[0].call, copy=parts[0].copy, engine=engine, **columns)
+    shares = [part.shares for part in parts if part.shares is not None]
+    return CallTable(
+        call=parts[0].call,
+        copy=parts[0].copy,
+        engine=engine,
+        shares=np.concatenate(shares) if shares else None,
+        **columns,
+    )
 
 
 def front(table: CallTable) -> CallTable:
-    """Per copy row the settings that no other beats in seconds and bytes; of equals the first."""
+    """Per copy row the settings that no other beats in seconds and bytes; of equals the first.
+
+    Where chunks are streamed, only settings whose chunks are out after equal shares are compared:
+    the one that ends first then has every chunk out first.
+    """
     if len(table) == 0:
         return table
-    order = np.lexsort((table.transient_bytes, table.seconds, table.copy_row))
-    row, transient = table.copy_row[order], table.transient_bytes[order]
+    rows = table.copy_row
+    if table.shares is not None:
+        _, kind = np.unique(table.shares, axis=0, return_inverse=True)
+        rows = rows * (int(kind.max()) + 1) + kind.reshape(-1)
+    order = np.lexsort((table.transient_bytes, table.seconds, rows))
+    row, transient = rows[order], table.transient_bytes[order]
     group = np.concatenate([[0], np.cumsum(row[1:] != row[:-1])])
     # Each group's bytes lie below those of the group before, so the running least starts anew.
     shifted = transient - group * (int(transient.max()) + 1)

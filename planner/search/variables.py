@@ -52,6 +52,8 @@ class CallVariables:
     end: cp_model.IntVar
     transient: cp_model.IntVar
     bound: dict[int, cp_model.LiteralT]
+    releases: list[cp_model.IntVar]
+    """From the start until each chunk but the last is out; none where nothing is streamed."""
     stage: cp_model.IntVar | None = None
 
 
@@ -210,7 +212,12 @@ def add_call(formulation: Formulation, index: int) -> CallVariables:
         model, takes, [bytes_to_mib(o.transient_bytes) for o in call.options], f"m[{call.id}]"
     )
     model.add(end == start + duration)
-    variables = CallVariables(takes, start, duration, end, transient, {})
+    chunks = zip(*(option.releases for option in call.options), strict=True)
+    releases = [
+        _chosen(model, takes, [formulation.ticks(release) for release in chunk], "")
+        for chunk in chunks
+    ]
+    variables = CallVariables(takes, start, duration, end, transient, {}, releases)
     _bind(formulation, call.options, variables)
     return variables
 
