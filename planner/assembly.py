@@ -4,11 +4,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from planner.check.prices import tail_setting
 from planner.check.subject import tolerance_seconds
 from planner.cluster import Pool
 from planner.cost import memory
 from planner.cost.estimates import BytesColumns, CallEstimates
 from planner.cost.pricing import Engine, Pricing, whole_microseconds
+from planner.cost.streaming import TAILS, released_seconds
 from planner.cost.transition import received_bytes
 from planner.dataflow import Call
 from planner.job import Job
@@ -19,6 +21,7 @@ from planner.result import (
     CallPlan,
     CopyPlacement,
     CopyPlan,
+    GenerationTail,
     Parallelism,
     Placement,
     SecondsByPart,
@@ -26,7 +29,7 @@ from planner.result import (
 )
 from planner.search.problem import Timing
 from planner.search.search import Selected
-from planner.search.tables import CopyTable, Tables
+from planner.search.tables import CallTable, CopyTable, Tables
 
 
 def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:
@@ -93,7 +96,15 @@ def _call_placement(
         micro_batch_size=_given(table.micro_batch_size, row),
         recompute=RECOMPUTES[int(table.recompute[row])] if call.kind == "train" else None,
         kv_cache_bytes=_given(table.kv_cache_bytes, row),
+        tail=_tail(table, row, int(copies.layouts.num_gpus[table.copy_row[row]])),
     )
+
+
+def _tail(table: CallTable, row: int, num_gpus: int) -> GenerationTail | None:
+    if table.tail is None or table.tail[row] == 0:
+        return None
+    tail = TAILS[int(table.tail[row]) - 1]
+    return GenerationTail(num_gpus=num_gpus // tail.ratio, ended_share=tail.ended_share)
 
 
 def _engine_parallelism(engine: Engine, row: int) -> Parallelism:
@@ -139,6 +150,8 @@ class PricedCall:
     source: str
     releases: tuple[float, ...] = ()
     """Where a streamed edge leads on: seconds until each chunk but the last is out."""
+    bulk_seconds: float | None = None
+    """Until the tail begins; None: it has none."""
 
 
 def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
@@ -170,18 +183,29 @@ def price_call(
         _seconds_by_part(estimates, seconds),
         _bytes_by_kind(estimates.transient),
         SOURCES[int(estimates.source[0])],
-        _releases(pricing, call, placement, copy, seconds),
+        *_course(pricing, call, placement, copy, seconds),
     )
 
 
-def _releases(
+def _course(
     pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
-) -> tuple[float, ...]:
+) -> tuple[tuple[float, ...], float | None]:
+    """(seconds until each chunk is out, seconds until the tail begins) of a generation."""
     if call.kind != "generate":
-        return ()
-    budget = _column(placement.kv_cache_bytes or 0)
-    engine = _engine(placement, copy)
-    return pricing.releases(call, copy.pool, engine, kv_cache_bytes=budget, seconds=seconds)
+        return (), None
+    budget, column = _column(placement.kv_cache_bytes or 0), np.array([seconds])
+    found = pricing.course(
+        call,
+        copy.pool,
+        _engine(placement, copy),
+        kv_cache_bytes=budget,
+        tail=tail_setting(placement, copy.placement),
+        seconds=seconds,
+    )
+    released = released_seconds(np.array([found.released]), column)[0].tolist()
+    if found.bulk is None:
+        return tuple(released), None
+    return tuple(released), float(released_seconds(np.array([[found.bulk]]), column)[0, 0])
 
 
 def _engine(placement: CallPlacement, copy: PricedCopy) -> Engine:
@@ -205,10 +229,12 @@ def _estimates(
     if call.kind == "forward":
         return pricing.forward(call, copy.pool, layouts, micro_batch_size=micro)
     budget = _column(placement.kv_cache_bytes or 0)
-    engine = _engine(placement, copy)
+    engine, tail = _engine(placement, copy), tail_setting(placement, copy.placement)
     if copy.placement.kind == "shadow":
-        return pricing.generate(call, copy.pool, engine, kv_cache_bytes=budget)
-    return pricing.generate_from_home(call, copy.pool, layouts, engine, kv_cache_bytes=budget)
+        return pricing.generate(call, copy.pool, engine, kv_cache_bytes=budget, tail=tail)
+    return pricing.generate_from_home(
+        call, copy.pool, layouts, engine, kv_cache_bytes=budget, tail=tail
+    )
 
 
 def layouts_of(copy: CopyPlacement) -> Layouts:
@@ -275,6 +301,7 @@ def call_plans(
                 stage=timing.call_stages[number],
                 start_seconds=start,
                 end_seconds=start + call.seconds,
+                bulk_end_seconds=None if call.bulk_seconds is None else start + call.bulk_seconds,
                 streamed_from=_streamed_from(job, calls, number, timing),
                 seconds_by_part=call.seconds_by_part,
                 bytes_by_kind=call.bytes_by_kind,

@@ -67,6 +67,15 @@ class CopyPlacement(ResultModel):
         return self
 
 
+class GenerationTail(ResultModel):
+    """The last responses of a generation go on together on a part of its GPUs."""
+
+    num_gpus: Size
+    """From the first of the copy's on; the others are free for other calls."""
+    ended_share: Annotated[float, Field(gt=0, lt=1)]
+    """Of the responses, when the others move there."""
+
+
 class CallPlacement(ResultModel):
     """One call, bound to a copy. A reward function has no copy."""
 
@@ -80,6 +89,8 @@ class CallPlacement(ResultModel):
     recompute: Literal["none", "selective", "full"] | None = None
     kv_cache_bytes: Bytes | None = None
     """Generate: cache bytes per GPU that the engine may use."""
+    tail: GenerationTail | None = None
+    """Generate: what goes on with fewer GPUs; null: all responses end where they began."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -155,6 +166,8 @@ class CallPlan(CallPlacement):
     start_seconds: float
     """Within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
     end_seconds: float
+    bulk_end_seconds: float | None = None
+    """Where a tail begins: when the other GPUs are free."""
     streamed_from: list[str] = []
     """Generate calls of the iteration that this call begins before the end of: it takes their
     responses in chunks as they finish."""

@@ -305,6 +305,11 @@ class SearchSpec(SpecModel):
         description="Equal parts of the responses in which they are handed over where edges are "
         "streamed; nothing waits for less than a part",
     )
+    generation_tail: bool = Field(
+        default=False,
+        description="Let a generation's last responses go on together on a part of its GPUs, so "
+        "that other calls can have the rest. Such a plan can be priced, but not run",
+    )
     time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=30.0,
         description="About so many seconds of search, then the best plan so far is returned with "
@@ -426,10 +431,11 @@ class JobSpec(SpecModel):
         return self
 
 
-def streaming_field(spec: JobSpec) -> str | None:
-    """The field that lets plans of this spec stream responses, which cannot be run; None: none."""
-    if spec.search.streaming:
-        return "search.streaming"
+def unrunnable_field(spec: JobSpec) -> str | None:
+    """The field that lets plans of this spec do what can be priced, but not run; None: none."""
+    for name in ("streaming", "generation_tail"):
+        if getattr(spec.search, name):
+            return f"search.{name}"
     edges = [] if spec.dataflow is None else spec.dataflow.edges
     return next((f"dataflow.edges.{i}.streamed" for i, e in enumerate(edges) if e.streamed), None)
 

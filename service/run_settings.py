@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from executor.settings import DataSettings, FunctionSettings, PretrainSettings, RunSettings
-from planner.spec import JobSpec, streaming_field
+from planner.spec import JobSpec, unrunnable_field
 from service.field_errors import FieldError, shown
 
 __all__ = ["RunSettings", "anchored", "resuming", "settings_errors", "spec_errors"]
@@ -30,15 +30,17 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
 
 def spec_errors(spec: JobSpec) -> list[FieldError]:
     """What a spec lets plans do that can be priced, but not run."""
-    field = streaming_field(spec)
+    field = unrunnable_field(spec)
     if field is None:
         return []
+    tail = field == "search.generation_tail"
+    what = "the tail of a generation on fewer GPUs" if tail else "streamed responses"
     return [
         FieldError(
             field=field,
             value="true",
-            message="plans with streamed responses can be priced, but not run",
-            remedy="plan and run with streaming false",
+            message=f"plans with {what} can be priced, but not run",
+            remedy=f"plan and run with {field.rpartition('.')[2]} false",
         )
     ]
 

@@ -11,6 +11,7 @@ from planner.search.problem import (
     PoolSlice,
     Precedence,
     Problem,
+    Tail,
     WeightSyncChoice,
 )
 
@@ -45,6 +46,24 @@ def streamed_problem(seed: int, *, barrier: bool) -> Problem:
             call = replace(call, fixed_seconds=_even(call.fixed_seconds))
         calls.append(replace(call, options=options))
     return replace(problem, calls=tuple(calls), precedences=edges)
+
+
+def tailed_problem(seed: int, *, barrier: bool) -> Problem:
+    """A streamed problem in which options of the first call may also go on with fewer GPUs."""
+    draw = random.Random(-seed - 1)
+    problem = streamed_problem(seed, barrier=barrier)
+    first = problem.calls[0]
+    options = list(first.options)
+    for option in first.options:
+        count = problem.copies[option.copy].options[option.copy_option].num_gpus
+        if count > 1 and option.seconds > 1:
+            bulk = float(draw.randint(1, int(option.seconds / 2)))
+            tail = Tail(count // draw.choice([2, count]), bulk)
+            longer = option.seconds + draw.randint(0, 1)
+            releases = tuple(min(release, bulk) for release in option.releases)
+            options.append(replace(option, seconds=longer, tail=tail, releases=releases))
+    calls = (replace(first, options=tuple(options)), *problem.calls[1:])
+    return replace(problem, calls=calls)
 
 
 def _even(seconds: float) -> float:

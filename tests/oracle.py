@@ -124,17 +124,21 @@ def _transients(problem: Problem, assignment: Assignment, gpu: int):
 
 
 def _events(problem: Problem, assignment: Assignment):
-    """(durations, set of GPUs, edges) over calls then present syncs."""
+    """(durations, GPU → seconds that it is held, edges) over calls then present syncs."""
     durations, gpus, edges = [], [], []
     for call in range(len(problem.calls)):
         option = chosen(problem, assignment, call)
         if option is None:
             durations.append(int(problem.calls[call].fixed_seconds))
-            gpus.append(set())
+            gpus.append({})
         else:
             span = copy_range(problem, assignment, option.copy)
             durations.append(int(option.seconds))
-            gpus.append(set(range(span.first, span.end)))
+            held = dict.fromkeys(range(span.first, span.end), int(option.seconds))
+            if option.tail is not None:
+                freed = range(span.first + option.tail.num_gpus, span.end)
+                held |= dict.fromkeys(freed, int(option.tail.bulk_seconds))
+            gpus.append(held)
     edges = [
         (e.source, e.target, e.distance, _lag(problem, assignment, e, durations))
         for e in problem.precedences
@@ -146,7 +150,8 @@ def _events(problem: Problem, assignment: Assignment):
         home, shadow = (copy_range(problem, assignment, c) for c in (sync.home, sync.shadow))
         node = len(durations)
         durations.append(int(seconds))
-        gpus.append(set(range(home.first, home.end)) | set(range(shadow.first, shadow.end)))
+        both = [*range(home.first, home.end), *range(shadow.first, shadow.end)]
+        gpus.append(dict.fromkeys(both, int(seconds)))
         edges.append((sync.train, node, sync.distance, durations[sync.train]))
         for call in range(len(problem.calls)):
             option = chosen(problem, assignment, call)
@@ -175,7 +180,7 @@ def least_period(problem: Problem, assignment: Assignment, *, limit: int) -> int
     if problem.barrier:
         makespan = _least_makespan(durations, gpus, edges)
         return makespan if makespan <= limit else None
-    loads = [sum(d for d, on in zip(durations, gpus, strict=True) if g in on) for g in range(16)]
+    loads = [sum(on.get(g, 0) for on in gpus) for g in range(16)]
     for period in range(max(1, *durations, *loads), limit + 1):
         if _cyclic_schedule_exists(durations, gpus, edges, period):
             return period
@@ -196,8 +201,8 @@ def _least_makespan(durations, gpus, edges) -> int:
                 (ends[u] - durations[u] + lag for u, v, lag in inside if v == node), default=0
             )
             for other in order[:i]:
-                if gpus[other] & gpus[node]:
-                    start = max(start, ends[other])
+                for gpu in gpus[other].keys() & gpus[node].keys():
+                    start = max(start, ends[other] - durations[other] + gpus[other][gpu])
             ends[node] = start + durations[node]
         best = min(best, max(ends))
     return best
@@ -213,9 +218,9 @@ def _cyclic_schedule_exists(durations, gpus, edges, period: int) -> bool:
             return _stages_exist(durations, edges, phases, period)
         for phase in range(period if node else 1):  # turning the whole schedule changes nothing
             if all(
-                not (gpus[node] & gpus[other])
-                or _disjoint_modulo(phase, durations[node], phases[other], durations[other], period)
+                _disjoint_modulo(phase, gpus[node][gpu], phases[other], gpus[other][gpu], period)
                 for other in range(node)
+                for gpu in gpus[node].keys() & gpus[other].keys()
             ) and place([*phases, phase]):
                 return True
         return False

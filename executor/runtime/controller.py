@@ -361,12 +361,17 @@ def _check_rollout(plan: Plan) -> None:
 
 
 def _check_streams(plan: Plan) -> None:
-    """Refuse calls that begin while the generation whose responses they take still runs."""
+    """Refuse tails, and calls that begin while the generation whose responses they take runs."""
     for call in plan.calls:
         if call.streamed_from:
             raise RunError(
                 f"search.streaming: {call.id} begins before {call.streamed_from[0]} ends, which "
                 "plans can be priced for but not run with; plan without streaming"
+            )
+        if call.tail is not None:
+            raise RunError(
+                f"search.generation_tail: {call.id} goes on with {call.tail.num_gpus} of its GPUs, "
+                "which plans can be priced for but not run with; plan without generation_tail"
             )
 
 

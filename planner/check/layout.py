@@ -150,6 +150,12 @@ def _engine_is_sound(subject: Subject, call: CallPlan, copy: CopyPlan) -> Iterat
             f"{name}: engines know no context parallelism or virtual stages, got "
             f"{engine.context_parallel_size} and {engine.virtual_pipeline_parallel_size}"
         )
+    tail = call.tail
+    if tail is not None and (tail.num_gpus >= copy.num_gpus or copy.num_gpus % tail.num_gpus):
+        yield (
+            f"the tail of call {call.id} has {tail.num_gpus} GPUs, which is no proper divisor of "
+            f"the {copy.num_gpus} of copy {copy.id}"
+        )
     if engine.data_parallel_size > subject.calls[call.id].num_sequences:
         yield (
             f"{name}: {engine.data_parallel_size} replicas for "

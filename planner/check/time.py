@@ -17,7 +17,7 @@ import numpy as np
 from planner.check.prices import Prices
 from planner.check.subject import Span, Subject, agrees, span_of, sync_name, tolerance_seconds
 from planner.layout import FloatArray
-from planner.result import WeightSync
+from planner.result import CallPlan, WeightSync
 
 BISECTIONS = 64
 
@@ -34,6 +34,14 @@ class Event:
     price_seconds: float
     released_shares: tuple[float, ...] = ()
     """The part of the seconds after which each chunk but the last is out, where one takes them."""
+    tail: tuple[Span, float] | None = None
+    """The GPUs that are held to the end, and the part of the seconds after which others are not."""
+
+    def held_share(self, other: "Event") -> float:
+        """The part of its seconds for which it holds GPUs that another needs."""
+        if self.tail is None or any(self.tail[0].shares_gpus(span) for span in other.spans):
+            return 1.0
+        return self.tail[1]
 
     def shares_gpus(self, other: "Event") -> bool:
         """True when both need some GPU."""
@@ -51,10 +59,15 @@ class Wait:
     target: int
     distance: int
     streamed: bool = False
+    for_gpus: bool = False
+    """True where the target needs nothing but GPUs: some may be free before the source ends."""
 
     def seconds(self, events: "list[Event]") -> float:
         """Least time from the source's start to the target's, in whole microseconds."""
         source = events[self.source]
+        if self.for_gpus:
+            held = source.held_share(events[self.target])
+            return microseconds_up(held * source.price_seconds)
         if not self.streamed:
             return source.price_seconds
         outs = [microseconds_up(s * source.price_seconds) for s in source.released_shares]
@@ -94,6 +107,7 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
                 spans,
                 price.seconds,
                 price.released_shares,
+                _tail(call, spans, price.bulk_share),
             )
         )
     for sync in plan.transitions:
@@ -110,6 +124,15 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
         )
     waits = list(_waits(subject))
     return Schedule(events, waits, plan.iteration_seconds, subject.job.spec.search.cyclic)
+
+
+def _tail(
+    call: CallPlan, spans: tuple[Span, ...], bulk_share: float | None
+) -> tuple[Span, float] | None:
+    if call.tail is None or bulk_share is None:
+        return None
+    first = spans[0].first
+    return Span(spans[0].pool, first, first + call.tail.num_gpus), bulk_share
 
 
 def _waits(subject: Subject) -> Iterator[Wait]:
@@ -158,9 +181,20 @@ def broken_times(schedule: Schedule) -> Iterator[str]:
 
 
 def wrong_streams(subject: Subject, schedule: Schedule) -> Iterator[str]:
-    """Every call that says of another generation than it does that it overlaps it."""
+    """Every call that says of another generation than it does that it overlaps it.
+
+    And every tail that begins at another time than stated.
+    """
     for number, call in enumerate(subject.plan.calls):
         event = schedule.events[number]
+        bulk = None
+        if event.tail is not None:
+            bulk = event.start + microseconds_up(event.tail[1] * event.price_seconds)
+        stated = call.bulk_end_seconds
+        if (bulk is None) != (stated is None) or (
+            bulk is not None and stated is not None and not agrees(stated, bulk)
+        ):
+            yield f"the bulk of {event.name} ends at {stated} s, but it should at {bulk}"
         begins = event.start + event.stage * schedule.period
         overlapped = set()
         for wait in schedule.waits:
@@ -204,14 +238,16 @@ def _event_lies_in_the_period(schedule: Schedule, event: Event) -> Iterator[str]
 def _events_do_not_overlap(one: Event, other: Event, period: float) -> Iterator[str]:
     """On the circle of a period: what runs over its end meets what starts at 0."""
     nearest = round((one.start - other.start) / period)
+    one_end = one.start + one.held_share(other) * (one.end - one.start)
+    other_end = other.start + other.held_share(one) * (other.end - other.start)
     for shift in (nearest - 1, nearest, nearest + 1):
-        start, end = other.start + shift * period, other.end + shift * period
-        shared = min(one.end, end) - max(one.start, start)
-        if shared > tolerance_seconds(one.end, end, period):
+        start, end = other.start + shift * period, other_end + shift * period
+        shared = min(one_end, end) - max(one.start, start)
+        if shared > tolerance_seconds(one_end, end, period):
             around = f", {shift} periods around" if shift else ""
             yield (
-                f"{one.name} ({one.start:.6f} to {one.end:.6f} s) and {other.name} "
-                f"({other.start:.6f} to {other.end:.6f} s{around}) overlap by {shared:.6f} s on "
+                f"{one.name} ({one.start:.6f} to {one_end:.6f} s) and {other.name} "
+                f"({other.start:.6f} to {other_end:.6f} s{around}) overlap by {shared:.6f} s on "
                 f"shared GPUs"
             )
             return
@@ -283,9 +319,9 @@ def _waits_for_gpus(schedule: Schedule) -> Iterator[Wait]:
             continue
         first, second = (u, v) if (one.start, one.end) <= (other.start, other.end) else (v, u)
         ahead = schedule.events[first].stage - schedule.events[second].stage
-        yield Wait(first, second, ahead)
+        yield Wait(first, second, ahead, for_gpus=True)
         if schedule.cyclic:
-            yield Wait(second, first, 1 - ahead)
+            yield Wait(second, first, 1 - ahead, for_gpus=True)
 
 
 def _earliest_starts(schedule: Schedule, waits: list[Wait], *, period: float) -> FloatArray | None:

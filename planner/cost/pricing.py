@@ -12,9 +12,10 @@ import numpy as np
 
 from planner.cluster import Pool
 from planner.cost import generation, intervals, memory, streaming, transition
-from planner.cost.estimates import BytesColumns, CallEstimates
+from planner.cost.estimates import BytesColumns, CallEstimates, summed
 from planner.cost.profile import Profile, load_profile, measured_profile
 from planner.cost.scoring import price_forward
+from planner.cost.streaming import TailEstimates, TailSetting
 from planner.cost.training import price_train
 from planner.dataflow import Call
 from planner.job import Job, Model
@@ -51,6 +52,16 @@ class Engine:
             layouts.expert_parallel_size,
             layouts.data_parallel_size,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Parts of a generation's seconds."""
+
+    released: tuple[float, ...]
+    """Until each chunk but the last is out; none where nothing is streamed."""
+    bulk: float | None
+    """Until its tail begins; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +179,16 @@ class Pricing:
         )
 
     def generate(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting | None = None,
     ) -> CallEstimates:
         """Generation on weights that are already laid out for it."""
-        return generation.price_generate(
+        estimates = generation.price_generate(
             self._model(call),
             call,
             self.workload,
@@ -180,20 +197,16 @@ class Pricing:
             **engine.columns(),
             kv_cache_bytes=kv_cache_bytes,
         )
+        if tail is None:
+            return estimates
+        extra = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail).extra
+        return replace(estimates, seconds=summed(estimates.seconds, extra))
 
     def generation_deviation(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
     ) -> FloatArray:
         """Standard deviation of a generation's seconds when its lengths are drawn anew."""
-        return generation.generation_phases(
-            self._model(call),
-            call,
-            self.workload,
-            pool,
-            self.profile(pool),
-            **engine.columns(),
-            kv_cache_bytes=kv_cache_bytes,
-        ).deviation_seconds
+        return self._phases(call, pool, engine, kv_cache_bytes).deviation_seconds
 
     def outstanding_seconds(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
@@ -204,7 +217,27 @@ class Pricing:
         """
         if call.id not in self._streaming:
             return None
-        phases = generation.generation_phases(
+        phases = self._phases(call, pool, engine, kv_cache_bytes)
+        return streaming.outstanding_seconds(phases, self.job.spec.search.stream_chunks)
+
+    def tail(
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting,
+    ) -> TailEstimates:
+        """What a generation's tail on fewer replicas changes."""
+        chunks = self.job.spec.search.stream_chunks if call.id in self._streaming else None
+        phases = self._phases(call, pool, engine, kv_cache_bytes)
+        return streaming.price_tail(phases, tail, **engine.columns(), chunks=chunks)
+
+    def _phases(
+        self, call: Call, pool: Pool, engine: Engine, kv_cache_bytes: IntArray
+    ) -> generation.GenerationPhases:
+        return generation.generation_phases(
             self._model(call),
             call,
             self.workload,
@@ -213,26 +246,39 @@ class Pricing:
             **engine.columns(),
             kv_cache_bytes=kv_cache_bytes,
         )
-        return streaming.outstanding_seconds(phases, self.job.spec.search.stream_chunks)
 
     @cached_property
     def _streaming(self) -> frozenset[str]:
         """Calls whose responses others take in chunks."""
         return frozenset(edge.source for edge in self.job.dataflow.edges if edge.streamed)
 
-    def releases(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray, seconds: float
-    ) -> tuple[float, ...]:
-        """Seconds until each chunk but the last of a call is out; none where nothing is streamed.
+    def course(
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting | None,
+        seconds: float,
+    ) -> Course:
+        """When a single generation's chunks are out and its bulk ends.
 
         `seconds` are the whole call's, its reshard included.
         """
-        outstanding = self.outstanding_seconds(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        column, bulk = np.array([seconds]), None
+        outstanding = None
+        if tail is None:
+            outstanding = self.outstanding_seconds(
+                call, pool, engine, kv_cache_bytes=kv_cache_bytes
+            )
+        else:
+            priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+            outstanding = priced.outstanding
+            bulk = float(streaming.release_shares(priced.bulk_outstanding[:, None], column)[0, 0])
         if outstanding is None:
-            return ()
-        column = np.array([seconds])
-        shares = streaming.release_shares(outstanding, column)
-        return tuple(streaming.released_seconds(shares, column)[0].tolist())
+            return Course((), bulk)
+        return Course(tuple(streaming.release_shares(outstanding, column)[0].tolist()), bulk)
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float
@@ -270,9 +316,10 @@ class Pricing:
         engine: Engine,
         *,
         kv_cache_bytes: IntArray,
+        tail: TailSetting | None = None,
     ) -> CallEstimates:
         """Generation on a training home: the reshard is part of the call."""
-        estimates = self.generate(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        estimates = self.generate(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
         seconds, transient = self.reshard(call, pool, layouts, engine)
         return CallEstimates(
             replace(estimates.seconds, transition=estimates.seconds.transition + seconds),

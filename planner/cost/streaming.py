@@ -1,14 +1,52 @@
-"""When the responses of a generation are out, for calls that take them in chunks as they finish."""
+"""The course of a generation: when its responses are out, and a tail on fewer of its replicas.
+
+Calls may take responses in chunks as they finish (`outstanding_seconds`). And once most responses
+have ended, those that still run may move together onto a part of the replicas, so that the GPUs of
+the others are free for other calls while the tail goes on (RLHFuse, Zhong et al. 2024,
+arXiv:2409.13221). What moves is prefilled again where it goes on.
+"""
+
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from planner.cost.estimates import SecondsColumns
 from planner.cost.generation import GenerationPhases
-from planner.cost.rollout import BUSY_CELLS
-from planner.layout import FloatArray
+from planner.cost.rollout import BUSY_CELLS, Phases
+from planner.layout import FloatArray, IntArray
 
 SHARE_STEPS = 64
 """Shares are rounded up to so many parts: settings of few kinds can then be compared by their ends
 alone, since the one that ends first has every chunk out first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailSetting:
+    """Where a generation splits, and what goes on."""
+
+    ratio: int
+    """Replicas before the split per replica after it."""
+    ended_share: float
+    """Of the responses, before the split."""
+
+
+TAILS = (TailSetting(2, 0.75), TailSetting(2, 0.9), TailSetting(4, 0.9), TailSetting(4, 0.97))
+"""Those that are tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class TailEstimates:
+    """What a tail changes, one row per candidate."""
+
+    possible: npt.NDArray[np.bool_]
+    """The replicas can be parted, and their cache holds what moves there."""
+    extra: SecondsColumns
+    """Beyond the seconds without a tail."""
+    bulk_outstanding: FloatArray
+    """Seconds from the split to the end."""
+    outstanding: FloatArray | None
+    """As of `outstanding_seconds`, if asked for."""
 
 
 def outstanding_seconds(phases: GenerationPhases, chunks: int) -> FloatArray:
@@ -17,12 +55,108 @@ def outstanding_seconds(phases: GenerationPhases, chunks: int) -> FloatArray:
     Chunk k of K is out when k/K of a replica's responses have ended. While the cache is short they
     end evenly; then as many have ended as no longer run. Replicas go alike.
     """
-    course = phases.course
-    mine = course.phases.take(course.phases_of)
-    lasts = mine.steps * course.step_seconds
-    ends = np.cumsum(lasts, axis=1)
+    mine = _course(phases)
+    lasts = mine.steps * phases.course.step_seconds
+    left, _ = _left(mine, lasts, chunks)
+    rows: FloatArray = left[phases.course.course_of] * _waiting_factor(phases)[:, None]
+    return rows
+
+
+def price_tail(
+    phases: GenerationPhases,
+    tail: TailSetting,
+    *,
+    tensor_parallel_size: IntArray,
+    pipeline_parallel_size: IntArray,
+    expert_parallel_size: IntArray,
+    data_parallel_size: IntArray,
+    chunks: int | None,
+) -> TailEstimates:
+    """Price a generation's tail: larger batches on fewer replicas, and prompts read once more.
+
+    The split is where a cell of the shrinking phase begins. A replica of the tail decodes `ratio`
+    times the batch that one had before; the responses of the others are prefilled again there, with
+    what they have generated. With a pipeline the replicas of a range interleave, so there is no
+    tail; nor where expert groups reach over the border.
+    """
+    course, mine = phases.course, _course(phases)
+    first = BUSY_CELLS + (_ended(mine) < tail.ended_share).sum(axis=1)
+    late = np.arange(mine.steps.shape[1]) >= first[:, None]
+    cached = course.process.prompt_tokens + mine.age_tokens
+    more = _more_per_step(phases, mine.batch, cached, tail.ratio)
+    slower = [np.where(late, part, 0.0) * mine.steps for part in more]
+    lasts = mine.steps * course.step_seconds + sum(slower)
+    at = np.minimum(first, mine.steps.shape[1] - 1)[:, None]
+    held = mine.batch * cached * np.where(late, tail.ratio, 0.0)
+    tokens = np.take_along_axis(mine.batch * cached, at, axis=1)[:, 0] * (tail.ratio - 1)
+    again = tokens[course.course_of] / phases.prefill_tokens
+    factor = _waiting_factor(phases)
+    extra = SecondsColumns(
+        **{
+            name: getattr(phases.prefill, name) * again
+            + (factor * slower[part].sum(axis=1)[course.course_of] if part is not None else 0.0)
+            for name, part in (("compute", 0), ("communication", 1), ("overhead", 2))
+        },
+        **{name: np.zeros(len(again)) for name in ("bubble", "optimizer", "transition")},
+    )
+    moved = phases.prefill.total * again
+    tail_seconds = np.where(late, lasts, 0.0).sum(axis=1)
+    replicas = data_parallel_size // tail.ratio
+    outstanding = None
+    if chunks is not None:
+        left, out = _left(mine, lasts, chunks)
+        before = out < (lasts.sum(axis=1) - tail_seconds)[:, None]
+        outstanding = left[course.course_of] * factor[:, None]
+        outstanding = outstanding + np.where(before[course.course_of], moved[:, None], 0.0)
+    return TailEstimates(
+        possible=(first < mine.steps.shape[1])[course.course_of]
+        & (pipeline_parallel_size == 1)
+        & (data_parallel_size % tail.ratio == 0)
+        & (tensor_parallel_size * replicas % expert_parallel_size == 0)
+        & (held.max(axis=1)[course.course_of] <= phases.running.cache_tokens),
+        extra=extra,
+        bulk_outstanding=factor * tail_seconds[course.course_of] + moved,
+        outstanding=outstanding,
+    )
+
+
+def _course(phases: GenerationPhases) -> Phases:
+    """The distinct courses of the batch."""
+    return phases.course.phases.take(phases.course.phases_of)
+
+
+def _waiting_factor(phases: GenerationPhases) -> FloatArray:
+    """[row]: decode seconds, environments included, per second of steps."""
+    course, mine = phases.course, _course(phases)
+    steps = (mine.steps * course.step_seconds).sum(axis=1)
+    factor: FloatArray = phases.decode.total / np.maximum(steps[course.course_of], 1e-12)
+    return factor
+
+
+def _ended(mine: Phases) -> FloatArray:
+    """[course, cell]: share of the responses that have ended in the middle of a shrinking cell."""
     ended = 1.0 - mine.batch[:, BUSY_CELLS:] / mine.sequences[:, None]
-    ended = np.maximum.accumulate(np.clip(ended, 0.0, 1.0), axis=1)
+    rising: FloatArray = np.maximum.accumulate(np.clip(ended, 0.0, 1.0), axis=1)
+    return rising
+
+
+def _more_per_step(
+    phases: GenerationPhases, batch: FloatArray, cached: FloatArray, ratio: int
+) -> list[FloatArray]:
+    """[course, cell]: how much longer a step of `ratio` times the batch takes, by part."""
+    shape = np.zeros(len(batch), dtype=np.int64)
+    shape[phases.course.course_of] = phases.shape
+    small = phases.tables.at(shape[:, None], batch, cached)
+    large = phases.tables.at(shape[:, None], ratio * batch, cached)
+    return [
+        *(np.maximum(more - less, 0.0) for more, less in zip(large, small, strict=True)),
+        phases.engine.sequence_seconds * (ratio - 1) * batch,
+    ]
+
+
+def _left(mine: Phases, lasts: FloatArray, chunks: int) -> tuple[FloatArray, FloatArray]:
+    """[course, chunk]: seconds until all has ended once a chunk is out; and when it is out."""
+    ends, ended = np.cumsum(lasts, axis=1), _ended(mine)
     busy = ended[:, :1] * np.linspace(0.0, 1.0, BUSY_CELLS + 1)
     middles = ends[:, BUSY_CELLS:] - lasts[:, BUSY_CELLS:] / 2
     nothing, everything = np.zeros((len(ends), 1)), np.ones((len(ends), 1))
@@ -30,9 +164,7 @@ def outstanding_seconds(phases: GenerationPhases, chunks: int) -> FloatArray:
     shares = np.hstack([busy, ended, everything])
     wanted = np.arange(1, chunks) / chunks
     out = np.stack([_reached(shares, times, share) for share in wanted], axis=1)
-    left = 1.0 - out / np.maximum(ends[:, -1:], 1e-12)
-    seconds: FloatArray = left[course.course_of] * phases.decode.total[:, None]
-    return seconds
+    return ends[:, -1:] - out, out
 
 
 def _reached(shares: FloatArray, times: FloatArray, share: float) -> FloatArray:

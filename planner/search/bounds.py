@@ -108,8 +108,13 @@ class Bounds:
     def weights(self, call: int, option: CallOption) -> Weights:
         """The weights of one option; 0 in the pools that it does not use."""
         copy = self.problem.copies[option.copy].options[option.copy_option]
-        seconds = self.busy_seconds(call, option)
-        return tuple(share * seconds for share in self.shares(copy.pool, copy.num_gpus))
+        (count, seconds), *tail = option.held(copy.num_gpus)
+        seconds += self.busy_seconds(call, option) - option.seconds
+        whole = tuple(share * seconds for share in self.shares(copy.pool, count))
+        for fewer, rest in tail:
+            shares = self.shares(copy.pool, fewer)
+            whole = tuple(w + share * rest for w, share in zip(whole, shares, strict=True))
+        return whole
 
     def seconds(self, call: int, option: CallOption) -> float:
         """Seconds of an option, and of the weight sync that must come first on its shadow.

@@ -16,7 +16,8 @@ Variables
     P                    the period, minimised
 Constraints
     (1) alignment        f_c inside a node at a multiple of n_c, or at the first GPU of a node
-    (2) no overlap       of two calls on copies that share a GPU, one ends before the other starts
+    (2) no overlap       of two calls on copies that share a GPU, one ends before the other starts;
+                         or has ended its bulk, and the other's ranges lie outside its tail
     (3) weight syncs     the same, against every call on one of their two ranges
     (4) memory           for every call k a Cumulative over the GPU axis:
                          Σ_{c over g} r_c + [g in range of k] m_k ≤ M_g
@@ -132,14 +133,18 @@ def _orders(formulation: Formulation) -> None:
                 continue  # the dataflow orders them
             reasons = _reasons(formulation, nodes[earlier][1], nodes[later][1])
             if reasons:
-                _one_is_first(formulation, nodes[earlier][0], nodes[later][0], reasons)
+                _one_is_first(formulation, nodes[earlier], nodes[later], reasons)
 
 
-def _nodes(
-    formulation: Formulation,
-) -> "list[tuple[CallVariables | SyncVariables, dict[int, cp_model.LiteralT]]]":
-    """Every call and sync with the copies whose GPUs it takes, and when."""
+_Node = tuple[CallVariables | SyncVariables, dict[int, cp_model.LiteralT]]
+"""A call or sync, and the copies whose GPUs it takes, each with when it does."""
+
+
+def _nodes(formulation: Formulation) -> list[_Node]:
+    """Every call and sync."""
+    calls: list[_Node]
     calls = [(call, call.bound) for call in formulation.calls]
+    syncs: list[_Node]
     syncs = [
         (variables, dict.fromkeys((sync.home, sync.shadow), variables.present))
         for sync, variables in zip(formulation.problem.syncs, formulation.syncs, strict=True)
@@ -162,19 +167,53 @@ def _reasons(
 
 def _one_is_first(
     formulation: Formulation,
-    one: "CallVariables | SyncVariables",
-    two: "CallVariables | SyncVariables",
+    one: _Node,
+    two: _Node,
     reasons: list[list[cp_model.LiteralT]],
 ) -> None:
     model = formulation.model
     before, after = model.new_bool_var(""), model.new_bool_var("")
-    for first, second, literal in ((one, two, before), (two, one, after)):
-        model.add(first.end <= second.start).only_enforce_if(literal)
+    free = {0: _tail_is_elsewhere(formulation, one, two)}
+    free[1] = _tail_is_elsewhere(formulation, two, one)
+    for number, (first, second, literal) in enumerate(((one, two, before), (two, one, after))):
+        for end, when in _ends(first[0], free[number]):
+            model.add(end <= second[0].start).only_enforce_if([literal, *when])
         if not formulation.problem.barrier:
-            around = first.start + formulation.period
-            model.add(second.end <= around).only_enforce_if(literal)
+            around = first[0].start + formulation.period
+            for end, when in _ends(second[0], free[1 - number]):
+                model.add(end <= around).only_enforce_if([literal, *when])
     for reason in reasons:
         model.add_bool_or([before, after, *(~literal for literal in reason)])
+
+
+def _ends(
+    node: CallVariables | SyncVariables, free: cp_model.IntVar | None
+) -> list[tuple[cp_model.LinearExprT, list[cp_model.LiteralT]]]:
+    """When a node frees the GPUs that another needs: at its end, or at that of its bulk."""
+    if free is None:
+        return [(node.end, [])]
+    assert isinstance(node, CallVariables)
+    assert node.bulk is not None
+    return [(node.end, [~free]), (node.start + node.bulk, [free])]
+
+
+def _tail_is_elsewhere(formulation: Formulation, one: _Node, two: _Node) -> cp_model.IntVar | None:
+    """A literal that lets the GPUs of `two` lie outside the tail of `one`; None: it has no tail."""
+    if not isinstance(one[0], CallVariables) or one[0].tail is None:
+        return None
+    model, free = formulation.model, formulation.model.new_bool_var("")
+    for copy, bound in one[1].items():
+        mine = formulation.copies[copy]
+        for other, bound_too in two[1].items():
+            if other == copy:
+                model.add_bool_or([~free, ~bound, ~bound_too])
+                continue
+            theirs = formulation.copies[other]
+            above, below = model.new_bool_var(""), model.new_bool_var("")
+            model.add(theirs.first >= mine.first + one[0].tail).only_enforce_if(above)
+            model.add(theirs.end <= mine.first).only_enforce_if(below)
+            model.add_bool_or([above, below, ~free, ~bound, ~bound_too])
+    return free
 
 
 def _fillers(

@@ -51,6 +51,15 @@ class CopyChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """A call goes on with the first `num_gpus` of its range alone, and frees the others."""
+
+    num_gpus: int
+    bulk_seconds: float
+    """From the start of the call, on all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallOption:
     """One way to run a call on an option of one of its copies."""
 
@@ -63,6 +72,14 @@ class CallOption:
     """Row of the setting in the caller's table."""
     releases: tuple[float, ...] = ()
     """Where a streamed edge leads on: seconds until each chunk but the last is out, rising."""
+    tail: "Tail | None" = None
+
+    def held(self, num_gpus: int) -> "list[tuple[int, float]]":
+        """(GPUs, seconds) of the rectangles that the call takes on a range of so many GPUs."""
+        if self.tail is None:
+            return [(num_gpus, self.seconds)]
+        bulk = self.tail.bulk_seconds
+        return [(num_gpus, bulk), (self.tail.num_gpus, self.seconds - bulk)]
 
 
 @dataclass(frozen=True, slots=True)

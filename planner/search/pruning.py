@@ -205,7 +205,7 @@ class _Work:
             mine = options[index]
             if not any(
                 options[other].transient_bytes <= mine.transient_bytes
-                and _no_later(options[other].releases, mine.releases)
+                and _holds_less(options[other], mine)
                 for other in front
             ):
                 front.append(index)
@@ -225,7 +225,7 @@ class _Work:
                     (
                         self.calls[call][j].seconds,
                         _peak(options[index], self.calls[call][j]),
-                        self.calls[call][j].releases,
+                        self.calls[call][j],
                     )
                     for j in settings[copy, index].get(call, [])
                     if j in self.calls[call]
@@ -269,13 +269,22 @@ def _moved(option: CallOption, position: list[dict[int, int]]) -> CallOption:
     return replace(option, copy_option=position[option.copy][option.copy_option])
 
 
-Front = list[list[tuple[float, int, tuple[float, ...]]]]
-"""Per call: (seconds, resident + transient MiB, releases) of the settings left."""
+Front = list[list[tuple[float, int, CallOption]]]
+"""Per call: (seconds, resident + transient MiB, setting) of the settings left."""
 
 
-def _no_later(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Every chunk is out as early."""
-    return all(mine <= theirs for mine, theirs in zip(one, other, strict=True))
+def _holds_less(one: CallOption, other: CallOption) -> bool:
+    """Every chunk is out as early, and no GPU held longer, by settings that end no later."""
+    if any(mine > theirs for mine, theirs in zip(one.releases, other.releases, strict=True)):
+        return False
+    if other.tail is None:
+        return True
+    if one.tail is None:
+        return one.seconds <= other.tail.bulk_seconds
+    return (
+        one.tail.num_gpus <= other.tail.num_gpus
+        and one.tail.bulk_seconds <= other.tail.bulk_seconds
+    )
 
 
 def _peak(copy: CopyOption, call: CallOption) -> int:
@@ -300,7 +309,7 @@ def _dominates(one: CopyOption, front: Front, other: CopyOption, other_front: Fr
     ):
         return False
     return all(
-        any(s <= seconds and m <= peak and _no_later(r, releases) for s, m, r in mine)
+        any(s <= seconds and m <= peak and _holds_less(o, setting) for s, m, o in mine)
         for mine, theirs in zip(front, other_front, strict=True)
-        for seconds, peak, releases in theirs
+        for seconds, peak, setting in theirs
     )

@@ -181,6 +181,7 @@ def rounding_seconds(formulation: Formulation) -> float:
     calls = [
         most([option.seconds for option in call.options] or [call.fixed_seconds])
         + most([release for option in call.options for release in option.releases])
+        + most([option.tail.bulk_seconds for option in call.options if option.tail is not None])
         for call in problem.calls
     ]
     # A lag is rounded up to a tick once more.

@@ -19,7 +19,7 @@ from itertools import pairwise
 from ortools.sat.python import cp_model
 
 from planner.search.bounds import FUNCTIONS, Bounds, dual_feasible_weight
-from planner.search.variables import Formulation
+from planner.search.variables import CallVariables, Formulation
 
 
 def strengthen(formulation: Formulation) -> None:
@@ -73,7 +73,7 @@ def _one_after_another(
     for (one, other), literal in formulation.shared.items():
         mine = [call for call in calls if only.get(call) in (one, other)]
         if {only[call] for call in mine} == {one, other}:
-            length = _length(formulation, mine)
+            length = cp_model.LinearExpr.sum([_bulk(formulation.calls[call]) for call in mine])
             formulation.model.add(length <= _stretch(formulation, source, target)).only_enforce_if(
                 literal
             )
@@ -126,7 +126,11 @@ def _parts(formulation: Formulation, bounds: Bounds, call: int) -> list[_Part]:
     for option, take in zip(options, variables.takes, strict=True):
         copy = formulation.problem.copies[option.copy].options[option.copy_option]
         seconds = bounds.busy_seconds(call, option)
-        groups[copy.pool, copy.num_gpus].append((take, formulation.ticks(seconds)))
+        (count, bulk), *tail = option.held(copy.num_gpus)
+        left = formulation.ticks(option.seconds) - formulation.ticks(bulk) if tail else 0
+        groups[copy.pool, count].append((take, formulation.ticks(seconds) - left))
+        for fewer, _ in tail:
+            groups[copy.pool, fewer].append((take, left))
     parts = []
     for (pool, count), terms in groups.items():
         ticks = formulation.model.new_int_var(0, max(t for _, t in terms), "")
@@ -142,11 +146,16 @@ def _gpus_over_time(formulation: Formulation) -> None:
         return
     model, intervals, demands = formulation.model, [], []
     for call in formulation.calls:
+        middle = call.end if call.bulk is None else model.new_int_var(0, formulation.horizon, "")
         for copy, bound in call.bound.items():
             intervals.append(
-                model.new_optional_interval_var(call.start, call.duration, call.end, bound, "")
+                model.new_optional_interval_var(call.start, _bulk(call), middle, bound, "")
             )
             demands.append(formulation.copies[copy].count)
+            if call.tail is not None:
+                rest = model.new_int_var(0, formulation.horizon, "")
+                intervals.append(model.new_optional_interval_var(middle, rest, call.end, bound, ""))
+                demands.append(call.tail)
     model.add_cumulative(intervals, demands, formulation.axis)
 
 
@@ -158,7 +167,12 @@ def _loads(formulation: Formulation) -> None:
     for (one, other), literal in formulation.shared.items():
         # A sync is in both loads, but runs once where its copies share GPUs.
         twice = cp_model.LinearExpr.sum(_syncs_of(formulation, one, other))
-        load = loads[one] + loads[other] - twice
+        tails = [
+            call.duration - call.bulk
+            for call in formulation.calls
+            if call.bulk is not None and {one, other} & call.bound.keys()
+        ]
+        load = loads[one] + loads[other] - twice - cp_model.LinearExpr.sum(tails)
         formulation.model.add(load <= formulation.period).only_enforce_if(literal)
 
 
@@ -203,8 +217,9 @@ def _cycles(formulation: Formulation) -> None:
                 model.add(length <= whole * sync.distance * period).only_enforce_if(bound)
 
 
-def _length(formulation: Formulation, calls: list[int]) -> cp_model.LinearExpr:
-    return cp_model.LinearExpr.sum([formulation.calls[call].duration for call in calls])
+def _bulk(call: CallVariables) -> cp_model.IntVar:
+    """How long a call holds its whole range."""
+    return call.duration if call.bulk is None else call.bulk
 
 
 def _path_length(formulation: Formulation, path: list[int], whole: int) -> cp_model.LinearExpr:

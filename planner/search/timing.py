@@ -33,16 +33,28 @@ class Events:
     ranges: list[list[Range]]
     edges: list[Edge]
     present: list[bool]
+    tails: list[tuple[Range, float] | None]
+    """Per node the GPUs that it holds to its end, and when it frees the others."""
+
+    def frees_seconds(self, one: int, other: int) -> float:
+        """From the start of a node until it has freed all GPUs of another."""
+        tail = self.tails[one]
+        if tail is None or any(tail[0].overlaps(needed) for needed in self.ranges[other]):
+            return self.durations[one]
+        return tail[1]
 
 
 def events(problem: Problem, assignment: Assignment) -> Events:
     """The nodes and dataflow edges that an assignment leads to."""
-    durations, ranges = [], []
+    durations, ranges, tails = [], [], []
     for call in range(len(problem.calls)):
         option = chosen(problem, assignment, call)
         span = None if option is None else copy_range(problem, assignment, option.copy)
         durations.append(call_seconds(problem, assignment, call))
         ranges.append([] if span is None else [span])
+        tail = None if option is None else option.tail
+        held = None if tail is None or span is None else Range(span.first, tail.num_gpus)
+        tails.append(None if tail is None or held is None else (held, tail.bulk_seconds))
     present = [True] * len(durations)
     edges = [
         (edge.source, edge.target, edge.distance, lag_seconds(problem, assignment, edge))
@@ -51,6 +63,7 @@ def events(problem: Problem, assignment: Assignment) -> Events:
     for sync in problem.syncs:
         node, seconds = len(durations), sync_seconds(problem, assignment, sync)
         present.append(seconds is not None)
+        tails.append(None)
         durations.append(seconds or 0.0)
         sides = [copy_range(problem, assignment, copy) for copy in (sync.home, sync.shadow)]
         ranges.append([side for side in sides if side is not None and seconds is not None])
@@ -61,7 +74,7 @@ def events(problem: Problem, assignment: Assignment) -> Events:
             option = chosen(problem, assignment, call)
             if option is not None and option.copy == sync.shadow:
                 edges.append((node, call, 0, seconds))
-    return Events(durations, ranges, edges, present)
+    return Events(durations, ranges, edges, present, tails)
 
 
 def exact_timing(
@@ -92,10 +105,10 @@ def _resource_edges(
             if not any(a.overlaps(b) for a in nodes.ranges[u] for b in nodes.ranges[v]):
                 continue
             first, second = (u, v) if (starts[u], u) <= (starts[v], v) else (v, u)
-            ahead, length = stages[first] - stages[second], nodes.durations[first]
+            ahead, length = stages[first] - stages[second], nodes.frees_seconds(first, second)
             edges.append((first, second, 0 if barrier else ahead, length))
             if not barrier:
-                edges.append((second, first, 1 - ahead, nodes.durations[second]))
+                edges.append((second, first, 1 - ahead, nodes.frees_seconds(second, first)))
     return edges
 
 
