@@ -19,6 +19,7 @@ from planner.assumptions import assumptions
 from planner.check.check import violations
 from planner.comparison import strategy
 from planner.cost.pricing import Pricing
+from planner.cost.streaming import TAILS
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.infeasible import explain_infeasible, explain_strategy
 from planner.intervals import with_intervals
@@ -77,12 +78,23 @@ def make_plan(spec: JobSpec) -> Plan:
         candidates_priced=tables.num_priced,
         options=best.options,
         warm_start=best.warm_start,
-        space=enumeration.SPACE,
+        space=enumeration.SPACE + _further_space(job),
     )
     report = report.model_copy(update={"stopped": _stopped(spec, report)})
     plan = _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
     alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
     return _sound(job, plan.model_copy(update={"alternatives": alternatives}))
+
+
+def _further_space(job: Job) -> str:
+    """What the spec's options add to the space, in words."""
+    added = ""
+    if any(edge.streamed for edge in job.dataflow.edges):
+        added += f"; responses handed over in {job.spec.search.stream_chunks} chunks"
+    if job.spec.search.generation_tail:
+        kinds = ", ".join(f"1/{tail.ratio} after {tail.ended_share:g}" for tail in TAILS)
+        added += f"; generation whole, or ending on a share of its GPUs ({kinds} of its responses)"
+    return added
 
 
 def _placed_by(

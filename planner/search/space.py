@@ -62,6 +62,16 @@ def rows_with_counts(tables: Tables, counts: set[int]) -> Rows:
     return Rows(copies, [copies[call.copy][call.copy_row] for call in tables.calls])
 
 
+def rows_without_tails(tables: Tables) -> Rows:
+    """The rows whose generation ends on all of its GPUs."""
+    rows = all_rows(tables)
+    calls = [
+        mask if table.tail is None else table.tail == 0
+        for table, mask in zip(tables.calls, rows.calls, strict=True)
+    ]
+    return Rows(rows.copies, calls)
+
+
 @dataclass(frozen=True, slots=True)
 class Arena:
     """Tables and the option-free problem on (part of) the cluster."""
