@@ -82,10 +82,7 @@ def _rollout_that_cannot_run(job: Job) -> Iterator[str]:
 def _schedule_that_cannot_run(job: Job) -> Iterator[str]:
     field = unrunnable_field(job.spec)
     if field is not None:
-        yield (
-            f"{field}: priced as if a call that takes responses in chunks lost no time between "
-            "them; running the plan needs it to be false"
-        )
+        yield f"{field}: is priced; running the plan needs it to be false"
 
 
 def _slow_networks(job: Job) -> Iterator[str]:
