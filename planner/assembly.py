@@ -104,7 +104,12 @@ def _tail(table: CallTable, row: int, num_gpus: int) -> GenerationTail | None:
     if table.tail is None or table.tail[row] == 0:
         return None
     tail = TAILS[int(table.tail[row]) - 1]
-    return GenerationTail(num_gpus=num_gpus // tail.ratio, ended_share=tail.ended_share)
+    tensor = int(table.engine.tensor_parallel_size[row]) * tail.tensor_factor
+    return GenerationTail(
+        num_gpus=num_gpus // tail.ratio,
+        tensor_parallel_size=tensor if tail.tensor_factor > 1 else None,
+        ended_share=tail.ended_share,
+    )
 
 
 def _engine_parallelism(engine: Engine, row: int) -> Parallelism:

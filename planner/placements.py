@@ -191,7 +191,8 @@ def _problem(
             transient = priced.bytes_by_kind.total
             position, seconds = positions[copy_id], priced.seconds
             tail = None
-            if priced.placement.tail is not None and priced.bulk_seconds is not None:
+            if priced.bulk_seconds is not None:
+                assert priced.placement.tail is not None
                 tail = Tail(priced.placement.tail.num_gpus, priced.bulk_seconds)
             options = (CallOption(position, 0, seconds, transient, 0, priced.releases, tail),)
         call_choices.append(CallChoice(call.id, options, call.fixed_seconds or 0.0))

@@ -34,6 +34,7 @@ from planner.search.baselines import QUICK, STARTS, STRATEGIES, StrategyInfo
 from planner.search.candidates import price
 from planner.search.objectives import attempted, best_placement
 from planner.search.problem import Timing
+from planner.search.runs import wanted_tails
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
 from planner.search.tables import Tables
@@ -91,9 +92,14 @@ def _further_space(job: Job) -> str:
     added = ""
     if any(edge.streamed for edge in job.dataflow.edges):
         added += f"; responses handed over in {job.spec.search.stream_chunks} chunks"
-    if job.spec.search.generation_tail:
-        kinds = ", ".join(f"1/{tail.ratio} after {tail.ended_share:g}" for tail in TAILS)
-        added += f"; generation whole, or ending on a share of its GPUs ({kinds} of its responses)"
+    if tails := [TAILS[number - 1] for number in wanted_tails(job.spec.search)]:
+        kinds = ", ".join(
+            f"after {tail.ended_share:g} "
+            + (f"with {tail.tensor_factor} times" if tail.ratio == 1 else f"on 1/{tail.ratio}")
+            for tail in tails
+        )
+        added += "; generation whole, or ending on a part of its GPUs or with a multiple of its "
+        added += f"tensor size ({kinds})"
     return added
 
 

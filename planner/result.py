@@ -68,10 +68,12 @@ class CopyPlacement(ResultModel):
 
 
 class GenerationTail(ResultModel):
-    """The last responses of a generation go on together on a part of its GPUs."""
+    """The last responses of a generation go on together on a part of its GPUs, or laid out anew."""
 
     num_gpus: Size
     """From the first of the copy's on; the others are free for other calls."""
+    tensor_parallel_size: Size | None = None
+    """Larger than before; null: as before."""
     ended_share: Annotated[float, Field(gt=0, lt=1)]
     """Of the responses, when the others move there."""
 
@@ -167,7 +169,7 @@ class CallPlan(CallPlacement):
     """Within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
     end_seconds: float
     bulk_end_seconds: float | None = None
-    """Where a tail begins: when the other GPUs are free."""
+    """Where a tail begins on fewer GPUs: when the others are free."""
     streamed_from: list[str] = []
     """Generate calls of the iteration that this call begins before the end of: it takes their
     responses in chunks as they finish."""

@@ -310,6 +310,11 @@ class SearchSpec(SpecModel):
         description="Let a generation's last responses go on together on a part of its GPUs, so "
         "that other calls can have the rest. Such a plan can be priced, but not run",
     )
+    generation_tensor_schedule: bool = Field(
+        default=False,
+        description="Let a generation go on with a larger tensor size once most of its responses "
+        "have ended. Such a plan can be priced, but not run",
+    )
     time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=30.0,
         description="About so many seconds of search, then the best plan so far is returned with "
@@ -433,7 +438,7 @@ class JobSpec(SpecModel):
 
 def unrunnable_field(spec: JobSpec) -> str | None:
     """The field that lets plans of this spec do what can be priced, but not run; None: none."""
-    for name in ("streaming", "generation_tail"):
+    for name in ("streaming", "generation_tail", "generation_tensor_schedule"):
         if getattr(spec.search, name):
             return f"search.{name}"
     edges = [] if spec.dataflow is None else spec.dataflow.edges

@@ -33,8 +33,10 @@ def spec_errors(spec: JobSpec) -> list[FieldError]:
     field = unrunnable_field(spec)
     if field is None:
         return []
-    tail = field == "search.generation_tail"
-    what = "the tail of a generation on fewer GPUs" if tail else "streamed responses"
+    what = {
+        "search.generation_tail": "the tail of a generation on fewer GPUs",
+        "search.generation_tensor_schedule": "a tensor size that changes within a generation",
+    }.get(field, "streamed responses")
     return [
         FieldError(
             field=field,

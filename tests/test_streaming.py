@@ -78,7 +78,7 @@ def test_chunks_are_out_when_the_simulated_engine_has_ended_them(
 def tail_of(sequences: int = 64, *, setting: TailSetting = TAIL, **changes: int) -> TailEstimates:
     generation = Case("", PERCENTILES, SHORT, sequences, replicas=4, **changes).generation()
     phases = generation.closed_form()
-    return price_tail(phases, setting, **generation.engine.columns(), chunks=CHUNKS)
+    return price_tail(phases, setting, phases, **generation.engine.columns(), chunks=CHUNKS)
 
 
 def test_a_tail_takes_longer_the_more_moves_there() -> None:

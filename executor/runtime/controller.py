@@ -369,9 +369,12 @@ def _check_streams(plan: Plan) -> None:
                 "plans can be priced for but not run with; plan without streaming"
             )
         if call.tail is not None:
+            tensor = call.tail.tensor_parallel_size
+            field = "generation_tail" if tensor is None else "generation_tensor_schedule"
+            how = f"{call.tail.num_gpus} of its GPUs" if tensor is None else f"tensor size {tensor}"
             raise RunError(
-                f"search.generation_tail: {call.id} goes on with {call.tail.num_gpus} of its GPUs, "
-                "which plans can be priced for but not run with; plan without generation_tail"
+                f"search.{field}: {call.id} goes on with {how}, which plans can be priced for but "
+                f"not run with; plan without {field}"
             )
 
 

@@ -86,7 +86,12 @@ def tail_setting(call: CallPlacement, copy: CopyPlacement) -> TailSetting | None
     """The tail of a generation in the cost model's terms."""
     if call.tail is None:
         return None
-    return TailSetting(copy.num_gpus // call.tail.num_gpus, call.tail.ended_share)
+    factor, tensor = 1, call.tail.tensor_parallel_size
+    if tensor is not None:
+        assert call.parallelism is not None, "the references were checked"
+        factor = tensor // call.parallelism.tensor_parallel_size
+    ratio = copy.num_gpus // call.tail.num_gpus
+    return TailSetting(ratio, call.tail.ended_share, factor)
 
 
 def _estimates(subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPlan) -> CallEstimates:

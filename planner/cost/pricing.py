@@ -43,6 +43,22 @@ class Engine:
         """The given rows, in that order."""
         return Engine(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
+    def layouts(self) -> Layouts:
+        """Layouts that are stored the way this engine generates."""
+        one = np.ones_like(self.tensor_parallel_size)
+        sizes = (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size)
+        return Layouts(
+            num_gpus=sizes[0] * sizes[1] * sizes[2],
+            tensor_parallel_size=sizes[0],
+            pipeline_parallel_size=sizes[1],
+            virtual_pipeline_parallel_size=one,
+            context_parallel_size=one,
+            data_parallel_size=sizes[2],
+            expert_parallel_size=self.expert_parallel_size,
+            sharding=0 * one,
+            offload=0 * one,
+        )
+
     @staticmethod
     def of(layouts: Layouts) -> "Engine":
         """The engine of a copy that is stored the way it generates."""
@@ -199,8 +215,13 @@ class Pricing:
         )
         if tail is None:
             return estimates
-        extra = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail).extra
-        return replace(estimates, seconds=summed(estimates.seconds, extra))
+        priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+        weights = estimates.transient.weights + priced.weight_bytes
+        return replace(
+            estimates,
+            seconds=summed(estimates.seconds, priced.extra),
+            transient=replace(estimates.transient, weights=weights),
+        )
 
     def generation_deviation(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
@@ -229,10 +250,39 @@ class Pricing:
         kv_cache_bytes: IntArray,
         tail: TailSetting,
     ) -> TailEstimates:
-        """What a generation's tail on fewer replicas changes."""
+        """What a generation's tail on fewer, or on wider, replicas changes."""
         chunks = self.job.spec.search.stream_chunks if call.id in self._streaming else None
         phases = self._phases(call, pool, engine, kv_cache_bytes)
-        return streaming.price_tail(phases, tail, **engine.columns(), chunks=chunks)
+        if tail.tensor_factor == 1:
+            return streaming.price_tail(phases, tail, phases, **engine.columns(), chunks=chunks)
+        tensor = engine.tensor_parallel_size * tail.tensor_factor
+        data = np.maximum(engine.data_parallel_size // tail.tensor_factor, 1)
+        wide = replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
+        after = self._phases(call, pool, wide, kv_cache_bytes)
+        priced = streaming.price_tail(phases, tail, after, **engine.columns(), chunks=chunks)
+        return self._relaid(self._model(call), pool, wide, priced)
+
+    def _relaid(self, model: Model, pool: Pool, wide: Engine, tail: TailEstimates) -> TailEstimates:
+        """With the weights laid out anew: each GPU gets its new shard, beside the old one.
+
+        The tensor group stays inside the NVLink domain, and divides the attention heads.
+        """
+        precision = self.workload.rollout_precision or self.workload.precision
+        weights = memory.weight_bytes(model, wide.layouts(), precision=precision)
+        seconds = weights / pool.intra_node_bytes_per_second
+        tensor = wide.tensor_parallel_size
+        fits = model.architecture.num_attention_heads % tensor == 0
+        if not self.job.spec.constraints.tensor_parallel_across_nodes:
+            fits &= tensor <= pool.nvlink_domain_gpus
+        extra = replace(tail.extra, transition=tail.extra.transition + seconds)
+        return replace(
+            tail,
+            possible=tail.possible & fits & (wide.expert_parallel_size == 1),
+            extra=extra,
+            weight_bytes=weights,
+            bulk_outstanding=tail.bulk_outstanding + seconds,
+            outstanding=tail.outstanding,
+        )
 
     def _phases(
         self, call: Call, pool: Pool, engine: Engine, kv_cache_bytes: IntArray
@@ -275,6 +325,7 @@ class Pricing:
         else:
             priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
             outstanding = priced.outstanding
+        if tail is not None and tail.ratio > 1:
             bulk = float(streaming.release_shares(priced.bulk_outstanding[:, None], column)[0, 0])
         if outstanding is None:
             return Course((), bulk)

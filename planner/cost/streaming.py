@@ -26,13 +26,29 @@ class TailSetting:
     """Where a generation splits, and what goes on."""
 
     ratio: int
-    """Replicas before the split per replica after it."""
+    """GPUs before the split per GPU after it."""
     ended_share: float
     """Of the responses, before the split."""
+    tensor_factor: int = 1
+    """Tensor size after the split per tensor size before it; so many replicas become one."""
+
+    @property
+    def gathers(self) -> int:
+        """Replicas before the split per replica after it."""
+        return self.ratio * self.tensor_factor
 
 
-TAILS = (TailSetting(2, 0.75), TailSetting(2, 0.9), TailSetting(4, 0.9), TailSetting(4, 0.97))
-"""Those that are tried."""
+TAILS = (
+    TailSetting(2, 0.75),
+    TailSetting(2, 0.9),
+    TailSetting(4, 0.9),
+    TailSetting(4, 0.97),
+    TailSetting(1, 0.75, 2),
+    TailSetting(1, 0.9, 2),
+    TailSetting(1, 0.9, 4),
+    TailSetting(1, 0.97, 4),
+)
+"""Those that are tried: on fewer GPUs, or with a larger tensor size on all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +61,8 @@ class TailEstimates:
     """Beyond the seconds without a tail."""
     bulk_outstanding: FloatArray
     """Seconds from the split to the end."""
+    weight_bytes: IntArray
+    """Of the tail's layout, per GPU, beside those of the bulk's; 0 where the layout stays."""
     outstanding: FloatArray | None
     """As of `outstanding_seconds`, if asked for."""
 
@@ -65,6 +83,7 @@ def outstanding_seconds(phases: GenerationPhases, chunks: int) -> FloatArray:
 def price_tail(
     phases: GenerationPhases,
     tail: TailSetting,
+    after: GenerationPhases,
     *,
     tensor_parallel_size: IntArray,
     pipeline_parallel_size: IntArray,
@@ -74,34 +93,37 @@ def price_tail(
 ) -> TailEstimates:
     """Price a generation's tail: larger batches on fewer replicas, and prompts read once more.
 
-    The split is where a cell of the shrinking phase begins. A replica of the tail decodes `ratio`
+    The split is where a cell of the shrinking phase begins. A replica of the tail decodes `gathers`
     times the batch that one had before; the responses of the others are prefilled again there, with
-    what they have generated. With a pipeline the replicas of a range interleave, so there is no
-    tail; nor where expert groups reach over the border.
+    what they have generated. `after` are the phases of the tail's replicas (those of the rows
+    themselves where the tensor size stays); where it changes, no cache can stay, and all that run
+    are prefilled again. With a pipeline the replicas of a range interleave, so there is no tail;
+    nor where expert groups reach over the border.
     """
     course, mine = phases.course, _course(phases)
     first = BUSY_CELLS + (_ended(mine) < tail.ended_share).sum(axis=1)
     late = np.arange(mine.steps.shape[1]) >= first[:, None]
     cached = course.process.prompt_tokens + mine.age_tokens
-    more = _more_per_step(phases, mine.batch, cached, tail.ratio)
+    more = _more_per_step(phases, after, mine.batch, cached, tail.gathers)
     slower = [np.where(late, part, 0.0) * mine.steps for part in more]
     lasts = mine.steps * course.step_seconds + sum(slower)
     at = np.minimum(first, mine.steps.shape[1] - 1)[:, None]
-    held = mine.batch * cached * np.where(late, tail.ratio, 0.0)
-    tokens = np.take_along_axis(mine.batch * cached, at, axis=1)[:, 0] * (tail.ratio - 1)
-    again = tokens[course.course_of] / phases.prefill_tokens
+    held = mine.batch * cached * np.where(late, tail.gathers, 0.0)
+    moving = tail.gathers if tail.tensor_factor > 1 else tail.gathers - 1
+    tokens = np.take_along_axis(mine.batch * cached, at, axis=1)[:, 0] * moving
+    again = tokens[course.course_of] / after.prefill_tokens
     factor = _waiting_factor(phases)
     extra = SecondsColumns(
         **{
-            name: getattr(phases.prefill, name) * again
+            name: getattr(after.prefill, name) * again
             + (factor * slower[part].sum(axis=1)[course.course_of] if part is not None else 0.0)
             for name, part in (("compute", 0), ("communication", 1), ("overhead", 2))
         },
         **{name: np.zeros(len(again)) for name in ("bubble", "optimizer", "transition")},
     )
-    moved = phases.prefill.total * again
+    moved = after.prefill.total * again
     tail_seconds = np.where(late, lasts, 0.0).sum(axis=1)
-    replicas = data_parallel_size // tail.ratio
+    kept_gpus = tensor_parallel_size * data_parallel_size // tail.ratio
     outstanding = None
     if chunks is not None:
         left, out = _left(mine, lasts, chunks)
@@ -111,11 +133,12 @@ def price_tail(
     return TailEstimates(
         possible=(first < mine.steps.shape[1])[course.course_of]
         & (pipeline_parallel_size == 1)
-        & (data_parallel_size % tail.ratio == 0)
-        & (tensor_parallel_size * replicas % expert_parallel_size == 0)
-        & (held.max(axis=1)[course.course_of] <= phases.running.cache_tokens),
+        & (data_parallel_size % tail.gathers == 0)
+        & (kept_gpus % expert_parallel_size == 0)
+        & (held.max(axis=1)[course.course_of] <= after.running.cache_tokens),
         extra=extra,
         bulk_outstanding=factor * tail_seconds[course.course_of] + moved,
+        weight_bytes=np.zeros(len(again), dtype=np.int64),
         outstanding=outstanding,
     )
 
@@ -141,16 +164,24 @@ def _ended(mine: Phases) -> FloatArray:
 
 
 def _more_per_step(
-    phases: GenerationPhases, batch: FloatArray, cached: FloatArray, ratio: int
+    phases: GenerationPhases,
+    after: GenerationPhases,
+    batch: FloatArray,
+    cached: FloatArray,
+    gathers: int,
 ) -> list[FloatArray]:
-    """[course, cell]: how much longer a step of `ratio` times the batch takes, by part."""
-    shape = np.zeros(len(batch), dtype=np.int64)
-    shape[phases.course.course_of] = phases.shape
-    small = phases.tables.at(shape[:, None], batch, cached)
-    large = phases.tables.at(shape[:, None], ratio * batch, cached)
+    """[course, cell]: how much longer a step of so many times the batch takes, by part.
+
+    Less than 0 where a larger tensor size makes it faster.
+    """
+    shapes = np.zeros((2, len(batch)), dtype=np.int64)
+    shapes[0, phases.course.course_of] = phases.shape
+    shapes[1, phases.course.course_of] = after.shape
+    small = phases.tables.at(shapes[0, :, None], batch, cached)
+    large = after.tables.at(shapes[1, :, None], gathers * batch, cached)
     return [
-        *(np.maximum(more - less, 0.0) for more, less in zip(large, small, strict=True)),
-        phases.engine.sequence_seconds * (ratio - 1) * batch,
+        *(more - less for more, less in zip(large, small, strict=True)),
+        phases.engine.sequence_seconds * (gathers - 1) * batch,
     ]
 
 

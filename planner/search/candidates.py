@@ -15,7 +15,7 @@ from planner.dataflow import Call, weights_edge
 from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.search import enumeration
-from planner.search.runs import runs
+from planner.search.runs import runs, wanted_tails
 from planner.search.tables import CallTable, CopyTable, Tables, front, joined_calls, joined_layouts
 
 
@@ -246,7 +246,7 @@ class _Pricer:
             copy=copy_index,
             copy_row=block.rows[rows[base]],
             seconds=seconds,
-            transient_bytes=estimates.transient.total[base],
+            transient_bytes=all_runs.transient_bytes(estimates),
             micro_batch_size=zero,
             recompute=zero,
             kv_cache_bytes=budgets[base],
@@ -288,7 +288,7 @@ class _Pricer:
                 copy=copy_index,
                 copy_row=block.rows[homes[home]],
                 seconds=seconds,
-                transient_bytes=run.transient.total[setting] + weights[pair],
+                transient_bytes=all_runs.transient_bytes(run)[of_run] + weights[pair],
                 micro_batch_size=zero,
                 recompute=zero,
                 kv_cache_bytes=budgets[setting],
@@ -299,7 +299,7 @@ class _Pricer:
     def _budgets(self, call: Call, pool: Pool, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
         least, full = self.pricing.kv_cache_limits(call, engine)
-        if self.job.spec.search.generation_tail:
+        if wanted_tails(self.job.spec.search):
             full = 2 * full  # on fewer replicas, more is held by each
         tried = enumeration.cache_budgets(least, full, usable_bytes=usable_bytes(pool))
         rows, step = enumeration.settings_grid(len(least), np.arange(len(tried)))

@@ -360,9 +360,9 @@ def _courses(
     counts = tables.copies[table.copy].layouts.num_gpus[part.copy_row]
     fewer, bulk = part.tails(counts)
     return releases, [
-        Tail(count, seconds) if there else None
-        for there, count, seconds in zip(
-            part.tail.tolist(), fewer.tolist(), bulk.tolist(), strict=True
+        Tail(fewer_, seconds) if fewer_ < count else None
+        for count, fewer_, seconds in zip(
+            counts.tolist(), fewer.tolist(), bulk.tolist(), strict=True
         )
     ]
 

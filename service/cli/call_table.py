@@ -59,6 +59,12 @@ def call_table(plan: Plan, *, width: int) -> Table:
     if any(call.streamed_from for call in plan.calls):
         notes.append("~ begins while responses are still generated")
     notes += [_tail_note(event) for event in events if event.tail is not None]
+    notes += [
+        f"{call.id} ends with tp{call.tail.tensor_parallel_size}, after "
+        f"{formats.percent(call.tail.ended_share)} of its responses"
+        for call in plan.calls
+        if call.tail is not None and call.tail.tensor_parallel_size is not None
+    ]
     if columns.stage:
         notes.append("stage +1: for the iteration that began a period before")
     if notes:
