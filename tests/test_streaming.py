@@ -181,6 +181,43 @@ def test_streaming_needs_no_tail_where_roles_are_apart() -> None:
     assert seconds[True] < 0.97 * seconds[False]
 
 
+def scheduled_job(*, tensor_schedule: bool) -> JobSpec:
+    """A few very long responses on GPUs without NVLink, where wide tensor groups are slow."""
+    models = {
+        "actor": {"architecture": "llama-3.1-8b", "lora": {"rank": 8}},
+        "reward": {"function": True},
+    }
+    return small_job(
+        "grpo",
+        models=models,
+        cluster__pools=[{"name": "l40s", "gpu": "l40s", "num_nodes": 1}],
+        workload__response_length={"p50": 200, "p90": 500, "p99": 12000, "max": 32768},
+        search={"generation_tensor_schedule": tensor_schedule, "num_workers": 1},
+    )
+
+
+def test_a_tensor_size_that_grows_shortens_a_long_tail() -> None:
+    plan, plain = (make_plan(scheduled_job(tensor_schedule=each)) for each in (True, False))
+    assert plan.relative_gap == plain.relative_gap == 0
+    assert plan.iteration_seconds < 0.98 * plain.iteration_seconds
+    generate = call_of(plan, "actor.generate")
+    assert generate.tail is not None
+    assert generate.parallelism is not None
+    assert generate.tail.num_gpus == 8
+    assert generate.tail.tensor_parallel_size is not None
+    assert generate.tail.tensor_parallel_size > generate.parallelism.tensor_parallel_size
+    assert generate.bulk_end_seconds is None, "no GPU is free before the end"
+    # The weights lie there twice, and the reshard and the second prefill take time.
+    shard = 2 * 8e9 / generate.tail.tensor_parallel_size
+    assert generate.bytes_by_kind.weights > 1.9 * shard
+    assert generate.seconds_by_part.transition > 0
+    again = estimate(plan.spec, Placement.model_validate(plan.placement().model_dump()))
+    assert again.iteration_seconds == pytest.approx(plan.iteration_seconds, abs=2e-6)
+    narrow = generate.tail.model_copy(update={"tensor_parallel_size": 2})
+    broken = with_call(plan, generate.id, tail=narrow)
+    assert "it needs more than" in "; ".join(violations(resolve(plan.spec), broken))
+
+
 def explicit(streamed: bool | None, target: str = "reward.forward") -> JobSpec:
     calls = [
         {"id": f"{role}.{kind}", "role": role, "kind": kind}

@@ -160,6 +160,10 @@ def test_an_engine_that_plans_cannot_run_on_is_refused(name: str, value: str) ->
     [
         ({"streamed_from": ["actor.generate"]}, "streaming"),
         ({"tail": {"num_gpus": 1, "ended_share": 0.9}}, "generation_tail"),
+        (
+            {"tail": {"num_gpus": 2, "tensor_parallel_size": 2, "ended_share": 0.9}},
+            "generation_tensor_schedule",
+        ),
     ],
 )
 def test_streams_and_tails_are_refused(change: dict[str, object], field: str) -> None:
