@@ -4,10 +4,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from planner.check.prices import tail_setting
+from planner.check.subject import tolerance_seconds
 from planner.cluster import Pool
 from planner.cost import memory
 from planner.cost.estimates import BytesColumns, CallEstimates
 from planner.cost.pricing import Engine, Pricing, whole_microseconds
+from planner.cost.streaming import TAILS, released_seconds
 from planner.cost.transition import received_bytes
 from planner.dataflow import Call
 from planner.job import Job
@@ -18,6 +21,7 @@ from planner.result import (
     CallPlan,
     CopyPlacement,
     CopyPlan,
+    GenerationTail,
     Parallelism,
     Placement,
     SecondsByPart,
@@ -25,7 +29,7 @@ from planner.result import (
 )
 from planner.search.problem import Timing
 from planner.search.search import Selected
-from planner.search.tables import CopyTable, Tables
+from planner.search.tables import CallTable, CopyTable, Tables
 
 
 def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:
@@ -92,6 +96,19 @@ def _call_placement(
         micro_batch_size=_given(table.micro_batch_size, row),
         recompute=RECOMPUTES[int(table.recompute[row])] if call.kind == "train" else None,
         kv_cache_bytes=_given(table.kv_cache_bytes, row),
+        tail=_tail(table, row, int(copies.layouts.num_gpus[table.copy_row[row]])),
+    )
+
+
+def _tail(table: CallTable, row: int, num_gpus: int) -> GenerationTail | None:
+    if table.tail is None or table.tail[row] == 0:
+        return None
+    tail = TAILS[int(table.tail[row]) - 1]
+    tensor = int(table.engine.tensor_parallel_size[row]) * tail.tensor_factor
+    return GenerationTail(
+        num_gpus=num_gpus // tail.ratio,
+        tensor_parallel_size=tensor if tail.tensor_factor > 1 else None,
+        ended_share=tail.ended_share,
     )
 
 
@@ -136,6 +153,10 @@ class PricedCall:
     seconds_by_part: SecondsByPart
     bytes_by_kind: BytesByKind
     source: str
+    releases: tuple[float, ...] = ()
+    """Where a streamed edge leads on: seconds until each chunk but the last is out."""
+    bulk_seconds: float | None = None
+    """Until the tail begins; None: it has none."""
 
 
 def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
@@ -167,6 +188,38 @@ def price_call(
         _seconds_by_part(estimates, seconds),
         _bytes_by_kind(estimates.transient),
         SOURCES[int(estimates.source[0])],
+        *_course(pricing, call, placement, copy, seconds),
+    )
+
+
+def _course(
+    pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
+) -> tuple[tuple[float, ...], float | None]:
+    """(seconds until each chunk is out, seconds until the tail begins) of a generation."""
+    if call.kind != "generate":
+        return (), None
+    budget, column = _column(placement.kv_cache_bytes or 0), np.array([seconds])
+    found = pricing.course(
+        call,
+        copy.pool,
+        _engine(placement, copy),
+        kv_cache_bytes=budget,
+        tail=tail_setting(placement, copy.placement),
+        seconds=seconds,
+    )
+    released = released_seconds(np.array([found.released]), column)[0].tolist()
+    if found.bulk is None:
+        return tuple(released), None
+    return tuple(released), float(released_seconds(np.array([[found.bulk]]), column)[0, 0])
+
+
+def _engine(placement: CallPlacement, copy: PricedCopy) -> Engine:
+    """A shadow is stored the way it generates."""
+    if copy.placement.kind == "shadow":
+        return Engine.of(layouts_of(copy.placement))
+    assert placement.parallelism is not None
+    return Engine(
+        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
     )
 
 
@@ -181,13 +234,12 @@ def _estimates(
     if call.kind == "forward":
         return pricing.forward(call, copy.pool, layouts, micro_batch_size=micro)
     budget = _column(placement.kv_cache_bytes or 0)
+    engine, tail = _engine(placement, copy), tail_setting(placement, copy.placement)
     if copy.placement.kind == "shadow":
-        return pricing.generate(call, copy.pool, Engine.of(layouts), kv_cache_bytes=budget)
-    assert placement.parallelism is not None
-    engine = Engine(
-        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
+        return pricing.generate(call, copy.pool, engine, kv_cache_bytes=budget, tail=tail)
+    return pricing.generate_from_home(
+        call, copy.pool, layouts, engine, kv_cache_bytes=budget, tail=tail
     )
-    return pricing.generate_from_home(call, copy.pool, layouts, engine, kv_cache_bytes=budget)
 
 
 def layouts_of(copy: CopyPlacement) -> Layouts:
@@ -254,6 +306,8 @@ def call_plans(
                 stage=timing.call_stages[number],
                 start_seconds=start,
                 end_seconds=start + call.seconds,
+                bulk_end_seconds=None if call.bulk_seconds is None else start + call.bulk_seconds,
+                streamed_from=_streamed_from(job, calls, number, timing),
                 seconds_by_part=call.seconds_by_part,
                 bytes_by_kind=call.bytes_by_kind,
                 peak_bytes=peak,
@@ -262,6 +316,28 @@ def call_plans(
             )
         )
     return sorted(plans, key=lambda plan: (plan.stage, plan.start_seconds))
+
+
+def _streamed_from(job: Job, calls: list[PricedCall], number: int, timing: Timing) -> list[str]:
+    """Calls behind streamed edges that have not ended when the call starts."""
+    seconds = {call.placement.id: call.seconds for call in calls}
+    numbers = {call.id: index for index, call in enumerate(job.dataflow.calls)}
+
+    def start(call: int) -> float:
+        return timing.call_starts[call] + timing.call_stages[call] * timing.period
+
+    return [
+        edge.source
+        for edge in job.dataflow.edges
+        if edge.streamed
+        and numbers[edge.target] == number
+        and _before(start(number), start(numbers[edge.source]) + seconds[edge.source])
+    ]
+
+
+def _before(one: float, other: float) -> bool:
+    """Earlier by more than rounding."""
+    return one < other - tolerance_seconds(one, other)
 
 
 def peak_and_capacity(copies: list[PricedCopy], call: PricedCall) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from planner.cost.pricing import Pricing
 from planner.job import Job
 from planner.measured import disturbances
 from planner.resolve import length_warnings
+from planner.spec import unrunnable_field
 
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
 """One gigabit Ethernet port for a GPU of its own; clusters that train have at least ten of them."""
@@ -20,6 +21,7 @@ def assumptions(job: Job) -> list[str]:
         *_corrected_prices(job),
         *_missing_precisions(job),
         *_what_cannot_run(job),
+        *_schedule_that_cannot_run(job),
         *_slow_networks(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
@@ -91,6 +93,12 @@ def _what_cannot_run(job: Job) -> Iterator[str]:
             f"workload.rollout_cache_precision: {workload.rollout_cache_precision} is priced; "
             "running the plan needs bf16"
         )
+
+
+def _schedule_that_cannot_run(job: Job) -> Iterator[str]:
+    field = unrunnable_field(job.spec)
+    if field is not None:
+        yield f"{field}: is priced; running the plan needs it to be false"
 
 
 def _slow_networks(job: Job) -> Iterator[str]:

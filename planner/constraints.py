@@ -52,8 +52,9 @@ def _check_names(job: Job) -> None:
 
 
 def _why_without_weights(job: Job, role: str) -> str:
-    if role in job.spec.models and job.spec.models[role].function:
-        return "is a function and occupies no GPU"
+    if role in job.spec.models and not job.spec.models[role].needs_gpus:
+        what = "function" if job.spec.models[role].function else "remote service"
+        return f"is a {what} and occupies no GPU"
     if role in job.spec.models:
         return "is not used by this job (workload.kl none drops the reference)"
     if any(call.role == role for call in job.dataflow.calls):

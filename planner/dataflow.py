@@ -19,7 +19,8 @@ class Call(BaseModel):
     role: str
     """Who the algorithm says is called (reference)."""
     model: str | None
-    """Whose weights serve it: the role, or `actor` for a LoRA reference; None for a function."""
+    """Whose weights serve it: the role, or `actor` for a LoRA reference; None for a function or a
+    remote service."""
     kind: CallKind
     num_sequences: int
     """Sequences processed per iteration, repetitions included."""
@@ -30,7 +31,7 @@ class Call(BaseModel):
     extra_forward_sequences: int = 0
     """Train calls: further sequences with loss per iteration (the pre-train loss of PPO-ptx)."""
     fixed_seconds: float | None = None
-    """A reward function's time on the host; None where the cost model decides."""
+    """Time of a reward function or a remote service; None where the cost model decides."""
 
 
 class Edge(BaseModel):
@@ -41,6 +42,9 @@ class Edge(BaseModel):
     source: str
     target: str
     distance: int = 0
+    streamed: bool | None = None
+    """Whether the target may take what the source generates in chunks, as its responses finish;
+    None: as the spec's search says (`with_streaming`)."""
 
 
 class Dataflow(BaseModel):
@@ -86,17 +90,14 @@ def make_call(
     num_sequences = _repeated(rows, expected_rounds=expected_rounds, field=field)
     fixed_seconds = None
     if serving_model is None:
-        function = models[role]
+        what = "function" if models[role].function else "remote"
         if kind != "forward":
             raise SpecError(
-                f"models.{role}.function",
-                f"a function can only score responses, but {call_id} is a {kind} call",
+                f"models.{role}.{what}",
+                f"a {SAID[what]} can only score responses, but {call_id} is a {kind} call",
                 remedy="give an architecture",
             )
-        rounds_of_scoring = -(-num_sequences // (function.concurrency or UNSTATED_CONCURRENCY))
-        # Whole microseconds, as all prices, and at least one: time 0 has no place in a schedule.
-        microseconds = 1e6 * rounds_of_scoring * function.seconds_per_response
-        fixed_seconds = max(ceil(microseconds - 1e-6), 1) * 1e-6
+        fixed_seconds = _seconds_without_gpus(models[role], num_sequences)
     trains = kind == "train"
     num_updates = _repeated(
         workload.epochs * workload.updates_per_epoch, expected_rounds=expected_rounds, field=field
@@ -114,8 +115,27 @@ def make_call(
     )
 
 
+SAID = {"function": "function", "remote": "remote service"}
+"""Field of a model without GPUs → what it is called."""
+
+
+def _seconds_without_gpus(model: ModelSpec, num_sequences: int) -> float:
+    """What a function or a remote service takes: rounds of requests, or the service's own rate.
+
+    Whole microseconds, as all prices, and at least one: time 0 has no place in a schedule.
+    """
+    rounds = -(-num_sequences // (model.open_requests or UNSTATED_CONCURRENCY))
+    if model.remote is None:
+        seconds = rounds * model.seconds_per_response
+    else:
+        each, rate = model.remote.seconds_per_response, model.remote.requests_per_second
+        # The last request that the rate lets through is answered as late as any.
+        seconds = max(rounds * each, 0.0 if rate is None else num_sequences / rate + each)
+    return max(ceil(1e6 * seconds - 1e-6), 1) * 1e-6
+
+
 def model_serving(role: str, *, models: Mapping[str, ModelSpec]) -> str | None:
-    """Whose weights serve a role's calls; None for a function.
+    """Whose weights serve a role's calls; None for a function or a remote service.
 
     A missing reference beside a LoRA actor is the actor's base with the adapter off.
 
@@ -123,7 +143,7 @@ def model_serving(role: str, *, models: Mapping[str, ModelSpec]) -> str | None:
         SpecError: the role has no model.
     """
     if role in models:
-        return None if models[role].function else role
+        return role if models[role].needs_gpus else None
     actor = models.get("actor")
     if role == "reference" and actor is not None and actor.lora is not None:
         return "actor"
@@ -252,3 +272,28 @@ def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
         return edge.model_copy(update={"distance": edge.distance + extra})
 
     return dataflow.model_copy(update={"edges": tuple(moved(edge) for edge in dataflow.edges)})
+
+
+def with_streaming(dataflow: Dataflow, *, wanted: bool) -> Dataflow:
+    """The dataflow with it settled which edges are streamed: `wanted`, where an edge does not say.
+
+    Scores, log-probabilities and values need one response at a time, so a call that computes them
+    can take a generation's responses as they finish; training needs them all.
+    """
+    edges = tuple(
+        edge.model_copy(
+            update={
+                "streamed": can_stream(dataflow.calls, edge)
+                and (wanted if edge.streamed is None else edge.streamed)
+            }
+        )
+        for edge in dataflow.edges
+    )
+    return dataflow.model_copy(update={"edges": edges})
+
+
+def can_stream(calls: Sequence[Call], edge: Edge) -> bool:
+    """True for an edge from a generation to a call that scores its responses."""
+    kinds = {call.id: call.kind for call in calls}
+    ends = kinds[edge.source], kinds[edge.target]
+    return edge.distance == 0 and ends == ("generate", "forward")

@@ -2,7 +2,15 @@
 
 from collections.abc import Mapping
 
-from planner.dataflow import Call, Dataflow, Edge, add_weight_edges, make_call, model_serving
+from planner.dataflow import (
+    Call,
+    Dataflow,
+    Edge,
+    add_weight_edges,
+    can_stream,
+    make_call,
+    model_serving,
+)
 from planner.errors import SpecError
 from planner.spec import (
     DataflowCallSpec,
@@ -31,6 +39,7 @@ def explicit_dataflow(
         for index, given in enumerate(graph.calls)
     )
     edges = _checked_edges(graph)
+    _check_streams(calls, graph)
     _check_acyclic(calls, edges)
     return Dataflow(calls=calls, edges=add_weight_edges(calls, edges))
 
@@ -48,7 +57,7 @@ def written_out(dataflow: Dataflow, *, workload: WorkloadSpec) -> DataflowSpec:
             for call in dataflow.calls
         ],
         edges=[
-            DataflowEdgeSpec(source=edge.source, target=edge.target)
+            DataflowEdgeSpec(source=edge.source, target=edge.target, streamed=edge.streamed)
             for edge in dataflow.edges
             if edge.distance == 0
         ],
@@ -106,9 +115,25 @@ def _checked_edges(graph: DataflowSpec) -> tuple[Edge, ...]:
                     f"no call has the id {call_id}",
                     remedy=f"use one of {', '.join(ids)}",
                 )
-        edge = Edge(source=given.source, target=given.target, distance=given.distance)
+        edge = Edge(
+            source=given.source,
+            target=given.target,
+            distance=given.distance,
+            streamed=given.streamed,
+        )
         edges.setdefault((edge.source, edge.target, edge.distance), edge)
     return tuple(edges.values())
+
+
+def _check_streams(calls: tuple[Call, ...], graph: DataflowSpec) -> None:
+    for index, given in enumerate(graph.edges):
+        edge = Edge(source=given.source, target=given.target, distance=given.distance)
+        if given.streamed and not can_stream(calls, edge):
+            raise SpecError(
+                f"dataflow.edges.{index}.streamed",
+                f"{given.target} cannot take what {given.source} makes in parts",
+                remedy="stream only at distance 0, from a generate call to a forward call",
+            )
 
 
 def _check_acyclic(calls: tuple[Call, ...], edges: tuple[Edge, ...]) -> None:

@@ -9,7 +9,7 @@ from planner.assembly import (
     price_copy,
 )
 from planner.check.layout import broken_layouts
-from planner.check.prices import caches_too_small
+from planner.check.prices import caches_too_small, impossible_tails
 from planner.check.spec import broken_constraints
 from planner.check.structure import broken_references
 from planner.check.subject import Subject
@@ -36,6 +36,7 @@ from planner.search.problem import (
     CopyOption,
     Precedence,
     Problem,
+    Tail,
     Timing,
     WeightSyncChoice,
 )
@@ -87,6 +88,7 @@ def refuse_nonsense(job: Job, placement: Placement) -> None:
         found = next(iter(broken_layouts(subject)), None)
         found = found or next(iter(broken_constraints(subject)), None)
         found = found or next(iter(caches_too_small(subject)), None)
+        found = found or next(iter(impossible_tails(subject)), None)
     if found is not None:
         raise SpecError("placement", found)
     for copy in placement.copies:
@@ -187,9 +189,18 @@ def _problem(
         options: tuple[CallOption, ...] = ()
         if copy_id is not None:
             transient = priced.bytes_by_kind.total
-            options = (CallOption(positions[copy_id], 0, priced.seconds, transient, 0),)
+            position, seconds = positions[copy_id], priced.seconds
+            tail = None
+            if priced.bulk_seconds is not None:
+                assert priced.placement.tail is not None
+                tail = Tail(priced.placement.tail.num_gpus, priced.bulk_seconds)
+            options = (CallOption(position, 0, seconds, transient, 0, priced.releases, tail),)
         call_choices.append(CallChoice(call.id, options, call.fixed_seconds or 0.0))
-    precedences = [Precedence(numbers[e.source], numbers[e.target], e.distance) for e in flow.edges]
+    chunks = job.spec.search.stream_chunks
+    precedences = [
+        Precedence(numbers[e.source], numbers[e.target], e.distance, chunks if e.streamed else 0)
+        for e in flow.edges
+    ]
     problem = Problem(
         pools=tuple(pool_slices(job)),
         copies=choices,
@@ -216,7 +227,10 @@ def _is_synced(copies: list[PricedCopy], copy: PricedCopy) -> bool:
 def _kept_order(
     job: Job, copies: list[PricedCopy], calls: list[PricedCall], numbers: dict[str, int]
 ) -> list[Precedence]:
-    """Under the barrier: of two calls on a shared GPU the one listed first runs first."""
+    """Under the barrier: of two calls on a shared GPU the one listed first runs first.
+
+    A call beside the tail of another is free: only the dataflow orders the two.
+    """
     if job.spec.search.cyclic:
         return []
     spans = {copy.placement.id: copy.span for copy in copies}
@@ -225,6 +239,8 @@ def _kept_order(
         for earlier in calls[:place]:
             one = spans.get(earlier.placement.copy_id or "")
             other = spans.get(later.placement.copy_id or "")
+            if earlier.placement.tail is not None and one and other and one != other:
+                one = range(one.start, one.start + earlier.placement.tail.num_gpus)
             if one and other and one.start < other.stop and other.start < one.stop:
                 pair = numbers[earlier.placement.id], numbers[later.placement.id]
                 order.append(Precedence(*pair, 0))

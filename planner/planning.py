@@ -21,6 +21,7 @@ from planner.check.check import violations
 from planner.comparison import strategy
 from planner.cost.corrections import summary
 from planner.cost.pricing import Pricing
+from planner.cost.streaming import TAILS
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from planner.infeasible import explain_infeasible, explain_strategy
 from planner.intervals import with_intervals
@@ -36,6 +37,7 @@ from planner.search.baselines import QUICK, STARTS, STRATEGIES, StrategyInfo
 from planner.search.candidates import price
 from planner.search.objectives import Best, attempted, best_placement
 from planner.search.problem import Timing
+from planner.search.runs import wanted_tails
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
 from planner.search.tables import Tables
@@ -118,10 +120,26 @@ def plan_of(
         candidates_priced=tables.num_priced,
         options=best.options,
         warm_start=best.warm_start,
-        space=enumeration.SPACE,
+        space=enumeration.SPACE + _further_space(job),
     )
     report = report.model_copy(update={"stopped": _stopped(job.spec, report)})
     return _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
+
+
+def _further_space(job: Job) -> str:
+    """What the spec's options add to the space, in words."""
+    added = ""
+    if any(edge.streamed for edge in job.dataflow.edges):
+        added += f"; responses handed over in {job.spec.search.stream_chunks} chunks"
+    if tails := [TAILS[number - 1] for number in wanted_tails(job.spec.search)]:
+        kinds = ", ".join(
+            f"after {tail.ended_share:g} "
+            + (f"with {tail.tensor_factor} times" if tail.ratio == 1 else f"on 1/{tail.ratio}")
+            for tail in tails
+        )
+        added += "; generation whole, or ending on a part of its GPUs or with a multiple of its "
+        added += f"tensor size ({kinds})"
+    return added
 
 
 def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: float) -> Plan:

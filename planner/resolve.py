@@ -10,7 +10,7 @@ from planner.algorithms.program import Program
 from planner.architecture import ModelArchitecture
 from planner.cluster import Pool
 from planner.constraints import check_constraints
-from planner.dataflow import MAX_SEQUENCES, Call, Dataflow
+from planner.dataflow import MAX_SEQUENCES, Call, Dataflow, with_streaming
 from planner.errors import SpecError
 from planner.explicit_dataflow import explicit_dataflow
 from planner.job import Job, Model
@@ -42,7 +42,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
             remedy=f"stay within {MAX_SEQUENCES:.0e}",
         )
     pools = _pools(spec if with_profiles else _without_profiles(spec))
-    dataflow = _dataflow(spec, program)
+    dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
     job = Job(spec=spec, dataflow=dataflow, models=_models(spec, dataflow), pools=pools)
     _check_training_precision(job)
     _check_staleness(job)

@@ -67,6 +67,17 @@ class CopyPlacement(ResultModel):
         return self
 
 
+class GenerationTail(ResultModel):
+    """The last responses of a generation go on together on a part of its GPUs, or laid out anew."""
+
+    num_gpus: Size
+    """From the first of the copy's on; the others are free for other calls."""
+    tensor_parallel_size: Size | None = None
+    """Larger than before; null: as before."""
+    ended_share: Annotated[float, Field(gt=0, lt=1)]
+    """Of the responses, when the others move there."""
+
+
 class CallPlacement(ResultModel):
     """One call, bound to a copy. A reward function has no copy."""
 
@@ -80,6 +91,8 @@ class CallPlacement(ResultModel):
     recompute: Literal["none", "selective", "full"] | None = None
     kv_cache_bytes: Bytes | None = None
     """Generate: cache bytes per GPU that the engine may use."""
+    tail: GenerationTail | None = None
+    """Generate: what goes on with fewer GPUs; null: all responses end where they began."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -155,6 +168,11 @@ class CallPlan(CallPlacement):
     start_seconds: float
     """Within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
     end_seconds: float
+    bulk_end_seconds: float | None = None
+    """Where a tail begins on fewer GPUs: when the others are free."""
+    streamed_from: list[str] = []
+    """Generate calls of the iteration that this call begins before the end of: it takes their
+    responses in chunks as they finish."""
     seconds_by_part: SecondsByPart
     bytes_by_kind: BytesByKind
     """What the call adds while it runs (transient)."""

@@ -32,8 +32,35 @@ class LoraSpec(SpecModel):
     rank: Annotated[int, Field(ge=1, le=1024)] = 16
 
 
+class RemoteSpec(SpecModel):
+    """A service outside the cluster that scores responses; a run reaches it through a function."""
+
+    seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = Field(
+        default=0.0, description="Seconds from a request to its answer, one response each"
+    )
+    requests_per_second: PositiveFloat | None = Field(
+        default=None,
+        description="Responses that the service scores in a second, however many are asked for at "
+        "once; default: no such limit",
+    )
+    concurrency: PositiveInt | None = Field(
+        default=None,
+        description="Requests that are open at once, a process each; default: priced as "
+        f"{UNSTATED_CONCURRENCY}, run in one process",
+    )
+
+    @model_validator(mode="after")
+    def _takes_time(self) -> Self:
+        if self.seconds_per_response == 0 and self.requests_per_second is None:
+            raise ValueError(
+                "a remote service takes time: give seconds_per_response, requests_per_second, or "
+                "both"
+            )
+        return self
+
+
 class ModelSpec(SpecModel):
-    """One model of the job, or a reward that is a function and needs no GPU."""
+    """One model of the job, or a reward that is a function or a remote service: it needs no GPU."""
 
     architecture: str | ModelArchitecture | None = Field(
         default=None,
@@ -48,13 +75,34 @@ class ModelSpec(SpecModel):
         f"{UNSTATED_CONCURRENCY}, run in one process",
     )
 
+    remote: RemoteSpec | None = Field(
+        default=None, description="The model is a service outside the cluster, no GPU"
+    )
+
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        if self.function == (self.architecture is not None):
-            raise ValueError("give either an architecture or function: true, not both or neither")
-        if self.function and self.lora is not None:
-            raise ValueError("a function has no weights: remove lora")
+        kinds = (self.architecture is not None, self.function, self.remote is not None)
+        if sum(kinds) != 1:
+            raise ValueError(
+                "give exactly one of an architecture, function: true and a remote service"
+            )
+        if not self.needs_gpus and self.lora is not None:
+            what = "function" if self.function else "remote service"
+            raise ValueError(f"a {what} has no weights here: remove lora")
+        stray = {"seconds_per_response", "concurrency"} & self.model_fields_set
+        if self.remote is not None and stray:
+            raise ValueError(f"{', '.join(sorted(stray))} of a remote service belong under remote")
         return self
+
+    @property
+    def needs_gpus(self) -> bool:
+        """True for a model with weights in the cluster."""
+        return self.architecture is not None
+
+    @property
+    def open_requests(self) -> int | None:
+        """Responses that a function or a remote service scores at once; None: not stated."""
+        return self.concurrency if self.remote is None else self.remote.concurrency
 
 
 TrainingStack = Literal[
@@ -313,6 +361,27 @@ class SearchSpec(SpecModel):
         description="Every call of an iteration ends before the next begins; staleness lifts it. "
         "Without a barrier the plan is a cyclic schedule, in which iterations overlap",
     )
+    streaming: bool = Field(
+        default=False,
+        description="Let scores, log-probabilities and values be computed on other GPUs while the "
+        "generation whose responses they are for still runs. Such a plan can be priced, but not "
+        "run",
+    )
+    stream_chunks: Annotated[int, Field(ge=2, le=64)] = Field(
+        default=8,
+        description="Equal parts of the responses in which they are handed over where edges are "
+        "streamed; nothing waits for less than a part",
+    )
+    generation_tail: bool = Field(
+        default=False,
+        description="Let a generation's last responses go on together on a part of its GPUs, so "
+        "that other calls can have the rest. Such a plan can be priced, but not run",
+    )
+    generation_tensor_schedule: bool = Field(
+        default=False,
+        description="Let a generation go on with a larger tensor size once most of its responses "
+        "have ended. Such a plan can be priced, but not run",
+    )
     time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=30.0,
         description="About so many seconds of search, then the best plan so far is returned with "
@@ -406,6 +475,11 @@ class DataflowEdgeSpec(SpecModel):
     source: Name
     target: Name
     distance: Annotated[int, Field(ge=0, le=16)] = 0
+    streamed: bool | None = Field(
+        default=None,
+        description="Let the target take the source's responses while the source still generates; "
+        "default: as search.streaming says",
+    )
 
 
 class DataflowSpec(SpecModel):
@@ -432,6 +506,15 @@ class JobSpec(SpecModel):
         if (self.algorithm is None) == (self.dataflow is None):
             raise ValueError("give either algorithm or dataflow, not both or neither")
         return self
+
+
+def unrunnable_field(spec: JobSpec) -> str | None:
+    """The field that lets plans of this spec do what can be priced, but not run; None: none."""
+    for name in ("streaming", "generation_tail", "generation_tensor_schedule"):
+        if getattr(spec.search, name):
+            return f"search.{name}"
+    edges = [] if spec.dataflow is None else spec.dataflow.edges
+    return next((f"dataflow.edges.{i}.streamed" for i, e in enumerate(edges) if e.streamed), None)
 
 
 def job_spec_json_schema() -> dict[str, Any]:

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from planner.algorithms.program import Data, Handle, Loss, Program
-from planner.dataflow import Call, Dataflow, Edge, add_weight_edges, make_call, reduced_edges
+from planner.dataflow import (
+    SAID,
+    Call,
+    Dataflow,
+    Edge,
+    add_weight_edges,
+    make_call,
+    reduced_edges,
+)
 from planner.errors import SpecError
 from planner.spec import CallKind, ModelSpec, WorkloadSpec
 
@@ -148,10 +156,12 @@ class _RecordingHandle:
 
     def _check_has_weights(self, wanted: str) -> None:
         given = self._recorder.models.get(self._role)
-        if given is not None and given.function:
+        if given is not None and not given.needs_gpus:
+            what = "function" if given.function else "remote"
             raise SpecError(
-                f"models.{self._role}.function",
-                f"{self._recorder.program.name} asks it for {wanted}, and a function only scores",
+                f"models.{self._role}.{what}",
+                f"{self._recorder.program.name} asks it for {wanted}, and a {SAID[what]} only "
+                "scores",
                 remedy="give an architecture",
             )
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from executor.settings import DataSettings, FunctionSettings, PretrainSettings, RunSettings
-from planner.spec import JobSpec
+from planner.spec import JobSpec, unrunnable_field
 from service.field_errors import FieldError, shown
 
-__all__ = ["RunSettings", "anchored", "resuming", "settings_errors"]
+__all__ = ["RunSettings", "anchored", "resuming", "settings_errors", "spec_errors"]
 
 DEFAULT_TRAINING = "default"
 _Files = TypeVar("_Files", DataSettings, PretrainSettings)
@@ -25,6 +25,25 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
         *_path_errors(settings),
         *_data_errors(settings),
         *_schedule_errors(settings),
+    ]
+
+
+def spec_errors(spec: JobSpec) -> list[FieldError]:
+    """What a spec lets plans do that can be priced, but not run."""
+    field = unrunnable_field(spec)
+    if field is None:
+        return []
+    what = {
+        "search.generation_tail": "the tail of a generation on fewer GPUs",
+        "search.generation_tensor_schedule": "a tensor size that changes within a generation",
+    }.get(field, "streamed responses")
+    return [
+        FieldError(
+            field=field,
+            value="true",
+            message=f"plans with {what} can be priced, but not run",
+            remedy=f"plan and run with {field.rpartition('.')[2]} false",
+        )
     ]
 
 
@@ -67,7 +86,7 @@ def resuming(settings: RunSettings) -> RunSettings:
 
 
 def _role_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
-    functions = [role for role, model in spec.models.items() if model.function]
+    functions = [role for role, model in spec.models.items() if not model.needs_gpus]
     models = [role for role in spec.models if role not in functions]
     for field, given, valid, what in (
         ("models", settings.models, models, "model"),
@@ -84,9 +103,11 @@ def _role_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
                 )
     for role in functions:
         if role not in settings.functions:
+            what = "function" if spec.models[role].function else "remote service"
             yield FieldError(
                 field=f"functions.{role}",
-                message="the spec says that this role is a function; the settings do not say which",
+                message=f"the spec says that this role is a {what}; the settings do not say which"
+                + ("" if what == "function" else " function asks it"),
                 remedy=f"add {role}: {{path: module:function}}",
             )
 

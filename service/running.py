@@ -11,7 +11,7 @@ from service.bodies import Body
 from service.field_errors import FieldError, shown, value_at
 from service.idempotency import HeldKey
 from service.planning import Planning, resolve_spec
-from service.run_settings import settings_errors
+from service.run_settings import settings_errors, spec_errors
 from service.schemas import JobRecord, JobRequest
 from service.tables import PlanRow
 
@@ -84,6 +84,13 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
         )
         for error in settings_errors(request.settings, spec)
     ]
+    for error in spec_errors(spec):
+        if request.spec is None:
+            message = f"{error.field} of its spec: {error.message}"
+            error = error.model_copy(update={"field": "plan_id", "message": message})
+            mistakes.append(error.model_copy(update={"value": str(request.plan_id)}))
+        else:
+            mistakes.append(error.model_copy(update={"field": f"spec.{error.field}"}))
     if mistakes:
         raise problems.invalid_fields_found(mistakes)
 

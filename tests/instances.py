@@ -1,6 +1,7 @@
 """Random small placement problems with whole seconds and MiB, for the oracle."""
 
 import random
+from dataclasses import replace
 
 from planner.search.problem import (
     CallChoice,
@@ -10,10 +11,63 @@ from planner.search.problem import (
     PoolSlice,
     Precedence,
     Problem,
+    Tail,
     WeightSyncChoice,
 )
 
 MIB = 2**20
+
+
+def streamed_problem(seed: int, *, barrier: bool) -> Problem:
+    """A random problem in which all that follows the first call but the last takes two chunks.
+
+    What is taken in chunks lasts an even number of seconds, so that all times are whole.
+    """
+    draw = random.Random(-seed)
+    problem = random_problem(seed, barrier=barrier)
+    last = len(problem.calls) - 1
+    edges = tuple(
+        replace(edge, chunks=2)
+        if (edge.source, edge.distance) == (0, 0) and edge.target != last
+        else edge
+        for edge in problem.precedences
+    )
+    targets = {edge.target for edge in edges if edge.streamed}
+    calls = []
+    for number, call in enumerate(problem.calls):
+        options = call.options
+        if number == 0:
+            options = tuple(
+                replace(option, releases=(float(draw.randint(1, int(option.seconds))),))
+                for option in options
+            )
+        if number in targets:
+            options = tuple(replace(o, seconds=_even(o.seconds)) for o in options)
+            call = replace(call, fixed_seconds=_even(call.fixed_seconds))
+        calls.append(replace(call, options=options))
+    return replace(problem, calls=tuple(calls), precedences=edges)
+
+
+def tailed_problem(seed: int, *, barrier: bool) -> Problem:
+    """A streamed problem in which options of the first call may also go on with fewer GPUs."""
+    draw = random.Random(-seed - 1)
+    problem = streamed_problem(seed, barrier=barrier)
+    first = problem.calls[0]
+    options = list(first.options)
+    for option in first.options:
+        count = problem.copies[option.copy].options[option.copy_option].num_gpus
+        if count > 1 and option.seconds > 1:
+            bulk = float(draw.randint(1, int(option.seconds / 2)))
+            tail = Tail(count // draw.choice([2, count]), bulk)
+            longer = option.seconds + draw.randint(0, 1)
+            releases = tuple(min(release, bulk) for release in option.releases)
+            options.append(replace(option, seconds=longer, tail=tail, releases=releases))
+    calls = (replace(first, options=tuple(options)), *problem.calls[1:])
+    return replace(problem, calls=calls)
+
+
+def _even(seconds: float) -> float:
+    return 2.0 * round(seconds / 2 + 0.25)
 
 
 def random_problem(seed: int, *, barrier: bool) -> Problem:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from planner.search.problem import Assignment, Problem, chosen, copy_range, sync_seconds
 
+# Edges of the schedule below are (source, target, distance, least time between the two starts).
+
 MIB = 2**20
 
 
@@ -122,18 +124,25 @@ def _transients(problem: Problem, assignment: Assignment, gpu: int):
 
 
 def _events(problem: Problem, assignment: Assignment):
-    """(durations, set of GPUs, edges) over calls then present syncs."""
+    """(durations, GPU → seconds that it is held, edges) over calls then present syncs."""
     durations, gpus, edges = [], [], []
     for call in range(len(problem.calls)):
         option = chosen(problem, assignment, call)
         if option is None:
             durations.append(int(problem.calls[call].fixed_seconds))
-            gpus.append(set())
+            gpus.append({})
         else:
             span = copy_range(problem, assignment, option.copy)
             durations.append(int(option.seconds))
-            gpus.append(set(range(span.first, span.end)))
-    edges = [(e.source, e.target, e.distance) for e in problem.precedences]
+            held = dict.fromkeys(range(span.first, span.end), int(option.seconds))
+            if option.tail is not None:
+                freed = range(span.first + option.tail.num_gpus, span.end)
+                held |= dict.fromkeys(freed, int(option.tail.bulk_seconds))
+            gpus.append(held)
+    edges = [
+        (e.source, e.target, e.distance, _lag(problem, assignment, e, durations))
+        for e in problem.precedences
+    ]
     for sync in problem.syncs:
         seconds = sync_seconds(problem, assignment, sync)
         if seconds is None:
@@ -141,13 +150,28 @@ def _events(problem: Problem, assignment: Assignment):
         home, shadow = (copy_range(problem, assignment, c) for c in (sync.home, sync.shadow))
         node = len(durations)
         durations.append(int(seconds))
-        gpus.append(set(range(home.first, home.end)) | set(range(shadow.first, shadow.end)))
-        edges.append((sync.train, node, sync.distance))
+        both = [*range(home.first, home.end), *range(shadow.first, shadow.end)]
+        gpus.append(dict.fromkeys(both, int(seconds)))
+        edges.append((sync.train, node, sync.distance, durations[sync.train]))
         for call in range(len(problem.calls)):
             option = chosen(problem, assignment, call)
             if option is not None and option.copy == sync.shadow:
-                edges.append((node, call, 0))
+                edges.append((node, call, 0, int(seconds)))
     return durations, gpus, edges
+
+
+def _lag(problem: Problem, assignment: Assignment, edge, durations) -> int:
+    """The least delay with which a target of several chunks never waits, by trying all delays."""
+    whole = durations[edge.source]
+    if edge.chunks == 0:
+        return whole
+    outs = [*chosen(problem, assignment, edge.source).releases, whole]
+    each = durations[edge.target] / edge.chunks
+
+    def on_time(delay: int) -> bool:
+        return all(delay + taken * each >= out - 1e-9 for taken, out in enumerate(outs))
+
+    return next(delay for delay in range(whole + 1) if on_time(delay))
 
 
 def least_period(problem: Problem, assignment: Assignment, *, limit: int) -> int | None:
@@ -156,7 +180,7 @@ def least_period(problem: Problem, assignment: Assignment, *, limit: int) -> int
     if problem.barrier:
         makespan = _least_makespan(durations, gpus, edges)
         return makespan if makespan <= limit else None
-    loads = [sum(d for d, on in zip(durations, gpus, strict=True) if g in on) for g in range(16)]
+    loads = [sum(on.get(g, 0) for on in gpus) for g in range(16)]
     for period in range(max(1, *durations, *loads), limit + 1):
         if _cyclic_schedule_exists(durations, gpus, edges, period):
             return period
@@ -165,18 +189,20 @@ def least_period(problem: Problem, assignment: Assignment, *, limit: int) -> int
 
 def _least_makespan(durations, gpus, edges) -> int:
     """Every order of the calls, each as early as it can be: one of them is optimal."""
-    inside = [(u, v) for u, v, distance in edges if distance == 0]
+    inside = [(u, v, lag) for u, v, distance, lag in edges if distance == 0]
     count, best = len(durations), sum(durations)
     for order in itertools.permutations(range(count)):
         position = {node: i for i, node in enumerate(order)}
-        if any(position[u] > position[v] for u, v in inside):
+        if any(position[u] > position[v] for u, v, _ in inside):
             continue
         ends = [0] * count
         for i, node in enumerate(order):
-            start = max((ends[u] for u, v in inside if v == node), default=0)
+            start = max(
+                (ends[u] - durations[u] + lag for u, v, lag in inside if v == node), default=0
+            )
             for other in order[:i]:
-                if gpus[other] & gpus[node]:
-                    start = max(start, ends[other])
+                for gpu in gpus[other].keys() & gpus[node].keys():
+                    start = max(start, ends[other] - durations[other] + gpus[other][gpu])
             ends[node] = start + durations[node]
         best = min(best, max(ends))
     return best
@@ -192,9 +218,9 @@ def _cyclic_schedule_exists(durations, gpus, edges, period: int) -> bool:
             return _stages_exist(durations, edges, phases, period)
         for phase in range(period if node else 1):  # turning the whole schedule changes nothing
             if all(
-                not (gpus[node] & gpus[other])
-                or _disjoint_modulo(phase, durations[node], phases[other], durations[other], period)
+                _disjoint_modulo(phase, gpus[node][gpu], phases[other], gpus[other][gpu], period)
                 for other in range(node)
+                for gpu in gpus[node].keys() & gpus[other].keys()
             ) and place([*phases, phase]):
                 return True
         return False
@@ -209,13 +235,13 @@ def _disjoint_modulo(a: int, length_a: int, b: int, length_b: int, period: int) 
 
 
 def _stages_exist(durations, edges, phases, period) -> bool:
-    """Longest paths over q_v ≥ q_u + ⌈(φ_u + d_u − φ_v) / P⌉ − δ: no positive cycle."""
+    """Longest paths over q_v ≥ q_u + ⌈(φ_u + lag − φ_v) / P⌉ − δ: no positive cycle."""
     count = len(durations)
     stages = [0] * count
     for _ in range(count + 1):
         changed = False
-        for u, v, distance in edges:
-            need = stages[u] + -((phases[v] - phases[u] - durations[u]) // period) - distance
+        for u, v, distance, lag in edges:
+            need = stages[u] + -((phases[v] - phases[u] - lag) // period) - distance
             if stages[v] < need:
                 stages[v], changed = need, True
         if not changed:

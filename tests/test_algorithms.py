@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from pydantic import ValidationError
 
 import planner.algorithms
 from planner.algorithms import PROGRAMS
@@ -13,7 +14,7 @@ from planner.algorithms.program import Data, Models, Ops, Program
 from planner.dataflow import Call, Dataflow
 from planner.errors import SpecError
 from planner.resolve import resolve
-from planner.spec import AlgorithmName, JobSpec
+from planner.spec import AlgorithmName, JobSpec, ModelSpec
 from planner.trace import trace
 from tests.specs import REMOVE, ROLES, job_spec
 
@@ -216,6 +217,49 @@ def test_reward_function_takes_fixed_seconds_in_batches_of_its_concurrency() -> 
     reward = call(job.dataflow, "reward.forward")
     assert (reward.model, reward.fixed_seconds) == (None, 5.5)  # 1024 responses are 11 batches
     assert "reward" not in job.models
+
+
+@pytest.mark.parametrize(
+    ("service", "seconds"),
+    [
+        ({"seconds_per_response": 0.5, "concurrency": 100}, 5.5),  # 1024 responses are 11 rounds
+        ({"requests_per_second": 64.0}, 16.0),
+        ({"requests_per_second": 64.0, "seconds_per_response": 0.25}, 16.25),
+        (
+            {"requests_per_second": 64.0, "seconds_per_response": 2.0, "concurrency": 32},
+            64.0,  # fewer requests are open than the rate would let through
+        ),
+    ],
+)
+def test_remote_reward_takes_time_and_no_gpu(service: dict[str, float], seconds: float) -> None:
+    job = resolve(job_spec("grpo", models__reward={"remote": service}))
+    reward = call(job.dataflow, "reward.forward")
+    assert (reward.model, reward.fixed_seconds) == (None, seconds)
+    assert "reward" not in job.models
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"remote": {}}, "a remote service takes time"),
+        ({"remote": {"requests_per_second": 1.0}, "function": True}, "exactly one of"),
+        ({"remote": {"requests_per_second": 1.0}, "architecture": "llama-2-7b"}, "exactly one of"),
+        ({"remote": {"requests_per_second": 1.0}, "lora": {}}, "a remote service has no weights"),
+        ({"remote": {"requests_per_second": 1.0}, "concurrency": 2}, "belong under remote"),
+        ({}, "exactly one of"),
+    ],
+)
+def test_what_a_remote_service_may_say(model: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        ModelSpec.model_validate(model)
+
+
+def test_a_remote_service_only_scores() -> None:
+    service = {"remote": {"requests_per_second": 64.0}}
+    with pytest.raises(SpecError, match=r"models.reference.remote: grpo asks it for log-prob"):
+        resolve(job_spec("grpo", models__reference=service))
+    with pytest.raises(SpecError, match=r"models.critic.remote: .* asks it for values"):
+        resolve(job_spec("ppo", models__critic=service))
 
 
 def values_after_training(models: Models, prompts: Data, ops: Ops) -> None:

@@ -9,7 +9,7 @@ from planner.check.subject import Span
 from planner.check.time import Event, Schedule, Wait, broken_times, least_period, wrong_period
 from planner.search.problem import Problem, Solution, call_seconds, chosen, copy_range, sync_seconds
 from planner.search.solve import Limits, minimise_period
-from tests.instances import random_problem
+from tests.instances import random_problem, tailed_problem
 
 LIMITS = Limits(60.0, seed=1)
 
@@ -22,12 +22,19 @@ def schedule_of(problem: Problem, solution: Solution) -> Schedule:
         ranges = [copy_range(problem, assignment, copy) for copy in copies]
         return tuple(Span("axis", r.first, r.end) for r in ranges if r is not None)
 
-    events, waits = [], [Wait(e.source, e.target, e.distance) for e in problem.precedences]
+    events = []
+    waits = [Wait(e.source, e.target, e.distance, e.streamed) for e in problem.precedences]
     for call, start in enumerate(timing.call_starts):
         option, seconds = chosen(problem, assignment, call), call_seconds(problem, assignment, call)
+        shares = () if option is None else tuple(r / seconds for r in option.releases)
         on = () if option is None else spans(option.copy)
         stage = timing.call_stages[call]
-        events.append(Event(f"call {call}", start, start + seconds, stage, on, seconds))
+        tail = None
+        if option is not None and option.tail is not None:
+            kept = Span("axis", on[0].first, on[0].first + option.tail.num_gpus)
+            tail = (kept, option.tail.bulk_seconds / seconds)
+        name, end = f"call {call}", start + seconds
+        events.append(Event(name, start, end, stage, on, seconds, shares, tail))
     for number, sync in enumerate(problem.syncs):
         seconds, start = sync_seconds(problem, assignment, sync), timing.sync_starts[number]
         if seconds is None or start is None:
@@ -43,16 +50,17 @@ def schedule_of(problem: Problem, solution: Solution) -> Schedule:
     return Schedule(events, waits, timing.period, cyclic=not problem.barrier)
 
 
-def solved(seed: int, *, barrier: bool) -> Schedule | None:
-    problem = random_problem(seed, barrier=barrier)
+def solved(seed: int, *, barrier: bool, tailed: bool = False) -> Schedule | None:
+    problem = (tailed_problem if tailed else random_problem)(seed, barrier=barrier)
     outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=60.0 if barrier else 12.0)
     return None if outcome.solution is None else schedule_of(problem, outcome.solution)
 
 
 @pytest.mark.parametrize("barrier", [True, False], ids=["barrier", "cyclic"])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(60))
 def test_both_clocks_agree(seed: int, barrier: bool) -> None:
-    schedule = solved(5000 + seed, barrier=barrier)
+    """The last third has streams and tails."""
+    schedule = solved(5000 + seed, barrier=barrier, tailed=seed >= 40)
     if schedule is None:
         return
     assert list(broken_times(schedule)) == []

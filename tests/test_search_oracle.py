@@ -1,14 +1,18 @@
 """CP-SAT against brute force on random small problems: the same optimum, the same infeasibility."""
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from planner.search.problem import Problem
 from planner.search.pruning import prune
 from planner.search.solve import Limits, minimise_period
 from tests import oracle
-from tests.instances import random_problem
+from tests.instances import random_problem, streamed_problem, tailed_problem
 
 LIMITS = Limits(5.0, seed=1)
+Made = Callable[..., Problem]
 HORIZON = {True: 60.0, False: 12.0}
 
 
@@ -63,3 +67,55 @@ def test_cyclic_optimum_is_not_beaten_by_brute_force(seed: int) -> None:
     assert expected - 1 < found <= expected + 1e-5
     assert pruned_and_solved(problem, None) == pytest.approx(found, abs=2e-5)
     assert pruned_and_solved(problem, found + 1e-5) == pytest.approx(found, abs=2e-5)
+
+
+@pytest.mark.parametrize("made", [streamed_problem, tailed_problem])
+@pytest.mark.parametrize("seed", range(40))
+def test_streamed_optimum_equals_brute_force(seed: int, made: Made) -> None:
+    problem = made(seed, barrier=True)
+    expected = oracle.best_period(problem, longest=60)
+    assert solved(problem) == (None if expected is None else pytest.approx(expected))
+    assert pruned_and_solved(problem, None) == pytest.approx(expected)
+    if expected is not None:
+        assert pruned_and_solved(problem, expected) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("made", [streamed_problem, tailed_problem])
+@pytest.mark.parametrize("seed", range(20))
+def test_streamed_cycles_are_not_beaten_by_brute_force(seed: int, made: Made) -> None:
+    problem = made(1000 + seed, barrier=False)
+    expected = oracle.best_period(problem, longest=12)
+    found = solved(problem)
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    assert expected - 1 < found <= expected + 1e-5
+    assert pruned_and_solved(problem, None) == pytest.approx(found, abs=2e-5)
+    assert pruned_and_solved(problem, found + 1e-5) == pytest.approx(found, abs=2e-5)
+
+
+def test_streaming_shortens_some_of_these_problems() -> None:
+    """Otherwise the two tests above would say nothing of it."""
+    shorter = 0
+    for seed in range(20):
+        streamed = streamed_problem(seed, barrier=True)
+        edges = tuple(replace(edge, chunks=0) for edge in streamed.precedences)
+        found, whole = solved(streamed), solved(replace(streamed, precedences=edges))
+        assert (found is None) == (whole is None)
+        if found is not None and whole is not None:
+            assert found <= whole + 1e-5
+            shorter += found < whole - 0.5
+    assert shorter >= 3
+
+
+@pytest.mark.parametrize("seed", [6, 37, 40, 50])
+def test_tails_shorten_some_of_these_problems(seed: int) -> None:
+    tailed = tailed_problem(seed, barrier=True)
+    first = tailed.calls[0]
+    kept = tuple(option for option in first.options if option.tail is None)
+    calls = (replace(first, options=kept), *tailed.calls[1:])
+    found, whole = solved(tailed), solved(replace(tailed, calls=calls))
+    assert found is not None
+    assert whole is not None
+    assert found < whole - 0.5

@@ -86,6 +86,7 @@ class Controller:
         """
         _check_functions(plan, settings)
         _check_precisions_and_engine(plan)
+        _check_streams(plan)
         self.plan = plan
         self.settings = settings
         self.program = program or _program_of(plan, settings)
@@ -324,6 +325,7 @@ def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
     program = _program_of(plan, settings)
     _check_functions(plan, settings)
     _check_precisions_and_engine(plan)
+    _check_streams(plan)
     return model_setups(
         resolve(plan.spec, program=program, with_profiles=False), plan.placement(), settings
     )
@@ -365,14 +367,34 @@ def _check_precisions_and_engine(plan: Plan) -> None:
             )
 
 
+def _check_streams(plan: Plan) -> None:
+    """Refuse tails, and calls that begin while the generation whose responses they take runs."""
+    for call in plan.calls:
+        if call.streamed_from:
+            raise RunError(
+                f"search.streaming: {call.id} begins before {call.streamed_from[0]} ends, which "
+                "plans can be priced for but not run with; plan without streaming"
+            )
+        if call.tail is not None:
+            tensor = call.tail.tensor_parallel_size
+            field = "generation_tail" if tensor is None else "generation_tensor_schedule"
+            how = f"{call.tail.num_gpus} of its GPUs" if tensor is None else f"tensor size {tensor}"
+            raise RunError(
+                f"search.{field}: {call.id} goes on with {how}, which plans can be priced for but "
+                f"not run with; plan without {field}"
+            )
+
+
 def _check_functions(plan: Plan, settings: RunSettings) -> None:
-    """Refuse functions without a setting, and settings without a function."""
-    declared = {role for role, model in plan.spec.models.items() if model.function}
+    """Refuse functions and remote services without a setting, and settings without a function."""
+    declared = {role for role, model in plan.spec.models.items() if not model.needs_gpus}
     missing: Sequence[str] = sorted(declared - settings.functions.keys())
     if missing:
+        what = "function" if plan.spec.models[missing[0]].function else "remote service"
         raise RunError(
-            f"functions.{missing[0]}: the spec declares this role as a function; say which one, as "
-            "module:function or file.py:function"
+            f"functions.{missing[0]}: the spec declares this role as a {what}; say which function "
+            f"{'computes' if what == 'function' else 'asks it for'} the scores, as module:function "
+            "or file.py:function"
         )
     superfluous = sorted(settings.functions.keys() - declared)
     if superfluous:

@@ -118,7 +118,7 @@ class Processes:
             )
             for each in sorted(set(ranges.values()))
         }
-        functions = [role for role, model in spec.models.items() if model.function]
+        functions = [role for role, model in spec.models.items() if not model.needs_gpus]
         hosts = {name: self._on_host(name) for name in ("numerics", *functions)}
         self._sets = [*sets.values(), *hosts.values()]
         self._join()

@@ -128,8 +128,8 @@ def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:
 
 
 def num_scoring_processes(spec: JobSpec, role: str) -> int:
-    """As many responses as the spec has a function score at once; one if it does not say."""
-    return min(spec.models[role].concurrency or 1, spec.workload.num_sequences)
+    """As many responses as the spec has scored at once; one if it does not say."""
+    return min(spec.models[role].open_requests or 1, spec.workload.num_sequences)
 
 
 def end_tokens(folder: Path | None) -> tuple[int, ...]:

@@ -12,7 +12,13 @@ from planner.check.prices import price_again, wrong_prices
 from planner.check.spec import broken_constraints
 from planner.check.structure import broken_references
 from planner.check.subject import Subject
-from planner.check.time import broken_times, least_period, schedule_of, wrong_period
+from planner.check.time import (
+    broken_times,
+    least_period,
+    schedule_of,
+    wrong_period,
+    wrong_streams,
+)
 from planner.check.totals import wrong_totals
 from planner.job import Job
 from planner.result import Plan
@@ -36,6 +42,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
         *exceeded_memory(subject),
         *broken_times(schedule),
         *wrong_period(schedule),
+        *wrong_streams(subject, schedule),
         *wrong_totals(subject),
         *wrong_intervals(subject, schedule, prices),
     ]

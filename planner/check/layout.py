@@ -6,7 +6,7 @@ from planner.architecture import ModelArchitecture
 from planner.check.subject import Subject
 from planner.cluster import Pool
 from planner.job import Model
-from planner.result import CallPlan, CopyPlan, Parallelism
+from planner.result import CallPlan, CopyPlan, GenerationTail, Parallelism
 
 
 def broken_layouts(subject: Subject) -> Iterator[str]:
@@ -138,6 +138,25 @@ def _call_has_the_layout_of_its_copy(call: CallPlan, copy: CopyPlan) -> Iterator
         yield f"call {call.id} has another layout than its copy {copy.id}"
 
 
+def _tail_is_smaller_or_wider(
+    call: CallPlan, tail: GenerationTail, engine: Parallelism, copy: CopyPlan
+) -> Iterator[str]:
+    """On a proper part of the GPUs with the same tensor size, or on all with a multiple of it."""
+    tensor, before = tail.tensor_parallel_size, engine.tensor_parallel_size
+    if tensor is None and (tail.num_gpus >= copy.num_gpus or copy.num_gpus % tail.num_gpus):
+        yield (
+            f"the tail of call {call.id} has {tail.num_gpus} GPUs, which is no proper divisor of "
+            f"the {copy.num_gpus} of copy {copy.id}"
+        )
+    if tensor is not None and (tail.num_gpus != copy.num_gpus or tensor <= before):
+        yield (
+            f"the tail of call {call.id} has tensor size {tensor} on {tail.num_gpus} GPUs; it "
+            f"needs more than {before}, on all {copy.num_gpus} of copy {copy.id}"
+        )
+    if tensor is not None and tensor % before:
+        yield f"the tail of call {call.id} has tensor size {tensor}, no multiple of {before}"
+
+
 def _engine_is_sound(subject: Subject, call: CallPlan, copy: CopyPlan) -> Iterator[str]:
     """Replicas of the engine fill the range; each has sequences to generate."""
     engine, name = call.parallelism, f"engine of call {call.id}"
@@ -150,6 +169,9 @@ def _engine_is_sound(subject: Subject, call: CallPlan, copy: CopyPlan) -> Iterat
             f"{name}: engines know no context parallelism or virtual stages, got "
             f"{engine.context_parallel_size} and {engine.virtual_pipeline_parallel_size}"
         )
+    tail = call.tail
+    if tail is not None:
+        yield from _tail_is_smaller_or_wider(call, tail, engine, copy)
     if engine.data_parallel_size > subject.calls[call.id].num_sequences:
         yield (
             f"{name}: {engine.data_parallel_size} replicas for "

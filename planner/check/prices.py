@@ -10,9 +10,19 @@ import numpy as np
 from planner.check.subject import TOLERANCE_RELATIVE, Subject, sync_name
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.pricing import CopyBytes, Engine, Pricing, whole_microseconds
+from planner.cost.streaming import TailSetting
 from planner.cost.transition import sync_bytes
 from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, IntArray, Layouts
-from planner.result import BytesByKind, CallPlan, CopyPlan, Parallelism, SecondsByPart, WeightSync
+from planner.result import (
+    BytesByKind,
+    CallPlacement,
+    CallPlan,
+    CopyPlacement,
+    CopyPlan,
+    Parallelism,
+    SecondsByPart,
+    WeightSync,
+)
 
 PRICE_TOLERANCE_SECONDS = 2e-6
 """Prices are rounded up to a microsecond; the noise of a sum may round once more."""
@@ -24,6 +34,11 @@ class CallPrice:
 
     seconds: float
     estimates: CallEstimates | None
+    released_shares: tuple[float, ...] = ()
+    """Where a streamed edge leads on: the part of the seconds after which each chunk but the last
+    is out."""
+    bulk_share: float | None = None
+    """The part of the seconds after which a tail begins; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +68,43 @@ def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
     if call.copy_id is None:
         return CallPrice(subject.calls[call.id].fixed_seconds or 0.0, None)
     estimates = _estimates(subject, pricing, call, subject.copies[call.copy_id])
-    return CallPrice(float(whole_microseconds(estimates.seconds.total)[0]), estimates)
+    seconds = float(whole_microseconds(estimates.seconds.total)[0])
+    if call.kind != "generate":
+        return CallPrice(seconds, estimates)
+    copy = subject.copies[call.copy_id]
+    course = pricing.course(
+        subject.calls[call.id],
+        subject.pool_of(copy),
+        engine_of(call),
+        kv_cache_bytes=row_of(call.kv_cache_bytes or 0),
+        tail=tail_setting(call, copy),
+        seconds=seconds,
+    )
+    return CallPrice(seconds, estimates, course.released, course.bulk)
+
+
+def tail_setting(call: CallPlacement, copy: CopyPlacement) -> TailSetting | None:
+    """The tail of a generation in the cost model's terms."""
+    if call.tail is None:
+        return None
+    factor, tensor = 1, call.tail.tensor_parallel_size
+    if tensor is not None:
+        assert call.parallelism is not None, "the references were checked"
+        factor = tensor // call.parallelism.tensor_parallel_size
+    ratio = copy.num_gpus // call.tail.num_gpus
+    return TailSetting(ratio, call.tail.ended_share, factor)
 
 
 def _estimates(subject: Subject, pricing: Pricing, call: CallPlan, copy: CopyPlan) -> CallEstimates:
     wanted, pool, layouts = subject.calls[call.id], subject.pool_of(copy), _layouts(copy)
     if call.kind == "generate":
         engine, cache = engine_of(call), row_of(call.kv_cache_bytes or 0)
+        tail = tail_setting(call, copy)
         if copy.kind == "shadow":
-            return pricing.generate(wanted, pool, engine, kv_cache_bytes=cache)
-        return pricing.generate_from_home(wanted, pool, layouts, engine, kv_cache_bytes=cache)
+            return pricing.generate(wanted, pool, engine, kv_cache_bytes=cache, tail=tail)
+        return pricing.generate_from_home(
+            wanted, pool, layouts, engine, kv_cache_bytes=cache, tail=tail
+        )
     assert call.micro_batch_size is not None, "the references were checked"
     micro = row_of(call.micro_batch_size)
     if call.kind == "forward":
@@ -145,6 +187,7 @@ def wrong_prices(subject: Subject, prices: Prices) -> Iterator[str]:
         )
         yield from _receiver_gets_its_shard(subject, sync)
     yield from caches_too_small(subject)
+    yield from impossible_tails(subject)
 
 
 def _receiver_gets_its_shard(subject: Subject, sync: WeightSync) -> Iterator[str]:
@@ -210,6 +253,26 @@ def _source_is_the_prices(call: CallPlan, price: IntArray) -> Iterator[str]:
     expected = SOURCES[int(price[0])]
     if call.source != expected:
         yield f"call {call.id} is called {call.source}, but its price is {expected}"
+
+
+def impossible_tails(subject: Subject) -> Iterator[str]:
+    """Tails onto which the responses that are left do not fit, or that replicas cannot be split to.
+
+    Their ranges were checked with the layouts.
+    """
+    pricing = Pricing(subject.job)
+    for call, copy in subject.placed_calls():
+        tail = tail_setting(call, copy)
+        if tail is not None and call.tail is not None:
+            wanted, pool = subject.calls[call.id], subject.pool_of(copy)
+            cache = row_of(call.kv_cache_bytes or 0)
+            priced = pricing.tail(wanted, pool, engine_of(call), kv_cache_bytes=cache, tail=tail)
+            if not priced.possible[0]:
+                yield (
+                    f"call {call.id} cannot go on with {call.tail.num_gpus} GPUs once "
+                    f"{call.tail.ended_share:g} of its responses have ended: its replicas do not "
+                    "part so, or their cache is too small for the others"
+                )
 
 
 def caches_too_small(subject: Subject) -> Iterator[str]:

@@ -115,6 +115,8 @@ def _calls_have_their_settings(job: Job, plan: Plan) -> Iterator[str]:
             for name in needed[wanted.kind]:
                 if getattr(call, name) is None:
                     yield f"call {call.id} is {wanted.kind} and has no {name}"
+        if call.tail is not None and wanted.kind != "generate":
+            yield f"call {call.id} is {wanted.kind} and has a tail, which only generate has"
 
 
 def _known_calls(job: Job, plan: Plan) -> Iterator[tuple[CallPlan, Call]]:

@@ -2,10 +2,13 @@
 
 A plan is a periodic schedule. Event e of iteration i runs from start + (stage + i) · P on, with the
 start in [0, P]; under the barrier every stage is 0 and every end is at most P. An edge (u, v, δ)
-holds when start_v + (stage_v + δ) · P ≥ end_u + stage_u · P.
+holds when start_v + (stage_v + δ) · P ≥ end_u + stage_u · P. A streamed edge lets v start before
+the end of u, at the first moment from which v, taking the responses in equal chunks one after
+another, never waits for one.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -14,7 +17,7 @@ import numpy as np
 from planner.check.prices import Prices
 from planner.check.subject import Span, Subject, agrees, span_of, sync_name, tolerance_seconds
 from planner.layout import FloatArray
-from planner.result import WeightSync
+from planner.result import CallPlan, WeightSync
 
 BISECTIONS = 64
 
@@ -29,6 +32,16 @@ class Event:
     stage: int
     spans: tuple[Span, ...]
     price_seconds: float
+    released_shares: tuple[float, ...] = ()
+    """The part of the seconds after which each chunk but the last is out, where one takes them."""
+    tail: tuple[Span, float] | None = None
+    """The GPUs that are held to the end, and the part of the seconds after which others are not."""
+
+    def held_share(self, other: "Event") -> float:
+        """The part of its seconds for which it holds GPUs that another needs."""
+        if self.tail is None or any(self.tail[0].shares_gpus(span) for span in other.spans):
+            return 1.0
+        return self.tail[1]
 
     def shares_gpus(self, other: "Event") -> bool:
         """True when both need some GPU."""
@@ -37,11 +50,35 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Event `target` starts after event `source` of `distance` iterations earlier has ended."""
+    """Event `target` starts after event `source` of `distance` iterations earlier has ended.
+
+    Where it is streamed the target may start before that end.
+    """
 
     source: int
     target: int
     distance: int
+    streamed: bool = False
+    for_gpus: bool = False
+    """True where the target needs nothing but GPUs: some may be free before the source ends."""
+
+    def seconds(self, events: "list[Event]") -> float:
+        """Least time from the source's start to the target's, in whole microseconds."""
+        source = events[self.source]
+        if self.for_gpus:
+            held = source.held_share(events[self.target])
+            return microseconds_up(held * source.price_seconds)
+        if not self.streamed:
+            return source.price_seconds
+        outs = [microseconds_up(s * source.price_seconds) for s in source.released_shares]
+        outs.append(source.price_seconds)
+        each = events[self.target].price_seconds / len(outs)
+        return microseconds_up(max(out - k * each for k, out in enumerate(outs)))
+
+
+def microseconds_up(seconds: float) -> float:
+    """The unit of prices."""
+    return math.ceil(1e6 * seconds - 1e-3) * 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +97,18 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
     events = []
     for call in plan.calls:
         spans = () if call.copy_id is None else (span_of(subject.copies[call.copy_id]),)
-        price = prices.calls[call.id].seconds
+        price = prices.calls[call.id]
         events.append(
-            Event(f"call {call.id}", call.start_seconds, call.end_seconds, call.stage, spans, price)
+            Event(
+                f"call {call.id}",
+                call.start_seconds,
+                call.end_seconds,
+                call.stage,
+                spans,
+                price.seconds,
+                price.released_shares,
+                _tail(call, spans, price.bulk_share),
+            )
         )
     for sync in plan.transitions:
         home, shadow = subject.sync_sides(sync)
@@ -80,11 +126,21 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
     return Schedule(events, waits, plan.iteration_seconds, subject.job.spec.search.cyclic)
 
 
+def _tail(
+    call: CallPlan, spans: tuple[Span, ...], bulk_share: float | None
+) -> tuple[Span, float] | None:
+    if call.tail is None or bulk_share is None:
+        return None
+    first = spans[0].first
+    return Span(spans[0].pool, first, first + call.tail.num_gpus), bulk_share
+
+
 def _waits(subject: Subject) -> Iterator[Wait]:
     """The dataflow's edges; a weight sync lies between the training and every use of its shadow."""
     numbers = {call.id: number for number, call in enumerate(subject.plan.calls)}
     for edge in subject.flow.edges:
-        yield Wait(numbers[edge.source], numbers[edge.target], edge.distance)
+        streamed = bool(edge.streamed)
+        yield Wait(numbers[edge.source], numbers[edge.target], edge.distance, streamed)
     for number, sync in enumerate(subject.plan.transitions, start=len(numbers)):
         users = [call.id for call in subject.plan.calls if call.copy_id == sync.target_copy]
         for user in users:
@@ -124,6 +180,40 @@ def broken_times(schedule: Schedule) -> Iterator[str]:
         yield from _target_waits(schedule, wait)
 
 
+def wrong_streams(subject: Subject, schedule: Schedule) -> Iterator[str]:
+    """Every call that says of another generation than it does that it overlaps it.
+
+    And every tail that begins at another time than stated.
+    """
+    for number, call in enumerate(subject.plan.calls):
+        event = schedule.events[number]
+        bulk = None
+        if event.tail is not None:
+            bulk = event.start + microseconds_up(event.tail[1] * event.price_seconds)
+        stated = call.bulk_end_seconds
+        if (bulk is None) != (stated is None) or (
+            bulk is not None and stated is not None and not agrees(stated, bulk)
+        ):
+            yield f"the bulk of {event.name} ends at {stated} s, but it should at {bulk}"
+        begins = event.start + event.stage * schedule.period
+        overlapped = set()
+        for wait in schedule.waits:
+            if wait.streamed and wait.target == number:
+                source = schedule.events[wait.source]
+                end = source.end + source.stage * schedule.period
+                if begins < end - tolerance_seconds(begins, end):
+                    overlapped.add(subject.plan.calls[wait.source].id)
+        if set(call.streamed_from) != overlapped:
+            yield (
+                f"{event.name} says that it streams from {_names(call.streamed_from)}, but it "
+                f"starts before the end of {_names(overlapped)}"
+            )
+
+
+def _names(calls: Iterable[str]) -> str:
+    return ", ".join(sorted(calls)) or "none"
+
+
 def _event_lies_in_the_period(schedule: Schedule, event: Event) -> Iterator[str]:
     period, seconds = schedule.period, event.end - event.start
     allowed = tolerance_seconds(period)
@@ -148,14 +238,16 @@ def _event_lies_in_the_period(schedule: Schedule, event: Event) -> Iterator[str]
 def _events_do_not_overlap(one: Event, other: Event, period: float) -> Iterator[str]:
     """On the circle of a period: what runs over its end meets what starts at 0."""
     nearest = round((one.start - other.start) / period)
+    one_end = one.start + one.held_share(other) * (one.end - one.start)
+    other_end = other.start + other.held_share(one) * (other.end - other.start)
     for shift in (nearest - 1, nearest, nearest + 1):
-        start, end = other.start + shift * period, other.end + shift * period
-        shared = min(one.end, end) - max(one.start, start)
-        if shared > tolerance_seconds(one.end, end, period):
+        start, end = other.start + shift * period, other_end + shift * period
+        shared = min(one_end, end) - max(one.start, start)
+        if shared > tolerance_seconds(one_end, end, period):
             around = f", {shift} periods around" if shift else ""
             yield (
-                f"{one.name} ({one.start:.6f} to {one.end:.6f} s) and {other.name} "
-                f"({other.start:.6f} to {other.end:.6f} s{around}) overlap by {shared:.6f} s on "
+                f"{one.name} ({one.start:.6f} to {one_end:.6f} s) and {other.name} "
+                f"({other.start:.6f} to {other_end:.6f} s{around}) overlap by {shared:.6f} s on "
                 f"shared GPUs"
             )
             return
@@ -164,11 +256,17 @@ def _events_do_not_overlap(one: Event, other: Event, period: float) -> Iterator[
 def _target_waits(schedule: Schedule, wait: Wait) -> Iterator[str]:
     source, target = schedule.events[wait.source], schedule.events[wait.target]
     start = target.start + (target.stage + wait.distance) * schedule.period
-    end = source.end + source.stage * schedule.period
+    begin = source.start + source.stage * schedule.period
+    end = (
+        begin + wait.seconds(schedule.events)
+        if wait.streamed
+        else begin + source.end - source.start
+    )
     if start < end - tolerance_seconds(start, end):
         earlier = f" of {wait.distance} iterations earlier" if wait.distance else ""
+        does = "is far enough" if wait.streamed else "ends"
         yield (
-            f"{target.name} starts at {start:.6f} s, before {source.name}{earlier} ends at "
+            f"{target.name} starts at {start:.6f} s, before {source.name}{earlier} {does} at "
             f"{end:.6f} s"
         )
 
@@ -193,16 +291,16 @@ def least_period(schedule: Schedule) -> float | None:
     seconds = np.array([event.price_seconds for event in schedule.events])
     if not schedule.cyclic:
         inside = [wait for wait in waits if wait.distance == 0]
-        starts = _earliest_starts(seconds, inside, period=0.0)
+        starts = _earliest_starts(schedule, inside, period=0.0)
         return None if starts is None else float((starts + seconds).max())
     low, high = float(seconds.max()), float(seconds.sum())
-    if _earliest_starts(seconds, waits, period=high) is None:
+    if _earliest_starts(schedule, waits, period=high) is None:
         return None
-    if _earliest_starts(seconds, waits, period=low) is not None:
+    if _earliest_starts(schedule, waits, period=low) is not None:
         return low
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if _earliest_starts(seconds, waits, period=middle) is None:
+        if _earliest_starts(schedule, waits, period=middle) is None:
             low = middle
         else:
             high = middle
@@ -221,19 +319,20 @@ def waits_for_gpus(schedule: Schedule) -> Iterator[Wait]:
             continue
         first, second = (u, v) if (one.start, one.end) <= (other.start, other.end) else (v, u)
         ahead = schedule.events[first].stage - schedule.events[second].stage
-        yield Wait(first, second, ahead)
+        yield Wait(first, second, ahead, for_gpus=True)
         if schedule.cyclic:
-            yield Wait(second, first, 1 - ahead)
+            yield Wait(second, first, 1 - ahead, for_gpus=True)
 
 
-def _earliest_starts(seconds: FloatArray, waits: list[Wait], *, period: float) -> FloatArray | None:
+def _earliest_starts(schedule: Schedule, waits: list[Wait], *, period: float) -> FloatArray | None:
     """Longest paths over the waits; None when they go round a circle that never ends."""
-    starts = np.zeros(len(seconds))
-    noise = 1e-12 * max(float(seconds.sum()), 1.0)
-    for _ in range(len(seconds) + 1):
+    starts = np.zeros(len(schedule.events))
+    noise = 1e-12 * max(sum(event.price_seconds for event in schedule.events), 1.0)
+    seconds = [wait.seconds(schedule.events) for wait in waits]
+    for _ in range(len(starts) + 1):
         later = starts.copy()
-        for wait in waits:
-            need = later[wait.source] + seconds[wait.source] - wait.distance * period
+        for wait, length in zip(waits, seconds, strict=True):
+            need = later[wait.source] + length - wait.distance * period
             later[wait.target] = max(later[wait.target], need)
         if np.all(later <= starts + noise):
             return later

@@ -11,11 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import generation, intervals, memory, transition
+from planner.cost import generation, intervals, memory, streaming, transition
 from planner.cost.corrections import RoleClass, TermKind
-from planner.cost.estimates import BytesColumns, CallEstimates
+from planner.cost.estimates import BytesColumns, CallEstimates, summed
 from planner.cost.profile import Profile, load_profile, measured_profile
 from planner.cost.scoring import price_forward
+from planner.cost.streaming import TailEstimates, TailSetting
 from planner.cost.training import price_train
 from planner.dataflow import Call
 from planner.job import Job, Model
@@ -43,6 +44,22 @@ class Engine:
         """The given rows, in that order."""
         return Engine(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
+    def layouts(self) -> Layouts:
+        """Layouts that are stored the way this engine generates."""
+        one = np.ones_like(self.tensor_parallel_size)
+        sizes = (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size)
+        return Layouts(
+            num_gpus=sizes[0] * sizes[1] * sizes[2],
+            tensor_parallel_size=sizes[0],
+            pipeline_parallel_size=sizes[1],
+            virtual_pipeline_parallel_size=one,
+            context_parallel_size=one,
+            data_parallel_size=sizes[2],
+            expert_parallel_size=self.expert_parallel_size,
+            sharding=0 * one,
+            offload=0 * one,
+        )
+
     @staticmethod
     def of(layouts: Layouts) -> "Engine":
         """The engine of a copy that is stored the way it generates."""
@@ -52,6 +69,16 @@ class Engine:
             layouts.expert_parallel_size,
             layouts.data_parallel_size,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Parts of a generation's seconds."""
+
+    released: tuple[float, ...]
+    """Until each chunk but the last is out; none where nothing is streamed."""
+    bulk: float | None
+    """Until its tail begins; None: it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +200,13 @@ class Pricing:
         return self._corrected(estimates, "forward", call, pool)
 
     def generate(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting | None = None,
     ) -> CallEstimates:
         """Generation on weights that are already laid out for it."""
         estimates = generation.price_generate(
@@ -185,7 +218,81 @@ class Pricing:
             **engine.columns(),
             kv_cache_bytes=kv_cache_bytes,
         )
-        return self._corrected(estimates, "generate", call, pool)
+        estimates = self._corrected(estimates, "generate", call, pool)
+        if tail is None:
+            return estimates
+        priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+        weights = estimates.transient.weights + priced.weight_bytes
+        return replace(
+            estimates,
+            seconds=summed(estimates.seconds, priced.extra),
+            transient=replace(estimates.transient, weights=weights),
+        )
+
+    def generation_deviation(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> FloatArray:
+        """Standard deviation of a generation's seconds when its lengths are drawn anew."""
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        return self._generate_factor(call, pool) * phases.deviation_seconds
+
+    def outstanding_seconds(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> FloatArray | None:
+        """[row, chunk]: how long before a generation's end each chunk but the last is out.
+
+        None where no call takes its responses in chunks.
+        """
+        if call.id not in self._streaming:
+            return None
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        chunks = self.job.spec.search.stream_chunks
+        return self._generate_factor(call, pool) * streaming.outstanding_seconds(phases, chunks)
+
+    def tail(
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting,
+    ) -> TailEstimates:
+        """What a generation's tail on fewer, or on wider, replicas changes."""
+        chunks = self.job.spec.search.stream_chunks if call.id in self._streaming else None
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        factor = self._generate_factor(call, pool)
+        if tail.tensor_factor == 1:
+            priced = streaming.price_tail(phases, tail, phases, **engine.columns(), chunks=chunks)
+            return priced.times(factor)
+        tensor = engine.tensor_parallel_size * tail.tensor_factor
+        data = np.maximum(engine.data_parallel_size // tail.tensor_factor, 1)
+        wide = replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
+        after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
+        priced = streaming.price_tail(phases, tail, after, **engine.columns(), chunks=chunks)
+        return self._relaid(self._model(call), pool, wide, priced).times(factor)
+
+    def _relaid(self, model: Model, pool: Pool, wide: Engine, tail: TailEstimates) -> TailEstimates:
+        """With the weights laid out anew: each GPU gets its new shard, beside the old one.
+
+        The tensor group stays inside the NVLink domain, and divides the attention heads.
+        """
+        precision = self.workload.rollout_precision or self.workload.precision
+        weights = memory.weight_bytes(model, wide.layouts(), precision=precision)
+        seconds = weights / pool.intra_node_bytes_per_second
+        tensor = wide.tensor_parallel_size
+        fits = model.architecture.num_attention_heads % tensor == 0
+        if not self.job.spec.constraints.tensor_parallel_across_nodes:
+            fits &= tensor <= pool.nvlink_domain_gpus
+        extra = replace(tail.extra, transition=tail.extra.transition + seconds)
+        return replace(
+            tail,
+            possible=tail.possible & fits & (wide.expert_parallel_size == 1),
+            extra=extra,
+            weight_bytes=weights,
+            bulk_outstanding=tail.bulk_outstanding + seconds,
+            outstanding=tail.outstanding,
+        )
 
     def generation_phases(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
@@ -201,12 +308,42 @@ class Pricing:
             kv_cache_bytes=kv_cache_bytes,
         )
 
-    def generation_deviation(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
-    ) -> FloatArray:
-        """Standard deviation of a generation's seconds when its lengths are drawn anew."""
-        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
-        return self.factor(pool, "generate", self._model(call)) * phases.deviation_seconds
+    def _generate_factor(self, call: Call, pool: Pool) -> float:
+        return self.factor(pool, "generate", self._model(call))
+
+    @cached_property
+    def _streaming(self) -> frozenset[str]:
+        """Calls whose responses others take in chunks."""
+        return frozenset(edge.source for edge in self.job.dataflow.edges if edge.streamed)
+
+    def course(
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting | None,
+        seconds: float,
+    ) -> Course:
+        """When a single generation's chunks are out and its bulk ends.
+
+        `seconds` are the whole call's, its reshard included.
+        """
+        column, bulk = np.array([seconds]), None
+        outstanding = None
+        if tail is None:
+            outstanding = self.outstanding_seconds(
+                call, pool, engine, kv_cache_bytes=kv_cache_bytes
+            )
+        else:
+            priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+            outstanding = priced.outstanding
+        if tail is not None and tail.ratio > 1:
+            bulk = float(streaming.release_shares(priced.bulk_outstanding[:, None], column)[0, 0])
+        if outstanding is None:
+            return Course((), bulk)
+        return Course(tuple(streaming.release_shares(outstanding, column)[0].tolist()), bulk)
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float
@@ -246,9 +383,10 @@ class Pricing:
         engine: Engine,
         *,
         kv_cache_bytes: IntArray,
+        tail: TailSetting | None = None,
     ) -> CallEstimates:
         """Generation on a training home: the reshard is part of the call."""
-        estimates = self.generate(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        estimates = self.generate(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
         seconds, transient = self.reshard(call, pool, layouts, engine)
         return CallEstimates(
             replace(estimates.seconds, transition=estimates.seconds.transition + seconds),

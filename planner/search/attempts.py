@@ -8,7 +8,13 @@ import numpy as np
 from planner.search.baselines import STRATEGIES, DoesNotFit, Index, StrategyInfo
 from planner.search.search import Selected, complete, rows_of, schedule
 from planner.search.solve import Limits
-from planner.search.space import Arena, Rows, all_rows, rows_with_counts
+from planner.search.space import (
+    Arena,
+    Rows,
+    all_rows,
+    rows_with_counts,
+    rows_without_tails,
+)
 from planner.search.tables import Tables
 
 STARTING_COUNTS = 20
@@ -51,6 +57,7 @@ def attempt(
 
 def _index(arena: Arena, rows: Rows, restriction: Callable[[Tables], Rows] | None) -> Index | str:
     """The options that a strategy may use, or which call it leaves without any."""
+    rows = rows.both(rows_without_tails(arena.tables))  # of which no strategy knows
     if restriction is not None:
         rows = rows.both(restriction(arena.tables))
     if complete(arena, rows):

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from planner.search.problem import CallOption, Problem
+from planner.search.problem import CallOption, Precedence, Problem
 
 FUNCTIONS = (0, 1, 2, 3)
 """0 is the area bound, q ≥ 1 is f_q."""
@@ -55,21 +55,41 @@ class Bounds:
 
     @cached_property
     def following(self) -> list[set[int]]:
-        """For every call the calls that start after its end within the iteration."""
+        """For every call the calls that start after its end within the iteration.
+
+        A streamed target may start before its source ends. It starts and ends later than the
+        source does, so what precedes the source precedes it, and what follows it follows the
+        source.
+        """
         following: list[set[int]] = [set() for _ in self.calls]
         for edge in self.problem.precedences:
-            if edge.distance == 0:
+            if edge.distance == 0 and not edge.streamed:
                 following[edge.source].add(edge.target)
         for _ in self.calls:
             for call in self.calls:
                 for after in list(following[call]):
-                    following[call] |= following[after]
+                    following[call] |= following[after] | self._streamed_targets[after]
+                for target in self._streamed_targets[call]:
+                    following[call] |= following[target]
         return following
+
+    @cached_property
+    def _streamed_targets(self) -> list[set[int]]:
+        """For every call the calls that take what it makes in chunks."""
+        targets: list[set[int]] = [set() for _ in self.calls]
+        for edge in self._streams:
+            targets[edge.source].add(edge.target)
+        return targets
+
+    @cached_property
+    def _streams(self) -> list[Precedence]:
+        return [e for e in self.problem.precedences if e.streamed and e.distance == 0]
 
     @cached_property
     def order(self) -> list[int]:
         """The calls in topological order."""
-        return sorted(self.calls, key=lambda call: -len(self.following[call]))
+        streamed = {edge.target for edge in self._streams}
+        return sorted(self.calls, key=lambda call: (-len(self.following[call]), call in streamed))
 
     @cached_property
     def stretches(self) -> dict[tuple[int, int], list[int]]:
@@ -88,8 +108,13 @@ class Bounds:
     def weights(self, call: int, option: CallOption) -> Weights:
         """The weights of one option; 0 in the pools that it does not use."""
         copy = self.problem.copies[option.copy].options[option.copy_option]
-        seconds = self.busy_seconds(call, option)
-        return tuple(share * seconds for share in self.shares(copy.pool, copy.num_gpus))
+        (count, seconds), *tail = option.held(copy.num_gpus)
+        seconds += self.busy_seconds(call, option) - option.seconds
+        whole = tuple(share * seconds for share in self.shares(copy.pool, count))
+        for fewer, rest in tail:
+            shares = self.shares(copy.pool, fewer)
+            whole = tuple(w + share * rest for w, share in zip(whole, shares, strict=True))
+        return whole
 
     def seconds(self, call: int, option: CallOption) -> float:
         """Seconds of an option, and of the weight sync that must come first on its shadow.
@@ -197,11 +222,28 @@ class Bounds:
                 if v in self.following[u]:
                     between = self._stretch(self.stretches[u, v], minima)
                     starts[v] = max(starts[v], starts[u] + minima[u].seconds + between)
+            starts[v] = max(starts[v], self._after_streams(v, starts, minima))
         ends = [
             starts[u] + minima[u].seconds + self._stretch(sorted(self.following[u]), minima)
             for u in self.calls
         ]
-        return max(*ends, self._stretch(list(self.calls), minima))
+        last = [self._last_chunk(edge, starts, minima) for edge in self._streams]
+        return max(*ends, *last, self._stretch(list(self.calls), minima))
+
+    def _after_streams(self, call: int, starts: list[float], minima: list[CallMinimum]) -> float:
+        """Where a call can start at the earliest for the sake of streamed edges before it."""
+        after = [starts[edge.source] for edge in self._streams if edge.target == call] + [
+            self._last_chunk(edge, starts, minima)
+            for edge in self._streams
+            if call in self.following[edge.target]
+        ]
+        return max(after, default=0.0)
+
+    @staticmethod
+    def _last_chunk(edge: Precedence, starts: list[float], minima: list[CallMinimum]) -> float:
+        """A streamed target ends a chunk after its source at the earliest."""
+        chunk = minima[edge.target].seconds / edge.chunks
+        return starts[edge.source] + minima[edge.source].seconds + chunk
 
     def _cyclic(self, minima: list[CallMinimum]) -> float:
         """Area, the longest call, and the cycles through one edge to a later iteration."""
@@ -221,14 +263,14 @@ class Bounds:
         return bound
 
     def _longest(self, minima: list[CallMinimum]) -> dict[tuple[int, int], float]:
-        """Longest path u → v at distance 0, both ends included."""
+        """Longest path u → v at distance 0, both ends included; one chunk after a streamed edge."""
         longest = {(u, u): minima[u].seconds for u in self.calls}
         for u in self.calls:
             for v in self.order:
                 for edge in self.problem.precedences:
                     known = longest.get((u, edge.source))
                     if edge.distance == 0 and edge.target == v and known is not None:
-                        length = known + minima[v].seconds
+                        length = known + minima[v].seconds / max(edge.chunks, 1)
                         longest[u, v] = max(longest.get((u, v), 0.0), length)
         return longest
 

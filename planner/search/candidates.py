@@ -15,6 +15,7 @@ from planner.dataflow import Call, weights_edge
 from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.search import enumeration
+from planner.search.runs import runs, wanted_tails
 from planner.search.tables import CallTable, CopyTable, Tables, front, joined_calls, joined_layouts
 
 
@@ -240,16 +241,20 @@ class _Pricer:
     ) -> CallTable:
         engine, rows, budgets = self._budgets(call, block.pool, Engine.of(block.layouts))
         estimates = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
-        zero = np.zeros_like(budgets)
-        return _table(
-            index,
-            copy_index,
-            block.rows[rows],
-            estimates,
+        all_runs = runs(self.pricing, call, block.pool, engine, budgets, estimates)
+        base, seconds = all_runs.base, whole_microseconds(all_runs.seconds)
+        zero = np.zeros_like(base)
+        return CallTable(
+            call=index,
+            copy=copy_index,
+            copy_row=block.rows[rows[base]],
+            seconds=seconds,
+            transient_bytes=all_runs.transient_bytes(estimates),
             micro_batch_size=zero,
             recompute=zero,
-            kv_cache_bytes=budgets,
-            engine=engine,
+            kv_cache_bytes=budgets[base],
+            engine=engine.take(base),
+            **all_runs.columns(np.arange(len(base)), seconds),
         )
 
     def _generate_from_home(
@@ -275,24 +280,30 @@ class _Pricer:
                 block.layouts.take(homes[pair_home]),
                 layouts.take(pair_engine),
             )
-            home, setting = enumeration.settings_grid(len(homes), np.arange(len(budgets)))
+            all_runs = runs(self.pricing, call, block.pool, engine, budgets, run)
+            home, of_run = enumeration.settings_grid(len(homes), np.arange(len(all_runs.base)))
+            setting = all_runs.base[of_run]
             pair = home * len(layouts.tensor_parallel_size) + layout_of[setting]
             zero = np.zeros_like(setting)
+            seconds = whole_microseconds(all_runs.seconds[of_run] + moves[pair])
             yield CallTable(
                 call=index,
                 copy=copy_index,
                 copy_row=block.rows[homes[home]],
-                seconds=whole_microseconds(run.seconds.total[setting] + moves[pair]),
-                transient_bytes=run.transient.total[setting] + weights[pair],
+                seconds=seconds,
+                transient_bytes=all_runs.transient_bytes(run)[of_run] + weights[pair],
                 micro_batch_size=zero,
                 recompute=zero,
                 kv_cache_bytes=budgets[setting],
                 engine=engine.take(setting),
+                **all_runs.columns(of_run, seconds),
             )
 
     def _budgets(self, call: Call, pool: Pool, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
         least, full = self.pricing.kv_cache_limits(call, engine)
+        if wanted_tails(self.job.spec.search):
+            full = 2 * full  # on fewer replicas, more is held by each
         tried = enumeration.cache_budgets(least, full, usable_bytes=usable_bytes(pool))
         if self.lean:
             tried = tried[:1]
@@ -327,27 +338,3 @@ def _settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray,
     owner = np.repeat(np.arange(len(base_of), dtype=np.int64), count)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     return owner, np.asarray(np.repeat(first, count) + within, dtype=np.int64)
-
-
-def _table(
-    call: int,
-    copy: int,
-    copy_row: IntArray,
-    estimates: CallEstimates,
-    *,
-    micro_batch_size: IntArray,
-    recompute: IntArray,
-    kv_cache_bytes: IntArray,
-    engine: Engine,
-) -> CallTable:
-    return CallTable(
-        call=call,
-        copy=copy,
-        copy_row=copy_row,
-        seconds=whole_microseconds(estimates.seconds.total),
-        transient_bytes=estimates.transient.total,
-        micro_batch_size=micro_batch_size,
-        recompute=recompute,
-        kv_cache_bytes=kv_cache_bytes,
-        engine=engine,
-    )

@@ -5,8 +5,9 @@ Sets
     S weight syncs (home h_s, shadow w_s); E precedences (u, v, δ).
 Constants
     n_o GPUs, r_o resident MiB, b_o host MiB, y_o sync ticks of copy option o;
-    d_j ticks, m_j transient MiB of call option j; M capacity; N GPUs. Seconds are rounded up to
-    ticks and bytes up to MiB; the caller subtracts the rounding from the proven bound.
+    d_j ticks, m_j transient MiB, r_jk ticks until chunk k is out, of call option j; M capacity;
+    N GPUs. Seconds are rounded up to ticks and bytes up to MiB; the caller subtracts the rounding
+    from the proven bound.
 Variables
     x_co ∈ {0, 1}        copy c takes option o            Σ_o x_co = 1 (home), ≤ 1 (shadow)
     f_c, n_c, e_c        first GPU, GPUs, end             n_c = Σ_o n_o x_co, e_c = f_c + n_c
@@ -15,7 +16,8 @@ Variables
     P                    the period, minimised
 Constraints
     (1) alignment        f_c inside a node at a multiple of n_c, or at the first GPU of a node
-    (2) no overlap       of two calls on copies that share a GPU, one ends before the other starts
+    (2) no overlap       of two calls on copies that share a GPU, one ends before the other starts;
+                         or has ended its bulk, and the other's ranges lie outside its tail
     (3) weight syncs     the same, against every call on one of their two ranges
     (4) memory           for every call k a Cumulative over the GPU axis:
                          Σ_{c over g} r_c + [g in range of k] m_k ≤ M_g
@@ -23,7 +25,9 @@ Constraints
     (6) barrier          s_v ≥ s_u + d_u for δ = 0; every end ≤ P
     (7) cyclic           phases s ∈ [0, P), stages q: s_v + (q_v + δ) P ≥ s_u + d_u + q_u P;
                          of two on a shared GPU, the later ends before the first returns; d_k ≤ P
-    (8) colocated pairs  f_c = f_c', n_c = n_c';  separated pairs: e_c ≤ f_c' or e_c' ≤ f_c
+    (8) streamed edges   in place of s_v ≥ s_u + d_u, for k = 1 … K chunks, r_uK = d_u:
+                         K s_v ≥ K (s_u + r_uk) − (k − 1) d_v;  on shared GPUs (2) holds as well
+    (9) colocated pairs  f_c = f_c', n_c = n_c';  separated pairs: e_c ≤ f_c' or e_c' ≤ f_c
 Redundant (they only speed up the proof): planner.search.strengthening.
 """
 
@@ -129,14 +133,18 @@ def _orders(formulation: Formulation) -> None:
                 continue  # the dataflow orders them
             reasons = _reasons(formulation, nodes[earlier][1], nodes[later][1])
             if reasons:
-                _one_is_first(formulation, nodes[earlier][0], nodes[later][0], reasons)
+                _one_is_first(formulation, nodes[earlier], nodes[later], reasons)
 
 
-def _nodes(
-    formulation: Formulation,
-) -> "list[tuple[CallVariables | SyncVariables, dict[int, cp_model.LiteralT]]]":
-    """Every call and sync with the copies whose GPUs it takes, and when."""
+_Node = tuple[CallVariables | SyncVariables, dict[int, cp_model.LiteralT]]
+"""A call or sync, and the copies whose GPUs it takes, each with when it does."""
+
+
+def _nodes(formulation: Formulation) -> list[_Node]:
+    """Every call and sync."""
+    calls: list[_Node]
     calls = [(call, call.bound) for call in formulation.calls]
+    syncs: list[_Node]
     syncs = [
         (variables, dict.fromkeys((sync.home, sync.shadow), variables.present))
         for sync, variables in zip(formulation.problem.syncs, formulation.syncs, strict=True)
@@ -159,19 +167,53 @@ def _reasons(
 
 def _one_is_first(
     formulation: Formulation,
-    one: "CallVariables | SyncVariables",
-    two: "CallVariables | SyncVariables",
+    one: _Node,
+    two: _Node,
     reasons: list[list[cp_model.LiteralT]],
 ) -> None:
     model = formulation.model
     before, after = model.new_bool_var(""), model.new_bool_var("")
-    for first, second, literal in ((one, two, before), (two, one, after)):
-        model.add(first.end <= second.start).only_enforce_if(literal)
+    free = {0: _tail_is_elsewhere(formulation, one, two)}
+    free[1] = _tail_is_elsewhere(formulation, two, one)
+    for number, (first, second, literal) in enumerate(((one, two, before), (two, one, after))):
+        for end, when in _ends(first[0], free[number]):
+            model.add(end <= second[0].start).only_enforce_if([literal, *when])
         if not formulation.problem.barrier:
-            around = first.start + formulation.period
-            model.add(second.end <= around).only_enforce_if(literal)
+            around = first[0].start + formulation.period
+            for end, when in _ends(second[0], free[1 - number]):
+                model.add(end <= around).only_enforce_if([literal, *when])
     for reason in reasons:
         model.add_bool_or([before, after, *(~literal for literal in reason)])
+
+
+def _ends(
+    node: CallVariables | SyncVariables, free: cp_model.IntVar | None
+) -> list[tuple[cp_model.LinearExprT, list[cp_model.LiteralT]]]:
+    """When a node frees the GPUs that another needs: at its end, or at that of its bulk."""
+    if free is None:
+        return [(node.end, [])]
+    assert isinstance(node, CallVariables)
+    assert node.bulk is not None
+    return [(node.end, [~free]), (node.start + node.bulk, [free])]
+
+
+def _tail_is_elsewhere(formulation: Formulation, one: _Node, two: _Node) -> cp_model.IntVar | None:
+    """A literal that lets the GPUs of `two` lie outside the tail of `one`; None: it has no tail."""
+    if not isinstance(one[0], CallVariables) or one[0].tail is None:
+        return None
+    model, free = formulation.model, formulation.model.new_bool_var("")
+    for copy, bound in one[1].items():
+        mine = formulation.copies[copy]
+        for other, bound_too in two[1].items():
+            if other == copy:
+                model.add_bool_or([~free, ~bound, ~bound_too])
+                continue
+            theirs = formulation.copies[other]
+            above, below = model.new_bool_var(""), model.new_bool_var("")
+            model.add(theirs.first >= mine.first + one[0].tail).only_enforce_if(above)
+            model.add(theirs.end <= mine.first).only_enforce_if(below)
+            model.add_bool_or([above, below, ~free, ~bound, ~bound_too])
+    return free
 
 
 def _fillers(
@@ -267,7 +309,8 @@ def _barrier(formulation: Formulation) -> None:
     for edge in problem.precedences:
         if edge.distance == 0:
             source, target = formulation.calls[edge.source], formulation.calls[edge.target]
-            model.add(target.start >= source.end)
+            for late in _waits(source, target, edge.chunks):
+                model.add(late <= 0)
     for index, sync in enumerate(problem.syncs):
         for call in formulation.calls:
             bound = call.bound.get(sync.shadow)
@@ -275,6 +318,24 @@ def _barrier(formulation: Formulation) -> None:
                 model.add(call.start >= formulation.syncs[index].end).only_enforce_if(bound)
     for timed in timed_nodes(formulation):
         model.add(timed.end <= formulation.period)
+
+
+def _waits(
+    source: "CallVariables | SyncVariables", target: "CallVariables | SyncVariables", chunks: int
+) -> list[cp_model.LinearExpr]:
+    """(6), (8) Expressions that are at most 0 where the target starts late enough.
+
+    Without chunks one, the source's end; with chunks one for each of them. All count in ticks of
+    the target's start times `max(chunks, 1)`.
+    """
+    if not chunks:
+        return [source.end - target.start]
+    assert isinstance(source, CallVariables)
+    outs = [*source.releases, source.duration]
+    return [
+        chunks * (source.start + out) - k * target.duration - chunks * target.start
+        for k, out in enumerate(outs)
+    ]
 
 
 def _cyclic(formulation: Formulation) -> None:
@@ -287,7 +348,7 @@ def _cyclic(formulation: Formulation) -> None:
         timed.stage = model.new_int_var(0, most, "")
     for edge in problem.precedences:
         source, target = formulation.calls[edge.source], formulation.calls[edge.target]
-        _cyclic_edge(formulation, source, target, edge.distance, [])
+        _cyclic_edge(formulation, source, target, edge.distance, [], chunks=edge.chunks)
     for sync, variables in zip(problem.syncs, formulation.syncs, strict=True):
         train = formulation.calls[sync.train]
         _cyclic_edge(formulation, train, variables, sync.distance, [variables.present])
@@ -303,6 +364,8 @@ def _cyclic_edge(
     target: "CallVariables | SyncVariables",
     distance: int,
     when: list[cp_model.LiteralT],
+    *,
+    chunks: int = 0,
 ) -> None:
     """s_v + (q_v − q_u + δ) P ≥ s_u + d_u, linear under the value of q_v − q_u + δ.
 
@@ -318,12 +381,14 @@ def _cyclic_edge(
     model.add(shift <= 0).only_enforce_if([*when, same])
     model.add(shift >= 1).only_enforce_if([*when, next_one])
     model.add(shift >= 2).only_enforce_if([*when, later])
-    model.add(target.start >= source.end).only_enforce_if([*when, same])
-    model.add(target.start + formulation.period >= source.end).only_enforce_if([*when, next_one])
+    around = max(chunks, 1) * formulation.period
+    for late in _waits(source, target, chunks):
+        model.add(late <= 0).only_enforce_if([*when, same])
+        model.add(late <= around).only_enforce_if([*when, next_one])
 
 
 def _pairs(formulation: Formulation) -> None:
-    """(8) What the spec forces together or apart."""
+    """(9) What the spec forces together or apart."""
     model = formulation.model
     for one, other in formulation.problem.colocate:
         first, second = formulation.copies[one], formulation.copies[other]

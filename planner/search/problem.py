@@ -4,6 +4,7 @@ It knows neither models nor GPU types nor a solver. Copies choose an option and 
 GPUs; calls choose an option that belongs to one of their copies' options.
 """
 
+import math
 from dataclasses import dataclass
 
 
@@ -50,6 +51,15 @@ class CopyChoice:
 
 
 @dataclass(frozen=True, slots=True)
+class Tail:
+    """A call goes on with the first `num_gpus` of its range alone, and frees the others."""
+
+    num_gpus: int
+    bulk_seconds: float
+    """From the start of the call, on all of them."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallOption:
     """One way to run a call on an option of one of its copies."""
 
@@ -60,6 +70,16 @@ class CallOption:
     """Per GPU, beyond what copies hold, while the call runs."""
     row: int
     """Row of the setting in the caller's table."""
+    releases: tuple[float, ...] = ()
+    """Where a streamed edge leads on: seconds until each chunk but the last is out, rising."""
+    tail: "Tail | None" = None
+
+    def held(self, num_gpus: int) -> "list[tuple[int, float]]":
+        """(GPUs, seconds) of the rectangles that the call takes on a range of so many GPUs."""
+        if self.tail is None:
+            return [(num_gpus, self.seconds)]
+        bulk = self.tail.bulk_seconds
+        return [(num_gpus, bulk), (self.tail.num_gpus, self.seconds - bulk)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +93,21 @@ class CallChoice:
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """Call `target` starts after call `source` of `distance` iterations earlier has ended."""
+    """Call `target` starts after call `source` of `distance` iterations earlier has ended.
+
+    Where `chunks` are given, it takes the source's output in so many parts as they come, unless the
+    two share a GPU: it may start before the source ends (`lag_seconds`).
+    """
 
     source: int
     target: int
     distance: int
+    chunks: int = 0
+
+    @property
+    def streamed(self) -> bool:
+        """True where the target need not wait for the source's end."""
+        return self.chunks > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +215,23 @@ def sync_seconds(problem: Problem, assignment: Assignment, sync: WeightSyncChoic
         problem.copies[sync.home].options[home].sync_seconds,
         problem.copies[sync.shadow].options[shadow].sync_seconds,
     )
+
+
+def lag_seconds(problem: Problem, assignment: Assignment, edge: Precedence) -> float:
+    """Least seconds from the start of an edge's source to the start of its target.
+
+    Of K chunks the k-th is out after r_k seconds (the last at the source's end), and the target
+    takes d/K seconds for each, one after another. If it starts no earlier than r_k − (k − 1)·d/K
+    for every k, no chunk is late. Whole microseconds, rounded up, like prices.
+    """
+    source = call_seconds(problem, assignment, edge.source)
+    if not edge.streamed:
+        return source
+    option = chosen(problem, assignment, edge.source)
+    assert option is not None, "only a generation is streamed, and it takes GPUs"
+    each = call_seconds(problem, assignment, edge.target) / edge.chunks
+    late = max(r - k * each for k, r in enumerate((*option.releases, source)))
+    return math.ceil(1e6 * late - 1e-3) * 1e-6
 
 
 def call_seconds(problem: Problem, assignment: Assignment, call: int) -> float:

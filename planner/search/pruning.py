@@ -193,15 +193,22 @@ class _Work:
         self._drop_orphans()
 
     def _front(self, call: int, indices: list[int]) -> list[int]:
-        """Settings that no other one beats in seconds and bytes; of equal ones the first."""
-        options, front = self.calls[call], []
-        least: int | None = None
+        """Settings that no other one beats in seconds and bytes; of equal ones the first.
+
+        Seconds are those of the end, and of each chunk before it.
+        """
+        options: dict[int, CallOption] = self.calls[call]
+        front: list[int] = []
         for index in sorted(
             indices, key=lambda i: (options[i].seconds, options[i].transient_bytes, i)
         ):
-            if least is None or options[index].transient_bytes < least:
+            mine = options[index]
+            if not any(
+                options[other].transient_bytes <= mine.transient_bytes
+                and _holds_less(options[other], mine)
+                for other in front
+            ):
                 front.append(index)
-                least = options[index].transient_bytes
         return front
 
     def _drop_dominated_copies(
@@ -215,7 +222,11 @@ class _Work:
         fronts = {
             index: [
                 [
-                    (self.calls[call][j].seconds, _peak(options[index], self.calls[call][j]))
+                    (
+                        self.calls[call][j].seconds,
+                        _peak(options[index], self.calls[call][j]),
+                        self.calls[call][j],
+                    )
                     for j in settings[copy, index].get(call, [])
                     if j in self.calls[call]
                 ]
@@ -258,8 +269,22 @@ def _moved(option: CallOption, position: list[dict[int, int]]) -> CallOption:
     return replace(option, copy_option=position[option.copy][option.copy_option])
 
 
-Front = list[list[tuple[float, int]]]
-"""Per call: (seconds, resident + transient MiB) of the settings left."""
+Front = list[list[tuple[float, int, CallOption]]]
+"""Per call: (seconds, resident + transient MiB, setting) of the settings left."""
+
+
+def _holds_less(one: CallOption, other: CallOption) -> bool:
+    """Every chunk is out as early, and no GPU held longer, by settings that end no later."""
+    if any(mine > theirs for mine, theirs in zip(one.releases, other.releases, strict=True)):
+        return False
+    if other.tail is None:
+        return True
+    if one.tail is None:
+        return one.seconds <= other.tail.bulk_seconds
+    return (
+        one.tail.num_gpus <= other.tail.num_gpus
+        and one.tail.bulk_seconds <= other.tail.bulk_seconds
+    )
 
 
 def _peak(copy: CopyOption, call: CallOption) -> int:
@@ -268,7 +293,7 @@ def _peak(copy: CopyOption, call: CallOption) -> int:
 
 
 def _rank(option: CopyOption, front: Front) -> tuple[float, int, int]:
-    fastest = sum(min((seconds for seconds, _ in call), default=0.0) for call in front)
+    fastest = sum(min((seconds for seconds, *_ in call), default=0.0) for call in front)
     return (fastest, option.resident_bytes, option.host_bytes)
 
 
@@ -284,7 +309,7 @@ def _dominates(one: CopyOption, front: Front, other: CopyOption, other_front: Fr
     ):
         return False
     return all(
-        any(s <= seconds and m <= peak for s, m in mine)
+        any(s <= seconds and m <= peak and _holds_less(o, setting) for s, m, o in mine)
         for mine, theirs in zip(front, other_front, strict=True)
-        for seconds, peak in theirs
+        for seconds, peak, setting in theirs
     )

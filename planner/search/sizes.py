@@ -15,7 +15,7 @@ from ortools.sat.python import cp_model
 
 from planner.layout import IntArray
 from planner.search.formulation import formulate
-from planner.search.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
+from planner.search.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem, Tail
 from planner.search.pruning import prune
 from planner.search.solve import (
     TICK_SECONDS,
@@ -26,6 +26,7 @@ from planner.search.solve import (
 )
 from planner.search.space import Arena, Rows
 from planner.search.strengthening import strengthen
+from planner.search.tables import CallTable
 from planner.search.variables import Formulation, seconds_to_ticks
 
 MOST_OPTIONS = 300
@@ -148,14 +149,9 @@ def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
         copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, tuple(options)))
     calls: list[list[CallOption]] = [[] for _ in problem.calls]
     for table, mask in zip(tables.calls, rows.calls, strict=True):
-        copy = tables.copies[table.copy]
-        pools = copy.pool[table.copy_row[mask]]
-        counts = copy.layouts.num_gpus[table.copy_row[mask]]
-        seconds = table.seconds[mask]
-        for pool, count in _keys(pools, counts):
-            least = float(seconds[(pools == pool) & (counts == count)].min())
-            number = sizes_of[table.copy][pool, count]
-            calls[table.call].append(CallOption(table.copy, number, least, 0, number))
+        copy, part = tables.copies[table.copy], table.take(mask)
+        pools, counts = copy.pool[part.copy_row], copy.layouts.num_gpus[part.copy_row]
+        calls[table.call] += _relaxed_settings(part, pools, counts, sizes_of[table.copy])
     return Problem(
         pools=problem.pools,
         copies=tuple(copies),
@@ -169,6 +165,22 @@ def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
         colocate=problem.colocate,
         separate=problem.separate,
     )
+
+
+def _relaxed_settings(
+    table: CallTable, pools: IntArray, counts: IntArray, options: dict[Size, int]
+) -> list[CallOption]:
+    """Per size, and per number of GPUs that a tail keeps, the least of everything."""
+    (fewer, bulk), released, settings = table.tails(counts), table.releases(), []
+    for pool, count in _keys(pools, counts):
+        here = (pools == pool) & (counts == count)
+        for kept in np.unique(fewer[here]).tolist():
+            same = here & (fewer == kept)
+            least, number = float(table.seconds[same].min()), options[pool, count]
+            releases = tuple(released[same].min(axis=0).tolist())
+            tail = None if kept == count else Tail(kept, float(bulk[same].min()))
+            settings.append(CallOption(table.copy, number, least, 0, number, releases, tail))
+    return settings
 
 
 def _keys(pools: IntArray, counts: IntArray) -> list[Size]:

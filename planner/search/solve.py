@@ -180,13 +180,17 @@ def rounding_seconds(formulation: Formulation) -> float:
 
     calls = [
         most([option.seconds for option in call.options] or [call.fixed_seconds])
+        + most([release for option in call.options for release in option.releases])
+        + most([option.tail.bulk_seconds for option in call.options if option.tail is not None])
         for call in problem.calls
     ]
+    # A lag is rounded up to a tick once more.
+    lags = tick * sum(edge.streamed for edge in problem.precedences) if tick > TICK_SECONDS else 0.0
     syncs = [
         most([o.sync_seconds for c in (s.home, s.shadow) for o in problem.copies[c].options])
         for s in problem.syncs
     ]
-    return max(sum(calls) + sum(syncs), 0.0)
+    return max(sum(calls) + sum(syncs) + lags, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from planner.search.problem import (
     PoolSlice,
     Precedence,
     Problem,
+    Tail,
     WeightSyncChoice,
 )
 from planner.search.pruning import SLACK
@@ -61,6 +62,16 @@ def rows_with_counts(tables: Tables, counts: set[int]) -> Rows:
     return Rows(copies, [copies[call.copy][call.copy_row] for call in tables.calls])
 
 
+def rows_without_tails(tables: Tables) -> Rows:
+    """The rows whose generation ends on all of its GPUs."""
+    rows = all_rows(tables)
+    calls = [
+        mask if table.tail is None else table.tail == 0
+        for table, mask in zip(tables.calls, rows.calls, strict=True)
+    ]
+    return Rows(rows.copies, calls)
+
+
 @dataclass(frozen=True, slots=True)
 class Arena:
     """Tables and the option-free problem on (part of) the cluster."""
@@ -90,7 +101,12 @@ def skeleton(job: Job, tables: Tables) -> Problem:
     dataflow = with_staleness(job.dataflow, job.spec.search.staleness)
     numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
     precedences = tuple(
-        Precedence(numbers[edge.source], numbers[edge.target], edge.distance)
+        Precedence(
+            numbers[edge.source],
+            numbers[edge.target],
+            edge.distance,
+            job.spec.search.stream_chunks if edge.streamed else 0,
+        )
         for edge in dataflow.edges
     )
     homes = {copy.role: i for i, copy in enumerate(tables.copies) if copy.shadow_of is None}
@@ -185,6 +201,28 @@ class _Filter:
             for sizes in self.sizes
         ]
 
+        self.weights = [
+            None if table.tail is None else self._tailed_weights(number, table)
+            for number, table in enumerate(tables.calls)
+        ]
+        """Per call table [row, weight], where settings may free a part of their GPUs early."""
+
+    def _tailed_weights(self, number: int, table: CallTable) -> FloatArray:
+        copy = self.tables.copies[table.copy]
+        pools, counts = copy.pool[table.copy_row], copy.layouts.num_gpus[table.copy_row]
+        fewer, bulk = table.tails(counts)
+        sync = self.busy_seconds[number] - table.seconds
+
+        def shares(sizes: IntArray) -> FloatArray:
+            scale = int(counts.max(initial=0)) + 1
+            keys, of_row = np.unique(pools * scale + sizes, return_inverse=True)
+            known = [self.bounds.shares(int(key) // scale, int(key) % scale) for key in keys]
+            found: FloatArray = np.array(known).reshape(len(keys), -1)[of_row.reshape(-1)]
+            return found
+
+        rest = (table.seconds - bulk)[:, None]
+        return shares(counts) * (bulk + sync)[:, None] + shares(fewer) * rest
+
     def run(self, limit: float) -> None:
         while self.every_call_has_rows():
             before = sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies])
@@ -219,6 +257,9 @@ class _Filter:
         table, busy = self.tables.calls[number], self.busy_seconds[number]
         size = self.sizes[table.copy].of_row[table.copy_row]
         least = self.seconds[number] + offsets.seconds
+        tailed = self.weights[number]
+        if tailed is not None:
+            return np.asarray(np.maximum(least, (tailed + offsets.weights).max(axis=1)))
         for column, rest in zip(self.shares[table.copy].T, offsets.weights, strict=True):
             least = np.maximum(least, column[size] * busy + rest)
         return least
@@ -250,6 +291,11 @@ class _Filter:
         for number, table in enumerate(self.tables.calls):
             mask = self.rows.calls[number]
             if table.call != call or not mask.any():
+                continue
+            tailed = self.weights[number]
+            if tailed is not None:
+                seconds.append(float(self.seconds[number][mask].min()))
+                weights.append(tailed[mask].min(axis=0))
                 continue
             fastest = np.full(len(self.sizes[table.copy].keys), np.inf)
             size = self.sizes[table.copy].of_row[table.copy_row[mask]]
@@ -303,6 +349,24 @@ def _drop_orphans(tables: Tables, rows: Rows) -> None:
             return
 
 
+def _courses(
+    tables: Tables, table: CallTable, numbers: IntArray
+) -> tuple[list[tuple[float, ...]], list[Tail | None]]:
+    """Per row of a call table what a streamed successor and other calls see of it."""
+    part = table.take(numbers)
+    releases = [tuple(row) for row in part.releases().tolist()]
+    if part.tail is None:
+        return releases, [None] * len(numbers)
+    counts = tables.copies[table.copy].layouts.num_gpus[part.copy_row]
+    fewer, bulk = part.tails(counts)
+    return releases, [
+        Tail(fewer_, seconds) if fewer_ < count else None
+        for count, fewer_, seconds in zip(
+            counts.tolist(), fewer.tolist(), bulk.tolist(), strict=True
+        )
+    ]
+
+
 def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
     """The skeleton with an option for every row that takes part."""
     positions, copies = [], []
@@ -327,11 +391,10 @@ def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
         numbers = np.flatnonzero(mask)
         owners = positions[table.copy][table.copy_row[numbers]].tolist()
         seconds, transient = table.seconds[numbers], table.transient_bytes[numbers]
+        columns = (owners, seconds.tolist(), transient.tolist(), numbers.tolist())
         calls[table.call] += [
             CallOption(table.copy, *values)
-            for values in zip(
-                owners, seconds.tolist(), transient.tolist(), numbers.tolist(), strict=True
-            )
+            for values in zip(*columns, *_courses(tables, table, numbers), strict=True)
         ]
     return Problem(
         pools=problem.pools,

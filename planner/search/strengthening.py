@@ -14,11 +14,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from ortools.sat.python import cp_model
 
 from planner.search.bounds import FUNCTIONS, Bounds, dual_feasible_weight
-from planner.search.variables import Formulation
+from planner.search.variables import CallVariables, Formulation
 
 
 def strengthen(formulation: Formulation) -> None:
@@ -72,7 +73,7 @@ def _one_after_another(
     for (one, other), literal in formulation.shared.items():
         mine = [call for call in calls if only.get(call) in (one, other)]
         if {only[call] for call in mine} == {one, other}:
-            length = _length(formulation, mine)
+            length = cp_model.LinearExpr.sum([_bulk(formulation.calls[call]) for call in mine])
             formulation.model.add(length <= _stretch(formulation, source, target)).only_enforce_if(
                 literal
             )
@@ -125,7 +126,11 @@ def _parts(formulation: Formulation, bounds: Bounds, call: int) -> list[_Part]:
     for option, take in zip(options, variables.takes, strict=True):
         copy = formulation.problem.copies[option.copy].options[option.copy_option]
         seconds = bounds.busy_seconds(call, option)
-        groups[copy.pool, copy.num_gpus].append((take, formulation.ticks(seconds)))
+        (count, bulk), *tail = option.held(copy.num_gpus)
+        left = formulation.ticks(option.seconds) - formulation.ticks(bulk) if tail else 0
+        groups[copy.pool, count].append((take, formulation.ticks(seconds) - left))
+        for fewer, _ in tail:
+            groups[copy.pool, fewer].append((take, left))
     parts = []
     for (pool, count), terms in groups.items():
         ticks = formulation.model.new_int_var(0, max(t for _, t in terms), "")
@@ -141,11 +146,16 @@ def _gpus_over_time(formulation: Formulation) -> None:
         return
     model, intervals, demands = formulation.model, [], []
     for call in formulation.calls:
+        middle = call.end if call.bulk is None else model.new_int_var(0, formulation.horizon, "")
         for copy, bound in call.bound.items():
             intervals.append(
-                model.new_optional_interval_var(call.start, call.duration, call.end, bound, "")
+                model.new_optional_interval_var(call.start, _bulk(call), middle, bound, "")
             )
             demands.append(formulation.copies[copy].count)
+            if call.tail is not None:
+                rest = model.new_int_var(0, formulation.horizon, "")
+                intervals.append(model.new_optional_interval_var(middle, rest, call.end, bound, ""))
+                demands.append(call.tail)
     model.add_cumulative(intervals, demands, formulation.axis)
 
 
@@ -157,7 +167,12 @@ def _loads(formulation: Formulation) -> None:
     for (one, other), literal in formulation.shared.items():
         # A sync is in both loads, but runs once where its copies share GPUs.
         twice = cp_model.LinearExpr.sum(_syncs_of(formulation, one, other))
-        load = loads[one] + loads[other] - twice
+        tails = [
+            call.duration - call.bulk
+            for call in formulation.calls
+            if call.bulk is not None and {one, other} & call.bound.keys()
+        ]
+        load = loads[one] + loads[other] - twice - cp_model.LinearExpr.sum(tails)
         formulation.model.add(load <= formulation.period).only_enforce_if(literal)
 
 
@@ -181,24 +196,42 @@ def _load(formulation: Formulation, copy: int) -> cp_model.LinearExpr:
 
 
 def _cycles(formulation: Formulation) -> None:
-    """Σ d along v → … → u ≤ δ P for every edge (u, v, δ), through the sync where there is one."""
+    """Σ d along v → … → u ≤ δ P for every edge (u, v, δ), through the sync where there is one.
+
+    Behind a streamed edge only the last of K chunks surely comes after its source: 1/K of d.
+    """
     model, problem, period = formulation.model, formulation.problem, formulation.period
+    whole = math.lcm(*(max(edge.chunks, 1) for edge in problem.precedences))
     for edge in problem.precedences:
         if edge.distance > 0:
             for path in _paths(formulation, edge.target, edge.source):
-                model.add(_length(formulation, path) <= edge.distance * period)
+                length = _path_length(formulation, path, whole)
+                model.add(length <= whole * edge.distance * period)
     for sync, variables in zip(problem.syncs, formulation.syncs, strict=True):
         for index, call in enumerate(formulation.calls):
             bound = call.bound.get(sync.shadow)
             if bound is None:
                 continue
             for path in _paths(formulation, index, sync.train):
-                length = _length(formulation, path) + variables.load
-                model.add(length <= sync.distance * period).only_enforce_if(bound)
+                length = _path_length(formulation, path, whole) + whole * variables.load
+                model.add(length <= whole * sync.distance * period).only_enforce_if(bound)
 
 
-def _length(formulation: Formulation, path: list[int]) -> cp_model.LinearExpr:
-    return cp_model.LinearExpr.sum([formulation.calls[call].duration for call in path])
+def _bulk(call: CallVariables) -> cp_model.IntVar:
+    """How long a call holds its whole range."""
+    return call.duration if call.bulk is None else call.bulk
+
+
+def _path_length(formulation: Formulation, path: list[int], whole: int) -> cp_model.LinearExpr:
+    """`whole` times what a path surely takes."""
+    chunks = {
+        (edge.source, edge.target): edge.chunks
+        for edge in formulation.problem.precedences
+        if edge.streamed
+    }
+    weights = [whole, *(whole // chunks.get(edge, 1) for edge in pairwise(path))]
+    durations = [formulation.calls[call].duration for call in path]
+    return cp_model.LinearExpr.weighted_sum(durations, weights)
 
 
 def _paths(formulation: Formulation, source: int, target: int) -> list[list[int]]:

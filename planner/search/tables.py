@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cost.pricing import Engine
+from planner.cost.streaming import TAILS, released_seconds
 from planner.dataflow import Call
 from planner.layout import FloatArray, IntArray, Layouts
 
@@ -48,20 +49,47 @@ class CallTable:
     kv_cache_bytes: IntArray
     engine: Engine
     """Generation layouts; the copy's own sizes for other calls."""
+    shares: FloatArray | None = None
+    """[row, chunk]: where a streamed edge leads on, the part of the seconds after which each chunk
+    but the last is out."""
+    tail: IntArray | None = None
+    """Where tails are wanted: which of TAILS, counted from 1; 0: none."""
+    bulk_shares: FloatArray | None = None
+    """Beside it, the part of the seconds after which the tail begins."""
 
     def __len__(self) -> int:
         return len(self.seconds)
+
+    def tails(self, num_gpus: IntArray) -> tuple[IntArray, FloatArray]:
+        """(GPUs that go on, seconds until the others are free) on ranges of so many GPUs."""
+        if self.tail is None or self.bulk_shares is None:
+            return num_gpus, self.seconds
+        ratios = np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64)
+        bulk = released_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
+        return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
+
+    def releases(self) -> FloatArray:
+        """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
+        if self.shares is None:
+            return np.zeros((len(self), 0))
+        return released_seconds(self.shares, self.seconds)
 
     def take(self, rows: IntArray | BoolArray) -> "CallTable":
         """The given rows."""
         numbers = np.arange(len(self), dtype=np.int64)[rows]
         columns = {name: getattr(self, name)[numbers] for name in PLAIN_COLUMNS}
         engine = self.engine.take(numbers)
+        for name in OPTIONAL_COLUMNS:
+            values = getattr(self, name)
+            columns[name] = None if values is None else values[numbers]
         return CallTable(call=self.call, copy=self.copy, engine=engine, **columns)
 
 
+OPTIONAL_COLUMNS = ("shares", "tail", "bulk_shares")
 PLAIN_COLUMNS = tuple(
-    field.name for field in fields(CallTable) if field.name not in ("call", "copy", "engine")
+    field.name
+    for field in fields(CallTable)
+    if field.name not in ("call", "copy", "engine", *OPTIONAL_COLUMNS)
 )
 
 
@@ -92,15 +120,27 @@ def joined_calls(parts: list[CallTable]) -> CallTable:
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
     }
+    for name in OPTIONAL_COLUMNS:
+        given = [getattr(part, name) for part in parts]
+        columns[name] = None if given[0] is None else np.concatenate(given)
     return CallTable(call=parts[0].call, copy=parts[0].copy, engine=engine, **columns)
 
 
 def front(table: CallTable) -> CallTable:
-    """Per copy row the settings that no other beats in seconds and bytes; of equals the first."""
+    """Per copy row the settings that no other beats in seconds and bytes; of equals the first.
+
+    Where chunks are streamed or tails wanted, only settings are compared whose chunks are out and
+    whose bulk has ended after equal shares: the one that ends first then has everything first.
+    """
     if len(table) == 0:
         return table
-    order = np.lexsort((table.transient_bytes, table.seconds, table.copy_row))
-    row, transient = table.copy_row[order], table.transient_bytes[order]
+    rows = table.copy_row
+    courses = [c for c in (table.shares, table.tail, table.bulk_shares) if c is not None]
+    if courses:
+        _, kind = np.unique(np.column_stack(courses), axis=0, return_inverse=True)
+        rows = rows * (int(kind.max()) + 1) + kind.reshape(-1)
+    order = np.lexsort((table.transient_bytes, table.seconds, rows))
+    row, transient = rows[order], table.transient_bytes[order]
     group = np.concatenate([[0], np.cumsum(row[1:] != row[:-1])])
     # Each group's bytes lie below those of the group before, so the running least starts anew.
     shifted = transient - group * (int(transient.max()) + 1)

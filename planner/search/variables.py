@@ -52,6 +52,12 @@ class CallVariables:
     end: cp_model.IntVar
     transient: cp_model.IntVar
     bound: dict[int, cp_model.LiteralT]
+    releases: list[cp_model.IntVar]
+    """From the start until each chunk but the last is out; none where nothing is streamed."""
+    bulk: cp_model.IntVar | None = None
+    """How long all GPUs of the range are held; None where that is the whole duration."""
+    tail: cp_model.IntVar | None = None
+    """How many of them are held to the end."""
     stage: cp_model.IntVar | None = None
 
 
@@ -104,6 +110,8 @@ class Formulation:
 def largest_unit(problem: Problem) -> int:
     """Steps of the GPU axis that lose nothing: every start and size is a multiple."""
     sizes = [option.num_gpus for copy in problem.copies for option in copy.options]
+    options = [option for call in problem.calls for option in call.options]
+    sizes += [option.tail.num_gpus for option in options if option.tail is not None]
     starts = [value for pool in problem.pools for value in (pool.first_gpu, pool.num_gpus)]
     nodes = [pool.gpus_per_node for pool in problem.pools]
     return math.gcd(*sizes, *starts, *nodes)
@@ -210,9 +218,33 @@ def add_call(formulation: Formulation, index: int) -> CallVariables:
         model, takes, [bytes_to_mib(o.transient_bytes) for o in call.options], f"m[{call.id}]"
     )
     model.add(end == start + duration)
-    variables = CallVariables(takes, start, duration, end, transient, {})
+    chunks = zip(*(option.releases for option in call.options), strict=True)
+    releases = [
+        _chosen(model, takes, [formulation.ticks(release) for release in chunk], "")
+        for chunk in chunks
+    ]
+    variables = CallVariables(takes, start, duration, end, transient, {}, releases)
+    if any(option.tail is not None for option in call.options):
+        variables.bulk, variables.tail = _tail(formulation, call.options, takes)
     _bind(formulation, call.options, variables)
     return variables
+
+
+def _tail(
+    formulation: Formulation, options: tuple[CallOption, ...], takes: list[cp_model.IntVar]
+) -> tuple[cp_model.IntVar, cp_model.IntVar]:
+    """(ticks on the whole range, units held to the end); without a tail the whole range is."""
+    copies = formulation.problem.copies
+    counts, bulks = [], []
+    for option in options:
+        whole = copies[option.copy].options[option.copy_option].num_gpus
+        count, seconds = option.held(whole)[-1][0], option.held(whole)[0][1]
+        counts.append(count // formulation.unit)
+        bulks.append(formulation.ticks(seconds))
+    return (
+        _chosen(formulation.model, takes, bulks, ""),
+        _chosen(formulation.model, takes, counts, ""),
+    )
 
 
 def _bind(

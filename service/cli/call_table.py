@@ -56,6 +56,15 @@ def call_table(plan: Plan, *, width: int) -> Table:
     notes = []
     if not columns.copy and "shadow" in kinds.values():
         notes.append("* on the shadow copy")
+    if any(call.streamed_from for call in plan.calls):
+        notes.append("~ begins while responses are still generated")
+    notes += [_tail_note(event) for event in events if event.tail is not None]
+    notes += [
+        f"{call.id} ends with tp{call.tail.tensor_parallel_size}, after "
+        f"{formats.percent(call.tail.ended_share)} of its responses"
+        for call in plan.calls
+        if call.tail is not None and call.tail.tensor_parallel_size is not None
+    ]
     if columns.stage:
         notes.append("stage +1: for the iteration that began a period before")
     if notes:
@@ -64,6 +73,13 @@ def call_table(plan: Plan, *, width: int) -> Table:
     for event in events:
         table.add_row(*_call_cells(event, plan, kinds, columns))
     return table
+
+
+def _tail_note(event: Event) -> str:
+    assert event.tail is not None
+    gpus, seconds = event.tail
+    kept = formats.gpu_range(gpus.pool, first_gpu=gpus.first_gpu, num_gpus=gpus.num_gpus)
+    return f"{event.name} goes on with {kept} alone after {formats.seconds(seconds)} s"
 
 
 class _ColumnOptions(TypedDict, total=False):
@@ -103,6 +119,7 @@ def _call_cells(
     on_gpu = call if call is not None and call.copy_id else None
     kind = kinds[on_gpu.copy_id or ""] if on_gpu else "both" if event.sync else NOTHING
     star = "*" if kind == "shadow" and not columns.copy else ""
+    star += "~" if call is not None and call.streamed_from else ""
     yield from (Text(event.key, style="bold"), Text(event.name + star), Text(_ranges(event)))
     if columns.copy:
         yield kind

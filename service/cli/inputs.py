@@ -15,7 +15,7 @@ from service.cli.profiles import with_absolute_profiles, with_profiles
 from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from service.field_errors import FieldError, field_errors
 from service.placements import ANY_PLACEMENT
-from service.run_settings import RunSettings, anchored, settings_errors
+from service.run_settings import RunSettings, anchored, settings_errors, spec_errors
 
 STANDARD_INPUT = "-"
 MAX_PLAN_BYTES = 16 * MAX_DOCUMENT_BYTES
@@ -93,6 +93,8 @@ def read_run_settings(given: str | None, *, beside: str, spec: JobSpec) -> RunSe
 
     Relative paths in it start at its folder.
     """
+    if mistakes := spec_errors(spec):
+        raise _mistakes(mistakes, beside)
     source = given or _settings_beside(beside)
     document = read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
     settings = _validate(document, _SETTINGS, source)

@@ -2,7 +2,7 @@
 
 import itertools
 import string
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.result import CallPlan, CopyPlan, Plan, WeightSync
 
@@ -40,6 +40,14 @@ class Event:
     duration_seconds: float
     call: CallPlan | None
     sync: WeightSync | None
+    tail: tuple[GpuRange, float] | None = None
+    """The GPUs that a generation keeps to its end, and the seconds after which others are free."""
+
+    def on(self, gpus: GpuRange) -> "Event":
+        """The event as these of its GPUs see it."""
+        if self.tail is None or self.tail[0].covers(gpus):
+            return self
+        return replace(self, duration_seconds=self.tail[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +70,12 @@ def events_of(plan: Plan) -> list[Event]:
     # A wrapped cyclic schedule may give an end below the start: it ends in the next period.
     ordered = sorted(unkeyed, key=lambda event: (event.stage, event.start_seconds, event.ranges))
     return [
-        Event(
+        replace(
+            event,
             key=KEYS[index % len(KEYS)],
-            name=event.name,
-            role=event.role,
-            ranges=event.ranges,
-            stage=event.stage,
-            start_seconds=event.start_seconds,
             duration_seconds=event.duration_seconds % plan.iteration_seconds
             if event.duration_seconds < 0
             else event.duration_seconds,
-            call=event.call,
-            sync=event.sync,
         )
         for index, event in enumerate(ordered)
     ]
@@ -83,6 +85,7 @@ def rows_of(events: list[Event]) -> list[Row]:
     """One row per stretch of GPUs between the ends of all ranges, pools apart, then the host."""
     rows = []
     ranges = {gpu_range for event in events for gpu_range in event.ranges}
+    ranges |= {event.tail[0] for event in events if event.tail is not None}
     for pool in sorted({gpu_range.pool for gpu_range in ranges}):
         ends = sorted(
             {
@@ -95,7 +98,9 @@ def rows_of(events: list[Event]) -> list[Row]:
         for first, last in itertools.pairwise(ends):
             gpus = GpuRange(pool, first, last - first)
             here = tuple(
-                event for event in events if any(taken.covers(gpus) for taken in event.ranges)
+                event.on(gpus)
+                for event in events
+                if any(taken.covers(gpus) for taken in event.ranges)
             )
             rows.append(Row(gpus, here))
     host = tuple(event for event in events if not event.ranges)
@@ -113,7 +118,16 @@ def _call_event(call: CallPlan, copies: dict[str, CopyPlan]) -> Event:
         duration_seconds=call.end_seconds - call.start_seconds,
         call=call,
         sync=None,
+        tail=_tail(call, copies),
     )
+
+
+def _tail(call: CallPlan, copies: dict[str, CopyPlan]) -> tuple[GpuRange, float] | None:
+    if call.tail is None or call.copy_id is None or call.bulk_end_seconds is None:
+        return None
+    copy = copies[call.copy_id]
+    kept = GpuRange(copy.pool, copy.first_gpu, call.tail.num_gpus)
+    return kept, call.bulk_end_seconds - call.start_seconds
 
 
 def _sync_event(sync: WeightSync, copies: dict[str, CopyPlan]) -> Event:

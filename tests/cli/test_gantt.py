@@ -1,13 +1,17 @@
 """The chart against what a reader counts by hand: one column is a known number of seconds."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.result import Parallelism
+from service.cli.call_table import call_table
 from service.cli.gantt import gantt
 from service.cli.timeline import events_of, rows_of
 from tests.cli.sample_plans import asynchronous_plan, call, copy, plan, ppo_plan
+from tests.test_streaming import tailed_plan
 
 HALF = Parallelism(tensor_parallel_size=8, data_parallel_size=8)
 ALL = Parallelism(tensor_parallel_size=8, data_parallel_size=16)
@@ -113,3 +117,23 @@ def test_ticks_are_round_and_the_end_is_the_iteration_time():
     chart = gantt(ppo_plan(), width=120).plain.split("\n")
     numbers = chart[-1].split()
     assert numbers == ["0", "20", "40", "60", "80", "100", "120", "130.0", "s"]
+
+
+def test_a_tail_leaves_the_other_gpus_to_the_calls_that_stream_from_it() -> None:
+    plan = tailed_plan()
+    rows = rows_of(events_of(plan))
+    kept, freed = rows[0], rows[-1]
+    generate = plan.calls[0]
+    assert generate.bulk_end_seconds is not None
+    seconds = {
+        row.gpus: next(e.duration_seconds for e in row.events if e.name == generate.id)
+        for row in (kept, freed)
+    }
+    assert seconds[kept.gpus] == generate.end_seconds - generate.start_seconds
+    assert seconds[freed.gpus] == generate.bulk_end_seconds - generate.start_seconds
+    for row in rows:
+        ends = [(e.start_seconds, e.start_seconds + e.duration_seconds) for e in row.events]
+        assert all(one[1] <= two[0] + 1e-5 for one, two in pairwise(sorted(ends)))
+    caption = str(call_table(plan, width=120).caption)
+    assert "~ begins while responses are still generated" in caption
+    assert "actor.generate goes on with a100[0-1] alone after" in caption

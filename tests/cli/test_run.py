@@ -114,6 +114,15 @@ def test_relative_paths_start_at_the_settings(folder, capsys, monkeypatch):
     assert Path(settings["models"]["actor"]).resolve() == folder.parent / "models" / "actor"
 
 
+@pytest.mark.parametrize("name", ["streaming", "generation_tail", "generation_tensor_schedule"])
+def test_what_can_only_be_priced_is_refused(folder, capsys, name):
+    (folder / "tiny.yaml").write_text(yaml.dump(TINY | {"search": {name: True}}), encoding="utf-8")
+    code, _, err = call(capsys, "run", str(folder / "tiny.yaml"))
+    assert code == 2
+    assert f"search.{name}" in err
+    assert "can be priced, but not run" in " ".join(err.split())
+
+
 @pytest.mark.parametrize(
     ("change", "shown"),
     [

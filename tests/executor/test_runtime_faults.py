@@ -26,6 +26,7 @@ from executor.runtime.controller import Controller
 from executor.runtime.planned import planned_calls
 from executor.runtime.process import start_ticks
 from executor.settings import DataSettings, FunctionSettings, RunSettings
+from planner.result import Plan
 from tests.executor import idle_engine
 from tests.executor.local_ray import local_ray
 from tests.executor.small_plans import Place, small_plan
@@ -162,6 +163,25 @@ def test_training_in_8_bits_is_refused() -> None:
         Controller(
             plan.model_copy(update={"spec": spec}), settings(), factories=idle_engine.FACTORIES
         )
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"streamed_from": ["actor.generate"]}, "streaming"),
+        ({"tail": {"num_gpus": 1, "ended_share": 0.9}}, "generation_tail"),
+        (
+            {"tail": {"num_gpus": 2, "tensor_parallel_size": 2, "ended_share": 0.9}},
+            "generation_tensor_schedule",
+        ),
+    ],
+)
+def test_streams_and_tails_are_refused(change: dict[str, object], field: str) -> None:
+    document = small_plan("reinforce_plus_plus", ROLES, kl="none").model_dump(by_alias=True)
+    document["calls"][0].update(change)
+    plan = Plan.model_validate(document)
+    with pytest.raises(RunError, match=rf"search\.{field}: .* plan without {field}"):
+        Controller(plan, settings(), factories=idle_engine.FACTORIES)
 
 
 def test_calls_are_expected_in_the_plans_order() -> None:

@@ -78,6 +78,8 @@ BAD: list[tuple[str, object, str]] = [
     ("spec.cluster", "nowhere", "spec.cluster"),
     ("spec.models.actor.architecture", "llama-9", "spec.models.actor.architecture"),
     ("spec.workload.iterations", 0, "spec.workload.iterations"),
+    ("spec.search", {"streaming": True}, "spec.search.streaming"),
+    ("spec.search", {"generation_tail": True}, "spec.search.generation_tail"),
     ("settings", None, "settings"),
     ("settings", [], "settings"),
     ("settings", {}, "settings.data"),
