@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from rich.progress import track
+
 from benchmarks.reproduction.cases import Case, Outcome, outcomes
 from benchmarks.reproduction.document import STUDIES, document, section
 from benchmarks.reproduction.study import Key, Report, Study
@@ -26,12 +28,11 @@ def run(studies: Sequence[Study], workers: int) -> dict[str, Report]:
     order = sorted(numbered, key=lambda each: -_num_gpus(each[2]))
     found: dict[tuple[str, Key], dict[str, Outcome]] = {}
     with ProcessPoolExecutor(workers) as pool:
+        placed = pool.map(outcomes, [case for *_, case in order])
         for (name, key, _), outcome in zip(
-            order, pool.map(outcomes, [case for *_, case in order]), strict=True
+            order, track(placed, "placing jobs", total=len(order)), strict=True
         ):
             found[name, key] = outcome
-            print(f"\r{len(found)} of {len(order)} jobs placed", end="", flush=True)
-    print()
     return {
         study.name: study.report({key: found[study.name, key] for key in study.cases})
         for study in studies
@@ -44,9 +45,11 @@ def _num_gpus(case: Case) -> int:
     return sum(pool.num_nodes * (pool.gpus_per_node or 1) for pool in cluster.pools)
 
 
-def write(reports: dict[str, Report], folder: Path) -> None:
+def write(reports: dict[str, Report], folder: Path, studies: Sequence[Study] = STUDIES) -> None:
     """The document and its pictures; pictures of earlier runs go."""
-    text = document(reports)  # before anything is touched, so that a failure leaves all as it was
+    text = document(
+        reports, studies
+    )  # before anything is touched, so that a failure leaves all as it was
     pictures = folder / "reproduction"
     pictures.mkdir(parents=True, exist_ok=True)
     for old in pictures.glob("*.svg"):

@@ -1,4 +1,4 @@
-"""One job and the ways to place it: priced once, placed by each, every call's seconds taken down."""
+"""One job and the ways to place it: priced once, placed by each, the calls' seconds taken down."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -110,9 +110,7 @@ def _outcome(
     ]
     shadows = [copy for copy in copies.values() if copy.placement.kind == "shadow"]
     homes = {copy.placement.role: copy for copy in copies.values() if copy not in shadows}
-    syncs = [
-        max(copy.sync_seconds, homes[copy.placement.role].sync_seconds) for copy in shadows
-    ]
+    syncs = [max(copy.sync_seconds, homes[copy.placement.role].sync_seconds) for copy in shadows]
     return Outcome(
         seconds=selected.timing.period,
         proven=proven,

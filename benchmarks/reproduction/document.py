@@ -1,6 +1,6 @@
 """The document: claims of all studies first, then a section for each."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Formatter
 
@@ -26,28 +26,37 @@ STUDIES = (
 TEXTS = Path(__file__).parent / "texts"
 
 
-def document(reports: Mapping[str, Report]) -> str:
+def document(reports: Mapping[str, Report], studies: Sequence[Study] = STUDIES) -> str:
     """The whole of docs/reproduction.md."""
-    claims = [claim for study in STUDIES for claim in reports[study.name].claims]
+    claims = [claim for study in studies for claim in reports[study.name].claims]
+    points = [claim.agreeing for claim in claims]
     values = {
         "tolerance": percent(TOLERANCE),
+        "agreeing_points": str(sum(agreeing for agreeing, _ in points)),
+        "points": str(sum(count for _, count in points)),
         "agreeing": str(sum(claim.agrees for claim in claims)),
         "claims": str(len(claims)),
-        "summary": _summary(reports),
+        "summary": _summary(reports, studies),
     }
     parts = [filled("introduction", values)]
-    parts += [section(study, reports[study.name]) for study in STUDIES]
+    parts += [section(study, reports[study.name]) for study in studies]
     return "\n".join(parts)
 
 
-def _summary(reports: Mapping[str, Report]) -> str:
+def _summary(reports: Mapping[str, Report], studies: Sequence[Study]) -> str:
     rows = []
-    for study in STUDIES:
+    for study in studies:
         claims = reports[study.name].claims
-        agreeing = sum(claim.agrees for claim in claims)
-        anchor = study.title.lower().replace(",", "").replace("’", "").replace(" ", "-")
-        rows.append([f"[{study.title}](#{anchor})", study.source, f"{agreeing} of {len(claims)}"])
-    return table(["study", "published in", "findings that agree"], rows)
+        counts = [claim.agreeing for claim in claims]
+        points = f"{sum(n for n, _ in counts)} of {sum(n for _, n in counts)}"
+        agreeing = f"{sum(claim.agrees for claim in claims)} of {len(claims)}"
+        rows.append([f"[{study.title}](#{_anchor(study)})", study.source, agreeing, points])
+    return table(["study", "published in", "findings that agree", "points that agree"], rows)
+
+
+def _anchor(study: Study) -> str:
+    """As GitHub makes it of the heading."""
+    return "".join(c for c in study.title.lower() if c.isalnum() or c in " -").replace(" ", "-")
 
 
 def section(study: Study, report: Report) -> str:

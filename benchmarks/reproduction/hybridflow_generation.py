@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.spec import JobSpec
-
 from benchmarks.reproduction.cases import Case
 from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload, job
 from benchmarks.reproduction.pictures import bars
@@ -20,6 +18,7 @@ from benchmarks.reproduction.study import (
     seconds,
     table,
 )
+from planner.spec import JobSpec
 
 MODELS = ("7B", "13B")
 NUM_GPUS = 16
@@ -125,7 +124,12 @@ def report(found: Outcomes) -> Report:
     for each in studied:
         best = facts.best_tensor_size[each.model]
         claims.append(
-            Claim(f"best generation tensor size, {each.model}", str(best), str(each.best), each.best == best)
+            Claim(
+                f"best generation tensor size, {each.model}",
+                str(best),
+                str(each.best),
+                each.best == best,
+            )
         )
         claims.append(
             number_claim(
@@ -135,7 +139,9 @@ def report(found: Outcomes) -> Report:
                 percent,
             )
         )
-    slowest = all(max(e.seconds, key=lambda n: e.seconds[n]) == TRAINING_TENSOR_SIZE for e in studied)
+    slowest = all(
+        max(e.seconds, key=lambda n: e.seconds[n]) == TRAINING_TENSOR_SIZE for e in studied
+    )
     claims.append(
         Claim("the training size is the slowest", "yes", "yes" if slowest else "no", slowest)
     )
@@ -167,6 +173,7 @@ def _values(studied: Sequence[Sizes]) -> dict[str, str]:
             f"{1e6 * work:.0f} µs ({each.model})"
             for each, work in zip(studied, implied, strict=True)
         ),
+        "implied_spread": percent(max(implied) / min(implied) - 1),
         "implied_best": ", ".join(f"{each.best} for {each.model}" for each in slower),
         "restricted": _restricted(studied),
     }

@@ -35,7 +35,7 @@ SIZES = {
 ALGORITHMS = {"ppo": "PPO", "remax": "ReMax", "safe_rlhf": "Safe-RLHF"}
 FACTS = published().hybridflow
 UNSUPPORTED = {("remax", "nemo_aligner")}
-CHAT = "chat"
+NEMO_SHARE = FACTS.systems.nemo_generation_share
 
 
 def cases() -> dict[Key, Case]:
@@ -50,7 +50,7 @@ def cases() -> dict[Key, Case]:
                     if (algorithm, name) not in UNSUPPORTED:
                         case = system.case(algorithm, models, num_gpus, workload=workload)
                         found[algorithm, model, num_gpus, name] = case
-    return found | {(CHAT, *key): case for key, case in deepspeed_chat.CASES.items()}
+    return found | deepspeed_chat.OWN_CASES
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,35 @@ class Point:
     model: str
     num_gpus: int
     placed: Mapping[str, Outcome]
+    chat_factor: float
+    """DeepSpeed-Chat's own iterations over what we price them at."""
 
-    def speed_up(self, system: str) -> float | None:
-        """HybridFlow over that system."""
+    def speed_up(self, system: str, *, software: bool = False) -> float | None:
+        """HybridFlow over that system: by placement alone, or by its software as well."""
         if system not in self.placed:
             return None
-        ours, theirs = self.placed["hybridflow"].seconds, self.placed[system].seconds
-        return None if ours is None or theirs is None else theirs / ours
+        ours, theirs = self.placed["hybridflow"].seconds, self.placed[system]
+        if ours is None or theirs.seconds is None:
+            return None
+        return (self._with_software(system, theirs) if software else theirs.seconds) / ours
 
-    @property
-    def speed_ups(self) -> list[float]:
+    def _with_software(self, system: str, one: Outcome) -> float:
+        """Seconds with the generation of the system's time, as far as something says so."""
+        took = one.seconds or 0.0
+        if system == "deepspeed_chat":
+            return self.chat_factor * took
+        if system == "nemo_aligner":
+            return (took - one.calls["actor.generate"].seconds) / (1 - NEMO_SHARE)
+        return took
+
+    def speed_ups(self, *, software: bool) -> list[float]:
         """Over all systems that have a placement."""
-        return [ratio for name in BASELINES if (ratio := self.speed_up(name)) is not None]
+        ratios = (self.speed_up(name, software=software) for name in BASELINES)
+        return [ratio for ratio in ratios if ratio is not None]
 
 
 def _points(found: Outcomes) -> list[Point]:
+    factor = deepspeed_chat.factor_within(found)
     return [
         Point(
             algorithm,
@@ -86,6 +100,7 @@ def _points(found: Outcomes) -> list[Point]:
                 for name in SYSTEMS
                 if (algorithm, name) not in UNSUPPORTED
             },
+            factor,
         )
         for algorithm in ALGORITHMS
         for model, sizes in SIZES.items()
@@ -97,17 +112,24 @@ def _of(points: Sequence[Point], algorithm: str, model: str) -> list[Point]:
     return [p for p in points if p.algorithm == algorithm and p.model == model]
 
 
-def _ranges(points: Sequence[Point]) -> dict[tuple[str, str], tuple[float, float]]:
+def _ranges(
+    points: Sequence[Point], *, software: bool
+) -> dict[tuple[str, str], tuple[float, float]]:
     """Least and most speed-up by algorithm and model."""
     ranges = {}
     for fact in FACTS.systems.speed_up:
-        ratios = [r for p in _of(points, fact.algorithm, fact.model) for r in p.speed_ups]
+        ratios = [
+            ratio
+            for point in _of(points, fact.algorithm, fact.model)
+            for ratio in point.speed_ups(software=software)
+        ]
         ranges[fact.algorithm, fact.model] = min(ratios), max(ratios)
     return ranges
 
 
-def _over(points: Sequence[Point], system: str, algorithm: str = "ppo") -> list[float]:
-    found = (p.speed_up(system) for p in points if p.algorithm == algorithm)
+def _over(points: Sequence[Point], system: str, *, software: bool) -> list[float]:
+    """Speed-ups of PPO."""
+    found = (p.speed_up(system, software=software) for p in points if p.algorithm == "ppo")
     return [ratio for ratio in found if ratio is not None]
 
 
@@ -144,15 +166,9 @@ def _placed(points: Sequence[Point], system: str) -> list[Outcome]:
 def report(found: Outcomes) -> Report:
     """Figures 9 to 11."""
     facts, points = FACTS.systems, _points(found)
-    ranges = _ranges(points)
+    ranges = _ranges(points, software=True)
     claims = [
-        counted_claim(
-            "HybridFlow is the fastest",
-            f"{times(min(f.least for f in facts.speed_up))} to "
-            f"{times(max(f.most for f in facts.speed_up))}",
-            [ratio > 1 for p in points for ratio in p.speed_ups],
-            "comparisons",
-        ),
+        _fastest_claim(points),
         *(
             counted_claim(
                 f"{name} speed-up, by algorithm and model",
@@ -182,20 +198,36 @@ def report(found: Outcomes) -> Report:
     ]
     values = {
         "systems": _systems_table(),
-        "ranges": _range_table(points, ranges),
+        "ranges": _range_table(points),
         "efficiencies": _efficiency_table(points),
         "unplaced": _unplaced(points),
-        **_chat_values(points, found),
+        **_chat_values(points),
         **_nemo_values(points),
         **_openrlhf_values(points),
     }
     return Report(values, claims, {"systems.svg": _picture(points)})
 
 
+def _fastest_claim(points: Sequence[Point]) -> Claim:
+    """Against every system, everywhere."""
+    least = min(fact.least for fact in FACTS.systems.speed_up)
+    most = max(fact.most for fact in FACTS.systems.speed_up)
+    with_software = [ratio > 1 for p in points for ratio in p.speed_ups(software=True)]
+    alone = [ratio > 1 for p in points for ratio in p.speed_ups(software=False)]
+    words = f"by placement alone at {sum(alone)}, with software at {sum(with_software)}"
+    return Claim(
+        "HybridFlow is the fastest",
+        f"{times(least)} to {times(most)}",
+        f"{words} of {len(alone)} comparisons",
+        all(with_software),
+    )
+
+
 def _over_claims(points: Sequence[Point]) -> list[Claim]:
     claims = []
     for fact in FACTS.systems.over:
-        ratios, title = _over(points, fact.system), SYSTEMS[fact.system].title
+        ratios = _over(points, fact.system, software=True)
+        title = SYSTEMS[fact.system].title
         claims.append(number_claim(f"PPO over {title}, mean", fact.mean, fmean(ratios), times))
         claims.append(number_claim(f"PPO over {title}, most", fact.most, max(ratios), times))
     return claims
@@ -204,7 +236,8 @@ def _over_claims(points: Sequence[Point]) -> list[Claim]:
 def _largest_claim(points: Sequence[Point]) -> Claim:
     """The model with the largest mean speed-up of PPO."""
     means = {
-        model: fmean(r for p in _of(points, "ppo", model) for r in p.speed_ups) for model in SIZES
+        model: fmean(r for p in _of(points, "ppo", model) for r in p.speed_ups(software=True))
+        for model in SIZES
     }
     largest, facts = max(means, key=lambda model: means[model]), FACTS.systems
     return Claim(
@@ -223,26 +256,25 @@ def _systems_table() -> str:
     return table(["system", "strategy", "training stack", "because"], rows)
 
 
-def _range_table(
-    points: Sequence[Point], ranges: Mapping[tuple[str, str], tuple[float, float]]
-) -> str:
+def _range_table(points: Sequence[Point]) -> str:
+    alone, both = _ranges(points, software=False), _ranges(points, software=True)
     rows = []
     for fact in FACTS.systems.speed_up:
-        least, most = ranges[fact.algorithm, fact.model]
+        key = fact.algorithm, fact.model
         means = [
-            [r for p in _of(points, fact.algorithm, fact.model) if (r := p.speed_up(name))]
+            [r for p in _of(points, *key) if (r := p.speed_up(name)) is not None]
             for name in BASELINES
         ]
+        ranges = ((fact.least, fact.most), both[key], alone[key])
         rows.append(
             [
                 ALGORITHMS[fact.algorithm],
                 fact.model,
-                f"{times(fact.least)} to {times(fact.most)}",
-                f"{times(least)} to {times(most)}",
+                *(f"{times(least)} to {times(most)}" for least, most in ranges),
                 *(times(fmean(ratios)) if ratios else "–" for ratios in means),
             ]
         )
-    header = ["algorithm", "models", "published", "predicted"]
+    header = ["algorithm", "models", "published", "with software", "placement alone"]
     return table([*header, *(f"mean over {SYSTEMS[name].title}" for name in BASELINES)], rows)
 
 
@@ -266,44 +298,38 @@ def _unplaced(points: Sequence[Point]) -> str:
     return "; ".join(words) or "none"
 
 
-def _chat_values(points: Sequence[Point], found: Outcomes) -> dict[str, str]:
+def _chat_values(points: Sequence[Point]) -> dict[str, str]:
     """DeepSpeed-Chat, placement and software."""
-    own = {key[1:]: placed for key, placed in found.items() if key[0] == CHAT}
-    factor = deepspeed_chat.software_factor(own)
-    mean = fmean(_over(points, "deepspeed_chat"))
+    mean = fmean(_over(points, "deepspeed_chat", software=False))
+    both = fmean(_over(points, "deepspeed_chat", software=True))
     (fact,) = (f for f in FACTS.systems.over if f.system == "deepspeed_chat")
     return {
         "chat_mean": times(mean),
-        "chat_factor": times(factor),
-        "chat_both": times(mean * factor),
+        "chat_factor": times(both / mean),
+        "chat_both": times(both),
         "chat_published": times(fact.mean),
-        "chat_off": percent(mean * factor / fact.mean - 1, sign=True),
+        "chat_off": percent(both / fact.mean - 1, sign=True),
     }
 
 
 def _nemo_values(points: Sequence[Point]) -> dict[str, str]:
     """What NeMo-Aligner's generation would have to take for its published share."""
     placed = _placed(points, "nemo_aligner")
-    share = _share(placed, "actor.generate")
-    wanted = FACTS.systems.nemo_generation_share
-    slower, both = [], []
-    for point in points:
-        one = point.placed.get("nemo_aligner")
-        ours = point.placed["hybridflow"].seconds
-        if one is None or one.seconds is None or ours is None or point.algorithm != "ppo":
-            continue
+    slower = []
+    for one in placed:
         took = one.calls["actor.generate"].seconds
-        implied = wanted / (1 - wanted) * (one.seconds - took)
-        slower.append(implied / took)
-        both.append((one.seconds - took + implied) / ours)
+        slower.append(NEMO_SHARE / (1 - NEMO_SHARE) * ((one.seconds or 0.0) - took) / took)
     recomputed = [_without_cache(one) / one.calls["actor.generate"].seconds for one in placed]
     return {
-        "nemo_share": percent(share),
-        "nemo_published_share": percent(wanted),
+        "nemo_mean": times(fmean(_over(points, "nemo_aligner", software=False))),
+        "nemo_both": times(fmean(_over(points, "nemo_aligner", software=True))),
+        "nemo_share": percent(_share(placed, "actor.generate")),
+        "nemo_published_share": percent(NEMO_SHARE),
         "nemo_slower": f"{min(slower):.1f} to {max(slower):.1f}",
-        "nemo_both": f"{times(min(both))} to {times(max(both))}",
-        "nemo_mean": times(fmean(_over(points, "nemo_aligner"))),
         "nemo_recomputed": f"{min(recomputed):.0f} to {max(recomputed):.0f}",
+        "nemo_published": times(
+            next(f.mean for f in FACTS.systems.over if f.system == "nemo_aligner")
+        ),
     }
 
 
@@ -319,14 +345,19 @@ def _without_cache(one: Outcome) -> float:
 
 
 def _openrlhf_values(points: Sequence[Point]) -> dict[str, str]:
-    """The weight sync in OpenRLHF's iterations."""
+    """OpenRLHF, and the weight sync in its iterations."""
     large = [
         p.placed["openrlhf"]
         for p in points
         if p.model == "70B" and p.placed["openrlhf"].seconds is not None
     ]
+    mean = fmean(_over(points, "openrlhf", software=True))
+    (fact,) = (f for f in FACTS.systems.over if f.system == "openrlhf")
     share = max((one.sync_seconds / (one.seconds or 1.0) for one in large), default=0.0)
     return {
+        "openrlhf_mean": times(mean),
+        "openrlhf_published": times(fact.mean),
+        "openrlhf_off": percent(mean / fact.mean - 1, sign=True),
         "sync_share": percent(share),
         "sync_published": percent(FACTS.transition.largest_share),
         "sync_seconds": seconds(max((one.sync_seconds for one in large), default=0.0)),
@@ -334,21 +365,25 @@ def _openrlhf_values(points: Sequence[Point]) -> dict[str, str]:
 
 
 def _picture(points: Sequence[Point]) -> str:
-    groups, series = [], {SYSTEMS[name].title: list[float | None]() for name in BASELINES}
-    for model in SIZES:
-        for fact in FACTS.systems.speed_up:
-            if fact.model == model and fact.algorithm == "ppo":
-                groups.append(model)
-        for name in BASELINES:
-            ratios = [r for p in _of(points, "ppo", model) if (r := p.speed_up(name))]
-            series[SYSTEMS[name].title].append(fmean(ratios) if ratios else None)
-    published_range = {
+    means = {
+        SYSTEMS[name].title: [
+            fmean(
+                ratio
+                for point in _of(points, "ppo", model)
+                if (ratio := point.speed_up(name, software=True)) is not None
+            )
+            for model in SIZES
+        ]
+        for name in BASELINES
+    }
+    known = {
         f"published, {end}": [
             getattr(fact, end) for fact in FACTS.systems.speed_up if fact.algorithm == "ppo"
         ]
         for end in ("least", "most")
     }
-    return bars("HybridFlow over others, PPO", groups, {**series, **published_range}, "times")
+    title = "HybridFlow over others, PPO, mean over clusters"
+    return bars(title, list(SIZES), {**means, **known}, "times")
 
 
 SYSTEMS_STUDY = Study(

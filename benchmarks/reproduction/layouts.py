@@ -2,12 +2,11 @@
 
 import numpy as np
 
+from benchmarks.reproduction.jobs import GPUS_PER_NODE
 from planner.layout import SHARDINGS
 from planner.search.baselines.restrictions import one_parallelism
 from planner.search.space import Rows, all_rows
 from planner.search.tables import Tables
-
-from benchmarks.reproduction.jobs import GPUS_PER_NODE
 
 MEGATRON = ("none", "optimizer")
 """Its shardings; the distributed optimizer is the second."""

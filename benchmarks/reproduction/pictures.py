@@ -51,7 +51,9 @@ def lines(
         for x, value in zip([*centres, 0.0], [*values, None], strict=True):
             if value is not None:
                 run.append(f"{x:.1f},{axis.y(value):.1f}")
-                parts.append(f'<circle cx="{x:.1f}" cy="{axis.y(value):.1f}" r="3" fill="{colour}"/>')
+                parts.append(
+                    f'<circle cx="{x:.1f}" cy="{axis.y(value):.1f}" r="3" fill="{colour}"/>'
+                )
             elif run:
                 parts.append(
                     f'<polyline points="{" ".join(run)}" fill="none" stroke="{colour}" '
@@ -102,11 +104,11 @@ def _labels(centres: Sequence[float], names: Sequence[str]) -> list[str]:
 
 
 def _svg(title: str, parts: list[str], labels: list[str], series: list[str]) -> str:
-    legend, x, y = [], LEFT, HEIGHT - 24
+    legend, x, y = [], float(LEFT), HEIGHT - 24
     for number, name in enumerate(series):
         wide = 24 + 6.4 * len(name)
         if x + wide > WIDTH:
-            x, y = LEFT, y + 15
+            x, y = float(LEFT), y + 15
         legend.append(
             f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" '
             f'fill="{COLOURS[number % len(COLOURS)]}"/>'

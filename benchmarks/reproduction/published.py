@@ -30,7 +30,6 @@ class PlacementFacts(Fact):
     standalone_13b_128: dict[str, int]
 
 
-
 class UnequalFacts(Fact):
     source: str
     best: list[Best]

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from benchmarks.reproduction import deepspeed_chat
 from benchmarks.reproduction.cases import SEARCH, Case, Outcome
 from benchmarks.reproduction.jobs import LLAMA, ROLES, job
-from benchmarks.reproduction.layouts import symmetric
+from benchmarks.reproduction.layouts import symmetric, three_d
 from benchmarks.reproduction.pictures import lines
 from benchmarks.reproduction.published import published
 from benchmarks.reproduction.study import (
@@ -36,6 +37,9 @@ GPU = "h100-80gb-sxm"
 OTHERS = ("deepspeed_chat", "openrlhf")
 HEURISTIC = "colocate_all"
 SHIPPED = "real_heuristic"
+MCMC = "real_mcmc"
+MCMC_SECONDS = 5.0
+"""Of ReaL's search, in steps that take about so long; it finds little in more."""
 
 
 def workload(response_tokens: int) -> dict[str, object]:
@@ -65,6 +69,15 @@ def cases() -> dict[Key, Case]:
             found["heuristic", model, length] = Case(spec, (HEURISTIC,), symmetric)
             for name in OTHERS:
                 if length in PUBLISHED_LENGTHS:
+                    chain = job(
+                        "ppo",
+                        models,
+                        num_gpus,
+                        workload=work,
+                        gpu=GPU,
+                        time_limit_seconds=MCMC_SECONDS,
+                    )
+                    found["chain", model, length] = Case(chain, (MCMC,), three_d)
                     found[name, model, length] = SYSTEMS[name].case(
                         "ppo", models, num_gpus, workload=work, gpu=GPU
                     )
@@ -77,42 +90,50 @@ def cases() -> dict[Key, Case]:
             found[name, "4 × 70B", length] = SYSTEMS[name].case(
                 "ppo", models, WHOLE_RUN_GPUS, workload=work, gpu=GPU
             )
-    return found
+    return found | deepspeed_chat.OWN_CASES
 
 
 @dataclass(frozen=True)
 class Point:
-    """One model and length: the plan, both heuristics, and the other systems."""
+    """One model and length: the plan, ReaL's search, both heuristics, and the other systems."""
 
     model: str
     length: int
     plan: Outcome
+    searched: Outcome | None
+    """ReaL's own search, in its layouts."""
     heuristic: Outcome
     shipped: Outcome
     others: Mapping[str, Outcome]
+    chat_factor: float
+    """DeepSpeed-Chat's own iterations over what we price them at."""
 
     def relative(self, system: str) -> float | None:
         """Throughput over that of the heuristic."""
-        one = self.plan if system == SEARCH else self.others[system]
-        if one.seconds is None or self.heuristic.seconds is None:
+        by_name = {SEARCH: self.plan, MCMC: self.searched, **self.others}
+        one = by_name.get(system)
+        if one is None or one.seconds is None or self.heuristic.seconds is None:
             return None
-        return self.heuristic.seconds / one.seconds
+        software = self.chat_factor if system == "deepspeed_chat" else 1.0
+        return self.heuristic.seconds / (software * one.seconds)
 
     def implied_slowdown(self, gain: float) -> float | None:
         """By how much the heuristic's generation would have to be slower for this gain."""
-        took = self.heuristic.seconds
-        if took is None or self.plan.seconds is None:
+        took, ours = self.heuristic.seconds, self.searched
+        if took is None or ours is None or ours.seconds is None:
             return None
         generation = self.heuristic.kind_seconds("generate")
-        return (gain * self.plan.seconds - (took - generation)) / generation
+        return (gain * ours.seconds - (took - generation)) / generation
 
 
 def _points(found: Outcomes) -> list[Point]:
+    factor = deepspeed_chat.factor_within(found)
     return [
         Point(
             str(model),
             int(length),
             placed[SEARCH],
+            found.get(("chain", model, length), {}).get(MCMC),
             found["heuristic", model, length][HEURISTIC],
             placed[SHIPPED],
             {
@@ -120,6 +141,7 @@ def _points(found: Outcomes) -> list[Point]:
                 for name in OTHERS
                 if (name, model, length) in found
             },
+            factor,
         )
         for (kind, model, length), placed in found.items()
         if kind == "search" and model in GPUS
@@ -130,7 +152,7 @@ def _published(system: str) -> dict[tuple[str, int], float]:
     return {
         (row.model, row.response_tokens): row.relative
         for row in FACTS.rows
-        if row.system == system
+        if row.system == {MCMC: "search"}.get(system, system)
     }
 
 
@@ -147,7 +169,7 @@ def _compared(points: Sequence[Point], system: str) -> list[tuple[Point, float, 
 def report(found: Outcomes) -> Report:
     """The panel Scale Actor of the authors' figure."""
     points = _points(found)
-    compared = _compared(points, SEARCH)
+    compared = _compared(points, MCMC)
     claims = [
         counted_claim(
             "the searched plan beats the heuristic",
@@ -161,7 +183,7 @@ def report(found: Outcomes) -> Report:
             fmean(ratio for *_, ratio in compared),
             times,
         ),
-        *(_each_claim(points, system) for system in (SEARCH, *OTHERS)),
+        *(_each_claim(points, system) for system in (MCMC, *OTHERS)),
         _trend_claim(compared),
         *_whole_run_claims(found),
     ]
@@ -176,7 +198,7 @@ def report(found: Outcomes) -> Report:
 
 
 def _each_claim(points: Sequence[Point], system: str) -> Claim:
-    title = "the searched plan" if system == SEARCH else SYSTEMS[system].title
+    title = "the searched plan" if system == MCMC else SYSTEMS[system].title
     return counted_claim(
         f"throughput of {title} over the heuristic",
         f"within {percent(TOLERANCE)}",
@@ -189,10 +211,10 @@ def _trend_claim(compared: Sequence[tuple[Point, float, float]]) -> Claim:
     """Does the gain grow with the responses, for the smallest model?"""
     first, *_, last = (each for each in compared if each[0].model == "7B")
     grows = last[1] > first[1], last[2] > first[2]
-    words = [f"{times(a)} → {times(b)}" for a, b in zip(first[1:], last[1:], strict=True)]
     return Claim(
         f"the gain at 7B from {first[0].length} to {last[0].length} tokens",
-        *words,
+        f"{times(first[1])} → {times(last[1])}",
+        f"{times(first[2])} → {times(last[2])}",
         grows[0] == grows[1],
     )
 
@@ -200,6 +222,7 @@ def _trend_claim(compared: Sequence[tuple[Point, float, float]]) -> Claim:
 def _whole_run_claims(found: Outcomes) -> list[Claim]:
     """Four models of 70B: only hours of whole runs are published, so ratios are compared."""
     hours = FACTS.whole_run.hours
+    factors = {"deepspeed_chat": deepspeed_chat.factor_within(found)}
     claims = []
     for name in OTHERS:
         ratios = []
@@ -207,7 +230,7 @@ def _whole_run_claims(found: Outcomes) -> list[Claim]:
             ours = found["search", "4 × 70B", length][SEARCH].seconds
             theirs = found[name, "4 × 70B", length][SYSTEMS[name].strategy].seconds
             if ours is not None and theirs is not None:
-                ratios.append(theirs / ours)
+                ratios.append(factors.get(name, 1.0) * theirs / ours)
         wanted = hours[name] / hours["search"]
         claims.append(
             Claim(
@@ -229,13 +252,15 @@ def _gain_table(points: Sequence[Point]) -> str:
             times(known),
             times(ratio),
             percent(ratio / known - 1, sign=True),
+            times(point.relative(SEARCH) or 0.0),
             "–"
             if point.shipped.seconds is None
             else times(point.shipped.seconds / (point.plan.seconds or 1.0)),
         ]
-        for point, known, ratio in _compared(points, SEARCH)
+        for point, known, ratio in _compared(points, MCMC)
     ]
-    header = ["actor", "GPUs", "response", "published", "predicted", "off", "over shipped heuristic"]
+    header = ["actor", "GPUs", "response", "published", "predicted", "off"]
+    header += ["proven plan", "proven plan over the shipped rule"]
     return table(header, rows)
 
 
@@ -277,36 +302,49 @@ def _longer_table(points: Sequence[Point]) -> str:
     return table(header, rows)
 
 
-def _why(
-    points: Sequence[Point], compared: Sequence[tuple[Point, float, float]]
-) -> dict[str, str]:
-    slower = [
+def _why(points: Sequence[Point], compared: Sequence[tuple[Point, float, float]]) -> dict[str, str]:
+    longest = [
         slowdown
         for point, known, _ in compared
-        if point.model in ("7B", "13B") and (slowdown := point.implied_slowdown(known)) is not None
+        if point.model in ("7B", "13B")
+        and point.length == PUBLISHED_LENGTHS[-1]
+        and (slowdown := point.implied_slowdown(known)) is not None
     ]
     shipped = [
         p.shipped.seconds / p.plan.seconds
         for p in points
         if p.shipped.seconds is not None and p.plan.seconds is not None
     ]
-    chat = [known / ratio for _, known, ratio in _compared(points, "deepspeed_chat")]
-    rlhf = [known / ratio for _, known, ratio in _compared(points, "openrlhf")]
+    behind = [
+        p.searched.seconds / p.plan.seconds
+        for p in points
+        if p.searched is not None and p.searched.seconds and p.plan.seconds
+    ]
+    slower = {
+        name: fmean(ratio / known for _, known, ratio in _compared(points, name)) for name in OTHERS
+    }
+    first, *_, last = (each for each in compared if each[0].model == "7B")
     return {
-        "implied_least": f"{min(slower):.1f}",
-        "implied_most": f"{max(slower):.1f}",
+        "mean": times(fmean(ratio for *_, ratio in compared)),
+        "published_mean": times(fmean(known for _, known, _ in compared)),
+        "published_course": f"{times(first[1])} to {times(last[1])}",
+        "course": f"{times(first[2])} to {times(last[2])}",
+        "implied": f"{min(longest):.1f} to {max(longest):.1f}",
+        "longest": str(PUBLISHED_LENGTHS[-1]),
+        "steps_seconds": f"{MCMC_SECONDS:g}",
+        "mcmc_behind": times(fmean(behind)),
         "shipped_mean": times(fmean(shipped)),
-        "chat_slower": times(1 / fmean(chat)),
-        "openrlhf_slower": times(1 / fmean(rlhf)),
+        "chat_slower": times(slower["deepspeed_chat"]),
+        "openrlhf_slower": times(slower["openrlhf"]),
         "proven": f"{sum(p.plan.proven for p in points)} of {len(points)}",
     }
 
 
 def _picture(points: Sequence[Point]) -> str:
-    known, at = _published(SEARCH), {(p.model, p.length): p for p in points}
+    known, at = _published(MCMC), {(p.model, p.length): p for p in points}
     series: dict[str, list[float | None]] = {}
     for model in GPUS:
-        series[model] = [at[model, length].relative(SEARCH) for length in PUBLISHED_LENGTHS]
+        series[model] = [at[model, length].relative(MCMC) for length in PUBLISHED_LENGTHS]
     for model in LONG_MODELS:
         series[f"{model}, published"] = [known[model, length] for length in PUBLISHED_LENGTHS]
     names = [f"{length} tokens" for length in PUBLISHED_LENGTHS]

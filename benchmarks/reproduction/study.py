@@ -20,6 +20,13 @@ class Claim:
     published: str
     predicted: str
     agrees: bool
+    points: tuple[int, int] | None = None
+    """How many of how many points agree, where the finding is one of several."""
+
+    @property
+    def agreeing(self) -> tuple[int, int]:
+        """(points that agree, points)."""
+        return self.points or (int(self.agrees), 1)
 
 
 @dataclass(frozen=True)
@@ -56,7 +63,8 @@ def number_claim(
 def counted_claim(what: str, published: str, agreeing: Sequence[bool], nouns: str) -> Claim:
     """A finding at several points: it agrees where it does at all of them."""
     words = f"the same at {sum(agreeing)} of {len(agreeing)} {nouns}"
-    return Claim(what, published, words, all(agreeing))
+    points = sum(agreeing), len(agreeing)
+    return Claim(what, published, words, all(agreeing), points)
 
 
 def percent(share: float, *, sign: bool = False) -> str:
