@@ -7,14 +7,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.reproduction import deepspeed_chat, hybridflow_generation, hybridflow_systems
+from benchmarks.reproduction import deepspeed_chat, hybridflow_generation, systems_points
 from benchmarks.reproduction.__main__ import run, write
 from benchmarks.reproduction.cases import CallSeconds, Outcome, outcomes
 from benchmarks.reproduction.document import STUDIES, TEXTS, document, filled
 from benchmarks.reproduction.hybridflow_generation import TENSOR_SIZES, Sizes
-from benchmarks.reproduction.hybridflow_placement import EQUAL, study_cases
 from benchmarks.reproduction.hybridflow_transition import TRANSITION, transitions
 from benchmarks.reproduction.pictures import bars, lines
+from benchmarks.reproduction.placement_points import EQUAL, study_cases
 from benchmarks.reproduction.published import best_at, published
 from benchmarks.reproduction.study import Claim, Report, Study, number_claim, percent, table
 
@@ -118,7 +118,7 @@ def outcome(seconds: float | None, generation: float = 0.0, **ranges: tuple[int,
 
 
 def test_software_makes_speed_ups_of_systems_larger() -> None:
-    point = hybridflow_systems.Point(
+    point = systems_points.Point(
         "ppo",
         "7B",
         8,

@@ -25,6 +25,7 @@ from planner.cost.pricing import Pricing
 from planner.cost.transition import model_bytes
 from planner.resolve import resolve
 
+SMALL = "7B"
 MODELS = ("7B", "13B", "33B", "65B")
 SIZES = (8, 16, 32, 64, 128)
 FLATTENING, INTERLEAVING, SEPARATION = "deepspeed_chat", "app_interleaving", "app_separation"
@@ -42,7 +43,7 @@ FACTS = published().app
 
 
 def cases(models: Sequence[str] = MODELS, sizes: Sequence[int] = SIZES) -> dict[Key, Case]:
-    """The three strategies on policy, and separation with overlapping iterations."""
+    """The strategies on policy, separation with overlapping iterations, and a small critic."""
     found: dict[Key, Case] = {}
     for model in models:
         for num_gpus in sizes:
@@ -52,6 +53,10 @@ def cases(models: Sequence[str] = MODELS, sizes: Sequence[int] = SIZES) -> dict[
             late = spec.search.model_copy(update={"staleness": 1})
             found["overlapped", model, num_gpus] = Case(
                 spec.model_copy(update={"search": late}), (SEPARATION,)
+            )
+            unequal = roles | dict.fromkeys(("critic", "reward"), llama_1(SMALL))
+            found["small critic", model, num_gpus] = Case(
+                job("ppo", unequal, num_gpus, workload=WORKLOAD), (FLATTENING, INTERLEAVING)
             )
     return found
 
@@ -66,6 +71,8 @@ class Point:
     interleaving: float | None
     separation: float | None
     overlapped: float | None
+    small_critic: float | None
+    """Interleaving's gain where critic and reward model are small."""
     gathering: float
     """What flattening adds where it generates on fully sharded weights as they are."""
 
@@ -106,10 +113,16 @@ def _points(found: Outcomes, all_cases: Mapping[Key, Case]) -> list[Point]:
                     outcome[INTERLEAVING].seconds,
                     outcome[SEPARATION].seconds,
                     _seconds(found["overlapped", key[1], key[2]]),
+                    _small_critic_gain(found["small critic", key[1], key[2]]),
                     _gathering_seconds(all_cases[key]),
                 )
             )
     return placed
+
+
+def _small_critic_gain(outcome: Mapping[str, Outcome]) -> float | None:
+    flattening, interleaving = outcome[FLATTENING].seconds, outcome[INTERLEAVING].seconds
+    return None if flattening is None or interleaving is None else flattening / interleaving
 
 
 def _seconds(outcome: Mapping[str, Outcome]) -> float | None:
@@ -118,6 +131,7 @@ def _seconds(outcome: Mapping[str, Outcome]) -> float | None:
 
 GAINS: dict[str, Callable[[Point], float | None]] = {
     "interleaving": lambda p: p.gain(p.interleaving),
+    "interleaving, small critic": lambda p: p.small_critic,
     "separation": lambda p: p.gain(p.separation),
     "separation, overlapped": lambda p: p.gain(p.overlapped),
     "separation, flattening without an engine": lambda p: p.gain(p.separation, gathering=True),
@@ -130,6 +144,12 @@ def _best(points: Sequence[Point], gain: str) -> tuple[float, Point]:
         ((ratio, point) for point in points if (ratio := GAINS[gain](point)) is not None),
         key=lambda each: each[0],
     )
+
+
+def _range_of(points: Sequence[Point], gain: str) -> str:
+    """From the least gain to the largest, where models differ in size."""
+    ratios = [r for p in points if p.model != SMALL and (r := GAINS[gain](p)) is not None]
+    return f"{times(min(ratios))} to {times(max(ratios))}"
 
 
 def _where(points: Sequence[Point], gain: str) -> str:
@@ -163,6 +183,8 @@ def report(found: Outcomes) -> Report:
         "setting": FACTS.setting,
         "table": _gain_table(points),
         "interleaving_best": times(best["interleaving"][0]),
+        "small": SMALL,
+        "small_range": _range_of(points, "interleaving, small critic"),
         "interleaving_where": _where(points, "interleaving"),
         "separation_best": times(best["separation"][0]),
         "separation_where": _where(points, "separation"),

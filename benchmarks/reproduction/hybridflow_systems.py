@@ -1,18 +1,14 @@
 """HybridFlow against three systems: speed-ups by model size and algorithm, and strong scaling."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
-from benchmarks.reproduction import deepspeed_chat
-from benchmarks.reproduction.cases import Case, Outcome
-from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload
+from benchmarks.reproduction.cases import Outcome
+from benchmarks.reproduction.jobs import hybridflow_workload
 from benchmarks.reproduction.pictures import bars
-from benchmarks.reproduction.published import published
 from benchmarks.reproduction.study import (
     TOLERANCE,
     Claim,
-    Key,
     Outcomes,
     Report,
     Study,
@@ -24,149 +20,27 @@ from benchmarks.reproduction.study import (
     times,
 )
 from benchmarks.reproduction.systems import BASELINES, SYSTEMS
-
-SIZES = {
-    "7B": (8, 16, 32, 64, 128),
-    "13B": (16, 32, 64, 128),
-    "34B": (32, 64, 128),
-    "70B": (64, 128),
-}
-"""GPUs by model: from the least on which training all models fits to the paper's cluster."""
-ALGORITHMS = {"ppo": "PPO", "remax": "ReMax", "safe_rlhf": "Safe-RLHF"}
-FACTS = published().hybridflow
-UNSUPPORTED = {("remax", "nemo_aligner")}
-NEMO_SHARE = FACTS.systems.nemo_generation_share
-
-
-def cases() -> dict[Key, Case]:
-    """Every system on every cluster, and DeepSpeed-Chat's own jobs."""
-    found: dict[Key, Case] = {}
-    for algorithm in ALGORITHMS:
-        workload = hybridflow_workload(algorithm)
-        for model, sizes in SIZES.items():
-            models = dict.fromkeys(ROLES[algorithm], LLAMA[model])
-            for num_gpus in sizes:
-                for name, system in SYSTEMS.items():
-                    if (algorithm, name) not in UNSUPPORTED:
-                        case = system.case(algorithm, models, num_gpus, workload=workload)
-                        found[algorithm, model, num_gpus, name] = case
-    return found | deepspeed_chat.OWN_CASES
-
-
-@dataclass(frozen=True)
-class Point:
-    """One algorithm, model and cluster: seconds of an iteration by system."""
-
-    algorithm: str
-    model: str
-    num_gpus: int
-    placed: Mapping[str, Outcome]
-    chat_factor: float
-    """DeepSpeed-Chat's own iterations over what we price them at."""
-
-    def speed_up(self, system: str, *, software: bool = False) -> float | None:
-        """HybridFlow over that system: by placement alone, or by its software as well."""
-        if system not in self.placed:
-            return None
-        ours, theirs = self.placed["hybridflow"].seconds, self.placed[system]
-        if ours is None or theirs.seconds is None:
-            return None
-        return (self._with_software(system, theirs) if software else theirs.seconds) / ours
-
-    def _with_software(self, system: str, one: Outcome) -> float:
-        """Seconds with the generation of the system's time, as far as something says so."""
-        took = one.seconds or 0.0
-        if system == "deepspeed_chat":
-            return self.chat_factor * took
-        if system == "nemo_aligner":
-            return (took - one.calls["actor.generate"].seconds) / (1 - NEMO_SHARE)
-        return took
-
-    def speed_ups(self, *, software: bool) -> list[float]:
-        """Over all systems that have a placement."""
-        ratios = (self.speed_up(name, software=software) for name in BASELINES)
-        return [ratio for ratio in ratios if ratio is not None]
-
-
-def _points(found: Outcomes) -> list[Point]:
-    factor = deepspeed_chat.factor_within(found)
-    return [
-        Point(
-            algorithm,
-            model,
-            num_gpus,
-            {
-                name: found[algorithm, model, num_gpus, name][SYSTEMS[name].strategy]
-                for name in SYSTEMS
-                if (algorithm, name) not in UNSUPPORTED
-            },
-            factor,
-        )
-        for algorithm in ALGORITHMS
-        for model, sizes in SIZES.items()
-        for num_gpus in sizes
-    ]
-
-
-def _of(points: Sequence[Point], algorithm: str, model: str) -> list[Point]:
-    return [p for p in points if p.algorithm == algorithm and p.model == model]
-
-
-def _ranges(
-    points: Sequence[Point], *, software: bool
-) -> dict[tuple[str, str], tuple[float, float]]:
-    """Least and most speed-up by algorithm and model."""
-    ranges = {}
-    for fact in FACTS.systems.speed_up:
-        ratios = [
-            ratio
-            for point in _of(points, fact.algorithm, fact.model)
-            for ratio in point.speed_ups(software=software)
-        ]
-        ranges[fact.algorithm, fact.model] = min(ratios), max(ratios)
-    return ranges
-
-
-def _over(points: Sequence[Point], system: str, *, software: bool) -> list[float]:
-    """Speed-ups of PPO."""
-    found = (p.speed_up(system, software=software) for p in points if p.algorithm == "ppo")
-    return [ratio for ratio in found if ratio is not None]
-
-
-def _efficiencies(points: Sequence[Point]) -> dict[tuple[str, str], float]:
-    """Throughput on the most GPUs over that on the fewest, over the ratio of GPUs."""
-    found = {}
-    for algorithm in ALGORITHMS:
-        for model in SIZES:
-            placed = _of(points, algorithm, model)
-            first, last = placed[0], placed[-1]
-            gained = (first.placed["hybridflow"].seconds or 0.0) / (
-                last.placed["hybridflow"].seconds or 1.0
-            )
-            found[algorithm, model] = gained / (last.num_gpus / first.num_gpus)
-    return found
-
-
-def _share(outcomes: Sequence[Outcome], *calls: str) -> float:
-    """Mean share of calls in an iteration."""
-    return fmean(
-        sum(one.calls[call].seconds for call in calls) / (one.seconds or 1.0) for one in outcomes
-    )
-
-
-def _placed(points: Sequence[Point], system: str) -> list[Outcome]:
-    """PPO's outcomes of a system that have a placement."""
-    return [
-        p.placed[system]
-        for p in points
-        if p.algorithm == "ppo" and p.placed[system].seconds is not None
-    ]
+from benchmarks.reproduction.systems_points import (
+    ALGORITHMS,
+    FACTS,
+    NEMO_SHARE,
+    SIZES,
+    Point,
+    cases,
+    efficiencies,
+    of_model,
+    over,
+    placed_by,
+    ranges_of,
+    share_of,
+    speed_up_points,
+)
 
 
 def report(found: Outcomes) -> Report:
     """Figures 9 to 11."""
-    facts, points = FACTS.systems, _points(found)
-    ranges = _ranges(points, software=True)
+    facts, points = FACTS.systems, speed_up_points(found)
+    ranges = ranges_of(points, software=True)
     claims = [
         _fastest_claim(points),
         *(
@@ -183,16 +57,17 @@ def report(found: Outcomes) -> Report:
         ),
         *_over_claims(points),
         _largest_claim(points),
+        _best_other_claim(points),
         number_claim(
             "strong-scaling efficiency, mean",
             facts.scaling_efficiency,
-            fmean(_efficiencies(points).values()),
+            fmean(efficiencies(points).values()),
             percent,
         ),
         number_claim(
             "the actor's generation and training in an iteration",
             facts.actor_share,
-            _share(_placed(points, "hybridflow"), "actor.generate", "actor.train"),
+            share_of(placed_by(points, "hybridflow"), "actor.generate", "actor.train"),
             percent,
         ),
     ]
@@ -226,7 +101,7 @@ def _fastest_claim(points: Sequence[Point]) -> Claim:
 def _over_claims(points: Sequence[Point]) -> list[Claim]:
     claims = []
     for fact in FACTS.systems.over:
-        ratios = _over(points, fact.system, software=True)
+        ratios = over(points, fact.system, software=True)
         title = SYSTEMS[fact.system].title
         claims.append(number_claim(f"PPO over {title}, mean", fact.mean, fmean(ratios), times))
         claims.append(number_claim(f"PPO over {title}, most", fact.most, max(ratios), times))
@@ -236,7 +111,7 @@ def _over_claims(points: Sequence[Point]) -> list[Claim]:
 def _largest_claim(points: Sequence[Point]) -> Claim:
     """The model with the largest mean speed-up of PPO."""
     means = {
-        model: fmean(r for p in _of(points, "ppo", model) for r in p.speed_ups(software=True))
+        model: fmean(r for p in of_model(points, "ppo", model) for r in p.speed_ups(software=True))
         for model in SIZES
     }
     largest, facts = max(means, key=lambda model: means[model]), FACTS.systems
@@ -245,6 +120,33 @@ def _largest_claim(points: Sequence[Point]) -> Claim:
         f"{facts.largest_mean_model} ({times(facts.largest_mean)})",
         f"{largest} ({times(means[largest])})",
         largest == facts.largest_mean_model,
+    )
+
+
+def _best_other_claim(points: Sequence[Point]) -> Claim:
+    """Which system comes nearest on the largest cluster with the smallest models."""
+    fact = FACTS.systems.best_other
+    nearest = {}
+    for point in points:
+        if (point.model, point.num_gpus) == (fact.model, fact.num_gpus):
+            ratios = {name: point.speed_up(name, software=True) for name in BASELINES}
+            known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+            nearest[point.algorithm] = min(known.items(), key=lambda each: each[1])
+    same = [name == fact.system for name, _ in nearest.values()]
+    wanted = {algorithm: (fact.system, ratio) for algorithm, ratio in fact.speed_up.items()}
+    return Claim(
+        f"the nearest other system, {fact.model} on {fact.num_gpus} GPUs",
+        _shown_nearest(wanted),
+        _shown_nearest(nearest),
+        all(same),
+        (sum(same), len(same)),
+    )
+
+
+def _shown_nearest(nearest: Mapping[str, tuple[str, float]]) -> str:
+    return ", ".join(
+        f"{ALGORITHMS[algorithm]}: {SYSTEMS[name].title} ({times(ratio)})"
+        for algorithm, (name, ratio) in nearest.items()
     )
 
 
@@ -257,12 +159,12 @@ def _systems_table() -> str:
 
 
 def _range_table(points: Sequence[Point]) -> str:
-    alone, both = _ranges(points, software=False), _ranges(points, software=True)
+    alone, both = ranges_of(points, software=False), ranges_of(points, software=True)
     rows = []
     for fact in FACTS.systems.speed_up:
         key = fact.algorithm, fact.model
         means = [
-            [r for p in _of(points, *key) if (r := p.speed_up(name)) is not None]
+            [r for p in of_model(points, *key) if (r := p.speed_up(name)) is not None]
             for name in BASELINES
         ]
         ranges = ((fact.least, fact.most), both[key], alone[key])
@@ -279,7 +181,7 @@ def _range_table(points: Sequence[Point]) -> str:
 
 
 def _efficiency_table(points: Sequence[Point]) -> str:
-    found = _efficiencies(points)
+    found = efficiencies(points)
     rows = [
         [title, *(percent(found[algorithm, model]) for model in SIZES)]
         for algorithm, title in ALGORITHMS.items()
@@ -289,10 +191,11 @@ def _efficiency_table(points: Sequence[Point]) -> str:
 
 
 def _unplaced(points: Sequence[Point]) -> str:
+    """Who has no placement where, and why."""
     words = [
-        f"{SYSTEMS[name].title} ({ALGORITHMS[p.algorithm]}, {p.model} on {p.num_gpus} GPUs)"
+        f"{ALGORITHMS[p.algorithm]}, {p.model} on {p.num_gpus} GPUs: {one.reason}"
         for p in points
-        for name, one in p.placed.items()
+        for one in p.placed.values()
         if one.seconds is None
     ]
     return "; ".join(words) or "none"
@@ -300,8 +203,8 @@ def _unplaced(points: Sequence[Point]) -> str:
 
 def _chat_values(points: Sequence[Point]) -> dict[str, str]:
     """DeepSpeed-Chat, placement and software."""
-    mean = fmean(_over(points, "deepspeed_chat", software=False))
-    both = fmean(_over(points, "deepspeed_chat", software=True))
+    mean = fmean(over(points, "deepspeed_chat", software=False))
+    both = fmean(over(points, "deepspeed_chat", software=True))
     (fact,) = (f for f in FACTS.systems.over if f.system == "deepspeed_chat")
     return {
         "chat_mean": times(mean),
@@ -314,16 +217,16 @@ def _chat_values(points: Sequence[Point]) -> dict[str, str]:
 
 def _nemo_values(points: Sequence[Point]) -> dict[str, str]:
     """What NeMo-Aligner's generation would have to take for its published share."""
-    placed = _placed(points, "nemo_aligner")
+    placed = placed_by(points, "nemo_aligner")
     slower = []
     for one in placed:
         took = one.calls["actor.generate"].seconds
         slower.append(NEMO_SHARE / (1 - NEMO_SHARE) * ((one.seconds or 0.0) - took) / took)
     recomputed = [_without_cache(one) / one.calls["actor.generate"].seconds for one in placed]
     return {
-        "nemo_mean": times(fmean(_over(points, "nemo_aligner", software=False))),
-        "nemo_both": times(fmean(_over(points, "nemo_aligner", software=True))),
-        "nemo_share": percent(_share(placed, "actor.generate")),
+        "nemo_mean": times(fmean(over(points, "nemo_aligner", software=False))),
+        "nemo_both": times(fmean(over(points, "nemo_aligner", software=True))),
+        "nemo_share": percent(share_of(placed, "actor.generate")),
         "nemo_published_share": percent(NEMO_SHARE),
         "nemo_slower": f"{min(slower):.1f} to {max(slower):.1f}",
         "nemo_recomputed": f"{min(recomputed):.0f} to {max(recomputed):.0f}",
@@ -351,7 +254,7 @@ def _openrlhf_values(points: Sequence[Point]) -> dict[str, str]:
         for p in points
         if p.model == "70B" and p.placed["openrlhf"].seconds is not None
     ]
-    mean = fmean(_over(points, "openrlhf", software=True))
+    mean = fmean(over(points, "openrlhf", software=True))
     (fact,) = (f for f in FACTS.systems.over if f.system == "openrlhf")
     share = max((one.sync_seconds / (one.seconds or 1.0) for one in large), default=0.0)
     return {
@@ -369,7 +272,7 @@ def _picture(points: Sequence[Point]) -> str:
         SYSTEMS[name].title: [
             fmean(
                 ratio
-                for point in _of(points, "ppo", model)
+                for point in of_model(points, "ppo", model)
                 if (ratio := point.speed_up(name, software=True)) is not None
             )
             for model in SIZES

@@ -5,7 +5,7 @@ from xml.sax.saxutils import escape
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#9c6b4e", "#a463f2")
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 12, 34, 62
+LEFT, RIGHT, TOP, BOTTOM = 56, 12, 46, 62
 STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 

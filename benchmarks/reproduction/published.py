@@ -76,10 +76,21 @@ class Over(Fact):
     most: float
 
 
+class BestOther(Fact):
+    """The fastest of the other systems on one cluster, and HybridFlow's speed-up over it."""
+
+    model: str
+    num_gpus: int
+    system: str
+    speed_up: dict[str, float]
+    """By algorithm."""
+
+
 class SystemsFacts(Fact):
     source: str
     speed_up: list[SpeedUp]
     over: list[Over]
+    best_other: BestOther
     largest_mean_model: str
     largest_mean: float
     scaling_efficiency: float
