@@ -1,6 +1,6 @@
 """Small charts as SVG: text that can be compared line by line, and the same on every machine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from xml.sax.saxutils import escape
 
 COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#9c6b4e", "#a463f2")
@@ -38,15 +38,17 @@ def lines(
     points: Sequence[str],
     series: Mapping[str, Sequence[float | None]],
     unit: str,
+    *,
+    dashed: Collection[str] = (),
 ) -> str:
     """A line per series over equally spaced points; None breaks it."""
     axis = _Axis.up_to(max(v for values in series.values() for v in values if v is not None))
     step = (WIDTH - LEFT - RIGHT) / len(points)
     centres = [LEFT + (n + 0.5) * step for n in range(len(points))]
     parts = axis.drawn(unit)
-    for number, values in enumerate(series.values()):
-        colour = COLOURS[number % len(COLOURS)]
-        dash = ' stroke-dasharray="5 3"' if number >= len(COLOURS) else ""
+    for number, (name, values) in enumerate(series.items()):
+        colour = COLOURS[number]
+        dash = ' stroke-dasharray="5 3"' if name in dashed else ""
         run: list[str] = []
         for x, value in zip([*centres, 0.0], [*values, None], strict=True):
             if value is not None:
@@ -111,7 +113,7 @@ def _svg(title: str, parts: list[str], labels: list[str], series: list[str]) -> 
             x, y = float(LEFT), y + 15
         legend.append(
             f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" '
-            f'fill="{COLOURS[number % len(COLOURS)]}"/>'
+            f'fill="{COLOURS[number]}"/>'
             f'<text x="{x + 14:.0f}" y="{y}">{escape(name)}</text>'
         )
         x += wide
