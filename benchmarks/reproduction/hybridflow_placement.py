@@ -122,6 +122,12 @@ def _apart(plan: Outcome) -> bool:
     return first + count <= other or other + other_count <= first
 
 
+def _generates_everywhere(point: Point) -> bool:
+    """The plan's rollouts use all GPUs, on a shadow or at home."""
+    ranges = point.plan.ranges
+    return ranges.get("actor.shadow", ranges["actor"])[1] == point.num_gpus
+
+
 def _break_even(point: Point) -> dict[str, str]:
     """What would have to be different for split to be as fast as colocation."""
     colocated, halves = point.placed["colocate_all"], point.placed["split"]
@@ -221,6 +227,7 @@ def _plans(all_points: Sequence[Point]) -> dict[str, str]:
     return {
         "plans_apart": where or "none",
         "plans_apart_gain": percent(max(gains, default=0.0)),
+        "plans_spread": f"{sum(_generates_everywhere(p) for p in apart)} of {len(apart)}",
         "proven": f"{sum(p.plan.proven for p in all_points)} of {len(all_points)}",
     }
 
@@ -262,11 +269,18 @@ def report_unequal(found: Outcomes) -> Report:
         "chosen_sets": _shown_sets(sets),
         "behind_share": percent((last.over_colocated("split") or 0.0) - 1),
         "differing": _differing(all_points, facts.best),
+        "critic_slower": times(_critic_slower(last)),
         "actor_part": percent(_actor_part(last.placed["colocate_all"])),
         "plans_apart": _plans(all_points)["plans_apart"],
     }
     picture = _picture("Split and standalone over colocation, unequal models", all_points)
     return Report(values, claims, {"unequal.svg": picture})
+
+
+def _critic_slower(point: Point) -> float:
+    """Training the critic in a half over training it on all GPUs."""
+    halves, whole = (point.placed[way].calls["critic.train"] for way in ("split", "colocate_all"))
+    return halves.seconds / whole.seconds
 
 
 def _actor_part(outcome: Outcome) -> float:
