@@ -1,7 +1,7 @@
 """One job and the ways to place it: priced once, placed by each, the calls' seconds taken down."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from planner.assembly import PricedCall, placement_of, price_call, price_copy
 from planner.cost.pricing import Pricing
@@ -72,8 +72,7 @@ def outcomes(case: Case) -> dict[str, Outcome]:
     tables = price(job)
     space = arena(tables, skeleton(job, tables))
     if case.layouts is not None:
-        rows = space.rows.both(case.layouts(tables))
-        space = type(space)(tables, space.problem, rows)
+        space = replace(space, rows=space.rows.both(case.layouts(tables)))
     limits = Limits.within(case.spec.search.time_limit_seconds, seed=case.spec.search.seed)
     found = {}
     for way in case.ways:
