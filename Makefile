@@ -33,7 +33,7 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-all lint bench bench-executor loop \
+.PHONY: help demo executor without-executor serve test test-all lint bench bench-executor loop reproduce \
 	lock schema clean
 
 help:  ## list the targets
@@ -69,6 +69,9 @@ bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
 bench-executor: $(EXECUTOR_STAMP)  ## run the executor's benchmarks and print their figures
 	@for name in $(EXECUTOR_BENCHMARKS); do \
 		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
+
+reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/reproduction.md (minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduction
 
 schema: $(RUNTIME_STAMP)  ## print the JSON Schema of a job spec
 	@$(BIN)/automap schema job-spec

@@ -1,0 +1,1 @@
+"""What published studies found, predicted: `make reproduce` writes docs/reproduction.md."""
