@@ -139,3 +139,9 @@ ESTIMATE_EXAMPLES: dict[str, dict[str, Any]] = {
         },
     }
 }
+EXPLAIN_EXAMPLES: dict[str, dict[str, Any]] = {
+    "alternatives": {
+        "summary": "The alternatives alone, with eight GPUs fewer",
+        "value": {"parts": ["alternatives"], "fewer_gpus": 8},
+    }
+}

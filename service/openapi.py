@@ -8,6 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from planner.explain.result import ExplainOptions
 from planner.spec import JobSpec
 from service import problems
 from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster
@@ -17,6 +18,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     JobRequest,
     EstimateRequest,
     CompareRequest,
+    ExplainOptions,
     NewCluster,
     problems.Problem,
 )

@@ -23,6 +23,7 @@ from service.planner_messages import (
     Crash,
     Done,
     EstimateRequest,
+    ExplainRequest,
     InfeasibleFailure,
     NoSolutionFailure,
     PlannerRequest,
@@ -84,6 +85,11 @@ def _done(request: PlannerRequest) -> Done:
             _check_strategies(request.strategies, list(planning.STRATEGIES))
             compared = planning.compare(request.spec, request.plan, request.strategies)
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
+        case ExplainRequest():
+            from planner.explain.explain import explain
+
+            explanation = explain(request.plan, request.options)
+            return Done(result=explanation.model_dump(mode="json", by_alias=True))
         case StrategiesRequest():
             return Done(
                 result=[

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from planner.errors import Reason
+from planner.explain.result import ExplainOptions
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
 
@@ -39,13 +40,21 @@ class CompareRequest(Message):
     strategies: list[str]
 
 
+class ExplainRequest(Message):
+    """Explain a plan; answered with an Explanation."""
+
+    kind: Literal["explain"] = "explain"
+    plan: Plan
+    options: ExplainOptions
+
+
 class StrategiesRequest(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
     kind: Literal["strategies"] = "strategies"
 
 
-PlannerRequest = PlanRequest | EstimateRequest | CompareRequest | StrategiesRequest
+PlannerRequest = PlanRequest | EstimateRequest | CompareRequest | ExplainRequest | StrategiesRequest
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
     Annotated[PlannerRequest, Field(discriminator="kind")]
 )

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from pydantic import JsonValue, TypeAdapter
 
 from planner.errors import PlanningError, SpecError
+from planner.explain.result import ExplainOptions, Explanation
 from planner.result import Plan, Strategy
 from planner.spec import ClusterSpec, JobSpec
 from service import idempotency, plan_queue, problems, store
@@ -20,6 +21,7 @@ from service.planner_errors import PlannerProcessError
 from service.planner_messages import (
     CompareRequest,
     EstimateRequest,
+    ExplainRequest,
     PlannerRequest,
     PlanRequest,
     StrategiesRequest,
@@ -34,6 +36,8 @@ _STRATEGIES = TypeAdapter(list[Strategy])
 _DESCRIPTIONS = TypeAdapter(list[StrategyDescription])
 _BRIEF_SECONDS = 120.0
 """For what searches nothing: an estimate, the strategies that need no time limit."""
+_EXPLAIN_SECONDS = 900.0
+"""For dozens of searches, each with a limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +188,16 @@ def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Compari
         iteration_seconds=record.plan.iteration_seconds,
         strategies=_STRATEGIES.validate_python(compared),
     )
+
+
+def explain(planning: Planning, record: PlanRecord, options: ExplainOptions) -> Explanation:
+    """Why a stored plan is as it is."""
+    if record.plan is None:
+        raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to explain")
+    request = ExplainRequest(plan=record.plan, options=options)
+    document = options.model_dump(mode="json")
+    found = _ask(planning, request, document, limit_seconds=_EXPLAIN_SECONDS)
+    return Explanation.model_validate(found)
 
 
 def strategies(planning: Planning) -> list[StrategyDescription]:

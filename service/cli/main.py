@@ -174,6 +174,41 @@ def estimate(
 
 
 @app.command()
+def explain(
+    plan_or_spec: Annotated[
+        str, typer.Argument(metavar="PLAN|SPEC", help="A plan, or a job spec to plan first.")
+    ],
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only this of alternatives, sensitivity, regret; may be repeated."
+        ),
+    ] = None,
+    fewer_gpus: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Ask for N fewer GPUs, not one node and half."),
+    ] = None,
+    scenarios: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=1000, help="True seconds drawn for the regret."),
+    ] = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Say why this plan and no other: solved alternatives, and how wrong estimates may be."""
+    from service.cli.explaining import run_explain
+
+    run_explain(
+        plan_or_spec,
+        parts=part or [],
+        fewer_gpus=fewer_gpus,
+        scenarios=scenarios,
+        as_json=json,
+        quiet=quiet,
+    )
+
+
+@app.command()
 def validate(
     tables: Annotated[
         list[str],

@@ -39,7 +39,7 @@ def make_plan_here(spec: JobSpec, *, as_json: bool, quiet: bool) -> Plan:
     """Search in this process, with a spinner."""
     _need_pools(spec)
     with console.progress(_planning_message(spec), quiet=quiet):
-        return _telling_reasons(lambda: _make_plan(spec), as_json=as_json)
+        return telling_reasons(lambda: _make_plan(spec), as_json=as_json)
 
 
 def run_plan_on_server(
@@ -56,7 +56,7 @@ def run_plan_on_server(
 
     _need_folder(output)
     with console.progress(_planning_message(spec), quiet=quiet):
-        stored = _telling_reasons(
+        stored = telling_reasons(
             lambda: post_plan(spec, server=server, api_key=api_key), as_json=as_json
         )
     _write_file(output, stored.text)
@@ -80,7 +80,7 @@ def run_compare(
     _need_known(strategies)
     _need_pools(spec)
     with console.progress(_planning_message(spec), quiet=quiet):
-        plan, compared = _telling_reasons(
+        plan, compared = telling_reasons(
             lambda: _plan_and_compare(spec, strategies), as_json=as_json
         )
     if as_json:
@@ -119,7 +119,7 @@ def run_estimate(
         return estimate(spec, placement)
 
     with console.progress("Pricing the placement", quiet=quiet):
-        plan = _telling_reasons(estimated, as_json=as_json)
+        plan = telling_reasons(estimated, as_json=as_json)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
 
@@ -164,7 +164,7 @@ def _need_folder(output: str | None) -> None:
         raise BadInputError(f"cannot write {output}: there is no folder {Path(output).parent}")
 
 
-def _telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
+def telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
     """The work's answer; with --json an infeasible job's reasons go to stdout as well."""
     try:
         return work()

@@ -3,13 +3,14 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
+from planner.explain.result import ExplainOptions, Explanation
 from planner.spec import JobSpec
 from service import plan_queue, planning, problems, store
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
-from service.examples import COMPARE_EXAMPLES, SPEC_EXAMPLES
+from service.examples import COMPARE_EXAMPLES, EXPLAIN_EXAMPLES, SPEC_EXAMPLES
 from service.openapi import problem_responses, response_headers
-from service.planning import PlanningDep
+from service.planning import Planning, PlanningDep
 from service.schemas import (
     CompareRequest,
     Comparison,
@@ -24,6 +25,9 @@ router = APIRouter(prefix="/plans", tags=["plans"])
 SpecBody = Annotated[Body[JobSpec], Depends(body_of(JobSpec, what="The job spec"))]
 CompareBody = Annotated[
     Body[CompareRequest], Depends(body_of(CompareRequest, what="The comparison"))
+]
+ExplainBody = Annotated[
+    Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))
 ]
 PreferHeader = Annotated[
     str | None,
@@ -60,7 +64,10 @@ def create_plan(
     body: SpecBody,
     service: PlanningDep,
     response: Response,
-    prefer: PreferHeader = None,
+    prefer: ExplainBody = Annotated[
+    Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))
+]
+PreferHeader = None,
     idempotency_key: KeyHeader = None,
 ) -> PlanRecord:
     """Find the best placement of a job, prove how good it is, and store it.
@@ -125,9 +132,33 @@ def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
 )
 def compare_plan(plan_id: UUID, body: CompareBody, service: PlanningDep) -> Comparison:
     """What named strategies would cost on the same job, or why they cannot run it."""
+    return planning.compare(service, _stored(service, plan_id), body.content.strategies)
+
+
+@router.get(
+    "/{plan_id}/explain",
+    summary="Explain a plan",
+    responses=problem_responses(404, 409, 422, 503, 504),
+)
+def explain_plan(plan_id: UUID, service: PlanningDep) -> Explanation:
+    """Why this plan and no other: solved alternatives, how wrong estimates may be, and regret."""
+    return planning.explain(service, _stored(service, plan_id), ExplainOptions())
+
+
+@router.post(
+    "/{plan_id}/explain",
+    summary="Explain parts of a plan",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(ExplainOptions, EXPLAIN_EXAMPLES),
+)
+def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep) -> Explanation:
+    """The same with options: which parts, how many fewer GPUs, how many scenarios."""
+    return planning.explain(service, _stored(service, plan_id), body.content)
+
+
+def _stored(service: Planning, plan_id: UUID) -> PlanRecord:
     with service.database.reading() as session:
-        record = store.find_plan(session, plan_id)
-    return planning.compare(service, record, body.content.strategies)
+        return store.find_plan(session, plan_id)
 
 
 def _ask_again_later(response: Response, record: PlanRecord) -> None:
