@@ -20,6 +20,8 @@ from planner.search.space import Arena, arena
 from planner.shortfall import least_shortfall
 
 GIB = 2**30
+WORTH_TRYING = 1.1
+"""Times the plan's period: where nothing known is as good, the strategies are tried too."""
 NEAR_SHARE = 0.25
 """Of a question's limit: what the search on the plan's own sizes may take."""
 SHOWN_SECONDS = 5e-4
@@ -75,9 +77,10 @@ class Alternatives:
             return best_within(posed, inf, self.limits)
         part = arena(posed.tables, posed.problem)
         starts = self._carried(posed, question)
-        if not starts:
+        enough = WORTH_TRYING * self.plan.iteration_seconds
+        if not any(each.timing.period <= enough for each in starts):
             tried = attempt(part, STARTS, limits=self.limits, most_counts=STARTING_COUNTS)
-            starts = [each.selected for each in tried if each.selected]
+            starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
         near = self._on_same_sizes(posed, start)
         found = search(part, limits=self.limits, incumbent=near or start)

@@ -48,10 +48,10 @@ class Contender:
         found = self.work_seconds[:calls] * work + self.reshard_seconds * move
         sides = self.owners[calls:]
         if not sides:
-            return found
+            return np.asarray(found)
         sync = np.array([[f.sync[o] for o in sides] for f in factors]) * self.work_seconds[calls:]
         slower = np.maximum(sync[:, 0::2], sync[:, 1::2])
-        return np.concatenate([found, slower], axis=1)
+        return np.asarray(np.concatenate([found, slower], axis=1))
 
     def periods(self, factors: list[Factors]) -> FloatArray:
         """[factors] seconds of an iteration with this order."""
@@ -185,4 +185,4 @@ def _least_periods(durations: FloatArray, edges: list[Edge]) -> FloatArray:
             need = starts[:, u] + durations[:, u] - distance * middle
             late |= need > starts[:, v] + 1e-9
         low, high = np.where(late, middle, low), np.where(late, high, middle)
-    return high
+    return np.asarray(high)

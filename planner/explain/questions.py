@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
 from planner.explain.study import Study, restricted
@@ -51,7 +52,7 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
     yield Question(
         "all_together",
         "all models on the same GPUs",
-        lambda study: _without_shadows(study),
+        _without_shadows,
         lambda problem: replace(problem, colocate=pairs, separate=problem.separate),
     )
     every = tuple(combinations(range(len(study.tables.copies)), 2))
@@ -96,13 +97,13 @@ def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
             yield Question(
                 f"no_shadow:{copy.role}",
                 f"no shadow of {copy.role}",
-                lambda study, index=index: _without_shadows(study, frozenset([index])),
+                partial(_without_shadows, copies=frozenset([index])),
             )
         else:
             yield Question(
                 f"shadow:{copy.role}",
                 f"a shadow of {copy.role} for generation",
-                lambda study, index=index: _on_shadow(study, index),
+                partial(_on_shadow, shadow=index),
             )
 
 
@@ -132,6 +133,19 @@ def _keep(study: Study, index: int, keep: BoolArray) -> Rows:
     )
 
 
+def _with_tensor_size(study: Study, index: int, size: int) -> Rows:
+    layouts = study.tables.copies[index].layouts
+    return _keep(study, index, layouts.tensor_parallel_size == size)
+
+
+def _with_offload(study: Study, index: int, offload: bool) -> Rows:
+    return _keep(study, index, (study.tables.copies[index].layouts.offload > 0) == offload)
+
+
+def _rows_up_to(study: Study, sizes: tuple[int, ...]) -> Rows:
+    return rows_up_to(study.tables, sizes)
+
+
 def _tensor_sizes(study: Study, plan: Selected) -> Iterator[Question]:
     """Every home with twice and with half its tensor size."""
     for index, copy in enumerate(study.tables.copies):
@@ -143,11 +157,7 @@ def _tensor_sizes(study: Study, plan: Selected) -> Iterator[Question]:
             yield Question(
                 f"tensor_parallel_size:{copy.role}:{size}",
                 f"{copy.role} with tensor parallelism {size} instead of {now}",
-                lambda study, index=index, size=size: _keep(
-                    study,
-                    index,
-                    study.tables.copies[index].layouts.tensor_parallel_size == size,
-                ),
+                partial(_with_tensor_size, index=index, size=size),
                 missing=_why_no_size(study, copy.role, size),
             )
 
@@ -185,7 +195,7 @@ def _engine_sizes(study: Study, plan: Selected) -> Iterator[Question]:
             yield Question(
                 f"tensor_parallel_size:{call.id}:{size}",
                 f"{call.id} with tensor parallelism {size} instead of {now}",
-                lambda study, number=number, size=size: _engines(study, number, size),
+                partial(_engines, call=number, size=size),
                 missing=_why_no_size(study, call.model, size),
             )
 
@@ -214,7 +224,7 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
                 yield Question(
                     f"recompute:{call.id}:{mode}",
                     f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
-                    lambda study, number=number, code=code: _recomputing(study, number, code),
+                    partial(_recomputing, call=number, code=code),
                     missing="no setting with it is tried",
                 )
 
@@ -243,9 +253,7 @@ def _offloads(study: Study, plan: Selected) -> Iterator[Question]:
         yield Question(
             f"offload:{copy.role}:{'no' if away else 'yes'}",
             f"{copy.role} without offload" if away else f"{copy.role} with offload",
-            lambda study, index=index, away=away: _keep(
-                study, index, (study.tables.copies[index].layouts.offload == 0) == away
-            ),
+            partial(_with_offload, index=index, offload=not away),
             missing="no layout with it is tried",
         )
 
@@ -270,8 +278,8 @@ def _fewer(study: Study, plan: Selected, fewer_gpus: int | None) -> Iterator[Que
             yield Question(
                 f"fewer_gpus:{pool.name}:{count}",
                 f"{count} fewer GPUs of {pool.name}",
-                lambda study, sizes=sizes: rows_up_to(study.tables, sizes),
-                lambda problem, sizes=sizes: _on(problem, sizes),
+                partial(_rows_up_to, sizes=sizes),
+                partial(_on, sizes=sizes),
             )
 
 

@@ -72,9 +72,11 @@ def corners(groups: list[Group], *, seed: int) -> FloatArray:
     """[corners, groups] every group at an end of its interval; of many corners some."""
     spreads = np.array([group.spread for group in groups])
     if 2 ** len(groups) <= MOST_CORNERS:
-        return np.array(list(product((-1.0, 1.0), repeat=len(groups)))) * spreads
+        ends = np.array(list(product((-1.0, 1.0), repeat=len(groups))))
+        return np.asarray(ends * spreads)
     draw = np.random.default_rng(seed)
-    return draw.choice((-1.0, 1.0), size=(MOST_CORNERS, len(groups))) * spreads
+    some = draw.choice((-1.0, 1.0), size=(MOST_CORNERS, len(groups)))
+    return np.asarray(some * spreads)
 
 
 def regret_of(pool: Pool, *, scenarios: int, margin: float, search_seconds: float) -> Regret:

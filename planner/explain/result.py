@@ -42,7 +42,7 @@ class Alternative(ResultModel):
     gpus_used: int | None = None
     idle_share: float | None = None
     """Of the GPU seconds of the nodes that are paid for."""
-    calls: list[CallDifference] = []
+    calls: list[CallDifference] = Field(default=[])
     """Those that take other seconds than in the plan, the largest difference first."""
     answer: str
     """All of it in a sentence."""
@@ -115,7 +115,7 @@ class Regret(ResultModel):
     """Every group at one end of its interval."""
     worst_corner: float
     """The largest share over the corners."""
-    worst_errors: dict[str, float] = {}
+    worst_errors: dict[str, float]
     """Group → true ÷ estimated seconds − 1 in that corner."""
     margin: float
     """A smaller share counts as none: no scenario was searched more closely."""
@@ -149,8 +149,8 @@ class Explanation(ResultModel):
     idle_share: float
     margin: float
     """Another plan wins only if it is better by more than this share."""
-    alternatives: list[Alternative] = []
-    sensitivity: list[Sensitivity] = []
+    alternatives: list[Alternative] = Field(default=[])
+    sensitivity: list[Sensitivity] = Field(default=[])
     regret: Regret | None = None
     explained_in_seconds: float
     """By the clock."""
@@ -162,11 +162,9 @@ Part = Literal["alternatives", "sensitivity", "regret"]
 class ExplainOptions(ResultModel):
     """What to explain of a plan."""
 
-    parts: Annotated[list[Part], Field(min_length=1, max_length=3)] = [
-        "alternatives",
-        "sensitivity",
-        "regret",
-    ]
+    parts: list[Part] = Field(
+        default=["alternatives", "sensitivity", "regret"], min_length=1, max_length=3
+    )
     fewer_gpus: Annotated[int, Field(ge=1, le=10**7)] | None = None
     """Ask for so many fewer GPUs of each pool, instead of one node fewer and half of them."""
     scenarios: Annotated[int, Field(ge=1, le=1000)] = 32

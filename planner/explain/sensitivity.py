@@ -1,11 +1,11 @@
 """How wrong each estimate may be before another plan wins.
 
 For one call c and a factor f, all options' seconds of c are multiplied by f: a systematic error.
-P(f) is the plan's objective then (its placement, with its best settings and order), V(f) the best of all plans.
-The threshold is the f nearest to 1 with V(f) < (1 − margin) · P(f). It is found as in parametric
-programming: placements that are known give the nearest f at which one of them wins, an upper
-bound; a search there either proves that nothing else wins by more than the margin, or finds a
-placement that wins earlier.
+P(f) is the plan's objective then (its placement, with its best settings and order), V(f) the best
+of all plans. The threshold is the f nearest to 1 with V(f) < (1 − margin) · P(f). It is found as in
+parametric programming: placements that are known give the nearest f at which one of them wins, an
+upper bound; a search there either proves that nothing else wins by more than the margin, or finds
+a placement that wins earlier.
 
 Between 1 and the threshold V is bounded too, as more seconds never shorten a plan and f times the
 seconds of everything lengthen it f times: V does not fall and V(f)/f does not rise.
@@ -13,6 +13,7 @@ seconds of everything lengthen it f times: V does not fall and V(f)/f does not r
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from math import exp
 
 import numpy as np
@@ -68,51 +69,43 @@ def sensitivities(
 def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
     """Every call, reshard and weight sync of the plan."""
     calls = {call.id: call for call in plan.calls}
-    transfer = SPREADS[transfer_kind(multi_node=study.pricing.multi_node)]
-    ones = Factors.ones(study)
-
-    def of_call(index: int) -> Callable[[float], Factors]:
-        def factors(factor: float) -> Factors:
-            work = ones.work.copy()
-            work[index] = factor
-            return Factors(work, work, ones.sync)
-
-        return factors
-
-    def of_reshard(index: int) -> Callable[[float], Factors]:
-        def factors(factor: float) -> Factors:
-            reshard = ones.reshard.copy()
-            reshard[index] = factor
-            return Factors(ones.work, reshard, ones.sync)
-
-        return factors
-
-    def of_sync(copies: tuple[int, int]) -> Callable[[float], Factors]:
-        def factors(factor: float) -> Factors:
-            sync = ones.sync.copy()
-            sync[list(copies)] = factor
-            return Factors(ones.work, ones.reshard, sync)
-
-        return factors
-
+    transfer = exp(SPREADS[transfer_kind(multi_node=study.pricing.multi_node)]) - 1
     for index, call in enumerate(study.job.dataflow.calls):
         planned = calls[call.id]
         seconds = planned.end_seconds - planned.start_seconds
         interval = planned.seconds_interval
         spread = 0.0 if interval is None or not seconds else interval.high / seconds - 1
-        yield Subject(call.id, "call", seconds, spread, of_call(index))
+        yield Subject(call.id, "call", seconds, spread, partial(_of_call, study, index))
         moved = planned.seconds_by_part.transition
         if call.kind == "generate" and moved > 0:
-            name = f"{call.id} reshard"
-            yield Subject(name, "reshard", moved, exp(transfer) - 1, of_reshard(index))
+            factors = partial(_of_reshard, study, index)
+            yield Subject(f"{call.id} reshard", "reshard", moved, transfer, factors)
     for sync in study.problem.syncs:
-        if selected.copy_rows[sync.shadow] is None:
-            continue
-        target = study.tables.copies[sync.shadow].id
-        done = next(s for s in plan.transitions if s.target_copy == target)
-        seconds = done.end_seconds - done.start_seconds
-        factors = of_sync((sync.home, sync.shadow))
-        yield Subject(f"{done.role}.sync", "weight_sync", seconds, exp(transfer) - 1, factors)
+        if selected.copy_rows[sync.shadow] is not None:
+            target = study.tables.copies[sync.shadow].id
+            done = next(s for s in plan.transitions if s.target_copy == target)
+            seconds = done.end_seconds - done.start_seconds
+            factors = partial(_of_sync, study, (sync.home, sync.shadow))
+            yield Subject(f"{done.role}.sync", "weight_sync", seconds, transfer, factors)
+
+
+def _of_call(study: Study, index: int, factor: float) -> Factors:
+    """A call takes so many times as long in every option, its reshard included."""
+    factors = Factors.ones(study)
+    factors.work[index] = factors.reshard[index] = factor
+    return factors
+
+
+def _of_reshard(study: Study, index: int, factor: float) -> Factors:
+    factors = Factors.ones(study)
+    factors.reshard[index] = factor
+    return factors
+
+
+def _of_sync(study: Study, copies: tuple[int, int], factor: float) -> Factors:
+    factors = Factors.ones(study)
+    factors.sync[list(copies)] = factor
+    return factors
 
 
 def _threshold(

@@ -105,7 +105,7 @@ class Pool:
 
     def plan_values(self, factors: list[Factors]) -> FloatArray:
         """[factors] the plan's objective, with the best of its known settings and orders."""
-        return np.min([self._values(each, factors) for each in self.orders], axis=0)
+        return np.asarray(np.min([self._values(each, factors) for each in self.orders], axis=0))
 
     def best_values(self, factors: list[Factors]) -> tuple[FloatArray, list[Contender | None]]:
         """[factors] the best objective among the others, and whose it is."""
@@ -184,7 +184,7 @@ def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
     placement; and which of two equal ranges is the left one matters to nobody.
     """
     by_key = {(table.call, table.copy): table for table in study.tables.calls}
-    calls = []
+    calls: list[tuple[int, ...] | None] = []
     for number, chosen in enumerate(selected.call_rows):
         if chosen is None:
             calls.append(None)
@@ -192,16 +192,15 @@ def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
         generates = study.job.dataflow.calls[number].kind == "generate"
         columns = by_key[number, chosen[0]].engine.columns().values() if generates else ()
         calls.append((chosen[0], *(int(column[chosen[1]]) for column in columns)))
-    spans = []
-    for copy, row, first in zip(
-        study.tables.copies, selected.copy_rows, selected.first_gpus, strict=True
-    ):
-        there = row is not None and first is not None
-        spans.append(Range(first, int(copy.layouts.num_gpus[row])) if there else None)
+    spans: list[tuple[int, Range]] = []
+    for index, (row, first) in enumerate(zip(selected.copy_rows, selected.first_gpus, strict=True)):
+        if row is not None and first is not None:
+            num_gpus = int(study.tables.copies[index].layouts.num_gpus[row])
+            spans.append((index, Range(first, num_gpus)))
     shared = frozenset(
         (one, other)
-        for one, other in combinations(range(len(spans)), 2)
-        if spans[one] and spans[other] and spans[one].overlaps(spans[other])
+        for (one, mine), (other, theirs) in combinations(spans, 2)
+        if mine.overlaps(theirs)
     )
     return (selected.copy_rows, tuple(calls), shared)
 

@@ -26,9 +26,7 @@ SpecBody = Annotated[Body[JobSpec], Depends(body_of(JobSpec, what="The job spec"
 CompareBody = Annotated[
     Body[CompareRequest], Depends(body_of(CompareRequest, what="The comparison"))
 ]
-ExplainBody = Annotated[
-    Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))
-]
+ExplainBody = Annotated[Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))]
 PreferHeader = Annotated[
     str | None,
     Header(description="`respond-async`: queue the job and answer 202", max_length=200),
@@ -64,10 +62,7 @@ def create_plan(
     body: SpecBody,
     service: PlanningDep,
     response: Response,
-    prefer: ExplainBody = Annotated[
-    Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))
-]
-PreferHeader = None,
+    prefer: PreferHeader = None,
     idempotency_key: KeyHeader = None,
 ) -> PlanRecord:
     """Find the best placement of a job, prove how good it is, and store it.
