@@ -1,0 +1,409 @@
+"""Keep the running plan, or move? With measured seconds, or on a changed cluster.
+
+Measured seconds correct the prices of their role and kind of call in every option; nothing is
+priced again. The search begins with the running plan: first on ranges as large as its own, then
+among everything that is better by more than a margin. It ends by a proof or by its limit.
+"""
+
+import time
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from typing import Any
+
+import numpy as np
+
+from planner.assembly import price_copy
+from planner.errors import InfeasibleError, Reason, SpecError
+from planner.explain.alternatives import SHOWN_SECONDS
+from planner.explain.contenders import contender
+from planner.explain.factors import Factors, scaled
+from planner.explain.result import CallDifference
+from planner.explain.solving import best_within
+from planner.explain.study import Study, is_kept, located, restricted, study, timing_of
+from planner.explain.words import difference
+from planner.explain.words import sizes as layout_text
+from planner.moves import move_between
+from planner.payment import paid_gpus, price_per_second
+from planner.replan_result import Correction, MoveCost, Replan, ReplanOptions
+from planner.result import Placement, Plan
+from planner.search.search import Selected, complete, search
+from planner.search.solve import Limits
+from planner.search.space import Arena, Rows, arena, rows_up_to
+from planner.spec import JobSpec
+
+MARGIN = 0.001
+"""A plan that is better by a smaller share is no reason to move, and not looked for."""
+NEAR_SHARE = 0.5
+"""Of the limit: what the search on ranges like the plan's may take."""
+NEAR_SIZES = 2
+"""Sizes per copy that this search tries: the plan's own, or the largest that are left, below it."""
+SLOWER = 1.25
+"""Times what the lost GPUs would account for: how slow a first plan without them may be."""
+
+
+def replan(plan: Plan, options: ReplanOptions) -> Replan:
+    """Keep or move, with gain, cost and break-even.
+
+    Raises:
+        SpecError: a call, pool or number of nodes that the plan does not have.
+        InfeasibleError: no placement fits on what is left of the cluster.
+    """
+    started = time.perf_counter()
+    corrections = _corrections(plan, options)
+    spec = changed_spec(plan.spec, options)
+    situation = _situation(plan, spec, options)
+    factors = _factors(situation.study, corrections)
+    now = scaled(situation.study, factors)
+    limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
+    found = _searched(now, situation, factors, limits)
+    common = {
+        "keep_seconds": found.keep_seconds,
+        "lower_bound_seconds": found.bound,
+        "proven": found.proven,
+        "margin": MARGIN,
+        "iterations_left": options.iterations_left or spec.workload.iterations,
+        "corrections": corrections,
+        "tables_kept": situation.tables_kept,
+        "replanned_in_seconds": 0.0,
+    }
+    answer = _answer(plan, options, situation, now, found, common)
+    seconds = time.perf_counter() - started
+    return answer.model_copy(update={"replanned_in_seconds": seconds})
+
+
+def changed_spec(spec: JobSpec, options: ReplanOptions) -> JobSpec:
+    """The spec of the job on the changed cluster."""
+    assert not isinstance(spec.cluster, str), "a plan has its pools"
+    pools = {pool.name: pool for pool in spec.cluster.pools}
+    for field, nodes in (("lose_nodes", options.lose_nodes), ("add_nodes", options.add_nodes)):
+        for name, count in nodes.items():
+            if name not in pools:
+                known = ", ".join(pools)
+                raise SpecError(
+                    f"{field}.{name}", "the cluster has no such pool", remedy=f"use {known}"
+                )
+            change = count if field == "add_nodes" else -count
+            left = pools[name].num_nodes + change
+            if left < 1:
+                raise SpecError(
+                    f"{field}.{name}",
+                    f"the pool has {pools[name].num_nodes} nodes, {count} cannot be lost",
+                    remedy=f"lose at most {pools[name].num_nodes - 1}",
+                )
+            pools[name] = pools[name].model_copy(update={"num_nodes": left})
+    cluster = spec.cluster.model_copy(update={"pools": list(pools.values())})
+    return spec.model_copy(update={"cluster": cluster})
+
+
+@dataclass(frozen=True, slots=True)
+class _Situation:
+    """Where the plan stands: the tables of the cluster as it is now, and what goes on there."""
+
+    study: Study
+    running: Selected | None
+    """None: its GPUs are gone."""
+    planned: Placement
+    sizes: dict[str, tuple[str, int]]
+    """Copy → pool and GPUs in the running plan."""
+    first_limit: float
+    """Seconds within which a first plan is looked for."""
+    tables_kept: bool
+
+
+def _situation(plan: Plan, spec: JobSpec, options: ReplanOptions) -> _Situation:
+    """Tables that are kept serve where they can: those of the whole cluster without lost nodes."""
+    placement = plan.placement()
+    kept = is_kept(spec)
+    if options.add_nodes or kept:
+        given = study(spec)
+    else:
+        kept = is_kept(plan.spec)
+        whole = study(plan.spec)
+        given = _without_nodes(whole, options.lose_nodes)
+    sizes = {copy.id: (copy.pool, copy.num_gpus) for copy in placement.copies}
+    usable = {pool.name: pool.num_gpus for pool in given.problem.pools}
+    running = None
+    if all(copy.first_gpu + copy.num_gpus <= usable[copy.pool] for copy in placement.copies):
+        given, running = located(given, placement, timing_of(given, plan))
+    lost = sum(usable.values()) / sum(
+        pool.num_gpus for pool in study(plan.spec).problem.pools
+    ) if options.lose_nodes else 1.0
+    return _Situation(
+        given, running, placement, sizes, SLOWER * plan.iteration_seconds / min(lost, 1.0), kept
+    )
+
+
+def _without_nodes(given: Study, lose_nodes: dict[str, int]) -> Study:
+    """The study on the first nodes of every pool: nodes of a pool are as good as each other."""
+    if not lose_nodes:
+        return given
+    pools = tuple(
+        replace(pool, num_gpus=pool.num_gpus - lose_nodes.get(pool.name, 0) * pool.gpus_per_node)
+        for pool in given.problem.pools
+    )
+    rows = rows_up_to(given.tables, tuple(pool.num_gpus for pool in pools))
+    problem = replace(given.problem, pools=pools)
+    if not complete(Arena(given.tables, problem, rows), rows):
+        raise InfeasibleError(
+            [Reason(summary="no layout of some model fits on the GPUs that are left")]
+        )
+    return replace(restricted(given, rows), problem=problem)
+
+
+def _corrections(plan: Plan, options: ReplanOptions) -> list[Correction]:
+    calls = {call.id: call for call in plan.calls}
+    syncs = {f"{sync.role}.sync": sync for sync in plan.transitions}
+    found = []
+    for name, measured in options.measured.items():
+        event = calls.get(name) or syncs.get(name)
+        if event is None:
+            raise SpecError(
+                f"measured.{name}",
+                "the plan has no such call",
+                remedy=f"use some of {', '.join([*calls, *syncs])}",
+            )
+        predicted = event.end_seconds - event.start_seconds
+        if predicted <= 0:
+            raise SpecError(
+                f"measured.{name}", "the plan takes it to last no time", remedy="leave it out"
+            )
+        kind = calls[name].kind if name in calls else "sync"
+        found.append(
+            Correction(
+                role=event.role,
+                kind=kind,
+                measured_seconds=measured,
+                predicted_seconds=predicted,
+                ratio=measured / predicted,
+            )
+        )
+    return found
+
+
+def _factors(given: Study, corrections: list[Correction]) -> Factors:
+    """Of several calls of one role and kind all their seconds together decide."""
+    factors = Factors.ones(given)
+    measured: dict[tuple[str, str], list[Correction]] = {}
+    for each in corrections:
+        measured.setdefault((each.role, each.kind), []).append(each)
+    for (role, kind), group in measured.items():
+        ratio = sum(c.measured_seconds for c in group) / sum(c.predicted_seconds for c in group)
+        for index, call in enumerate(given.job.dataflow.calls):
+            if (call.role, call.kind) == (role, kind):
+                factors.work[index] = factors.reshard[index] = ratio
+        for index, copy in enumerate(given.tables.copies):
+            if kind == "sync" and copy.role == role:
+                factors.sync[index] = ratio
+    return factors
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the search came to."""
+
+    keep_seconds: float | None
+    better: Selected | None
+    """None: nothing is better than the running plan by more than the margin, or was found."""
+    bound: float
+    proven: bool
+
+
+def _searched(now: Study, situation: _Situation, factors: Factors, limits: Limits) -> _Found:
+    """The best plan under corrected prices, warm-started by the running one."""
+    keep = None
+    if situation.running is not None:
+        keep = float(contender(situation.study, situation.running).periods([factors])[0])
+    if now.job.spec.search.objective != "throughput":
+        solved = best_within(now, inf, limits)
+        return _Found(keep, solved.selected, solved.lower_bound, solved.proven)
+    part = arena(now.tables, now.problem)
+    horizon = situation.first_limit if keep is None else keep * (1 - MARGIN)
+    best = _near(part, situation, horizon, limits)
+    limit = horizon if best is None else best.timing.period * (1 - MARGIN)
+    found = search(part, limits=limits, incumbent=None, horizon_seconds=limit)
+    if found.selected is not None:
+        best = found.selected
+    if best is None and keep is None and found.proven:
+        found = search(part, limits=limits, incumbent=None)
+        best = found.selected
+    bound = min(found.lower_bound_seconds, limit)
+    return _Found(keep, best, bound, found.proven)
+
+
+def _near(part: Arena, situation: _Situation, horizon: float, limits: Limits) -> Selected | None:
+    """The best plan on ranges as large as the running plan's, or a little smaller."""
+    copies = []
+    for copy, mask in zip(part.tables.copies, part.rows.copies, strict=True):
+        planned = situation.sizes.get(copy.id)
+        if planned is None:
+            copies.append(np.zeros_like(mask))
+            continue
+        pool = next(i for i, p in enumerate(part.problem.pools) if p.name == planned[0])
+        fits = mask & (copy.pool == pool) & (copy.layouts.num_gpus <= planned[1])
+        counts = np.unique(copy.layouts.num_gpus[fits])[-NEAR_SIZES:]
+        copies.append(fits & np.isin(copy.layouts.num_gpus, counts))
+    calls = [
+        mask & copies[table.copy][table.copy_row]
+        for table, mask in zip(part.tables.calls, part.rows.calls, strict=True)
+    ]
+    rows = Rows(copies, calls)
+    near = Arena(part.tables, part.problem, rows)
+    if not complete(near, rows):
+        return None
+    some = replace(limits, deterministic_seconds=NEAR_SHARE * limits.deterministic_seconds)
+    return search(near, limits=some, incumbent=None, horizon_seconds=horizon).selected
+
+
+def _answer(
+    plan: Plan,
+    options: ReplanOptions,
+    situation: _Situation,
+    now: Study,
+    found: _Found,
+    common: dict[str, Any],
+) -> Replan:
+    """The verdict and its reasons; `common` is what both verdicts state."""
+    keep = found.keep_seconds
+    if found.better is None:
+        if keep is None:
+            raise InfeasibleError([Reason(summary="no placement was found on what is left")])
+        return _kept(keep, found, common)
+    placement = now.placement(found.better)
+    seconds = found.better.timing.period
+    cost = _cost(plan, options, now, placement)
+    mine = None if keep is None else _value(now, situation.planned, keep)
+    theirs = _value(now, placement, seconds)
+    gain = inf if mine is None else mine - theirs
+    if gain <= 0:
+        assert keep is not None
+        return _kept(keep, found, common)
+    price = _price_per_second(now, placement) if plan.spec.search.objective == "price" else 1.0
+    priced = plan.spec.search.objective != "fewest_gpus" and mine is not None
+    even = ceil(cost.seconds * price / gain) if priced else None
+    left = common["iterations_left"]
+    saved = left * ((keep or seconds) - seconds) - cost.seconds
+    moves = even is None or even < left
+    return Replan(
+        verdict="move" if moves else "keep",
+        answer=_sentence(keep, seconds, cost, even, left, moves=moves),
+        move_seconds=seconds,
+        relative_gap=max(1 - found.bound / theirs, 0.0) if theirs else 0.0,
+        gain_seconds=(keep or seconds) - seconds,
+        gain_share=0.0 if keep is None else 1 - seconds / keep,
+        cost=cost,
+        break_even_iterations=even,
+        saved_seconds=saved,
+        changes=difference(situation.planned, placement),
+        calls=_call_differences(plan, situation, now, found.better, placement),
+        placement=placement,
+        **common,
+    )
+
+
+def _kept(keep: float, found: _Found, common: dict[str, Any]) -> Replan:
+    gap = max(1 - found.bound / keep, 0.0)
+    words = f"no plan is better by more than {100 * MARGIN:.2g} %"
+    if not found.proven:
+        words = f"the search found nothing better, gap {100 * gap:.2g} %"
+    return Replan(
+        verdict="keep",
+        answer=f"keep: {keep:.2f} s an iteration, {words}",
+        move_seconds=None,
+        relative_gap=gap,
+        gain_seconds=0.0,
+        gain_share=0.0,
+        saved_seconds=0.0,
+        **common,
+    )
+
+
+def _sentence(
+    keep: float | None, seconds: float, cost: MoveCost, even: int | None, left: int, *, moves: bool
+) -> str:
+    if keep is None:
+        return f"move: the running plan's GPUs are gone; the best plan found takes {seconds:.2f} s"
+    gain = f"{keep - seconds:.2f} s ({100 * (1 - seconds / keep):.1f} %) an iteration"
+    if moves:
+        paid = "" if even is None else f", paid back after {even:,} of {left:,} iterations"
+        return f"move: {keep:.2f} → {seconds:.2f} s, {gain}; it takes {cost.seconds:.1f} s{paid}"
+    return (
+        f"keep: {gain} could be gained, but the move takes {cost.seconds:.1f} s, which "
+        f"{even:,} iterations pay back and {left:,} are left"
+    )
+
+
+def _value(now: Study, placement: Placement, period: float) -> float:
+    """What the objective says of a placement."""
+    search_spec = now.job.spec.search
+    if search_spec.objective == "throughput":
+        return period
+    if search_spec.objective == "price":
+        return period * _price_per_second(now, placement)
+    copies = [price_copy(now.pricing, copy) for copy in placement.copies]
+    missed = period > (search_spec.target_iteration_seconds or inf)
+    return inf if missed else float(sum(paid_gpus(now.job, copies).values()))
+
+
+def _price_per_second(now: Study, placement: Placement) -> float:
+    return price_per_second(
+        now.job, [price_copy(now.pricing, copy) for copy in placement.copies]
+    )
+
+
+def _cost(plan: Plan, options: ReplanOptions, now: Study, placement: Placement) -> MoveCost:
+    """Bytes and seconds; where nodes are lost the plan would have to start anew in any case."""
+    move = move_between(now.job, plan.placement(), placement)
+    workload = plan.spec.workload
+    startup = options.startup_seconds
+    startup = workload.startup_seconds if startup is None else startup
+    restart = startup + workload.checkpoint_seconds
+    way = move.seconds if options.move_by == "reshard" else restart
+    return MoveCost(
+        copies=move.copies,
+        total_bytes=move.total_bytes,
+        most_bytes_per_gpu=move.most_bytes_per_gpu,
+        reshard_seconds=move.seconds,
+        restart_seconds=restart,
+        seconds=max(way - restart, 0.0) if options.lose_nodes else way,
+    )
+
+
+def _call_differences(
+    plan: Plan, situation: _Situation, now: Study, better: Selected, placement: Placement
+) -> list[CallDifference]:
+    """The calls that take other seconds, both with corrected prices."""
+    counts = {copy.id: copy.num_gpus for copy in placement.copies}
+    layouts = {copy.id: copy.layout for copy in placement.copies}
+    before = {call.id: call for call in plan.calls}
+    calls = {call.id: call for call in placement.calls}
+    found = []
+    for index, call in enumerate(now.job.dataflow.calls):
+        mine, planned = calls[call.id], before[call.id]
+        after = _seconds(now, better, index)
+        running = situation.running
+        was = planned.end_seconds - planned.start_seconds
+        if running is not None:
+            was = _seconds(now, running, index)
+        old = situation.sizes[planned.copy_id][1] if planned.copy_id else 0
+        new = counts[mine.copy_id] if mine.copy_id else 0
+        if abs(after - was) >= SHOWN_SECONDS or old != new:
+            layout = mine.parallelism or layouts.get(mine.copy_id or "")
+            found.append(
+                CallDifference(
+                    id=call.id,
+                    plan_seconds=was,
+                    seconds=after,
+                    plan_num_gpus=old,
+                    num_gpus=new,
+                    layout=layout_text(layout),
+                )
+            )
+    return sorted(found, key=lambda d: -abs(d.seconds - d.plan_seconds))
+
+
+def _seconds(now: Study, selected: Selected, call: int) -> float:
+    chosen = selected.call_rows[call]
+    if chosen is None:
+        return now.problem.calls[call].fixed_seconds
+    table = next(t for t in now.tables.calls if (t.call, t.copy) == (call, chosen[0]))
+    return float(table.seconds[chosen[1]])
