@@ -18,25 +18,34 @@ from planner.explain.alternatives import SHOWN_SECONDS
 from planner.explain.contenders import contender
 from planner.explain.factors import Factors, scaled
 from planner.explain.result import CallDifference
-from planner.explain.solving import best_within
-from planner.explain.study import Study, is_kept, located, restricted, study, timing_of
+from planner.explain.solving import Solved, best_within, limits_of
+from planner.explain.study import Narrowed, Study, is_kept, located, restricted, study, timing_of
 from planner.explain.words import difference
 from planner.explain.words import sizes as layout_text
 from planner.moves import move_between
 from planner.payment import paid_gpus, price_per_second
 from planner.replan_result import Correction, MoveCost, Replan, ReplanOptions
 from planner.result import Placement, Plan
+from planner.search.attempts import attempt
 from planner.search.search import Selected, complete, search
 from planner.search.solve import Limits
-from planner.search.space import Arena, Rows, arena, rows_up_to
+from planner.search.space import (
+    Arena,
+    Rows,
+    all_rows,
+    arena,
+    rows_up_to,
+    rows_with_counts,
+    rows_within,
+)
 from planner.spec import JobSpec
 
 MARGIN = 0.001
 """A plan that is better by a smaller share is no reason to move, and not looked for."""
-NEAR_SHARE = 0.5
+NEAR_SHARE = 0.3
 """Of the limit: what the search on ranges like the plan's may take."""
 NEAR_SIZES = 2
-"""Sizes per copy that this search tries: the plan's own, or the largest that are left, below it."""
+"""Sizes per copy that this search tries where GPUs were lost: the plan's own and the next below."""
 SLOWER = 1.25
 """Times what the lost GPUs would account for: how slow a first plan without them may be."""
 
@@ -125,9 +134,11 @@ def _situation(plan: Plan, spec: JobSpec, options: ReplanOptions) -> _Situation:
     running = None
     if all(copy.first_gpu + copy.num_gpus <= usable[copy.pool] for copy in placement.copies):
         given, running = located(given, placement, timing_of(given, plan))
-    lost = sum(usable.values()) / sum(
-        pool.num_gpus for pool in study(plan.spec).problem.pools
-    ) if options.lose_nodes else 1.0
+    lost = (
+        sum(usable.values()) / sum(pool.num_gpus for pool in study(plan.spec).problem.pools)
+        if options.lose_nodes
+        else 1.0
+    )
     return _Situation(
         given, running, placement, sizes, SLOWER * plan.iteration_seconds / min(lost, 1.0), kept
     )
@@ -216,42 +227,65 @@ def _searched(now: Study, situation: _Situation, factors: Factors, limits: Limit
     if now.job.spec.search.objective != "throughput":
         solved = best_within(now, inf, limits)
         return _Found(keep, solved.selected, solved.lower_bound, solved.proven)
-    part = arena(now.tables, now.problem)
-    horizon = situation.first_limit if keep is None else keep * (1 - MARGIN)
-    best = _near(part, situation, horizon, limits)
-    limit = horizon if best is None else best.timing.period * (1 - MARGIN)
+    best = None if keep is not None else _anywhere(now, limits)
+    limit = _limit(keep, best, situation)
+    near = _within(now, _near(now, situation), limit, _part(limits, NEAR_SHARE))
+    if near.selected is not None:
+        best = near.selected
+        limit = _limit(keep, best, situation)
+    found = _within(now, all_rows(now.tables), limit, limits)
+    if found.selected is None and best is None and keep is None:
+        found = best_within(now, inf, limits_of(now))
+    return _Found(keep, found.selected or best, min(found.lower_bound, limit), found.proven)
+
+
+def _limit(keep: float | None, best: Selected | None, situation: _Situation) -> float:
+    """Seconds that a plan must not exceed to be worth looking for."""
+    known = [keep, None if best is None else best.timing.period]
+    least = min((seconds for seconds in known if seconds is not None), default=None)
+    return situation.first_limit if least is None else least * (1 - MARGIN)
+
+
+def _part(limits: Limits, share: float) -> Limits:
+    return replace(limits, deterministic_seconds=share * limits.deterministic_seconds)
+
+
+def _within(now: Study, rows: Rows, limit: float, limits: Limits) -> Solved:
+    """The best of some rows within a limit; what cannot hold it is taken away first."""
+    whole = Arena(now.tables, now.problem, rows)
+    if complete(whole, rows):
+        rows = rows_within(now.tables, now.problem, rows, limit)
+    if not complete(whole, rows):
+        return Solved(None, limit, True)
+    few = Narrowed.of(now, rows)
+    part = arena(few.study.tables, few.study.problem)
     found = search(part, limits=limits, incumbent=None, horizon_seconds=limit)
-    if found.selected is not None:
-        best = found.selected
-    if best is None and keep is None and found.proven:
-        found = search(part, limits=limits, incumbent=None)
-        best = found.selected
-    bound = min(found.lower_bound_seconds, limit)
-    return _Found(keep, best, bound, found.proven)
+    selected = None if found.selected is None else few.original(found.selected)
+    return Solved(selected, found.lower_bound_seconds, found.proven)
 
 
-def _near(part: Arena, situation: _Situation, horizon: float, limits: Limits) -> Selected | None:
-    """The best plan on ranges as large as the running plan's, or a little smaller."""
+def _anywhere(now: Study, limits: Limits) -> Selected | None:
+    """Some placement, at once: everything on the largest range that there is."""
+    largest = {int(copy.layouts.num_gpus.max()) for copy in now.tables.copies if len(copy)}
+    few = Narrowed.of(now, rows_with_counts(now.tables, largest))
+    (tried,) = attempt(arena(few.study.tables, few.study.problem), ["colocate_all"], limits=limits)
+    return None if tried.selected is None else few.original(tried.selected)
+
+
+def _near(now: Study, situation: _Situation) -> Rows:
+    """Ranges as large as the running plan's; where GPUs were lost, also a little smaller."""
     copies = []
-    for copy, mask in zip(part.tables.copies, part.rows.copies, strict=True):
+    for copy in now.tables.copies:
         planned = situation.sizes.get(copy.id)
         if planned is None:
-            copies.append(np.zeros_like(mask))
+            copies.append(np.zeros(len(copy), dtype=bool))
             continue
-        pool = next(i for i, p in enumerate(part.problem.pools) if p.name == planned[0])
-        fits = mask & (copy.pool == pool) & (copy.layouts.num_gpus <= planned[1])
-        counts = np.unique(copy.layouts.num_gpus[fits])[-NEAR_SIZES:]
+        pool = next(i for i, p in enumerate(now.problem.pools) if p.name == planned[0])
+        fits = (copy.pool == pool) & (copy.layouts.num_gpus <= planned[1])
+        tried = 1 if situation.running is not None else NEAR_SIZES
+        counts = np.unique(copy.layouts.num_gpus[fits])[-tried:]
         copies.append(fits & np.isin(copy.layouts.num_gpus, counts))
-    calls = [
-        mask & copies[table.copy][table.copy_row]
-        for table, mask in zip(part.tables.calls, part.rows.calls, strict=True)
-    ]
-    rows = Rows(copies, calls)
-    near = Arena(part.tables, part.problem, rows)
-    if not complete(near, rows):
-        return None
-    some = replace(limits, deterministic_seconds=NEAR_SHARE * limits.deterministic_seconds)
-    return search(near, limits=some, incumbent=None, horizon_seconds=horizon).selected
+    return Rows(copies, [copies[table.copy][table.copy_row] for table in now.tables.calls])
 
 
 def _answer(
@@ -345,9 +379,7 @@ def _value(now: Study, placement: Placement, period: float) -> float:
 
 
 def _price_per_second(now: Study, placement: Placement) -> float:
-    return price_per_second(
-        now.job, [price_copy(now.pricing, copy) for copy in placement.copies]
-    )
+    return price_per_second(now.job, [price_copy(now.pricing, copy) for copy in placement.copies])
 
 
 def _cost(plan: Plan, options: ReplanOptions, now: Study, placement: Placement) -> MoveCost:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from planner.explain.result import ExplainOptions
+from planner.replan_result import ReplanOptions
 from planner.spec import JobSpec
 from service import problems
 from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster
@@ -19,6 +20,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     EstimateRequest,
     CompareRequest,
     ExplainOptions,
+    ReplanOptions,
     NewCluster,
     problems.Problem,
 )

@@ -28,6 +28,7 @@ from service.planner_messages import (
     NoSolutionFailure,
     PlannerRequest,
     PlanRequest,
+    ReplanRequest,
     SpecFailure,
     StrategiesRequest,
 )
@@ -90,6 +91,11 @@ def _done(request: PlannerRequest) -> Done:
 
             explanation = explain(request.plan, request.options)
             return Done(result=explanation.model_dump(mode="json", by_alias=True))
+        case ReplanRequest():
+            from planner.replan import replan
+
+            answer = replan(request.plan, request.options)
+            return Done(result=answer.model_dump(mode="json", by_alias=True))
         case StrategiesRequest():
             return Done(
                 result=[

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from planner.errors import Reason
 from planner.explain.result import ExplainOptions
+from planner.replan_result import ReplanOptions
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
 
@@ -46,6 +47,14 @@ class ExplainRequest(Message):
     kind: Literal["explain"] = "explain"
     plan: Plan
     options: ExplainOptions
+
+
+class ReplanRequest(Message):
+    """Keep or move a running plan; answered with a Replan."""
+
+    kind: Literal["replan"] = "replan"
+    plan: Plan
+    options: ReplanOptions
 
 
 class StrategiesRequest(Message):

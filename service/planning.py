@@ -9,12 +9,13 @@ from pydantic import JsonValue, TypeAdapter
 
 from planner.errors import PlanningError, SpecError
 from planner.explain.result import ExplainOptions, Explanation
+from planner.replan_result import Replan, ReplanOptions
 from planner.result import Plan, Strategy
 from planner.spec import ClusterSpec, JobSpec
 from service import idempotency, plan_queue, problems, store
 from service.bodies import Body
 from service.database import Database
-from service.deadlines import planning_deadline_seconds
+from service.deadlines import SLOWEST_MACHINE, planning_deadline_seconds
 from service.dispatcher import Dispatcher
 from service.idempotency import HeldKey
 from service.planner_errors import PlannerProcessError
@@ -24,6 +25,7 @@ from service.planner_messages import (
     ExplainRequest,
     PlannerRequest,
     PlanRequest,
+    ReplanRequest,
     StrategiesRequest,
 )
 from service.planner_process import PlannerPool
@@ -198,6 +200,15 @@ def explain(planning: Planning, record: PlanRecord, options: ExplainOptions) -> 
     document = options.model_dump(mode="json")
     found = _ask(planning, request, document, limit_seconds=_EXPLAIN_SECONDS)
     return Explanation.model_validate(found)
+
+
+def replan(planning: Planning, record: PlanRecord, options: ReplanOptions, data: object) -> Replan:
+    """Whether a stored plan that runs should be kept."""
+    if record.plan is None:
+        raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to replan")
+    request = ReplanRequest(plan=record.plan, options=options)
+    limit = SLOWEST_MACHINE * options.search_seconds + _BRIEF_SECONDS
+    return Replan.model_validate(_ask(planning, request, data, limit_seconds=limit))
 
 
 def strategies(planning: Planning) -> list[StrategyDescription]:

@@ -129,8 +129,7 @@ def contender(study: Study, selected: Selected) -> Contender:
             number, row = by_key[index, chosen[0]], chosen[1]
             pool = int(tables.copies[chosen[0]].pool[tables.calls[number].copy_row[row]])
             seconds = float(tables.calls[number].seconds[row])
-            reshard = study.reshard_seconds[number]
-            part = 0.0 if reshard is None else float(reshard[row])
+            part = float(study.reshard_part(tables.calls[number], np.array([row]))[0])
         owners.append((index, pool))
         work.append(seconds - part)
         moved.append(part)

@@ -123,22 +123,6 @@ class Regret(ResultModel):
     """Scenarios whose search was cut short: their regret may be larger."""
 
 
-class RobustReport(ResultModel):
-    """How a plan of least worst-case regret was chosen."""
-
-    worst_regret: float
-    """The largest share over the scenarios."""
-    lower_bound: float
-    """Proven: no plan of the searched space has less over the same scenarios."""
-    nominal_regret: float
-    """Of the plan that is best when all estimates are right."""
-    nominal_loss: float
-    """What this plan loses against that one when all estimates are right, as a share."""
-    scenarios: int
-    candidates: int
-    rounds: int
-
-
 class Explanation(ResultModel):
     """Why this plan and no other, in numbers."""
 

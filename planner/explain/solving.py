@@ -105,25 +105,26 @@ class Pool:
 
     def plan_values(self, factors: list[Factors]) -> FloatArray:
         """[factors] the plan's objective, with the best of its known settings and orders."""
-        return np.asarray(np.min([self._values(each, factors) for each in self.orders], axis=0))
+        return np.asarray(np.min([self.values_of(each, factors) for each in self.orders], axis=0))
 
     def best_values(self, factors: list[Factors]) -> tuple[FloatArray, list[Contender | None]]:
         """[factors] the best objective among the others, and whose it is."""
         if not self.others:
             return np.full(len(factors), inf), [None] * len(factors)
-        table = np.array([self._values(each, factors) for each in self.others])
+        table = np.array([self.values_of(each, factors) for each in self.others])
         winner = table.argmin(axis=0)
         return table.min(axis=0), [self.others[index] for index in winner]
 
     def own_values(self, factors: list[Factors]) -> FloatArray:
         """[factors] the plan's objective with its own settings and order, as a run keeps them."""
-        return self._values(self.orders[0], factors)
+        return self.values_of(self.orders[0], factors)
 
     def least_values(self, factors: list[Factors]) -> FloatArray:
         """[factors] the best objective known."""
         return np.minimum(self.plan_values(factors), self.best_values(factors)[0])
 
-    def _values(self, each: Contender, factors: list[Factors]) -> FloatArray:
+    def values_of(self, each: Contender, factors: list[Factors]) -> FloatArray:
+        """[factors] the objective of a placement with its settings and order."""
         return values(self.study, each, each.periods(factors))
 
     def refit(self, factors: Factors) -> bool:

@@ -10,7 +10,7 @@ from planner.assembly import layouts_of, placement_of, price_call, price_copy
 from planner.cost.pricing import Engine, Pricing
 from planner.errors import SpecError
 from planner.job import Job
-from planner.layout import RECOMPUTES, FloatArray, Layouts
+from planner.layout import RECOMPUTES, FloatArray, IntArray, Layouts
 from planner.resolve import resolve
 from planner.result import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
 from planner.search.candidates import price
@@ -49,16 +49,22 @@ class Study:
         call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
         if call.kind != "generate" or copy.shadow_of is not None:
             return None
-        seconds = np.zeros(len(table))
-        pool_of = copy.pool[table.copy_row]
+        return self.reshard_part(table, np.arange(len(table), dtype=np.int64))
+
+    def reshard_part(self, table: CallTable, rows: IntArray) -> FloatArray:
+        """Seconds of the reshard in some rows; 0 for calls that need none."""
+        call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
+        seconds = np.zeros(len(rows))
+        if call.kind != "generate" or copy.shadow_of is not None:
+            return seconds
+        pool_of = copy.pool[table.copy_row[rows]]
         for index, pool in enumerate(self.job.pools):
             here = np.flatnonzero(pool_of == index)
+            layouts = copy.layouts.take(table.copy_row[rows[here]])
+            engine = table.engine.take(rows[here])
             if len(here):
-                layouts = copy.layouts.take(table.copy_row[here])
-                seconds[here] = self.pricing.reshard(call, pool, layouts, table.engine.take(here))[
-                    0
-                ]
-        return np.minimum(seconds, table.seconds)
+                seconds[here] = self.pricing.reshard(call, pool, layouts, engine)[0]
+        return np.minimum(seconds, table.seconds[rows])
 
     def placement(self, selected: Selected) -> Placement:
         """A placement by rows in words."""
@@ -226,19 +232,53 @@ def _engine(layout: Parallelism) -> Engine:
 
 def restricted(given: Study, rows: Rows) -> Study:
     """The study with the given rows alone, numbered anew; every home must have some."""
-    copies, positions = [], []
-    for copy, mask in zip(given.tables.copies, rows.copies, strict=True):
-        # A shadow that no call can use is as good as none; a table without rows is not expected.
-        keep = np.flatnonzero(mask) if mask.any() else np.zeros(1, dtype=np.int64)
-        position = np.full(len(copy), -1, dtype=np.int64)
-        position[keep] = np.arange(len(keep))
-        positions.append(position)
-        columns = ("pool", "resident_bytes", "host_bytes", "sync_seconds")
-        taken = {name: getattr(copy, name)[keep] for name in columns}
-        copies.append(replace(copy, layouts=copy.layouts.take(keep), **taken))
-    calls = []
-    for table, mask in zip(given.tables.calls, rows.calls, strict=True):
-        keep_rows = np.flatnonzero(mask & rows.copies[table.copy][table.copy_row])
-        part = table.take(keep_rows)
-        calls.append(replace(part, copy_row=positions[table.copy][part.copy_row]))
-    return given.with_tables(replace(given.tables, copies=copies, calls=calls))
+    return Narrowed.of(given, rows).study
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """A study with some rows alone, and their numbers in the one that it comes from."""
+
+    study: Study
+    copy_rows: list[IntArray]
+    call_rows: list[IntArray]
+
+    @staticmethod
+    def of(given: Study, rows: Rows) -> "Narrowed":
+        """The study with the given rows."""
+        copies, positions, kept_copies = [], [], []
+        for copy, mask in zip(given.tables.copies, rows.copies, strict=True):
+            # A shadow that no call can use is as good as none; a table has at least a row.
+            keep = np.flatnonzero(mask) if mask.any() else np.zeros(1, dtype=np.int64)
+            position = np.full(len(copy), -1, dtype=np.int64)
+            position[keep] = np.arange(len(keep))
+            positions.append(position)
+            kept_copies.append(keep)
+            columns = ("pool", "resident_bytes", "host_bytes", "sync_seconds")
+            taken = {name: getattr(copy, name)[keep] for name in columns}
+            copies.append(replace(copy, layouts=copy.layouts.take(keep), **taken))
+        calls, kept_calls = [], []
+        for table, mask in zip(given.tables.calls, rows.calls, strict=True):
+            keep = np.flatnonzero(mask & rows.copies[table.copy][table.copy_row])
+            part = table.take(keep)
+            kept_calls.append(keep)
+            calls.append(replace(part, copy_row=positions[table.copy][part.copy_row]))
+        tables = replace(given.tables, copies=copies, calls=calls)
+        return Narrowed(given.with_tables(tables), kept_copies, kept_calls)
+
+    def original(self, selected: Selected) -> Selected:
+        """A placement by the rows of the study that this one comes from."""
+        tables = self.study.tables.calls
+        at = {(table.call, table.copy): n for n, table in enumerate(tables)}
+        return Selected(
+            tuple(
+                None if row is None else int(self.copy_rows[index][row])
+                for index, row in enumerate(selected.copy_rows)
+            ),
+            selected.first_gpus,
+            tuple(
+                None if c is None else (c[0], int(self.call_rows[at[n, c[0]]][c[1]]))
+                for n, c in enumerate(selected.call_rows)
+            ),
+            selected.timing,
+        )

@@ -30,7 +30,7 @@ def read_job(source: str, *, profiles: Sequence[str], strategy: str | None) -> J
 
 def run_plan(spec: JobSpec, *, as_json: bool, output: str | None, quiet: bool) -> None:
     """Plan here, in this process."""
-    _need_folder(output)
+    need_folder(output)
     plan = make_plan_here(spec, as_json=as_json, quiet=quiet)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
@@ -54,12 +54,12 @@ def run_plan_on_server(
     """Plan and store on a service; the record names the plan's id."""
     from service.cli.remote import post_plan
 
-    _need_folder(output)
+    need_folder(output)
     with console.progress(_planning_message(spec), quiet=quiet):
         stored = telling_reasons(
             lambda: post_plan(spec, server=server, api_key=api_key), as_json=as_json
         )
-    _write_file(output, stored.text)
+    write_file(output, stored.text)
     if as_json:
         console.write_json(stored.text)
         return
@@ -111,7 +111,7 @@ def run_estimate(
     spec = read_spec(source, profiles=profiles)
     _need_pools(spec)
     placement = read_placement(placement_source)
-    _need_folder(output)
+    need_folder(output)
 
     def estimated() -> Plan:
         from planner.planning import estimate
@@ -158,7 +158,7 @@ def _need_pools(spec: JobSpec) -> None:
         )
 
 
-def _need_folder(output: str | None) -> None:
+def need_folder(output: str | None) -> None:
     """Say so before the search, not after it, when its result could not be written."""
     if output is not None and not Path(output).parent.is_dir():
         raise BadInputError(f"cannot write {output}: there is no folder {Path(output).parent}")
@@ -176,7 +176,7 @@ def telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
 
 def _show(plan: Plan, *, as_json: bool, output: str | None, quiet: bool) -> None:
     text = plan.model_dump_json(indent=2, by_alias=True)
-    _write_file(output, text)
+    write_file(output, text)
     if as_json:
         console.write_json(text)
         return
@@ -187,7 +187,7 @@ def _show(plan: Plan, *, as_json: bool, output: str | None, quiet: bool) -> None
         print_plan(plan, out, unicode=console.unicode_output())
 
 
-def _write_file(path: str | None, text: str) -> None:
+def write_file(path: str | None, text: str) -> None:
     if path is None:
         return
     try:

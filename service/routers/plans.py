@@ -4,11 +4,12 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from planner.explain.result import ExplainOptions, Explanation
+from planner.replan_result import Replan, ReplanOptions
 from planner.spec import JobSpec
 from service import plan_queue, planning, problems, store
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
-from service.examples import COMPARE_EXAMPLES, EXPLAIN_EXAMPLES, SPEC_EXAMPLES
+from service.examples import COMPARE_EXAMPLES, EXPLAIN_EXAMPLES, REPLAN_EXAMPLES, SPEC_EXAMPLES
 from service.openapi import problem_responses, response_headers
 from service.planning import Planning, PlanningDep
 from service.schemas import (
@@ -27,6 +28,7 @@ CompareBody = Annotated[
     Body[CompareRequest], Depends(body_of(CompareRequest, what="The comparison"))
 ]
 ExplainBody = Annotated[Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))]
+ReplanBody = Annotated[Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation"))]
 PreferHeader = Annotated[
     str | None,
     Header(description="`respond-async`: queue the job and answer 202", max_length=200),
@@ -149,6 +151,20 @@ def explain_plan(plan_id: UUID, service: PlanningDep) -> Explanation:
 def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep) -> Explanation:
     """The same with options: which parts, how many fewer GPUs, how many scenarios."""
     return planning.explain(service, _stored(service, plan_id), body.content)
+
+
+@router.post(
+    "/{plan_id}/replan",
+    summary="Keep a running plan, or move",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(ReplanOptions, REPLAN_EXAMPLES),
+)
+def replan_plan(plan_id: UUID, body: ReplanBody, service: PlanningDep) -> Replan:
+    """With measured seconds, or nodes lost or added: the gain, what a move costs, the break-even.
+
+    Nothing is stored. `placement` of the answer is what POST /v1/estimates takes.
+    """
+    return planning.replan(service, _stored(service, plan_id), body.content, body.data)
 
 
 def _stored(service: Planning, plan_id: UUID) -> PlanRecord:
