@@ -63,7 +63,14 @@ class StrategiesRequest(Message):
     kind: Literal["strategies"] = "strategies"
 
 
-PlannerRequest = PlanRequest | EstimateRequest | CompareRequest | ExplainRequest | StrategiesRequest
+PlannerRequest = (
+    PlanRequest
+    | EstimateRequest
+    | CompareRequest
+    | ExplainRequest
+    | ReplanRequest
+    | StrategiesRequest
+)
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
     Annotated[PlannerRequest, Field(discriminator="kind")]
 )

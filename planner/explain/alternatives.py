@@ -42,7 +42,10 @@ class _Bill:
 
 
 class Alternatives:
-    """Solves one question after another; what one finds starts the next where it may."""
+    """Solves one question after another; what one finds starts the next where it may.
+
+    `given` grows by the settings of alternatives that its tables lack.
+    """
 
     def __init__(self, given: Study, plan: Plan, selected: Selected, *, seconds: float) -> None:
         self.given, self.plan, self.selected = given, plan, selected
@@ -67,7 +70,7 @@ class Alternatives:
                 answer=f"not decided: no placement was found in time, and none is below {bound:g}",
             )
         placement = posed.placement(solved.selected)
-        _, found = located(self.given, placement, solved.selected.timing)
+        self.given, found = located(self.given, placement, solved.selected.timing)
         self.found.append(found)
         return _beside(self.given, self.plan, placement, solved, question)
 
@@ -88,7 +91,7 @@ class Alternatives:
 
     def _carried(self, posed: Study, question: Question) -> list[Selected]:
         """Placements found so far that obey the constraint, by the posed rows."""
-        if posed.problem != self.given.problem:
+        if posed.problem != self.given.problem or not question.of_rows:
             return []
         rows = question.rows(self.given)
         numbers = [np.cumsum(mask) - 1 for mask in rows.copies]
@@ -253,7 +256,7 @@ def _answer(
 def _without_placement(given: Study, question: Question) -> Alternative:
     """Why nothing satisfies the constraint: no layout, or memory, in bytes and phase."""
     loose = study(given.job.spec, fits_only=False)
-    posed = question.posed(loose)
+    posed = question.posed(loose, fits_only=False)
     if posed is None:
         reason = question.missing or "no layout satisfies it"
         return Alternative(

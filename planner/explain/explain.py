@@ -29,15 +29,15 @@ def explain(plan: Plan, options: ExplainOptions | None = None) -> Explanation:
     parts, search_seconds = options.parts, options.search_seconds
     started = time.perf_counter()
     given, selected = opened(plan)
-    pool = Pool(given, selected)
     margin = max(LEAST_MARGIN, plan.relative_gap)
     answers = []
+    alternatives = Alternatives(given, plan, selected, seconds=search_seconds)
     if "alternatives" in parts:
-        alternatives = Alternatives(given, plan, selected, seconds=search_seconds)
         for question in questions(given, selected, fewer_gpus=options.fewer_gpus):
             answers.append(alternatives.answer(question))
-        for found in alternatives.found:
-            pool.add(found)
+    pool = Pool(alternatives.given, selected)
+    for found in alternatives.found:
+        pool.add(found)
     return Explanation(
         name=plan.name,
         objective=plan.spec.search.objective,

@@ -1,36 +1,65 @@
 """The alternatives that people ask about: one more constraint each, on the rows or the problem."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import combinations
 
-from planner.explain.study import Study, restricted
+from planner.errors import SpecError
+from planner.explain.study import Study, fresh, restricted
 from planner.layout import OFFLOADS, RECOMPUTES
 from planner.search.problem import Problem
 from planner.search.search import Selected, complete
 from planner.search.space import Rows, all_rows, arena, rows_up_to
 from planner.search.tables import BoolArray
+from planner.spec import JobSpec, ParallelismConstraint
+
+
+def all_rows_of(study: Study) -> Rows:
+    """Every row of a study."""
+    return all_rows(study.tables)
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A constraint in words and on the tables."""
+    """A constraint in words, and on the rows, the problem or the spec."""
 
     name: str
     text: str
-    rows: Callable[[Study], Rows]
+    rows: Callable[[Study], Rows] = all_rows_of
     change: Callable[[Problem], Problem] = lambda problem: problem
+    role: str | None = None
+    fixed: dict[str, int | str] = field(default_factory=dict)
+    """Of constraints.parallelism of the role. Tables keep of a layout's settings only those that no
+    other beats, so for what fixes a setting they are priced again."""
     missing: str = ""
     """Why there may be no layout at all."""
 
-    def posed(self, study: Study) -> Study | None:
+    def posed(self, study: Study, *, fits_only: bool = True) -> Study | None:
         """The study under the constraint; None where a call or a model has no layout left."""
+        if self.role is not None:
+            try:
+                study = fresh(self._spec(study.job.spec), fits_only=fits_only)
+            except SpecError:
+                return None
         rows = self.rows(study)
         if not complete(arena(study.tables, study.problem), rows):
             return None
         part = restricted(study, rows)
         return replace(part, problem=self.change(part.problem))
+
+    @property
+    def of_rows(self) -> bool:
+        """True when it only takes rows away."""
+        return self.role is None
+
+    def _spec(self, spec: JobSpec) -> JobSpec:
+        assert self.role is not None
+        constraints = spec.constraints
+        now = constraints.parallelism.get(self.role) or ParallelismConstraint()
+        wanted = {**constraints.parallelism, self.role: now.model_copy(update=self.fixed)}
+        constraints = constraints.model_copy(update={"parallelism": wanted})
+        return spec.model_copy(update={"constraints": constraints})
 
 
 def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterator[Question]:
@@ -66,11 +95,6 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
         all_rows_of,
         lambda problem: replace(problem, separate=apart),
     )
-
-
-def all_rows_of(study: Study) -> Rows:
-    """Every row of a study."""
-    return all_rows(study.tables)
 
 
 def _without_shadows(study: Study, copies: frozenset[int] | None = None) -> Rows:
@@ -195,20 +219,10 @@ def _engine_sizes(study: Study, plan: Selected) -> Iterator[Question]:
             yield Question(
                 f"tensor_parallel_size:{call.id}:{size}",
                 f"{call.id} with tensor parallelism {size} instead of {now}",
-                partial(_engines, call=number, size=size),
+                role=call.model,
+                fixed={"generation_tensor_parallel_size": size},
                 missing=_why_no_size(study, call.model, size),
             )
-
-
-def _engines(study: Study, call: int, size: int) -> Rows:
-    rows = all_rows(study.tables)
-    return Rows(
-        rows.copies,
-        [
-            mask & ((table.engine.tensor_parallel_size == size) | (table.call != call))
-            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
-        ],
-    )
 
 
 def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
@@ -224,20 +238,10 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
                 yield Question(
                     f"recompute:{call.id}:{mode}",
                     f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
-                    partial(_recomputing, call=number, code=code),
+                    role=call.model,
+                    fixed={"recompute": mode},
                     missing="no setting with it is tried",
                 )
-
-
-def _recomputing(study: Study, call: int, code: int) -> Rows:
-    rows = all_rows(study.tables)
-    return Rows(
-        rows.copies,
-        [
-            mask & ((table.recompute == code) | (table.call != call))
-            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
-        ],
-    )
 
 
 def _offloads(study: Study, plan: Selected) -> Iterator[Question]:

@@ -58,8 +58,8 @@ def sensitivities(
                 "kind": subject.kind,
                 "seconds": subject.seconds,
                 "spread": subject.spread,
-                "more": _threshold(pool, plan, subject, FURTHEST, margin, search_seconds),
-                "less": _threshold(pool, plan, subject, 1 / FURTHEST, margin, search_seconds),
+                "more": threshold(pool, plan, subject, FURTHEST, margin, search_seconds),
+                "less": threshold(pool, plan, subject, 1 / FURTHEST, margin, search_seconds),
             }
         )
         for subject in subjects(pool.study, pool.plan, plan)
@@ -108,7 +108,7 @@ def _of_sync(study: Study, copies: tuple[int, int], factor: float) -> Factors:
     return factors
 
 
-def _threshold(
+def threshold(
     pool: Pool, plan: Plan, subject: Subject, end: float, margin: float, search_seconds: float
 ) -> Threshold:
     """The factor nearest to 1, towards `end`, at which another plan wins."""

@@ -96,6 +96,13 @@ def study(spec: JobSpec, *, fits_only: bool = True) -> Study:
     return Study(job, tables, skeleton(job, tables))
 
 
+def fresh(spec: JobSpec, *, fits_only: bool = True) -> Study:
+    """The job with its tables, priced and not kept: for a variant that nobody asks about again."""
+    job = resolve(spec)
+    tables = price(job, fits_only=fits_only)
+    return Study(job, tables, skeleton(job, tables))
+
+
 def is_kept(spec: JobSpec) -> bool:
     """True when the tables of a job need not be priced again."""
     return _key(resolve(spec), fits_only=True) in _kept

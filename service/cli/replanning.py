@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -139,7 +139,7 @@ def _view(found: Replan) -> Group:
     table.add_column()
     for name, value in _lines(found):
         table.add_row(name, Text(value))
-    parts = [Text(), table]
+    parts: list[RenderableType] = [Text(), table]
     if found.calls:
         parts += [Text(), Text("Calls", style="bold underline"), _calls(found)]
     return Group(*parts)
