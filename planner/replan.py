@@ -191,6 +191,11 @@ def _corrections(plan: Plan, options: ReplanOptions) -> list[Correction]:
     return found
 
 
+def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
+    """What measured seconds make of the prices of a plan's job."""
+    return _factors(given, _corrections(plan, options))
+
+
 def _factors(given: Study, corrections: list[Correction]) -> Factors:
     """Of several calls of one role and kind all their seconds together decide."""
     factors = Factors.ones(given)

@@ -14,7 +14,6 @@ from planner.explain.words import sizes
 from planner.payment import paid_gpus, price_per_second
 from planner.result import Placement, Plan
 from planner.search.attempts import STARTING_COUNTS, attempt
-from planner.search.baselines import STARTS
 from planner.search.search import Selected, complete, search
 from planner.search.space import Arena, arena
 from planner.shortfall import least_shortfall
@@ -22,6 +21,7 @@ from planner.shortfall import least_shortfall
 GIB = 2**30
 WORTH_TRYING = 1.1
 """Times the plan's period: where nothing known is as good, the strategies are tried too."""
+TRIED = ("colocate_all", "split")
 NEAR_SHARE = 0.25
 """Of a question's limit: what the search on the plan's own sizes may take."""
 SHOWN_SECONDS = 5e-4
@@ -82,7 +82,7 @@ class Alternatives:
         starts = self._carried(posed, question)
         enough = WORTH_TRYING * self.plan.iteration_seconds
         if not any(each.timing.period <= enough for each in starts):
-            tried = attempt(part, STARTS, limits=self.limits, most_counts=STARTING_COUNTS)
+            tried = attempt(part, TRIED, limits=self.limits, most_counts=STARTING_COUNTS)
             starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
         near = self._on_same_sizes(posed, start)
