@@ -84,14 +84,13 @@ def main() -> None:
     cold = time.perf_counter() - started, time.process_time() - processor
     print(f"{given.gpus} GPUs; target {TARGET_SECONDS:g} s with kept tables")
     print(f"pricing the tables, once per job: {cold[0]:.2f} s, {cold[1]:.2f} s of processor")
-    print(
-        f"{'situation':26}{'seconds':>9}{'processor':>11}{'verdict':>9}{'found s':>10}{'from best':>11}"
-    )
+    heads = ("seconds", "processor", "verdict", "found s", "from best")
+    print(f"{'situation':26}" + "".join(f"{head:>11}" for head in heads))
     for name, options in situations(plan).items():
         clock, used, answer = timed(plan, options, given.repeat)
         found = min(s for s in (answer.keep_seconds, answer.move_seconds) if s is not None)
         off = "" if given.no_best else f"{100 * (found / best_seconds(plan, options) - 1):.2f} %"
-        print(f"{name:26}{clock:9.3f}{used:11.3f}{answer.verdict:>9}{found:10.2f}{off:>11}")
+        print(f"{name:26}{clock:11.3f}{used:11.3f}{answer.verdict:>11}{found:11.2f}{off:>11}")
 
 
 def timed(plan: Plan, options: ReplanOptions, repeat: int) -> tuple[float, float, Replan]:

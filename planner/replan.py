@@ -27,13 +27,16 @@ from planner.payment import paid_gpus, price_per_second
 from planner.replan_result import Correction, MoveCost, Replan, ReplanOptions
 from planner.result import Placement, Plan
 from planner.search.attempts import attempt
-from planner.search.search import Selected, complete, search
-from planner.search.solve import Limits
+from planner.search.pruning import prune
+from planner.search.search import Selected, complete, rows_of, search
+from planner.search.sizes import SizeSearch, rows_of_sizes
+from planner.search.solve import Budget, Limits, minimise_period
 from planner.search.space import (
     Arena,
     Rows,
     all_rows,
     arena,
+    least_period,
     rows_up_to,
     rows_with_counts,
     rows_within,
@@ -42,8 +45,12 @@ from planner.spec import JobSpec
 
 MARGIN = 0.001
 """A plan that is better by a smaller share is no reason to move, and not looked for."""
-NEAR_SHARE = 0.3
-"""Of the limit: what the search on ranges like the plan's may take."""
+NEAR_SHARE = 0.5
+"""Of what is left of the limit: what the solver may take for one choice of sizes."""
+ROUND_SECONDS = 0.01
+"""Deterministic seconds that a choice of sizes is counted as besides the solver's: building it."""
+FULL_SEARCH_FROM = 0.2
+"""Deterministic seconds that must be left for an ordinary search to begin."""
 NEAR_SIZES = 2
 """Sizes per copy that this search tries where GPUs were lost: the plan's own and the next below."""
 SLOWER = 1.25
@@ -64,7 +71,8 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
     factors = _factors(situation.study, corrections)
     now = scaled(situation.study, factors)
     limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
-    found = _searched(now, situation, factors, limits)
+    floor = _floor(plan, options, corrections)
+    found = _searched(now, situation, factors, limits, floor)
     common = {
         "keep_seconds": found.keep_seconds,
         "lower_bound_seconds": found.bound,
@@ -224,7 +232,20 @@ class _Found:
     proven: bool
 
 
-def _searched(now: Study, situation: _Situation, factors: Factors, limits: Limits) -> _Found:
+def _floor(plan: Plan, options: ReplanOptions, corrections: list[Correction]) -> float:
+    """Seconds below which the plan's own proof leaves nothing, whatever was measured or lost.
+
+    Longer calls and fewer GPUs shorten no plan, and where every call takes at least r times as
+    long, r ≤ 1, every plan does.
+    """
+    if options.add_nodes or plan.search.status == "given":
+        return 0.0
+    return min([1.0, *(each.ratio for each in corrections)]) * plan.lower_bound_seconds
+
+
+def _searched(
+    now: Study, situation: _Situation, factors: Factors, limits: Limits, floor: float
+) -> _Found:
     """The best plan under corrected prices, warm-started by the running one."""
     keep = None
     if situation.running is not None:
@@ -232,16 +253,26 @@ def _searched(now: Study, situation: _Situation, factors: Factors, limits: Limit
     if now.job.spec.search.objective != "throughput":
         solved = best_within(now, inf, limits)
         return _Found(keep, solved.selected, solved.lower_bound, solved.proven)
+    if keep is not None and floor >= keep * (1 - MARGIN):
+        return _Found(keep, None, floor, True)
     best = None if keep is not None else _anywhere(now, limits)
     limit = _limit(keep, best, situation)
-    near = _within(now, _near(now, situation), limit, _part(limits, NEAR_SHARE))
-    if near.selected is not None:
-        best = near.selected
-        limit = _limit(keep, best, situation)
-    found = _within(now, all_rows(now.tables), limit, limits)
-    if found.selected is None and best is None and keep is None:
-        found = best_within(now, inf, limits_of(now))
-    return _Found(keep, found.selected or best, min(found.lower_bound, limit), found.proven)
+    budget = Budget(limits)
+    near = _solved(now, _near(now, situation), limit, budget)
+    if near is not None:
+        best, limit = near, near.timing.period * (1 - MARGIN)
+    quick = _by_sizes(now, limit, budget)
+    if quick.selected is not None:
+        best, limit = quick.selected, quick.selected.timing.period * (1 - MARGIN)
+    bound, proven = min(quick.lower_bound, limit), quick.proven
+    if not proven and budget.left > FULL_SEARCH_FROM:
+        found = _within(now, all_rows(now.tables), limit, budget.rest())
+        best = found.selected or best
+        bound, proven = max(bound, min(found.lower_bound, limit)), found.proven
+    if best is None and keep is None:
+        solved = best_within(now, inf, limits_of(now))
+        best, bound, proven = solved.selected, solved.lower_bound, solved.proven
+    return _Found(keep, best, max(bound, min(floor, limit)), proven or floor >= limit)
 
 
 def _limit(keep: float | None, best: Selected | None, situation: _Situation) -> float:
@@ -251,8 +282,54 @@ def _limit(keep: float | None, best: Selected | None, situation: _Situation) -> 
     return situation.first_limit if least is None else least * (1 - MARGIN)
 
 
-def _part(limits: Limits, share: float) -> Limits:
-    return replace(limits, deterministic_seconds=share * limits.deterministic_seconds)
+def _solved(now: Study, rows: Rows, limit: float, budget: Budget) -> Selected | None:
+    """The best of a few rows, if it is within the limit and found in time."""
+    whole = Arena(now.tables, now.problem, rows)
+    if complete(whole, rows):
+        rows = rows_within(now.tables, now.problem, rows, limit)
+    if not complete(whole, rows):
+        return None
+    pruned = prune(whole.options(rows), upper_bound_seconds=limit)
+    if pruned.hopeless:
+        return None
+    some = max(budget.left * NEAR_SHARE, ROUND_SECONDS)
+    outcome = minimise_period(
+        pruned.problem,
+        limits=replace(budget.limits, deterministic_seconds=some),
+        horizon_seconds=limit,
+    )
+    budget.take(outcome.deterministic_seconds + ROUND_SECONDS)
+    return None if outcome.solution is None else rows_of(pruned.problem, outcome.solution)
+
+
+def _by_sizes(now: Study, limit: float, budget: Budget) -> Solved:
+    """The sizes of the least relaxed period, solved in turn until one holds the limit.
+
+    The ordinary search also widens every cut, which pays off in long searches alone.
+    """
+    rows = all_rows(now.tables)
+    whole = Arena(now.tables, now.problem, rows)
+    if complete(whole, rows):
+        rows = rows_within(now.tables, now.problem, rows, limit)
+    if not complete(whole, rows):
+        return Solved(None, limit, True)
+    few = Narrowed.of(now, rows)
+    part = arena(few.study.tables, few.study.problem)
+    sizes = SizeSearch(part, part.rows, horizon_seconds=limit)
+    sizes.minimise_period()
+    bound = least_period(part.tables, part.problem, part.rows) or 0.0
+    while not budget.spent:
+        relaxed = sizes.best(budget)
+        if relaxed.sizes is None:
+            return Solved(None, limit if relaxed.proven else relaxed.bound_seconds, relaxed.proven)
+        bound = relaxed.bound_seconds
+        budget.take(ROUND_SECONDS)
+        rows = rows_of_sizes(part, part.rows, relaxed.sizes)
+        found = _solved(few.study, rows, limit, budget)
+        if found is not None:
+            return Solved(few.original(found), bound, False)
+        sizes.rule_out(relaxed.sizes)
+    return Solved(None, bound, False)
 
 
 def _within(now: Study, rows: Rows, limit: float, limits: Limits) -> Solved:
