@@ -55,9 +55,9 @@ def answer(found: Explanation, question: str) -> Alternative:
     return next(each for each in found.alternatives if each.question == question)
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
-def test_contenders_are_timed_as_the_search_times_them(staleness: int) -> None:
-    given, selected = opened(plan("ppo", staleness))
+@pytest.mark.parametrize(("algorithm", "staleness"), [("ppo", 0), ("grpo", 1)])
+def test_contenders_are_timed_as_the_search_times_them(algorithm: str, staleness: int) -> None:
+    given, selected = opened(plan(algorithm, staleness))
     each = contender(given, selected)
     draw = np.random.default_rng(3)
     groups = groups_of(given)
@@ -72,7 +72,7 @@ def test_contenders_are_timed_as_the_search_times_them(staleness: int) -> None:
         expected = exact_timing(problem, assignment, starts, stages).period
         assert found == pytest.approx(expected, abs=2e-5)
     assert each.periods([Factors.ones(given)])[0] == pytest.approx(
-        plan("ppo", staleness).iteration_seconds, abs=1e-6
+        plan(algorithm, staleness).iteration_seconds, abs=1e-6
     )
 
 
