@@ -13,7 +13,9 @@ from tests.service.test_plans import created
 
 
 def test_a_stored_plan_is_explained_and_replanned(live: TestClient) -> None:
-    record = created(live.post("/v1/plans", json=small_spec()))
+    spec = small_spec()
+    spec["models"] = {role: {"architecture": "qwen2.5-0.5b"} for role in spec["models"]}
+    record = created(live.post("/v1/plans", json=spec))
     url = f"/v1/plans/{record.id}"
     response = live.post(f"{url}/explain", json={"parts": ["regret"], "scenarios": 1})
     assert response.status_code == 200, response.text
