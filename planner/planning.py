@@ -23,6 +23,8 @@ from planner.cost.corrections import summary
 from planner.cost.pricing import Pricing
 from planner.cost.streaming import TAILS
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
+from planner.explain.robust import least_regret
+from planner.explain.study import Study
 from planner.infeasible import explain_infeasible, explain_strategy
 from planner.intervals import with_intervals
 from planner.job import Job
@@ -107,23 +109,30 @@ def plan_of(
     `part` is the plan's own job where it is not that of the tables but on a part of its cluster.
     """
     assert best.selected is not None
-    placement = placement_of(job, tables, best.selected)
+    chosen, robust = best.selected, None
+    if job.spec.search.robust and part is None:
+        chosen, robust = least_regret(Study(job, tables, skeleton(job, tables)), chosen)
+    placement = placement_of(job, tables, chosen)
     job = part or job
     solved = time.perf_counter()
+    value = best.objective_value
+    if robust is not None:
+        value = _objective_value(job, placement, chosen.timing.period)
     report = SearchReport(
-        status="optimal" if best.proven else "feasible",
+        status="optimal" if best.proven and robust is None else "feasible",
         objective=job.spec.search.objective,
-        objective_value=best.objective_value,
+        objective_value=value,
         lower_bound=best.lower_bound,
         pricing_seconds=pricing_seconds,
         solving_seconds=solved - searched_since,
         candidates_priced=tables.num_priced,
         options=best.options,
         warm_start=best.warm_start,
+        robust=robust,
         space=enumeration.SPACE + _further_space(job),
     )
     report = report.model_copy(update={"stopped": _stopped(job.spec, report)})
-    return _plan(job, placement, best.selected.timing, report, best.lower_bound_seconds)
+    return _plan(job, placement, chosen.timing, report, best.lower_bound_seconds)
 
 
 def _further_space(job: Job) -> str:
@@ -288,7 +297,14 @@ def _stopped(spec: JobSpec, report: SearchReport) -> str:
     """Why the search ended: only a proof or the limit ends it."""
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"
-    gap = _relative_gap(report)
+    gap, robust = _relative_gap(report), report.robust
+    if robust is not None:
+        return (
+            f"robust: the largest regret over {robust.scenarios} scenarios is "
+            f"{100 * robust.worst_regret:.2g} %, no plan has less than "
+            f"{100 * robust.lower_bound:.2g} %; if all estimates are right it takes "
+            f"{100 * robust.nominal_loss:.2g} % more than the best plan"
+        )
     end = f"with a gap of {100 * gap:.2g} %" if gap else "before the proof was complete"
     return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}"
 

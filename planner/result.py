@@ -217,6 +217,31 @@ class Strategy(ResultModel):
     placement: Placement | None = None
 
 
+class RobustReport(ResultModel):
+    """How a plan of least worst-case regret was chosen (search.robust).
+
+    Regret is what a plan takes over the best plan under the same true seconds, as a share.
+    """
+
+    worst_regret: float
+    """The largest regret over the scenarios."""
+    lower_bound: float
+    """Proven: no plan of the searched space has a smaller largest regret over these scenarios."""
+    nominal_regret: float
+    """The largest regret of the plan that is best when all estimates are right."""
+    nominal_loss: float
+    """What this plan takes over that one when all estimates are right, as a share."""
+    scenarios: int
+    """The estimates, and corners of their 80 % intervals."""
+    candidates: int
+    """Plans among which it was chosen."""
+    rounds: int
+    margin: float
+    """Share to within which the best plan of every scenario is known."""
+    unproven: int
+    """Searches that ended by their limit; the bounds do not rest on what they left open."""
+
+
 class SearchReport(ResultModel):
     """How the plan was found and how good it provably is."""
 
@@ -239,6 +264,8 @@ class SearchReport(ResultModel):
     stopped: str | None = None
     """Why the search ended, in words; missing in plans of versions that did not say."""
     warm_start: str | None = None
+    robust: RobustReport | None = None
+    """Null: the plan is best when all estimates are right."""
     space: str
     """Over what the claim holds, in words."""
 

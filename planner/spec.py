@@ -404,6 +404,11 @@ class SearchSpec(SpecModel):
         description="Where no placement fits, also plan the smallest changes with which one does: "
         "what they would cost. Takes up to two more time limits",
     )
+    robust: bool = Field(
+        default=False,
+        description="Choose the plan whose largest regret is least when the estimates are wrong by "
+        "up to their own 80 % intervals, instead of the one that is best if all are right",
+    )
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Threads that price candidates; the proof runs in one, so it repeats"
     )
@@ -412,6 +417,15 @@ class SearchSpec(SpecModel):
     def _target_only_for_fewest(self) -> Self:
         if self.target_iteration_seconds is not None and self.objective != "fewest_gpus":
             raise ValueError("target_iteration_seconds only applies to objective: fewest_gpus")
+        return self
+
+    @model_validator(mode="after")
+    def _robust_is_searched(self) -> Self:
+        if self.robust and (self.objective == "fewest_gpus" or self.strategy is not None):
+            raise ValueError(
+                "robust compares seconds or prices of searched plans; leave it out with "
+                "objective: fewest_gpus and with strategy"
+            )
         return self
 
     @property

@@ -181,3 +181,15 @@ ESTIMATE_EXAMPLES: dict[str, dict[str, Any]] = {
         },
     }
 }
+EXPLAIN_EXAMPLES: dict[str, dict[str, Any]] = {
+    "alternatives": {
+        "summary": "The alternatives alone, with eight GPUs fewer",
+        "value": {"parts": ["alternatives"], "fewer_gpus": 8},
+    }
+}
+REPLAN_EXAMPLES: dict[str, dict[str, Any]] = {
+    "measured": {
+        "summary": "Generation turned out slower, 400 iterations are left",
+        "value": {"measured": {"actor.generate": 30.0}, "iterations_left": 400},
+    }
+}

@@ -8,6 +8,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from planner.explain.result import ExplainOptions
+from planner.replan_result import ReplanOptions
 from planner.spec import JobSpec
 from service import problems
 from service.profile_schemas import NewProfile
@@ -27,6 +29,8 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     CompareRequest,
     FrontRequest,
     WhatIfRequest,
+    ExplainOptions,
+    ReplanOptions,
     NewCluster,
     NewProfile,
     problems.Problem,

@@ -27,11 +27,13 @@ from service.planner_messages import (
     Crash,
     Done,
     EstimateRequest,
+    ExplainRequest,
     FrontRequest,
     InfeasibleFailure,
     NoSolutionFailure,
     PlannerRequest,
     PlanRequest,
+    ReplanRequest,
     SimulateRequest,
     SpecFailure,
     StrategiesRequest,
@@ -69,6 +71,8 @@ def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
 def answer_to(request: PlannerRequest) -> Answer:
     """Do what is asked; the planner's expected failures become data."""
     try:
+        if (spec := spec_of(request)) is not None:
+            _lay_out_tables(spec)
         return _done(request)
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
@@ -85,12 +89,12 @@ def answer_to(request: PlannerRequest) -> Answer:
 
 def _done(request: PlannerRequest) -> Done:
     from planner import planning
+    from planner.explain.explain import explain
     from planner.explanation import make_plan_or_explain
     from planner.front import make_front
+    from planner.replan import replan
     from planner.what_if import make_what_if
 
-    if (spec := spec_of(request)) is not None:
-        _lay_out_tables(spec)
     match request:
         case PlanRequest():
             return _json(make_plan_or_explain(request.spec))
@@ -110,6 +114,10 @@ def _done(request: PlannerRequest) -> Done:
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
         case SimulateRequest():
             return _simulated(request)
+        case ExplainRequest():
+            return _json(explain(request.plan, request.options))
+        case ReplanRequest():
+            return _json(replan(request.plan, request.options))
         case StrategiesRequest():
             return Done(
                 result=[

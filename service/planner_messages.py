@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from planner.errors import Reason
+from planner.explain.result import ExplainOptions
+from planner.replan_result import ReplanOptions
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
 from planner.studies import Explanation
@@ -67,6 +69,22 @@ class WhatIfRequest(Message):
     pool: str | None
 
 
+class ExplainRequest(Message):
+    """Explain a plan; answered with an Explanation."""
+
+    kind: Literal["explain"] = "explain"
+    plan: Plan
+    options: ExplainOptions
+
+
+class ReplanRequest(Message):
+    """Keep or move a running plan; answered with a Replan."""
+
+    kind: Literal["replan"] = "replan"
+    plan: Plan
+    options: ReplanOptions
+
+
 class StrategiesRequest(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
@@ -80,6 +98,8 @@ PlannerRequest = (
     | FrontRequest
     | WhatIfRequest
     | SimulateRequest
+    | ExplainRequest
+    | ReplanRequest
     | StrategiesRequest
 )
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(

@@ -178,7 +178,8 @@ class PlannerPool:
 
     def __init__(self, *, size: int, max_waiting: int, profiles_folder: Path | None = None) -> None:
         self._all = [PlannerProcess(profiles_folder=profiles_folder) for _ in range(size)]
-        self._idle: queue.SimpleQueue[PlannerProcess] = queue.SimpleQueue()
+        # The one that was busy last: it keeps the tables of the jobs that it was asked about.
+        self._idle: queue.LifoQueue[PlannerProcess] = queue.LifoQueue()
         self._places = threading.BoundedSemaphore(size + max_waiting)
         for process in self._all:
             self._idle.put(process)

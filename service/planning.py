@@ -8,21 +8,25 @@ from fastapi import Depends, Request
 from pydantic import JsonValue, TypeAdapter
 
 from planner.errors import PlanningError, SpecError
+from planner.explain.result import ExplainOptions, Explanation
+from planner.replan_result import Replan, ReplanOptions
 from planner.result import Plan, Strategy
 from planner.simulation.result import Simulation
 from planner.spec import ClusterSpec, JobSpec
 from service import idempotency, plan_queue, problems, profiles, store
 from service.bodies import Body
 from service.database import Database
-from service.deadlines import planning_deadline_seconds
+from service.deadlines import SLOWEST_MACHINE, planning_deadline_seconds
 from service.dispatcher import Dispatcher
 from service.idempotency import HeldKey
 from service.planner_errors import PlannerProcessError
 from service.planner_messages import (
     CompareRequest,
     EstimateRequest,
+    ExplainRequest,
     PlannerRequest,
     PlanRequest,
+    ReplanRequest,
     SimulateRequest,
     StrategiesRequest,
     spec_of,
@@ -38,6 +42,8 @@ _STRATEGIES = TypeAdapter(list[Strategy])
 _DESCRIPTIONS = TypeAdapter(list[StrategyDescription])
 _BRIEF_SECONDS = 120.0
 """For what searches nothing: an estimate, the strategies that need no time limit."""
+_EXPLAIN_SECONDS = 900.0
+"""For dozens of searches, each with a limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +209,25 @@ def simulate(planning: Planning, record: PlanRecord, body: SimulateBody) -> Simu
         )
     request = SimulateRequest(plan=record.plan, iterations=body.iterations, seed=body.seed)
     return Simulation.model_validate(ask(planning, request, body.model_dump()))
+
+
+def explain(planning: Planning, record: PlanRecord, options: ExplainOptions) -> Explanation:
+    """Why a stored plan is as it is."""
+    if record.plan is None:
+        raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to explain")
+    request = ExplainRequest(plan=record.plan, options=options)
+    document = options.model_dump(mode="json")
+    found = ask(planning, request, document, limit_seconds=_EXPLAIN_SECONDS)
+    return Explanation.model_validate(found)
+
+
+def replan(planning: Planning, record: PlanRecord, options: ReplanOptions, data: object) -> Replan:
+    """Whether a stored plan that runs should be kept."""
+    if record.plan is None:
+        raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to replan")
+    request = ReplanRequest(plan=record.plan, options=options)
+    limit = SLOWEST_MACHINE * options.search_seconds + _BRIEF_SECONDS
+    return Replan.model_validate(ask(planning, request, data, limit_seconds=limit))
 
 
 def strategies(planning: Planning) -> list[StrategyDescription]:

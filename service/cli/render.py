@@ -66,6 +66,8 @@ def _proof(plan: Plan) -> str:
     match plan.search.status:
         case "optimal":
             return "proven optimal"
+        case "feasible" if plan.search.robust is not None:
+            return f"regret at most {100 * plan.search.robust.worst_regret:.2g}%"
         case "feasible":
             return f"not proven: stopped at {_limit(plan)}, gap {formats.gap(plan.relative_gap)}"
         case "given" if plan.search.strategy is not None:
@@ -202,6 +204,8 @@ def _proof_line(plan: Plan) -> str:
     }[search.objective]
     found, bound = write(search.objective_value), write(search.lower_bound)
     verdict = "optimal"
+    if search.robust is not None:
+        return str(search.stopped)
     if search.status == "feasible":
         verdict = f"best found when the search stopped at {_limit(plan)}"
     return (

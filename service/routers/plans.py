@@ -3,6 +3,8 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Header, Query, Response
 
+from planner.explain.result import ExplainOptions, Explanation
+from planner.replan_result import Replan, ReplanOptions
 from planner.simulation.result import Simulation
 from planner.spec import JobSpec
 from service import plan_queue, planning, problems, store, studies
@@ -10,13 +12,15 @@ from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
 from service.examples import (
     COMPARE_EXAMPLES,
+    EXPLAIN_EXAMPLES,
     FRONT_EXAMPLES,
+    REPLAN_EXAMPLES,
     SIMULATE_EXAMPLES,
     SPEC_EXAMPLES,
     WHAT_IF_EXAMPLES,
 )
 from service.openapi import problem_responses, response_headers
-from service.planning import PlanningDep
+from service.planning import Planning, PlanningDep
 from service.schemas import (
     CompareRequest,
     Comparison,
@@ -42,6 +46,8 @@ SimulateBody = Annotated[
 ]
 FrontBody = Annotated[Body[FrontRequest], Depends(body_of(FrontRequest, what="The request"))]
 WhatIfBody = Annotated[Body[WhatIfRequest], Depends(body_of(WhatIfRequest, what="The request"))]
+ExplainBody = Annotated[Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))]
+ReplanBody = Annotated[Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation"))]
 PreferHeader = Annotated[
     str | None,
     Header(description="`respond-async`: queue the job and answer 202", max_length=200),
@@ -184,9 +190,42 @@ def create_variants(
 )
 def compare_plan(plan_id: UUID, body: CompareBody, service: PlanningDep) -> Comparison:
     """What named strategies would cost on the same job, or why they cannot run it."""
-    with service.database.reading() as session:
-        record = store.find_plan(session, plan_id)
-    return planning.compare(service, record, body.content.strategies)
+    return planning.compare(service, _stored(service, plan_id), body.content.strategies)
+
+
+@router.get(
+    "/{plan_id}/explain",
+    summary="Explain a plan",
+    responses=problem_responses(404, 409, 422, 503, 504),
+)
+def explain_plan(plan_id: UUID, service: PlanningDep) -> Explanation:
+    """Why this plan and no other: solved alternatives, how wrong estimates may be, and regret."""
+    return planning.explain(service, _stored(service, plan_id), ExplainOptions())
+
+
+@router.post(
+    "/{plan_id}/explain",
+    summary="Explain parts of a plan",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(ExplainOptions, EXPLAIN_EXAMPLES),
+)
+def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep) -> Explanation:
+    """The same with options: which parts, how many fewer GPUs, how many scenarios."""
+    return planning.explain(service, _stored(service, plan_id), body.content)
+
+
+@router.post(
+    "/{plan_id}/replan",
+    summary="Keep a running plan, or move",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(ReplanOptions, REPLAN_EXAMPLES),
+)
+def replan_plan(plan_id: UUID, body: ReplanBody, service: PlanningDep) -> Replan:
+    """With measured seconds, or nodes lost or added: the gain, what a move costs, the break-even.
+
+    Nothing is stored. `placement` of the answer is what POST /v1/estimates takes.
+    """
+    return planning.replan(service, _stored(service, plan_id), body.content, body.data)
 
 
 @router.post(
@@ -200,9 +239,12 @@ def simulate_plan(plan_id: UUID, body: SimulateBody, service: PlanningDep) -> Si
 
     Median and 95th percentile of an iteration, each call's spread, and which GPUs stand idle.
     """
+    return planning.simulate(service, _stored(service, plan_id), body.content)
+
+
+def _stored(service: Planning, plan_id: UUID) -> PlanRecord:
     with service.database.reading() as session:
-        record = store.find_plan(session, plan_id)
-    return planning.simulate(service, record, body.content)
+        return store.find_plan(session, plan_id)
 
 
 def _ask_again_later(response: Response, record: PlanRecord) -> None:

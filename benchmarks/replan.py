@@ -1,0 +1,109 @@
+"""Keep or move: how long the answer takes, with the job's tables kept and without.
+
+PPO with four 70B models, 8 prompts per GPU. For every situation the median over repetitions, by
+the clock and in processor seconds (on a busy machine only these compare), what was found, and how
+far it is from the best plan, which an ordinary search finds afterwards with its full time limit.
+
+    python -m benchmarks.replan [--gpus 256] [--repeat 5] [--no-best]
+"""
+
+import argparse
+import statistics
+import time
+from math import inf
+from pathlib import Path
+
+import yaml
+
+from planner.explain.factors import scaled
+from planner.explain.solving import best_within, limits_of
+from planner.explain.study import study
+from planner.planning import make_plan
+from planner.replan import changed_spec, factors_of, replan
+from planner.replan_result import Replan, ReplanOptions
+from planner.result import Plan
+from planner.spec import JobSpec
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "hybridflow-ppo-70b-128xa100.yaml"
+TARGET_SECONDS = 0.2
+"""At 256 GPUs, with the tables kept."""
+
+
+def job(num_gpus: int) -> JobSpec:
+    """The example on so many GPUs."""
+    document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    document["cluster"]["pools"][0]["num_nodes"] = num_gpus // 8
+    document["workload"] |= {
+        "prompts_per_iteration": 8 * num_gpus,
+        "startup_seconds": 300.0,
+        "iterations": 500,
+    }
+    return JobSpec.model_validate(document)
+
+
+def situations(plan: Plan) -> dict[str, ReplanOptions]:
+    """What may become of a plan."""
+    seconds = {call.id: call.end_seconds - call.start_seconds for call in plan.calls}
+    pool = plan.copies[0].pool
+
+    def measured(name: str, ratio: float) -> ReplanOptions:
+        return ReplanOptions(measured={name: ratio * seconds[name]})
+
+    return {
+        "as estimated": ReplanOptions(),
+        "generation + 20 %": measured("actor.generate", 1.2),
+        "actor's training + 30 %": measured("actor.train", 1.3),
+        "critic's training - 40 %": measured("critic.train", 0.6),
+        "reference + 100 %": measured("reference.forward", 2.0),
+        "a node lost": ReplanOptions(lose_nodes={pool: 1}),
+        "two nodes lost": ReplanOptions(lose_nodes={pool: 2}),
+    }
+
+
+def best_seconds(plan: Plan, options: ReplanOptions) -> float:
+    """The best plan in that situation, by an ordinary search."""
+    given = study(changed_spec(plan.spec, options))
+    now = scaled(given, factors_of(given, plan, options))
+    solved = best_within(now, inf, limits_of(now, plan.spec.search.time_limit_seconds))
+    assert solved.selected is not None
+    return solved.selected.timing.period
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--gpus", type=int, default=256)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--no-best", action="store_true")
+    given = parser.parse_args()
+    plan = make_plan(job(given.gpus))
+    started, processor = time.perf_counter(), time.process_time()
+    study(plan.spec)
+    cold = time.perf_counter() - started, time.process_time() - processor
+    print(f"{given.gpus} GPUs; target {TARGET_SECONDS:g} s with kept tables")
+    print(f"pricing the tables, once per job: {cold[0]:.2f} s, {cold[1]:.2f} s of processor")
+    heads = ("seconds", "processor", "verdict", "found s", "from best")
+    print(f"{'situation':26}" + "".join(f"{head:>11}" for head in heads))
+    for name, options in situations(plan).items():
+        clock, used, answer = timed(plan, options, given.repeat)
+        found = min(s for s in (answer.keep_seconds, answer.move_seconds) if s is not None)
+        off = "" if given.no_best else f"{100 * (found / best_seconds(plan, options) - 1):.2f} %"
+        print(f"{name:26}{clock:11.3f}{used:11.3f}{answer.verdict:>11}{found:11.2f}{off:>11}")
+
+
+def timed(plan: Plan, options: ReplanOptions, repeat: int) -> tuple[float, float, Replan]:
+    """(median seconds by the clock, median processor seconds, the answer)."""
+    study(plan.spec)
+    clock, used = [], []
+    for _ in range(repeat):
+        started, processor = time.perf_counter(), time.process_time()
+        answer = replan(plan, options)
+        clock.append(time.perf_counter() - started)
+        used.append(time.process_time() - processor)
+    return statistics.median(clock), statistics.median(used), answer
+
+
+if __name__ == "__main__":
+    main()

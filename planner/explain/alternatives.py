@@ -1,0 +1,285 @@
+"""The plan against its alternatives: each solved under its constraint, and told in numbers."""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+
+from planner.assembly import PricedCall, price_call, price_copy
+from planner.explain.questions import Question, same_sizes
+from planner.explain.result import Alternative, CallDifference, Outcome
+from planner.explain.solving import Solved, best_within, limits_of
+from planner.explain.study import Study, located, study
+from planner.explain.words import sizes
+from planner.payment import paid_gpus, price_per_second
+from planner.result import Placement, Plan
+from planner.search.attempts import STARTING_COUNTS, attempt
+from planner.search.search import Selected, complete, search
+from planner.search.space import Arena, arena
+from planner.shortfall import least_shortfall
+
+GIB = 2**30
+WORTH_TRYING = 1.1
+"""Times the plan's period: where nothing known is as good, the strategies are tried too."""
+TRIED = ("colocate_all", "split")
+NEAR_SHARE = 0.25
+"""Of a question's limit: what the search on the plan's own sizes may take."""
+SHOWN_SECONDS = 5e-4
+"""Half of the last digit shown: what is closer counts as equally fast."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bill:
+    """A placement's seconds and what they are of."""
+
+    period: float
+    calls: dict[str, PricedCall]
+    num_gpus: dict[str, int]
+    paid: int
+    price: float
+    idle_share: float
+    value: float
+
+
+class Alternatives:
+    """Solves one question after another; what one finds starts the next where it may.
+
+    `given` grows by the settings of alternatives that its tables lack.
+    """
+
+    def __init__(self, given: Study, plan: Plan, selected: Selected, *, seconds: float) -> None:
+        self.given, self.plan, self.selected = given, plan, selected
+        self.limits = limits_of(given, seconds)
+        self.found: list[Selected] = [selected]
+        """By rows of the given tables."""
+
+    def answer(self, question: Question) -> Alternative:
+        """One alternative beside the plan."""
+        posed = question.posed(self.given)
+        if posed is None:
+            return _without_placement(self.given, question)
+        solved = self._solved(posed, question)
+        if solved.selected is None and solved.proven:
+            return _without_placement(self.given, question)
+        if solved.selected is None:
+            bound = solved.lower_bound
+            return Alternative(
+                question=question.name,
+                text=question.text,
+                outcome="undecided",
+                answer=f"not decided: no placement was found in time, and none is below {bound:g}",
+            )
+        placement = posed.placement(solved.selected)
+        self.given, found = located(self.given, placement, solved.selected.timing)
+        self.found.append(found)
+        return _beside(self.given, self.plan, placement, solved, question)
+
+    def _solved(self, posed: Study, question: Question) -> Solved:
+        """The best placement under the constraint; first on the plan's sizes, to have a limit."""
+        if self.given.job.spec.search.objective != "throughput":
+            return best_within(posed, inf, self.limits)
+        part = arena(posed.tables, posed.problem)
+        starts = self._carried(posed, question)
+        enough = WORTH_TRYING * self.plan.iteration_seconds
+        if not any(each.timing.period <= enough for each in starts):
+            tried = attempt(part, TRIED, limits=self.limits, most_counts=STARTING_COUNTS)
+            starts += [each.selected for each in tried if each.selected]
+        start = min(starts, key=lambda each: each.timing.period, default=None)
+        near = self._on_same_sizes(posed, start)
+        found = search(part, limits=self.limits, incumbent=near or start)
+        return Solved(found.selected, found.lower_bound_seconds, found.proven)
+
+    def _carried(self, posed: Study, question: Question) -> list[Selected]:
+        """Placements found so far that obey the constraint, by the posed rows."""
+        if posed.problem != self.given.problem or not question.of_rows:
+            return []
+        rows = question.rows(self.given)
+        numbers = [np.cumsum(mask) - 1 for mask in rows.copies]
+        tables = self.given.tables.calls
+        at = {(table.call, table.copy): n for n, table in enumerate(tables)}
+        # A call's row stays only with its copy's.
+        stay = [
+            mask & rows.copies[t.copy][t.copy_row]
+            for t, mask in zip(tables, rows.calls, strict=True)
+        ]
+        call_numbers = [np.cumsum(mask) - 1 for mask in stay]
+        carried = []
+        for each in self.found:
+            copies = list(enumerate(each.copy_rows))
+            calls = [(at[n, c[0]], c[1]) for n, c in enumerate(each.call_rows) if c is not None]
+            if not all(row is None or rows.copies[i][row] for i, row in copies):
+                continue
+            if not all(stay[n][row] for n, row in calls):
+                continue
+            carried.append(
+                Selected(
+                    tuple(None if row is None else int(numbers[i][row]) for i, row in copies),
+                    each.first_gpus,
+                    tuple(
+                        None if c is None else (c[0], int(call_numbers[at[n, c[0]]][c[1]]))
+                        for n, c in enumerate(each.call_rows)
+                    ),
+                    each.timing,
+                )
+            )
+        return carried
+
+    def _on_same_sizes(self, posed: Study, start: Selected | None) -> Selected | None:
+        """The best placement whose copies are as large as the plan's: few rows are left."""
+        rows = same_sizes(posed, self.given, self.selected)
+        part = arena(posed.tables, posed.problem)
+        near = Arena(part.tables, part.problem, part.rows.both(rows))
+        if not complete(near, near.rows):
+            return None
+        some = replace(
+            self.limits, deterministic_seconds=self.limits.deterministic_seconds * NEAR_SHARE
+        )
+        return search(near, limits=some, incumbent=start).selected
+
+
+def _beside(
+    given: Study, plan: Plan, placement: Placement, solved: Solved, question: Question
+) -> Alternative:
+    assert solved.selected is not None
+    mine = bill(given, plan.placement(), plan.iteration_seconds)
+    other = bill(given, placement, solved.selected.timing.period)
+    lost = other.value - mine.value
+    outcome: Outcome = "slower"
+    if abs(lost) < SHOWN_SECONDS * (mine.value / max(mine.period, 1e-9)):
+        outcome = "same" if _alike(plan.placement(), placement) else "as_fast"
+    elif lost < 0:
+        outcome = "faster"
+    differences = _differences(mine, other, placement)
+    bound = solved.lower_bound if solved.proven else min(solved.lower_bound, other.value)
+    throughput = given.job.spec.search.objective == "throughput"
+    return Alternative(
+        question=question.name,
+        text=question.text,
+        outcome=outcome,
+        iteration_seconds=other.period,
+        lower_bound_seconds=bound if throughput else None,
+        slower_seconds=other.period - mine.period,
+        slower_share=other.period / mine.period - 1,
+        objective_value=other.value,
+        price_per_iteration=other.price,
+        gpus_used=other.paid,
+        idle_share=other.idle_share,
+        calls=differences,
+        answer=_answer(given, mine, other, differences, solved, outcome),
+        placement=placement,
+    )
+
+
+def bill(given: Study, placement: Placement, period: float) -> _Bill:
+    """What a placement's calls take, and what is idle."""
+    pricing = given.pricing
+    copies = [price_copy(pricing, copy) for copy in placement.copies]
+    by_id = {copy.placement.id: copy for copy in copies}
+    flow = {call.id: call for call in given.job.dataflow.calls}
+    calls = {
+        call.id: price_call(pricing, flow[call.id], call, by_id.get(call.copy_id or ""))
+        for call in placement.calls
+    }
+    num_gpus = {
+        call.id: by_id[call.copy_id].placement.num_gpus if call.copy_id else 0
+        for call in placement.calls
+    }
+    paid = sum(paid_gpus(given.job, copies).values())
+    price = period * price_per_second(given.job, copies)
+    busy = sum(calls[name].seconds * count for name, count in num_gpus.items())
+    idle = max(1 - busy / (paid * period), 0.0) if paid and period else 0.0
+    values = {"throughput": period, "price": price, "fewest_gpus": float(paid)}
+    value = values[given.job.spec.search.objective]
+    return _Bill(period, calls, num_gpus, paid, price, idle, value)
+
+
+def _alike(one: Placement, other: Placement) -> bool:
+    return {c.id: c for c in one.copies} == {c.id: c for c in other.copies} and {
+        c.id: c for c in one.calls
+    } == {c.id: c for c in other.calls}
+
+
+def _differences(mine: _Bill, other: _Bill, placement: Placement) -> list[CallDifference]:
+    layouts = {copy.id: copy.layout for copy in placement.copies}
+    found = [
+        CallDifference(
+            id=name,
+            plan_seconds=mine.calls[name].seconds,
+            seconds=call.seconds,
+            plan_num_gpus=mine.num_gpus[name],
+            num_gpus=other.num_gpus[name],
+            layout=sizes(call.placement.parallelism or layouts.get(call.placement.copy_id or "")),
+        )
+        for name, call in other.calls.items()
+        if abs(call.seconds - mine.calls[name].seconds) >= SHOWN_SECONDS
+        or other.num_gpus[name] != mine.num_gpus[name]
+    ]
+    return sorted(found, key=lambda d: -abs(d.seconds - d.plan_seconds))
+
+
+def _answer(
+    given: Study,
+    mine: _Bill,
+    other: _Bill,
+    differences: list[CallDifference],
+    solved: Solved,
+    outcome: Outcome,
+) -> str:
+    if outcome == "same":
+        return "the plan does so already"
+    parts = []
+    seconds = other.period - mine.period
+    share = 100 * (other.period / mine.period - 1)
+    word = "slower" if seconds >= 0 else "faster"
+    if abs(seconds) < SHOWN_SECONDS:
+        parts.append("as fast")
+    else:
+        parts.append(f"{abs(seconds):.2f} s ({abs(share):.1f} %) {word}")
+    if given.job.spec.search.objective == "price" and mine.price > 0:
+        dearer = 100 * (other.price / mine.price - 1)
+        parts[-1] += f", {abs(dearer):.1f} % {'dearer' if dearer >= 0 else 'cheaper'}"
+    if given.job.spec.search.objective == "fewest_gpus" and other.paid != mine.paid:
+        parts[-1] += f", on {other.paid} GPUs instead of {mine.paid}"
+    if not solved.proven:
+        lead = max(solved.lower_bound - mine.value, 0.0)
+        parts[-1] += f" (the best found; at least {lead:.2f} s)"
+    moved = [
+        f"{d.id} {d.plan_seconds:.2f} → {d.seconds:.2f} s on {d.num_gpus} GPUs"
+        for d in differences[:3]
+    ]
+    if moved:
+        parts.append(", ".join(moved))
+    parts.append(f"idle {100 * mine.idle_share:.0f} % → {100 * other.idle_share:.0f} %")
+    return "; ".join(parts)
+
+
+def _without_placement(given: Study, question: Question) -> Alternative:
+    """Why nothing satisfies the constraint: no layout, or memory, in bytes and phase."""
+    loose = study(given.job.spec, fits_only=False)
+    posed = question.posed(loose, fits_only=False)
+    if posed is None:
+        reason = question.missing or "no layout satisfies it"
+        return Alternative(
+            question=question.name, text=question.text, outcome="no_layout", answer=reason
+        )
+    found = least_shortfall(posed.problem, posed.tables)
+    if found is None or found.over_bytes <= 0:
+        answer = "no placement: the constraints or the host memory exclude it"
+        return Alternative(
+            question=question.name, text=question.text, outcome="does_not_fit", answer=answer
+        )
+    required = found.capacity_bytes + found.over_bytes
+    return Alternative(
+        question=question.name,
+        text=question.text,
+        outcome="does_not_fit",
+        answer=(
+            f"does not fit: in {found.calls[0]} {found.over_bytes:,} bytes per GPU too many "
+            f"({required / GIB:.1f} GiB of {found.capacity_bytes / GIB:.1f}), even in the leanest "
+            "layouts"
+        ),
+        phase=found.calls[0],
+        required_bytes=required,
+        capacity_bytes=found.capacity_bytes,
+        over_bytes=found.over_bytes,
+    )

@@ -1,0 +1,95 @@
+"""Re-planning: what is asked, and what is answered."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.explain.result import CallDifference
+from planner.result import Bytes, Placement, ResultModel
+from planner.spec import Name, PositiveFloat, PositiveInt
+
+
+class ReplanOptions(ResultModel):
+    """What has become of a running plan."""
+
+    measured: dict[str, PositiveFloat] = Field(default={}, max_length=128)
+    """Call id (or ROLE.sync) → seconds as measured; the ratio to the plan's own seconds corrects
+    that role and kind of call in every option."""
+    lose_nodes: dict[Name, PositiveInt] = Field(default={}, max_length=16)
+    """Pool → nodes that are gone."""
+    add_nodes: dict[Name, PositiveInt] = Field(default={}, max_length=16)
+    """Pool → nodes that have come."""
+    iterations_left: PositiveInt | None = None
+    """Default: workload.iterations of the spec."""
+    startup_seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
+    """Of a restart. Default: workload.startup_seconds of the spec."""
+    move_by: Literal["restart", "reshard"] = "restart"
+    """restart: write a checkpoint and start anew from it; reshard: only the bytes that GPUs lack
+    go over the links, for systems that can."""
+    search_seconds: Annotated[float, Field(gt=0, le=600)] = 0.1
+    """Time limit of the search, in the unit of search.time_limit_seconds."""
+
+
+class Correction(ResultModel):
+    """How wrong the estimates of one role and kind of call have turned out."""
+
+    role: str
+    kind: str
+    measured_seconds: float
+    predicted_seconds: float
+    ratio: float
+
+
+class MoveCost(ResultModel):
+    """What it takes to get from the running placement to the new one."""
+
+    copies: list[str]
+    """Homes that lie or are laid out otherwise."""
+    total_bytes: Bytes
+    """Weights and optimizer state that GPUs lack."""
+    most_bytes_per_gpu: Bytes
+    reshard_seconds: float
+    """These bytes over the links: at least so long."""
+    restart_seconds: float
+    """A checkpoint and a start-up, as the spec's workload says."""
+    seconds: float
+    """Of the way that was asked for, beyond what keeping the plan takes too."""
+
+
+class Replan(ResultModel):
+    """Keep the running plan, or move to another one."""
+
+    verdict: Literal["keep", "move"]
+    answer: str
+    """In a sentence."""
+    keep_seconds: float | None
+    """An iteration of the running plan with corrected prices; null: it cannot go on, its GPUs are
+    gone."""
+    move_seconds: float | None
+    """Of the best plan found; null: none is better than the running one."""
+    lower_bound_seconds: float
+    """No plan is faster: the search proved it or stopped at its limit."""
+    relative_gap: float
+    """Of the better of the two."""
+    proven: bool
+    """True: nothing is better than the answer by more than `margin`."""
+    margin: float
+    gain_seconds: float
+    """Per iteration."""
+    gain_share: float
+    cost: MoveCost | None = None
+    break_even_iterations: int | None = None
+    """After so many the move has paid for itself; null: there is nothing to move for."""
+    iterations_left: int
+    saved_seconds: float
+    """Over the iterations left, the move's cost taken off; what is better is the verdict."""
+    changes: str = ""
+    """What the new plan does otherwise."""
+    calls: list[CallDifference] = Field(default=[])
+    corrections: list[Correction] = Field(default=[])
+    placement: Placement | None = None
+    """Of the new plan: what estimate and run take."""
+    tables_kept: bool
+    """False: the candidates had to be priced first."""
+    replanned_in_seconds: float
+    """By the clock."""

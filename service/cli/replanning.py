@@ -1,0 +1,193 @@
+"""The command that says whether a running plan should be kept."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from executor.report import RunReport
+from planner.replan_result import Replan, ReplanOptions
+from planner.result import Plan
+from planner.spec import JobSpec
+from service.cli import console, formats
+from service.cli.call_table import plain_table
+from service.cli.failures import BadInputError
+from service.cli.inputs import error_lines, read_document, read_runnable
+from service.cli.planning import need_folder, telling_reasons, write_file
+from service.field_errors import field_errors
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What was given on the command line."""
+
+    report: str | None
+    calls: Sequence[str]
+    lose_nodes: Sequence[str]
+    add_nodes: Sequence[str]
+    iterations_left: int | None
+    startup_seconds: float | None
+    move_by: str
+
+
+def run_replan(
+    source: str, given: Situation, *, output: str | None, as_json: bool, quiet: bool
+) -> None:
+    """Keep or move, with gain, cost and break-even."""
+    need_folder(output)
+    plan = read_runnable(source)
+    if isinstance(plan, JobSpec):
+        raise BadInputError(
+            f"{source}: this is a job spec, not a plan that runs",
+            ["plan it first: automap plan SPEC --output PLAN.json"],
+        )
+    options = _options(given)
+
+    def answered() -> Replan:
+        from planner.replan import replan
+
+        return replan(plan, options)
+
+    with console.progress("Looking for a better plan", quiet=quiet):
+        found = telling_reasons(answered, as_json=as_json)
+    if output is not None and found.placement is not None:
+        write_file(output, _new_plan(plan, options, found).model_dump_json(indent=2, by_alias=True))
+    if as_json:
+        console.write_json(found.model_dump_json(indent=2, by_alias=True))
+        return
+    out = console.stdout_console()
+    out.print(Text(found.answer, style="bold"), soft_wrap=True)
+    if not quiet:
+        out.print(_view(found))
+
+
+def _new_plan(plan: Plan, options: ReplanOptions, found: Replan) -> Plan:
+    """The new placement as a plan to run, priced without the corrections."""
+    from planner.planning import estimate
+    from planner.replan import changed_spec
+
+    assert found.placement is not None
+    return estimate(changed_spec(plan.spec, options), found.placement)
+
+
+def _options(given: Situation) -> ReplanOptions:
+    document = {
+        "measured": {**_of_report(given.report), **_of_calls(given.calls)},
+        "lose_nodes": dict(_nodes(text, "--lose-node", default=1) for text in given.lose_nodes),
+        "add_nodes": dict(_nodes(text, "--add-nodes", default=None) for text in given.add_nodes),
+        "move_by": given.move_by,
+        "iterations_left": given.iterations_left,
+        "startup_seconds": given.startup_seconds,
+    }
+    try:
+        return ReplanOptions.model_validate(document)
+    except ValidationError as error:
+        lines = error_lines(field_errors(error, document))
+        raise BadInputError("the options contradict themselves", lines) from None
+
+
+def _of_report(source: str | None) -> dict[str, float]:
+    """Call id → median seconds of a run's report; what the plan does not know is left out."""
+    if source is None:
+        return {}
+    document = read_document(source)
+    try:
+        report = RunReport.model_validate(document)
+    except ValidationError as error:
+        lines = error_lines(field_errors(error, document))
+        raise BadInputError(f"{source}: this is no report of a run", lines) from None
+    measured = {
+        call.id: call.seconds.measured.median
+        for call in report.calls
+        if call.seconds.measured is not None and call.seconds.predicted
+    }
+    if not measured:
+        raise BadInputError(f"{source}: no call of the plan was measured (yet)")
+    return measured
+
+
+def _of_calls(texts: Sequence[str]) -> dict[str, float]:
+    found = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            name = ""
+        if not name:
+            raise BadInputError(f"--call: {text!r} is not NAME=SECONDS (actor.generate=31.5)")
+    return found
+
+
+def _nodes(text: str, option: str, *, default: int | None) -> tuple[str, int]:
+    """POOL:N, or POOL alone where a default is known."""
+    pool, colon, number = text.partition(":")
+    if pool and not colon and default is not None:
+        return pool, default
+    if not pool or not number.isdecimal() or int(number) < 1:
+        shape = "POOL:N" if default is None else "POOL or POOL:N"
+        raise BadInputError(f"{option}: {text!r} is not {shape}, with N of at least 1")
+    return pool, int(number)
+
+
+def _view(found: Replan) -> Group:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, value in _lines(found):
+        table.add_row(name, Text(value))
+    parts: list[RenderableType] = [Text(), table]
+    if found.calls:
+        parts += [Text(), Text("Calls", style="bold underline"), _calls(found)]
+    return Group(*parts)
+
+
+def _lines(found: Replan) -> list[tuple[str, str]]:
+    lines = []
+    for each in found.corrections:
+        lines.append(
+            (
+                "measured",
+                f"{each.role}.{each.kind} takes {each.ratio:.2f} times as long as estimated "
+                f"({formats.seconds(each.measured_seconds)} s)",
+            )
+        )
+    proof = "proven to within" if found.proven else "not proven: gap"
+    share = found.margin if found.proven else found.relative_gap
+    lines.append(("search", f"{proof} {100 * share:.2g} %"))
+    if found.cost is not None:
+        cost = found.cost
+        lines.append(
+            (
+                "move",
+                f"{cost.total_bytes / 1e9:,.1f} GB over links (at least "
+                f"{formats.seconds(cost.reshard_seconds)} s), or a restart of "
+                f"{formats.seconds(cost.restart_seconds)} s",
+            )
+        )
+        lines.append(("changes", found.changes))
+        saved = formats.duration(abs(found.saved_seconds))
+        word = "saves" if found.saved_seconds >= 0 else "loses"
+        lines.append(("whole run", f"{word} {saved} over {found.iterations_left:,} iterations"))
+    tables = "kept tables" if found.tables_kept else "tables priced anew"
+    lines.append(("took", f"{1000 * found.replanned_in_seconds:.0f} ms, {tables}"))
+    return lines
+
+
+def _calls(found: Replan) -> Table:
+    table = plain_table()
+    for name in ("call", "layout"):
+        table.add_column(name, no_wrap=True)
+    for name in ("GPUs", "seconds"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in found.calls:
+        table.add_row(
+            each.id,
+            each.layout,
+            f"{each.plan_num_gpus} → {each.num_gpus}",
+            f"{formats.seconds(each.plan_seconds)} → {formats.seconds(each.seconds)}",
+        )
+    return table

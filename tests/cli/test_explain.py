@@ -1,0 +1,117 @@
+"""automap explain and automap replan, as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner.explain.result import Explanation
+from planner.replan_result import Replan
+from planner.result import Plan
+from tests.cli.test_command import TINY, call
+
+
+@pytest.fixture(scope="module")
+def plan_file(tmp_path_factory: pytest.TempPathFactory) -> str:
+    from planner.planning import make_plan
+    from service.cli.inputs import read_spec
+
+    file = tmp_path_factory.mktemp("plans") / "plan.json"
+    file.write_text(make_plan(read_spec(TINY)).model_dump_json(by_alias=True), encoding="utf-8")
+    return str(file)
+
+
+def test_explain_shows_what_was_asked_for(capsys, plan_file):
+    code, out, _ = call(capsys, "explain", plan_file, "--part", "alternatives", "--part", "regret")
+    assert code == 0
+    assert "Why not" in out
+    assert "all models on the same GPUs" in out
+    assert "worst corner" in out
+    assert "Error at which" not in out
+
+
+def test_explain_json_is_the_explanation_and_nothing_else(capsys, plan_file):
+    code, out, _ = call(
+        capsys, "explain", plan_file, "--json", "--part", "regret", "--scenarios", "3"
+    )
+    assert code == 0
+    found = Explanation.model_validate_json(out)
+    assert found.regret is not None
+    assert found.regret.scenarios == 3
+    assert found.alternatives == []
+
+
+def test_explain_refuses_a_part_that_is_none(capsys, plan_file):
+    code, _, err = call(capsys, "explain", plan_file, "--part", "everything")
+    assert code == 2
+    assert "everything" in err
+    assert "alternatives, sensitivity, regret" in err
+
+
+def test_replan_answers_and_writes_the_new_plan(capsys, plan_file, tmp_path):
+    new = tmp_path / "new.json"
+    pool = Plan.model_validate_json(Path(plan_file).read_text(encoding="utf-8")).copies[0].pool
+    arguments = ["replan", plan_file, "--add-nodes", f"{pool}:1", "--output", str(new)]
+    code, out, _ = call(capsys, *arguments, "--json")
+    assert code == 0
+    found = Replan.model_validate_json(out)
+    if found.placement is not None:
+        written = Plan.model_validate_json(new.read_text(encoding="utf-8"))
+        assert written.placement() == found.placement
+    code, out, _ = call(capsys, "replan", plan_file, "--call", "actor.generate=1000")
+    assert code == 0
+    assert out.startswith(("keep", "move"))
+    assert "times as long as estimated" in out
+
+
+def test_replan_reads_the_report_of_a_run(capsys, plan_file, tmp_path):
+    plan = Plan.model_validate_json(Path(plan_file).read_text(encoding="utf-8"))
+    measured = {"median": 3.0, "min": 3.0, "max": 3.0, "count": 5}
+    comparison = {"predicted": 1.0, "measured": measured}
+    report = {
+        "name": plan.name,
+        "algorithm": plan.algorithm,
+        "outcome": {"state": "succeeded"},
+        "iterations": 6,
+        "provenance": {
+            "code_version": "1",
+            "versions": {},
+            "device": {"name": "cpu", "kind": "cpu", "num_devices": 1, "memory_bytes": 1},
+        },
+        "calls": [
+            {"id": "actor.train", "role": "actor", "kind": "train", "seconds": comparison},
+            {"id": "kl", "role": "ops", "kind": "operation", "seconds": {"measured": measured}},
+        ],
+        "iteration_seconds": {},
+        "tokens_per_second": {},
+    }
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(report), encoding="utf-8")
+    code, out, err = call(capsys, "replan", plan_file, "--measured", str(file), "--json")
+    assert code == 0, err
+    (correction,) = Replan.model_validate_json(out).corrections
+    assert (correction.role, correction.kind) == ("actor", "train")
+    assert correction.measured_seconds == 3.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--call", "actor.generate"], "NAME=SECONDS"),
+        (["--call", "actor.generate=-1"], "greater than 0"),
+        (["--lose-node", "cpu:x"], "POOL or POOL:N"),
+        (["--add-nodes", "cpu"], "POOL:N"),
+        (["--move-by", "teleport"], "restart"),
+        (["--measured", TINY], "no report of a run"),
+    ],
+)
+def test_replan_says_what_is_wrong_with_its_options(capsys, plan_file, arguments, told):
+    code, _, err = call(capsys, "replan", plan_file, *arguments)
+    assert code == 2
+    assert told in err
+
+
+def test_replan_needs_a_plan(capsys):
+    code, _, err = call(capsys, "replan", TINY)
+    assert code == 2
+    assert "automap plan SPEC --output" in err

@@ -1,0 +1,49 @@
+"""Explaining and re-planning stored plans through the whole application."""
+
+from uuid import uuid4
+
+from fastapi.testclient import TestClient
+
+from planner.explain.result import ExplainOptions, Explanation
+from planner.replan_result import Replan
+from service.examples import EXPLAIN_EXAMPLES, REPLAN_EXAMPLES
+from tests.service.samples import small_spec
+from tests.service.test_bad_input import problem
+from tests.service.test_plans import created
+
+
+def test_a_stored_plan_is_explained_and_replanned(live: TestClient) -> None:
+    spec = small_spec()
+    spec["models"] = {role: {"architecture": "qwen2.5-0.5b"} for role in spec["models"]}
+    record = created(live.post("/v1/plans", json=spec))
+    url = f"/v1/plans/{record.id}"
+    response = live.post(f"{url}/explain", json={"parts": ["regret"], "scenarios": 1})
+    assert response.status_code == 200, response.text
+    found = Explanation.model_validate_json(response.content)
+    assert found.regret is not None
+    assert (found.sensitivity, found.alternatives) == ([], [])
+    for example in REPLAN_EXAMPLES.values():
+        response = live.post(f"{url}/replan", json=example["value"])
+        assert response.status_code == 200, response.text
+        answer = Replan.model_validate_json(response.content)
+        assert answer.iterations_left == 400
+        assert answer.corrections[0].measured_seconds == 30.0
+    refused = live.post(f"{url}/replan", json={"measured": {"judge.score": 1.0}})
+    (error,) = problem(refused, 422, "invalid-spec")["errors"]
+    assert error["field"] == "measured.judge.score"
+    assert "actor.generate" in error["remedy"]
+
+
+def test_the_example_is_valid() -> None:
+    for example in EXPLAIN_EXAMPLES.values():
+        ExplainOptions.model_validate(example["value"])
+
+
+def test_options_are_checked_and_plans_must_exist(client: TestClient) -> None:
+    missing = f"/v1/plans/{uuid4()}"
+    problem(client.get(f"{missing}/explain"), 404, "not-found")
+    problem(client.post(f"{missing}/replan", json={}), 404, "not-found")
+    bad = client.post(f"{missing}/explain", json={"parts": ["everything"]})
+    assert problem(bad, 422, "invalid-spec")["errors"][0]["field"] == "parts.0"
+    bad = client.post(f"{missing}/replan", json={"lose_nodes": {"a100": 0}})
+    assert problem(bad, 422, "invalid-spec")["errors"][0]["field"] == "lose_nodes.a100"

@@ -1,0 +1,144 @@
+"""Keep or move: against searches on the changed job, and against what the move must cost."""
+
+from functools import cache
+
+import pytest
+
+from planner.errors import SpecError
+from planner.explain.study import study
+from planner.moves import move_between
+from planner.planning import estimate, make_plan
+from planner.replan import changed_spec, replan
+from planner.replan_result import Replan, ReplanOptions
+from planner.resolve import resolve
+from planner.result import CopyPlacement, Parallelism, Placement, Plan
+from tests.small_jobs import small_job
+
+
+@cache
+def plan() -> Plan:
+    return make_plan(
+        small_job(
+            "grpo",
+            num_nodes=2,
+            workload__startup_seconds=30.0,
+            workload__checkpoint_seconds=2.0,
+            workload__iterations=500,
+        )
+    )
+
+
+def seconds_of(name: str) -> float:
+    call = next(call for call in plan().calls if call.id == name)
+    return call.end_seconds - call.start_seconds
+
+
+def answered(**options: object) -> Replan:
+    return replan(plan(), ReplanOptions.model_validate(options))
+
+
+def test_a_plan_that_runs_as_estimated_is_kept() -> None:
+    found = answered()
+    assert found.verdict == "keep"
+    assert found.keep_seconds == pytest.approx(plan().iteration_seconds, abs=1e-6)
+    assert (found.proven, found.move_seconds, found.break_even_iterations) == (True, None, None)
+    assert found.lower_bound_seconds >= (1 - found.margin) * plan().iteration_seconds - 1e-6
+
+
+def test_measured_seconds_lengthen_the_iteration_as_the_plan_says() -> None:
+    found = answered(measured={"actor.generate": 1.5 * seconds_of("actor.generate")})
+    (correction,) = found.corrections
+    assert (correction.role, correction.kind) == ("actor", "generate")
+    assert correction.ratio == pytest.approx(1.5)
+    assert found.keep_seconds is not None
+    longer = found.keep_seconds - plan().iteration_seconds
+    assert 0 < longer <= 0.5 * seconds_of("actor.generate") + 1e-5
+
+
+def test_without_a_node_the_best_plan_of_the_smaller_cluster_is_found() -> None:
+    found = answered(lose_nodes={"a100": 1}, search_seconds=2.0)
+    assert (found.verdict, found.keep_seconds, found.proven) == ("move", None, True)
+    smaller = make_plan(small_job("grpo", num_nodes=1))
+    assert found.move_seconds == pytest.approx(smaller.iteration_seconds, rel=found.margin)
+    assert found.placement is not None
+    spec = changed_spec(plan().spec, ReplanOptions(lose_nodes={"a100": 1}))
+    again = estimate(spec, found.placement)
+    assert again.iteration_seconds == pytest.approx(found.move_seconds, abs=1e-5)
+    # What starts anew in any case costs nothing more.
+    assert found.cost is not None
+    assert (found.cost.seconds, found.cost.restart_seconds) == (0.0, 32.0)
+
+
+def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
+    found = answered(add_nodes={"a100": 1}, search_seconds=2.0)
+    assert found.verdict == "move"
+    assert found.keep_seconds is not None
+    assert found.break_even_iterations is not None
+    assert found.cost is not None
+    assert found.cost.seconds == 32.0
+    assert (found.break_even_iterations - 1) * found.gain_seconds < 32.0
+    assert found.break_even_iterations * found.gain_seconds >= 32.0
+    assert found.saved_seconds == pytest.approx(500 * found.gain_seconds - 32.0)
+    few = answered(
+        add_nodes={"a100": 1}, iterations_left=found.break_even_iterations, search_seconds=2.0
+    )
+    assert few.verdict == "keep"
+    assert few.move_seconds == found.move_seconds
+    quick = answered(add_nodes={"a100": 1}, move_by="reshard", search_seconds=2.0)
+    assert quick.cost is not None
+    assert quick.cost.seconds == quick.cost.reshard_seconds < 32.0
+
+
+def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch) -> None:
+    study(plan().spec)
+    monkeypatch.setattr("planner.explain.study.price", None)
+    assert answered(measured={"actor.train": 2.0}).tables_kept
+    assert answered(lose_nodes={"a100": 1}).tables_kept
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "remedy"),
+    [
+        ({"measured": {"critic.train": 1.0}}, "measured.critic.train", "actor.generate"),
+        ({"lose_nodes": {"h100": 1}}, "lose_nodes.h100", "use a100"),
+        ({"lose_nodes": {"a100": 2}}, "lose_nodes.a100", "at most 1"),
+    ],
+)
+def test_what_the_plan_has_not_is_refused(
+    options: dict[str, object], field: str, remedy: str
+) -> None:
+    with pytest.raises(SpecError) as refused:
+        answered(**options)
+    assert refused.value.field == field
+    assert remedy in refused.value.remedy
+
+
+def home(first_gpu: int, **sizes: int) -> Placement:
+    layout = Parallelism.model_validate({"sharding": "optimizer", **sizes})
+    copy = CopyPlacement(
+        id="actor",
+        role="actor",
+        kind="home",
+        pool="a100",
+        first_gpu=first_gpu,
+        num_gpus=layout.num_gpus,
+        layout=layout,
+    )
+    return Placement(copies=[copy], calls=[])
+
+
+def test_moves_carry_what_gpus_lack() -> None:
+    job = resolve(plan().spec)
+    whole = home(0, data_parallel_size=4)
+    assert move_between(job, whole, whole).total_bytes == 0
+    away = move_between(job, whole, home(4, data_parallel_size=4))
+    # To GPUs that have nothing: all weights four times, the optimizer state once.
+    assert away.most_bytes_per_gpu * 4 == pytest.approx(away.total_bytes, abs=4)
+    assert away.copies == ["actor"]
+    # Half as many GPUs hold the weights already and lack half of their larger optimizer shards;
+    # their old shard, a quarter, is theirs but for what lies elsewhere in the new order.
+    fewer = move_between(job, whole, home(0, data_parallel_size=2))
+    assert 0 < fewer.total_bytes < away.total_bytes / 2
+    # Tensor parallelism 2 needs half of the weights that every GPU has: only optimizer state.
+    split = move_between(job, whole, home(0, tensor_parallel_size=2, data_parallel_size=2))
+    assert split.total_bytes < away.total_bytes - 3 * fewer.total_bytes / 4
