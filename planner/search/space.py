@@ -189,9 +189,9 @@ class _Filter:
         while self.every_call_has_rows():
             before = sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies])
             minima = [self.minimum(call) for call in self.bounds.calls]
+            offsets = self.bounds.offsets(minima)
             for number, table in enumerate(self.tables.calls):
-                offsets = self.bounds.offsets(minima, table.call)
-                self.rows.calls[number] &= self._least_period(number, offsets) <= limit
+                self.rows.calls[number] &= self._least_period(number, offsets[table.call]) <= limit
             for copy in range(len(self.tables.copies)):
                 self.rows.copies[copy] &= self._joint_period(copy, minima) <= limit
             _drop_orphans(self.tables, self.rows)
