@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.layout import IntArray
+from planner.layout import FloatArray, IntArray
 from planner.search.formulation import formulate
 from planner.search.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
 from planner.search.pruning import prune
@@ -26,6 +26,7 @@ from planner.search.solve import (
 )
 from planner.search.space import Arena, Rows
 from planner.search.strengthening import strengthen
+from planner.search.tables import CopyTable
 from planner.search.variables import Formulation, seconds_to_ticks
 
 MOST_OPTIONS = 300
@@ -110,7 +111,7 @@ class SizeSearch:
 
     def sizes_of(self, copy: int) -> list[Size]:
         """All sizes of a copy."""
-        return [(o.pool, o.num_gpus) for o in self.problem.copies[copy].options]
+        return list(dict.fromkeys((o.pool, o.num_gpus) for o in self.problem.copies[copy].options))
 
 
 def mixed_problem(real: Problem, relaxed: Problem, kept: Sizes) -> Problem:
@@ -134,48 +135,75 @@ def mixed_problem(real: Problem, relaxed: Problem, kept: Sizes) -> Problem:
 
 
 def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
-    """One option per copy and size, without memory; a lower bound on every row of that size."""
+    """The problem without memory; layouts of one size that another one beats in seconds are gone.
+
+    A lower bound on every row: each has one of its copy and size that is as fast for every call.
+    """
     tables, problem = arena.tables, arena.problem
-    copies, sizes_of = [], []
-    for choice, copy, mask in zip(problem.copies, tables.copies, rows.copies, strict=True):
-        options: list[CopyOption] = []
-        keys = _keys(copy.pool[mask], copy.layouts.num_gpus[mask])
-        for number, (pool, count) in enumerate(keys):
-            same = mask & (copy.pool == pool) & (copy.layouts.num_gpus == count)
-            sync = float(copy.sync_seconds[same].min())
-            options.append(CopyOption(pool, count, 0, 0, sync, number))
-        sizes_of.append({key: number for number, key in enumerate(keys)})
-        copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, tuple(options)))
-    calls: list[list[CallOption]] = [[] for _ in problem.calls]
-    for table, mask in zip(tables.calls, rows.calls, strict=True):
-        copy = tables.copies[table.copy]
-        pools = copy.pool[table.copy_row[mask]]
-        counts = copy.layouts.num_gpus[table.copy_row[mask]]
-        seconds = table.seconds[mask]
-        for pool, count in _keys(pools, counts):
-            least = float(seconds[(pools == pool) & (counts == count)].min())
-            number = sizes_of[table.copy][pool, count]
-            calls[table.call].append(CallOption(table.copy, number, least, 0, number))
-    return Problem(
-        pools=problem.pools,
+    copies, position_of = [], []
+    fastest_of = [_fastest(arena, rows, copy) for copy in range(len(tables.copies))]
+    for choice, copy, mask, fastest in zip(
+        problem.copies, tables.copies, rows.copies, fastest_of, strict=True
+    ):
+        numbers = _fastest_rows(copy, np.flatnonzero(mask), [*fastest.values(), copy.sync_seconds])
+        position_of.append({row: position for position, row in enumerate(numbers.tolist())})
+        columns = (copy.pool[numbers], copy.layouts.num_gpus[numbers])
+        options = tuple(
+            CopyOption(pool, count, 0, 0, sync, row)
+            for pool, count, sync, row in zip(
+                *(column.tolist() for column in columns),
+                copy.sync_seconds[numbers].tolist(),
+                numbers.tolist(),
+                strict=True,
+            )
+        )
+        copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, options))
+    calls = [
+        tuple(
+            CallOption(copy, position, float(fastest_of[copy][index][row]), 0, row)
+            for copy in range(len(copies))
+            if index in fastest_of[copy]
+            for row, position in position_of[copy].items()
+            if np.isfinite(fastest_of[copy][index][row])
+        )
+        for index in range(len(problem.calls))
+    ]
+    return replace(
+        problem,
         copies=tuple(copies),
         calls=tuple(
-            CallChoice(call.id, tuple(options), call.fixed_seconds)
+            replace(call, options=options)
             for call, options in zip(problem.calls, calls, strict=True)
         ),
-        precedences=problem.precedences,
         syncs=tuple(replace(sync, bucket_bytes=0) for sync in problem.syncs),
-        barrier=problem.barrier,
-        colocate=problem.colocate,
-        separate=problem.separate,
     )
 
 
-def _keys(pools: IntArray, counts: IntArray) -> list[Size]:
-    """The distinct sizes, in order."""
-    largest = int(counts.max(initial=0)) + 1
-    keys = np.unique(pools * largest + counts)
-    return [(int(key) // largest, int(key) % largest) for key in keys]
+def _fastest(arena: Arena, rows: Rows, copy: int) -> dict[int, FloatArray]:
+    """Call → [row of the copy] least seconds of its settings there; infinite without any."""
+    fastest: dict[int, FloatArray] = {}
+    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+        if table.copy == copy:
+            seconds = np.full(len(arena.tables.copies[copy]), np.inf)
+            np.minimum.at(seconds, table.copy_row[mask], table.seconds[mask])
+            fastest[table.call] = seconds
+    return fastest
+
+
+def _fastest_rows(copy: CopyTable, rows: IntArray, columns: list[FloatArray]) -> IntArray:
+    """Of `rows` those that none of their size is at least as fast as everywhere; first of equals."""
+    values = np.stack([column[rows] for column in columns], axis=1)
+    total = np.where(np.isfinite(values), values, 1e9).sum(axis=1)
+    pools, counts = copy.pool[rows], copy.layouts.num_gpus[rows]
+    order = np.lexsort((rows, total, counts, pools))
+    kept: list[IntArray] = []
+    edges = np.flatnonzero(np.diff(pools[order]) | np.diff(counts[order])) + 1
+    for left in np.split(order, edges):
+        while len(left):
+            kept.append(left[:1])
+            left = left[(values[left] < values[left[0]]).any(axis=1)]
+    first = np.concatenate(kept) if kept else order
+    return np.sort(rows[first])
 
 
 def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
