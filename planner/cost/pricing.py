@@ -4,7 +4,7 @@ Candidates price thousands of rows through these functions; a placement's estima
 of a plan, price single rows through the very same ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -41,6 +41,12 @@ class Engine:
     def take(self, rows: IntArray) -> "Engine":
         """The given rows, in that order."""
         return Engine(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    @staticmethod
+    def joined(parts: Sequence["Engine"]) -> "Engine":
+        """Several column sets one below the other."""
+        names = Engine.__dataclass_fields__
+        return Engine(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     @staticmethod
     def of(layouts: Layouts) -> "Engine":

@@ -10,12 +10,20 @@ from planner.cluster import Pool
 from planner.cost.estimates import CallEstimates
 from planner.cost.memory import usable_bytes
 from planner.cost.pricing import Engine, Pricing, whole_microseconds
-from planner.cost.rows import distinct_rows
+from planner.cost.rows import distinct_columns, distinct_rows
 from planner.dataflow import Call, weights_edge
 from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.search import enumeration
-from planner.search.tables import CallTable, CopyTable, Tables, front, joined_calls, joined_layouts
+from planner.search.tables import (
+    CallTable,
+    CopyTable,
+    Tables,
+    front,
+    front_rows,
+    joined_calls,
+    joined_layouts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,21 @@ class _Block:
     resident_bytes: IntArray
     host_bytes: IntArray
     sync_seconds: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Engines:
+    """Engine layouts in the order of their sizes."""
+
+    counts: IntArray
+    """[size] GPUs of a range, rising."""
+    layouts: Engine
+    size_of: IntArray
+    """[engine]"""
+    first: IntArray
+    """[size] first engine."""
+    lengths: IntArray
+    """[size] engines."""
 
 
 def price(job: Job, *, fits_only: bool = True) -> Tables:
@@ -140,9 +163,11 @@ class _Pricer:
         """(settings of a call on one copy, candidates priced); None: no shadow can serve it."""
         copy, parts, count = copies[copy_index], [], 0
         for block in self.blocks[copy_index]:
-            for table in self._block_tables(index, call, copy_index, copy, block):
-                count += len(table)
-                parts.append(front(self._fitting(table, block)))
+            if len(block.rows) == 0:
+                continue
+            table, priced = self._block_table(index, call, copy_index, copy, block)
+            count += priced
+            parts.append(front(self._fitting(table, block)))
         if parts:
             return joined_calls(parts), count
         return (_no_rows(index, copy_index) if copy.shadow_of is None else None), count
@@ -153,17 +178,15 @@ class _Pricer:
         resident = block.resident_bytes[table.copy_row - block.rows[0]]
         return table.take(resident + table.transient_bytes <= usable_bytes(block.pool))
 
-    def _block_tables(
+    def _block_table(
         self, index: int, call: Call, copy_index: int, copy: CopyTable, block: _Block
-    ) -> Iterator[CallTable]:
-        if len(block.rows) == 0:
-            return
+    ) -> tuple[CallTable, int]:
+        """(settings, how many were priced for them) on the rows of one pool."""
         if call.kind == "generate" and copy.shadow_of is None:
-            yield from self._generate_from_home(index, call, copy_index, block)
-        elif call.kind == "generate":
-            yield self._generate_on_shadow(index, call, copy_index, block)
-        else:
-            yield self._batched(index, call, copy_index, block)
+            return self._generate_from_home(index, call, copy_index, block)
+        priced = self._generate_on_shadow if call.kind == "generate" else self._batched
+        table = priced(index, call, copy_index, block)
+        return table, len(table)
 
     def _batched(self, index: int, call: Call, copy_index: int, block: _Block) -> CallTable:
         """Train and forward calls: every layout with every micro-batch and recomputation.
@@ -251,41 +274,82 @@ class _Pricer:
 
     def _generate_from_home(
         self, index: int, call: Call, copy_index: int, block: _Block
-    ) -> Iterator[CallTable]:
+    ) -> tuple[CallTable, int]:
         """Every home layout with every engine layout on the same GPUs and every cache budget.
 
-        Engines are priced once per size of the range, reshards once per pair of layouts.
+        Engines are priced once per size of the range, reshards once per pair of layouts; homes
+        that reshard alike share the settings among which nothing beats another.
         """
-        for count in np.unique(block.layouts.num_gpus):
-            homes = np.flatnonzero(block.layouts.num_gpus == count)
-            layouts = enumeration.engines(self.job, call.role, block.pool, int(count))
-            if len(layouts.tensor_parallel_size) == 0:
-                continue
-            engine, layout_of, budgets = self._budgets(call, block.pool, layouts)
-            run = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
-            pair_home, pair_engine = enumeration.settings_grid(
-                len(homes), np.arange(len(layouts.tensor_parallel_size))
-            )
-            moves, weights = self.pricing.reshard(
-                call,
-                block.pool,
-                block.layouts.take(homes[pair_home]),
-                layouts.take(pair_engine),
-            )
-            home, setting = enumeration.settings_grid(len(homes), np.arange(len(budgets)))
-            pair = home * len(layouts.tensor_parallel_size) + layout_of[setting]
-            zero = np.zeros_like(setting)
-            yield CallTable(
-                call=index,
-                copy=copy_index,
-                copy_row=block.rows[homes[home]],
-                seconds=whole_microseconds(run.seconds.total[setting] + moves[pair]),
-                transient_bytes=run.transient.total[setting] + weights[pair],
-                micro_batch_size=zero,
-                recompute=zero,
-                kv_cache_bytes=budgets[setting],
-                engine=engine.take(setting),
-            )
+        engines = self._engines(call, block)
+        if len(engines.size_of) == 0:
+            return _no_rows(index, copy_index), 0
+        engine, owner, budgets = self._budgets(call, block.pool, engines.layouts)
+        run = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
+        seconds, transient = run.seconds.total, run.transient.total
+        home_size = np.searchsorted(engines.counts, block.layouts.num_gpus)
+        num_settings = np.bincount(engines.size_of[owner], minlength=len(engines.counts))
+        num_priced = int(num_settings[home_size].sum())
+        # Of the budgets of one engine those that another one beats are beaten in every home.
+        useful = front_rows(owner, seconds, transient)
+        owner, budgets = owner[useful], budgets[useful]
+        seconds, transient, engine = seconds[useful], transient[useful], engine.take(useful)
+        home, kind, moves, weights, first_pair = self._reshards(call, block, engines, home_size)
+        # Settings are in the order of their engines, and those in the order of sizes.
+        row, setting = _matching(home_size[home], engines.size_of[owner])
+        pair = first_pair[row] + owner[setting] - engines.first[home_size[home[row]]]
+        total = whole_microseconds(seconds[setting] + moves[pair])
+        peak = transient[setting] + weights[pair]
+        keep = front_rows(row, total, peak)
+        row, setting = row[keep], setting[keep]
+        total, peak = total[keep], peak[keep]
+        copy_row, shared = _settings_of_rows(kind, row)
+        zero = np.zeros_like(shared)
+        table = CallTable(
+            call=index,
+            copy=copy_index,
+            copy_row=block.rows[copy_row],
+            seconds=total[shared],
+            transient_bytes=peak[shared],
+            micro_batch_size=zero,
+            recompute=zero,
+            kv_cache_bytes=budgets[setting[shared]],
+            engine=engine.take(setting[shared]),
+        )
+        return table, num_priced
+
+    def _engines(self, call: Call, block: _Block) -> "_Engines":
+        """The engine layouts of every size that a home of the block has."""
+        counts = np.unique(block.layouts.num_gpus)
+        parts = [
+            enumeration.engines(self.job, call.role, block.pool, int(count)) for count in counts
+        ]
+        lengths = np.array([len(part.tensor_parallel_size) for part in parts], dtype=np.int64)
+        return _Engines(
+            counts=counts,
+            layouts=Engine.joined(parts),
+            size_of=np.repeat(np.arange(len(counts)), lengths),
+            first=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+        )
+
+    def _reshards(
+        self, call: Call, block: _Block, engines: "_Engines", home_size: IntArray
+    ) -> tuple[IntArray, IntArray, FloatArray, IntArray, IntArray]:
+        """(a home of every kind, kind of every home, seconds and bytes per pair, first pair).
+
+        Pairs are a home with each engine of its size; homes of one kind reshard alike to all.
+        """
+        home, pair_engine = _matching(home_size, engines.size_of)
+        moves, weights = self.pricing.reshard(
+            call, block.pool, block.layouts.take(home), engines.layouts.take(pair_engine)
+        )
+        first_pair = np.cumsum(engines.lengths[home_size]) - engines.lengths[home_size]
+        most = int(engines.lengths.max(initial=0))
+        columns = np.zeros((2, len(home_size), most))
+        column = pair_engine - engines.first[home_size[home]]
+        columns[0, home, column], columns[1, home, column] = moves, weights
+        first, kind = distinct_columns(home_size[:, None], columns[0], columns[1])
+        return first, kind, moves, weights, first_pair[first]
 
     def _budgets(self, call: Call, pool: Pool, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
@@ -313,6 +377,11 @@ def _no_rows(call: int, copy: int) -> CallTable:
         kv_cache_bytes=none,
         engine=Engine(none, none, none, none),
     )
+
+
+def _matching(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+    """Every pair (i, j) with left[i] = right[j], in order; `right` must not fall."""
+    return _settings_of_rows(left, right)
 
 
 def _settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray, IntArray]:

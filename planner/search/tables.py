@@ -83,12 +83,7 @@ def joined_layouts(parts: list[Layouts]) -> Layouts:
 
 def joined_calls(parts: list[CallTable]) -> CallTable:
     """Tables of one call on one copy, one below the other."""
-    engine = Engine(
-        *(
-            np.concatenate([getattr(part.engine, name) for part in parts])
-            for name in Engine.__dataclass_fields__
-        )
-    )
+    engine = Engine.joined([part.engine for part in parts])
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
     }
@@ -97,13 +92,18 @@ def joined_calls(parts: list[CallTable]) -> CallTable:
 
 def front(table: CallTable) -> CallTable:
     """Per copy row the settings that no other beats in seconds and bytes; of equals the first."""
-    if len(table) == 0:
-        return table
-    order = np.lexsort((table.transient_bytes, table.seconds, table.copy_row))
-    row, transient = table.copy_row[order], table.transient_bytes[order]
+    return table.take(front_rows(table.copy_row, table.seconds, table.transient_bytes))
+
+
+def front_rows(owner: IntArray, seconds: FloatArray, transient_bytes: IntArray) -> IntArray:
+    """Per owner the rows that no other one beats in seconds and bytes; of equals the first."""
+    if len(owner) == 0:
+        return np.zeros(0, dtype=np.int64)
+    order = np.lexsort((transient_bytes, seconds, owner))
+    row, transient = owner[order], transient_bytes[order]
     group = np.concatenate([[0], np.cumsum(row[1:] != row[:-1])])
     # Each group's bytes lie below those of the group before, so the running least starts anew.
     shifted = transient - group * (int(transient.max()) + 1)
     least = np.minimum.accumulate(shifted)
     keep = np.concatenate([[True], shifted[1:] < least[:-1]])
-    return table.take(np.sort(order[keep]))
+    return np.sort(order[keep])
