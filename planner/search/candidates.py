@@ -1,8 +1,8 @@
 """Price every candidate of a job: all layouts of all copies, all settings of all calls."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -81,7 +81,9 @@ class _Pricer:
 
     def tables(self) -> Tables:
         roles = list(self.job.models)
-        copies = [self._copy(role, role, None) for role in roles]
+        copies: list[CopyTable] = []
+        for role in roles:
+            copies.append(self._copy_like_another(role, copies) or self._copy(role, role, None))
         for role in shadowed_roles(self.job):
             shadow = self._copy(f"{role}.shadow", role, roles.index(role))
             if len(shadow):
@@ -95,11 +97,47 @@ class _Pricer:
             if copy.role == call.model and (copy.shadow_of is None or call.kind == "generate")
         ]
         # numpy lets go of the interpreter inside large operations, so threads share the work.
+        kinds = [self._call_kind(call, copies[copy_index]) for _, call, copy_index in served]
+        first = {kind: each for kind, each in reversed(list(zip(kinds, served, strict=True)))}
         with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
-            priced = list(pool.map(lambda each: self._call_table(*each, copies=copies), served))
-        calls = [table for table, _ in priced if table is not None]
-        num_priced = sum(count for _, count in priced)
+            tables = pool.map(
+                lambda each: self._call_table(*each, copies=copies), list(first.values())
+            )
+            priced = dict(zip(first, tables, strict=True))
+        calls = [
+            replace(table, call=index, copy=copy_index)
+            for kind, (index, _, copy_index) in zip(kinds, served, strict=True)
+            for table in [priced[kind][0]]
+            if table is not None
+        ]
+        num_priced = sum(priced[kind][1] for kind in kinds)
         return Tables(copies, calls, self.job.dataflow.calls, num_priced)
+
+    def _role_kind(self, role: str) -> Hashable:
+        """Equal for roles whose homes have the same layouts, bytes and seconds."""
+        constraints = self.job.spec.constraints
+        return (
+            replace(self.job.models[role], role=""),
+            constraints.parallelism.get(role),
+            constraints.pools.get(role),
+            role in self.pricing.generating,
+            role in shadowed_roles(self.job),
+        )
+
+    def _call_kind(self, call: Call, copy: CopyTable) -> Hashable:
+        """Equal for calls that are priced alike on copies that are alike."""
+        unnamed = call.model_copy(update={"id": "", "role": "", "model": ""})
+        wanted = self.job.spec.constraints.parallelism.get(call.role)
+        return self._role_kind(copy.role), copy.shadow_of is None, unnamed, wanted
+
+    def _copy_like_another(self, role: str, copies: list[CopyTable]) -> CopyTable | None:
+        """The home of a role, where that of an earlier one is alike."""
+        kind = self._role_kind(role)
+        for index, copy in enumerate(copies):
+            if self._role_kind(copy.role) == kind:
+                self.blocks.append(self.blocks[index])
+                return replace(copy, id=role, role=role)
+        return None
 
     def _copy(self, name: str, role: str, home: int | None) -> CopyTable:
         blocks: list[_Block] = []
