@@ -234,7 +234,7 @@ class Bounds:
                     if (u, v) in number:
                         end = end + lengths[:, number[u, v]]
                     starts[:, v] = np.maximum(starts[:, v], end)
-        period = lengths[:, number[None, None]]
+        period: FloatArray = lengths[:, number[None, None]]
         for u in self.calls:
             end = starts[:, u] + seconds[:, u]
             if (u, None) in number:
@@ -244,7 +244,7 @@ class Bounds:
 
     def _cyclic(self, seconds: FloatArray, whole: FloatArray) -> FloatArray:
         """Area, the longest call, and the cycles through one edge to a later iteration."""
-        bound = np.maximum(whole, seconds.max(axis=1))
+        bound: FloatArray = np.maximum(whole, seconds.max(axis=1))
         longest = self._longest(seconds)
         shadows = {i for i, copy in enumerate(self.problem.copies) if copy.shadow_of is not None}
         synced = {call for call, copy in self.uses if copy in shadows and self.is_source[call]}

@@ -98,7 +98,7 @@ class _Pricer:
         ]
         # numpy lets go of the interpreter inside large operations, so threads share the work.
         kinds = [self._call_kind(call, copies[copy_index]) for _, call, copy_index in served]
-        first = {kind: each for kind, each in reversed(list(zip(kinds, served, strict=True)))}
+        first = dict(zip(reversed(kinds), reversed(served), strict=True))
         with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
             tables = pool.map(
                 lambda each: self._call_table(*each, copies=copies), list(first.values())

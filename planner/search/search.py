@@ -7,14 +7,16 @@ bounds are sharper and much more can be pruned. The best solution known so far b
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from planner.search.dominance import Undominated
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
 from planner.search.sizes import Sizes, SizeSearch, cause, rows_of_sizes
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
-from planner.search.space import Arena, Rows, rows_within
+from planner.search.space import Arena, Rows, least_period, rows_within
 
 PATIENCE = 5.0
 """Times the effort of solving sizes exactly that widening their cut is worth."""
@@ -69,8 +71,11 @@ def search(
 ) -> Found:
     """Least period; `horizon_seconds` caps it where no incumbent does."""
     race = _Race(arena, Budget(limits), incumbent, horizon_seconds)
-    for rows in _scenarios(arena):
-        race.run(rows)
+    scenarios = list(_scenarios(arena))
+    for number, rows in enumerate(scenarios):
+        # A share for each, so that a hard one does not leave the others without any bound.
+        with race.budget.share(1.0 / (len(scenarios) - number)):
+            race.run(rows)
     period = np.inf if race.best is None else race.best.timing.period
     bound = float(min([period, *race.open_bounds]))
     if not arena.problem.barrier:
@@ -103,8 +108,10 @@ class _Race:
         if not complete(self.arena, rows):
             return
         horizon = limit if limit is not None else _slowest(self.arena, rows)
+        least = least_period(self.arena.tables, self.arena.problem, rows) or 0.0
         sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon)
         sizes.minimise_period()
+        undominated = Undominated(self.arena, rows)
         if self.best is not None:
             sizes.shorter_than(self.best.timing.period)
         self.options += sum(len(call.options) for call in sizes.problem.calls)
@@ -112,13 +119,14 @@ class _Race:
             relaxed = sizes.best(self.budget)
             if relaxed.sizes is None:
                 if not relaxed.proven:
-                    self.open_bounds.append(relaxed.bound_seconds)
+                    self.open_bounds.append(max(relaxed.bound_seconds, least))
                 return
             if self.budget.spent:
-                self.open_bounds.append(relaxed.bound_seconds)
+                self.open_bounds.append(max(relaxed.bound_seconds, least))
                 return
             before = self.best
-            real = rows_of_sizes(self.arena, rows, relaxed.sizes)
+            sizes.no_shorter_than(relaxed.bound_seconds)
+            real = undominated.of_sizes(rows, relaxed.sizes)
             effort = self._solve(real, relaxed.bound_seconds)
             if self.best is not None and self.best is not before:
                 sizes.shorter_than(self.best.timing.period)
@@ -129,7 +137,7 @@ class _Race:
             sizes.rule_out(
                 cause(
                     self.arena,
-                    rows,
+                    partial(undominated.of_sizes, rows),
                     sizes,
                     relaxed.sizes,
                     limit_seconds=limit,

@@ -8,6 +8,7 @@ out and the next relaxed optimum asked for, until the relaxation has nothing bet
 (combinatorial Benders decomposition; Codato and Fischetti 2006).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from ortools.sat.python import cp_model
 
 from planner.layout import FloatArray, IntArray
 from planner.search.formulation import formulate
-from planner.search.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem
+from planner.search.problem import CallOption, CopyChoice, CopyOption, Problem
 from planner.search.pruning import prune
 from planner.search.solve import (
     TICK_SECONDS,
@@ -29,7 +30,7 @@ from planner.search.strengthening import strengthen
 from planner.search.tables import CopyTable
 from planner.search.variables import Formulation, seconds_to_ticks
 
-MOST_OPTIONS = 300
+MOST_OPTIONS = 500
 """Call options up to which it is worth trying to widen a cut."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
@@ -66,6 +67,11 @@ class SizeSearch:
         """Look for the fewest GPUs over all copies; of equals, small early copies."""
         total = [(4096 + index) * copy.count for index, copy in enumerate(self.formulation.copies)]
         self.formulation.model.minimize(cp_model.LinearExpr.sum(total))
+
+    def no_shorter_than(self, seconds: float) -> None:
+        """A bound that is proven for all sizes left."""
+        ticks = seconds_to_ticks(seconds, self.formulation.tick_seconds)
+        self.formulation.model.add(self.formulation.period >= ticks - 1)
 
     def shorter_than(self, seconds: float) -> None:
         """Only periods below `seconds` are of interest from now on."""
@@ -191,7 +197,7 @@ def _fastest(arena: Arena, rows: Rows, copy: int) -> dict[int, FloatArray]:
 
 
 def _fastest_rows(copy: CopyTable, rows: IntArray, columns: list[FloatArray]) -> IntArray:
-    """Of `rows` those that none of their size is at least as fast as everywhere; first of equals."""
+    """Of `rows` those of a size that no other is as fast as everywhere; of equals the first."""
     values = np.stack([column[rows] for column in columns], axis=1)
     total = np.where(np.isfinite(values), values, 1e9).sum(axis=1)
     pools, counts = copy.pool[rows], copy.layouts.num_gpus[rows]
@@ -226,7 +232,7 @@ def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
 
 def cause(
     arena: Arena,
-    rows: Rows,
+    rows_of: Callable[[Sizes], Rows],
     search: SizeSearch,
     sizes: Sizes,
     *,
@@ -238,14 +244,18 @@ def cause(
 
     First copies are freed as far as the exclusion still holds with their relaxed options, then the
     kept ones are widened to all smaller, or all larger, sizes. One cut then serves many vectors.
-    An attempt that takes more than `patience_seconds` (deterministic) has failed.
+    An attempt that takes more than `patience_seconds` (deterministic) has failed. `rows_of` gives
+    the rows of sizes.
     """
     absent: Sizes = dict.fromkeys(sizes, frozenset())
     patience = patience_seconds
+    refused: list[Sizes] = []
 
     def excluded(trial: Sizes) -> bool:
         nonlocal patience
-        kept_rows = rows_of_sizes(arena, rows, {**absent, **trial})
+        if any(_frees_more(trial, other) for other in refused):
+            return False
+        kept_rows = rows_of({**absent, **trial})
         if sum(int(mask.sum()) for mask in kept_rows.calls) > MOST_OPTIONS:
             return False
         real = arena.options(kept_rows)
@@ -257,6 +267,8 @@ def cause(
         if found:
             # Later attempts resemble this one: what takes far longer will hardly succeed.
             patience = min(patience, max(4.0 * (before - budget.left), 0.01))
+        else:
+            refused.append(trial)
         return found
 
     kept = dict(sizes)
@@ -272,6 +284,11 @@ def cause(
             if trial != kept and excluded(trial):
                 kept = trial
     return kept
+
+
+def _frees_more(trial: Sizes, other: Sizes) -> bool:
+    """True when every plan that `other` allows is one that `trial` allows, too."""
+    return all(copy in other and other[copy] <= allowed for copy, allowed in trial.items())
 
 
 def _groups(problem: Problem, sizes: Sizes) -> list[list[int]]:

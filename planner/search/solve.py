@@ -1,6 +1,8 @@
 """Search: CP-SAT on the formulation, exact seconds, and a bound that holds despite rounding."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
@@ -53,6 +55,14 @@ class Budget:
     def spent(self) -> bool:
         """True when nothing is left."""
         return self.left <= 0
+
+    @contextmanager
+    def share(self, part: float) -> Iterator[None]:
+        """Inside, only such a part of what is left may be used; the rest is there again after."""
+        kept = (1.0 - part) * self.left
+        self.left -= kept
+        yield
+        self.left += kept
 
     def rest(self) -> Limits:
         """Limits for the next solver run."""
