@@ -239,11 +239,13 @@ def cause(
     limit_seconds: float,
     budget: Budget,
     patience_seconds: float,
+    widen: bool,
 ) -> Sizes:
     """More sizes that exclude a period of at most the limit for the same reason as `sizes`.
 
     First copies are freed as far as the exclusion still holds with their relaxed options, then the
     kept ones are widened to all smaller, or all larger, sizes. One cut then serves many vectors.
+    Where one cut is likely to be enough, widening is not worth its time (`widen`).
     An attempt that takes more than `patience_seconds` (deterministic) has failed. `rows_of` gives
     the rows of sizes.
     """
@@ -276,7 +278,7 @@ def cause(
         trial = {copy: allowed for copy, allowed in kept.items() if copy not in group}
         if trial and len(trial) < len(kept) and excluded(trial):
             kept = trial
-    for copy in [copy for copy, allowed in kept.items() if allowed]:
+    for copy in [copy for copy, allowed in kept.items() if allowed and widen]:
         (size,) = kept[copy]
         here = [other for other in search.sizes_of(copy) if other[0] == size[0]]
         for wider in ([o for o in here if o <= size], [o for o in here if o >= size]):

@@ -85,6 +85,37 @@ def arena(tables: Tables, problem: Problem, sizes: tuple[int, ...] | None = None
     return Arena(tables, replace(problem, pools=pools), rows_up_to(tables, sizes))
 
 
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """An arena of some rows only, so that nothing walks the others again, and their old numbers."""
+
+    arena: Arena
+    copy_rows: list[IntArray]
+    """Per copy."""
+    call_rows: dict[tuple[int, int], IntArray]
+    """Per call and copy."""
+
+
+def compact(arena_: Arena, rows: Rows) -> Compact:
+    """The given rows as an arena of their own."""
+    tables = arena_.tables
+    copy_rows = [np.flatnonzero(mask) for mask in rows.copies]
+    copies, positions = [], []
+    for copy, mine in zip(tables.copies, copy_rows, strict=True):
+        position = np.full(len(copy), -1, dtype=np.int64)
+        position[mine] = np.arange(len(mine))
+        positions.append(position)
+        copies.append(copy.take(mine))
+    calls, call_rows = [], {}
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        mine = np.flatnonzero(mask & (positions[table.copy][table.copy_row] >= 0))
+        part = table.take(mine)
+        calls.append(replace(part, copy_row=positions[table.copy][part.copy_row]))
+        call_rows[table.call, table.copy] = mine
+    small = replace(tables, copies=copies, calls=calls)
+    return Compact(Arena(small, arena_.problem, all_rows(small)), copy_rows, call_rows)
+
+
 def skeleton(job: Job, tables: Tables) -> Problem:
     """The problem without options: pools, dataflow, syncs and forced pairs."""
     dataflow = with_staleness(job.dataflow, job.spec.search.staleness)
@@ -180,8 +211,9 @@ class _Filter:
         self.busy_seconds = [self._busy_seconds(table) for table in tables.calls]
         """Per call table: seconds for sums, in which one call counts the sync."""
         self.sizes = [_sizes(copy) for copy in tables.copies]
+        places = len(self.bounds.shares(0, 1))
         self.shares = [
-            np.array([self.bounds.shares(pool, count) for pool, count in sizes.keys])
+            np.array([self.bounds.shares(*key) for key in sizes.keys]).reshape(-1, places)
             for sizes in self.sizes
         ]
 

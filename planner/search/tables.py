@@ -32,6 +32,19 @@ class CopyTable:
     def __len__(self) -> int:
         return len(self.pool)
 
+    def take(self, rows: IntArray) -> "CopyTable":
+        """The given rows."""
+        return CopyTable(
+            id=self.id,
+            role=self.role,
+            shadow_of=self.shadow_of,
+            pool=self.pool[rows],
+            layouts=self.layouts.take(rows),
+            resident_bytes=self.resident_bytes[rows],
+            host_bytes=self.host_bytes[rows],
+            sync_seconds=self.sync_seconds[rows],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
