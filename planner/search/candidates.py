@@ -222,15 +222,18 @@ class _Pricer:
         """(settings, how many were priced for them) on the rows of one pool."""
         if call.kind == "generate" and copy.shadow_of is None:
             return self._generate_from_home(index, call, copy_index, block)
-        priced = self._generate_on_shadow if call.kind == "generate" else self._batched
-        table = priced(index, call, copy_index, block)
-        return table, len(table)
+        if call.kind == "generate":
+            table = self._generate_on_shadow(index, call, copy_index, block)
+            return table, len(table)
+        return self._batched(index, call, copy_index, block)
 
-    def _batched(self, index: int, call: Call, copy_index: int, block: _Block) -> CallTable:
+    def _batched(
+        self, index: int, call: Call, copy_index: int, block: _Block
+    ) -> tuple[CallTable, int]:
         """Train and forward calls: every layout with every micro-batch and recomputation.
 
         Offload only adds its copies' seconds and bytes, so layouts that differ in nothing else are
-        priced once.
+        priced once, and share the settings among which nothing beats another.
         """
         wanted = enumeration.constraint_of(self.job, call.role)
         sizes = np.array(enumeration.micro_batch_sizes(wanted), dtype=np.int64)
@@ -244,19 +247,24 @@ class _Pricer:
         rows, micro, recompute = rows[keep], micro[keep], recompute[keep]
         layouts = base.take(rows)
         priced = self._priced(call, block.pool, layouts, micro, recompute)
+        seconds, transient = priced.seconds.total, priced.transient.total
         extra_seconds, extra_bytes = self._offload_extra(call, block, base.take(base_of))
-        owner, setting = _settings_of_rows(base_of, rows)
-        return CallTable(
+        num_priced = int(np.bincount(rows, minlength=len(first))[base_of].sum())
+        useful = front_rows(rows, seconds, transient)
+        owner, shared = _settings_of_rows(base_of, rows[useful])
+        setting = useful[shared]
+        table = CallTable(
             call=index,
             copy=copy_index,
             copy_row=block.rows[owner],
-            seconds=whole_microseconds(priced.seconds.total[setting] + extra_seconds[owner]),
-            transient_bytes=priced.transient.total[setting] + extra_bytes[owner],
+            seconds=whole_microseconds(seconds[setting] + extra_seconds[owner]),
+            transient_bytes=transient[setting] + extra_bytes[owner],
             micro_batch_size=micro[setting],
             recompute=recompute[setting],
             kv_cache_bytes=np.zeros_like(setting),
             engine=Engine.of(layouts).take(setting),
         )
+        return table, num_priced
 
     def _priced(
         self, call: Call, pool: Pool, layouts: Layouts, micro: IntArray, recompute: IntArray
