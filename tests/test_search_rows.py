@@ -1,12 +1,14 @@
 """Reductions of rows before the solver: they leave the optimum and the bounds as they are."""
 
+import json
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.mixed import drawn
+from benchmarks.mixed import drawn, known
 from planner.resolve import resolve
 from planner.search.bounds import Bounds, CallMinimum
 from planner.search.candidates import price
@@ -142,3 +144,15 @@ def test_roles_that_are_alike_are_priced_alike_and_apart() -> None:
 def test_mixed_instances_repeat() -> None:
     assert drawn(0, 3) == drawn(0, 3)
     assert drawn(0, 3) != drawn(1, 3)
+
+
+def test_a_stopped_benchmark_knows_what_it_has(tmp_path: Path) -> None:
+    """Lines of another seed or budget are other instances."""
+    file = tmp_path / "mixed.jsonl"
+    assert known(file, 0, 120.0) == {}
+    lines = [
+        {"seed": seed, "number": number, "budget": budget}
+        for seed, number, budget in ((0, 0, 120.0), (0, 2, 120.0), (1, 1, 120.0), (0, 1, 3.0))
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert sorted(known(file, 0, 120.0)) == [0, 2]
