@@ -25,7 +25,7 @@ from planner.spec import JobSpec
 
 CURVE = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 LONG_SECONDS = 20.0
-"""A first request that takes longer is the only one."""
+"""CPU seconds of a first request after which it is the only one."""
 MEMORY_TARGET = "≤ 1,024 MiB"
 
 
@@ -74,7 +74,7 @@ def measured(spec: JobSpec, repeat: int) -> tuple[list[Sample], int]:
 
 
 def _is_short(sample: Sample) -> bool:
-    return sample.whole_seconds <= LONG_SECONDS
+    return sample.cpu_seconds <= LONG_SECONDS
 
 
 def _request(service: Service, body: str) -> Sample:
