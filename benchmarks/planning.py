@@ -1,12 +1,15 @@
 """How fast and how good plans are: the search, the service, the command, and every example.
 
-    python -m benchmarks.planning [--only speed|quality] [--repeat 3]
+    python -m benchmarks.planning [--only speed|quality|scale|curve] [--repeat 3] [--plot FILE]
 
 speed    Medians of `--repeat` runs after one that is not counted. Every case has a process of its
          own, whose peak memory is given. A request and a command plan in the process that answers;
          their whole seconds are what the caller waits.
 quality  Every example once: its plan beside the named strategies, each priced and scheduled again
          by planner.check.check, which shares no code with the search.
+scale    PPO on up to 16,384 GPUs and on three GPU types, Safe-RLHF with a mixture of experts, and
+         twelve models (benchmarks.instances) as requests to a service; then the curve.
+curve    PPO on 64 to 16,384 GPUs: how seconds grow with GPUs; --plot draws it.
 
 Targets are printed beside the figures; nothing is asserted.
 """
@@ -112,25 +115,41 @@ def _in_this_process(name: str, repeat: int) -> Measured:
 def as_requests(name: str, repeat: int) -> list[Measured]:
     """Plan as requests to a running service: its first, and the ones after it."""
     body = example(name).read_bytes()
-    with running_service() as (client, server):
+    with running_service() as service:
 
         def post() -> Plan:
-            response = client.post(
+            response = service.client.post(
                 "/v1/plans", content=body, headers={"Content-Type": "application/yaml"}
             )
             response.raise_for_status()
             return Plan.model_validate(response.json()["plan"])
 
         first, first_seconds, plans, seconds = warm_runs(post, repeat)
-        peak = max((peak_bytes(pid) or 0 for pid in _children(server.pid)), default=0) or None
+        peak = service.peak_bytes() or None
     return [
         Measured("… first request to a service", "", [first], [first_seconds], peak),
         Measured("… as a request", "whole ≤ 1.5 s", plans, seconds, peak),
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A running service."""
+
+    client: httpx.Client
+    process: subprocess.Popen[bytes]
+
+    def children(self) -> list[str]:
+        """Its planner processes."""
+        return _children(self.process.pid)
+
+    def peak_bytes(self) -> int:
+        """Most memory that one of its planner processes has held; 0 where nobody tells."""
+        return max((peak_bytes(pid) or 0 for pid in self.children()), default=0)
+
+
 @contextmanager
-def running_service() -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
+def running_service() -> Iterator[Service]:
     """A service on a free port with an empty database."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -151,7 +170,7 @@ def running_service() -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
         try:
             with httpx.Client(base_url=address, timeout=120, trust_env=False) as client:
                 _wait_until_ready(client, server, log)
-                yield client, server
+                yield Service(client, server)
         finally:
             server.terminate()
             server.wait()
@@ -325,16 +344,22 @@ def _ratio(spec: JobSpec, strategy: Strategy, value: float) -> float | None:
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", choices=["speed", "quality"])
+    parser.add_argument("--only", choices=["speed", "quality", "scale", "curve"])
     parser.add_argument("--repeat", type=int, default=3, help="runs per case (default 3)")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the curve (PNG, SVG, PDF)")
     arguments = parser.parse_args()
     if arguments.repeat < 1:
         parser.error("--repeat must be at least 1")
     out = Console(width=max(Console().width, 150), highlight=False)
-    if arguments.only != "quality":
+    if arguments.only in (None, "speed"):
         run_speed(out, arguments.repeat)
-    if arguments.only != "speed":
+    if arguments.only in (None, "quality"):
         run_quality(out)
+    if arguments.only in ("scale", "curve"):
+        from benchmarks.scale import run_curve, run_scale
+
+        run = run_scale if arguments.only == "scale" else run_curve
+        run(out, arguments.repeat, arguments.plot)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Candidates price thousands of rows through these functions; a placement's estima
 of a plan, price single rows through the very same ones.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -59,6 +59,12 @@ class Engine:
             sharding=0 * one,
             offload=0 * one,
         )
+
+    @staticmethod
+    def joined(parts: Sequence["Engine"]) -> "Engine":
+        """Several column sets one below the other."""
+        names = Engine.__dataclass_fields__
+        return Engine(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     @staticmethod
     def of(layouts: Layouts) -> "Engine":
@@ -243,7 +249,7 @@ class Pricing:
 
         None where no call takes its responses in chunks.
         """
-        if call.id not in self._streaming:
+        if call.id not in self.streaming_calls:
             return None
         phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
         chunks = self.job.spec.search.stream_chunks
@@ -259,7 +265,7 @@ class Pricing:
         tail: TailSetting,
     ) -> TailEstimates:
         """What a generation's tail on fewer, or on wider, replicas changes."""
-        chunks = self.job.spec.search.stream_chunks if call.id in self._streaming else None
+        chunks = self.job.spec.search.stream_chunks if call.id in self.streaming_calls else None
         phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
         factor = self._generate_factor(call, pool)
         if tail.tensor_factor == 1:
@@ -312,7 +318,7 @@ class Pricing:
         return self.factor(pool, "generate", self._model(call))
 
     @cached_property
-    def _streaming(self) -> frozenset[str]:
+    def streaming_calls(self) -> frozenset[str]:
         """Calls whose responses others take in chunks."""
         return frozenset(edge.source for edge in self.job.dataflow.edges if edge.streamed)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.layout import IntArray
+from planner.layout import FloatArray, IntArray
 
 LARGEST_TABLE = 2**16
 """Keys up to which a table in the processor's cache beats a sort."""
@@ -29,6 +29,13 @@ def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
     if span <= LARGEST_TABLE:
         return _by_table(key, span)
     _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    return first.astype(np.int64), inverse.reshape(-1).astype(np.int64)
+
+
+def distinct_columns(*tables: FloatArray | IntArray) -> tuple[IntArray, IntArray]:
+    """The same for the rows of tables [row, column], equal where all their columns are."""
+    rows = np.concatenate([np.ascontiguousarray(table).view(np.int64) for table in tables], axis=1)
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return first.astype(np.int64), inverse.reshape(-1).astype(np.int64)
 
 

@@ -11,10 +11,13 @@ Whole options can be thrown away before the solver sees them: whatever an option
 period is at least the bound with the option's own values and the least values of all other calls.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from planner.layout import FloatArray
 from planner.search.problem import CallOption, Precedence, Problem
 
 FUNCTIONS = (0, 1, 2, 3)
@@ -92,14 +95,31 @@ class Bounds:
         return sorted(self.calls, key=lambda call: (-len(self.following[call]), call in streamed))
 
     @cached_property
-    def stretches(self) -> dict[tuple[int, int], list[int]]:
-        """(u, v) → calls between u and v, for every u before v."""
-        before = [{u for u in self.calls if v in self.following[u]} for v in self.calls]
-        return {
-            (u, v): sorted(self.following[u] & before[v])
-            for u in self.calls
-            for v in self.following[u]
-        }
+    def _stretches(self) -> dict[tuple[int | None, int | None], int]:
+        """(u, v) → number of the stretch from the end of u (None: 0) to the start of v (None: P).
+
+        Only those with a call inside; the whole period is the first.
+        """
+        return {key: number for number, key in enumerate(self._inside)}
+
+    @cached_property
+    def _inside(self) -> dict[tuple[int | None, int | None], list[int]]:
+        """(u, v) → the calls that must run inside the stretch."""
+        after = self.following
+        before = [{u for u in self.calls if v in after[u]} for v in self.calls]
+        inside: dict[tuple[int | None, int | None], set[int]] = {(None, None): {*self.calls}}
+        for u in self.calls:
+            inside |= {(None, u): before[u], (u, None): after[u]}
+            inside |= {(u, v): after[u] & before[v] for v in after[u]}
+        return {key: sorted(calls) for key, calls in inside.items() if calls}
+
+    @cached_property
+    def _members(self) -> FloatArray:
+        """[stretch, call] 1 where the call runs inside the stretch."""
+        members = np.zeros((len(self._inside), len(self.calls)))
+        for row, calls in enumerate(self._inside.values()):
+            members[row, calls] = 1.0
+        return members
 
     @cached_property
     def _gpus(self) -> int:
@@ -181,76 +201,102 @@ class Bounds:
             tuple(map(min, zip(*weights, strict=True))),
         )
 
-    def offsets(self, minima: list[CallMinimum], call: int) -> CallMinimum:
-        """What every choice for `call` has in common.
+    def offsets(self, minima: Sequence[CallMinimum]) -> list[CallMinimum]:
+        """Per call what every choice for it has in common.
 
         The bound is at least seconds + offsets.seconds and, for every weight, weight +
         offsets.weight: it is a maximum of sums in which a call occurs at most once, so a huge
-        value in one place isolates the rest of its sum.
+        value in one place isolates the rest of its sum. All places of all calls are tried at once.
         """
-        huge = 16.0 * (1.0 + sum(minimum.seconds for minimum in minima))
-        zeros = (0.0,) * len(minima[call].weights)
-
-        def rest(seconds: float, weights: Weights) -> float:
-            trial = [*minima]
-            trial[call] = CallMinimum(seconds, weights)
-            return self.period(trial) - huge
-
-        isolated = [
-            rest(0.0, tuple(huge if i == j else 0.0 for i in range(len(zeros))))
-            for j in range(len(zeros))
+        seconds, weights = _columns(minima)
+        calls, places = len(minima), 1 + weights.shape[1]
+        huge = 16.0 * (1.0 + float(seconds.sum()))
+        trial_seconds = np.tile(seconds, (calls, places, 1))
+        trial_weights = np.tile(weights, (calls, places, 1, 1))
+        for call in range(calls):
+            trial_seconds[call, :, call] = 0.0
+            trial_weights[call, :, call] = 0.0
+            trial_seconds[call, 0, call] = huge
+            for place in range(1, places):
+                trial_weights[call, place, call, place - 1] = huge
+        rest = self._periods(
+            trial_seconds.reshape(-1, calls), trial_weights.reshape(-1, calls, places - 1)
+        )
+        return [
+            CallMinimum(row[0], tuple(row[1:]))
+            for row in (rest.reshape(calls, places) - huge).tolist()
         ]
-        return CallMinimum(rest(huge, zeros), tuple(isolated))
 
-    def joint_offset(self, minima: list[CallMinimum], calls: list[int]) -> float | None:
+    def joint_offset(self, minima: Sequence[CallMinimum], calls: list[int]) -> float | None:
         """What a path through all of `calls` takes besides them; None where there is none."""
         huge = 16.0 * (1.0 + sum(minimum.seconds for minimum in minima))
         trial = [*minima]
         for call in calls:
             trial[call] = CallMinimum(huge, (0.0,) * len(minima[call].weights))
         rest = self.period(trial) - huge * len(calls)
-        return rest if rest > -0.5 * huge else None
+        return rest if rest > -0.25 * huge else None
 
-    def period(self, minima: list[CallMinimum]) -> float:
+    def period(self, minima: Sequence[CallMinimum]) -> float:
         """A lower bound on the period when every call takes at least its minimum."""
+        seconds, weights = _columns(minima)
+        return float(self._periods(seconds[None], weights[None])[0])
+
+    def _periods(self, seconds: FloatArray, weights: FloatArray) -> FloatArray:
+        """[trial] bounds for [trial, call] seconds and [trial, call, weight] weights."""
         if not self.problem.barrier:
-            return self._cyclic(minima)
-        starts = [0.0] * len(minima)
+            whole = weights.sum(axis=1).max(axis=1)
+            return self._cyclic(seconds, whole)
+        lengths = np.tensordot(weights, self._members, axes=(1, 1)).max(axis=1)
+        """[trial, stretch] least time in which calls that must all run inside can run."""
+        number = self._stretches
+        starts = self._starts(seconds, lengths)
+        period: FloatArray = lengths[:, number[None, None]]
+        for u in self.calls:
+            end = starts[:, u] + seconds[:, u]
+            if (u, None) in number:
+                end = end + lengths[:, number[u, None]]
+            period = np.maximum(period, end)
+        for edge in self._streams:
+            period = np.maximum(period, self._last_chunk(edge, starts, seconds))
+        return period
+
+    def _starts(self, seconds: FloatArray, lengths: FloatArray) -> FloatArray:
+        """[trial, call] the earliest starts."""
+        number = self._stretches
+        starts = np.zeros_like(seconds)
         for v in self.order:
-            starts[v] = self._stretch([u for u in self.calls if v in self.following[u]], minima)
+            if (None, v) in number:
+                starts[:, v] = lengths[:, number[None, v]]
             for u in self.calls:
                 if v in self.following[u]:
-                    between = self._stretch(self.stretches[u, v], minima)
-                    starts[v] = max(starts[v], starts[u] + minima[u].seconds + between)
-            starts[v] = max(starts[v], self._after_streams(v, starts, minima))
-        ends = [
-            starts[u] + minima[u].seconds + self._stretch(sorted(self.following[u]), minima)
-            for u in self.calls
-        ]
-        last = [self._last_chunk(edge, starts, minima) for edge in self._streams]
-        return max(*ends, *last, self._stretch(list(self.calls), minima))
+                    end = starts[:, u] + seconds[:, u]
+                    if (u, v) in number:
+                        end = end + lengths[:, number[u, v]]
+                    starts[:, v] = np.maximum(starts[:, v], end)
+            for start in self._after_streams(v, starts, seconds):
+                starts[:, v] = np.maximum(starts[:, v], start)
+        return starts
 
-    def _after_streams(self, call: int, starts: list[float], minima: list[CallMinimum]) -> float:
-        """Where a call can start at the earliest for the sake of streamed edges before it."""
-        after = [starts[edge.source] for edge in self._streams if edge.target == call] + [
-            self._last_chunk(edge, starts, minima)
+    def _after_streams(
+        self, call: int, starts: FloatArray, seconds: FloatArray
+    ) -> list[FloatArray]:
+        """[trial] seconds before which a call cannot start for the sake of streamed edges."""
+        return [starts[:, edge.source] for edge in self._streams if edge.target == call] + [
+            self._last_chunk(edge, starts, seconds)
             for edge in self._streams
             if call in self.following[edge.target]
         ]
-        return max(after, default=0.0)
 
     @staticmethod
-    def _last_chunk(edge: Precedence, starts: list[float], minima: list[CallMinimum]) -> float:
-        """A streamed target ends a chunk after its source at the earliest."""
-        chunk = minima[edge.target].seconds / edge.chunks
-        return starts[edge.source] + minima[edge.source].seconds + chunk
+    def _last_chunk(edge: Precedence, starts: FloatArray, seconds: FloatArray) -> FloatArray:
+        """[trial] A streamed target ends a chunk after its source at the earliest."""
+        chunk = seconds[:, edge.target] / edge.chunks
+        return np.asarray(starts[:, edge.source] + seconds[:, edge.source] + chunk)
 
-    def _cyclic(self, minima: list[CallMinimum]) -> float:
+    def _cyclic(self, seconds: FloatArray, whole: FloatArray) -> FloatArray:
         """Area, the longest call, and the cycles through one edge to a later iteration."""
-        bound = max(
-            self._stretch(list(self.calls), minima), max(minimum.seconds for minimum in minima)
-        )
-        longest = self._longest(minima)
+        bound: FloatArray = np.maximum(whole, seconds.max(axis=1))
+        longest = self._longest(seconds)
         shadows = {i for i, copy in enumerate(self.problem.copies) if copy.shadow_of is not None}
         synced = {call for call, copy in self.uses if copy in shadows and self.is_source[call]}
         syncs = {(sync.train, sync.distance) for sync in self.problem.syncs}
@@ -259,27 +305,31 @@ class Bounds:
             # A path that starts with a sync is a cycle only behind the training it waits for.
             closed = edge.target not in synced or (edge.source, edge.distance) in syncs
             if edge.distance > 0 and path is not None and closed:
-                bound = max(bound, path / edge.distance)
+                bound = np.maximum(bound, path / edge.distance)
         return bound
 
-    def _longest(self, minima: list[CallMinimum]) -> dict[tuple[int, int], float]:
-        """Longest path u → v at distance 0, both ends included; one chunk after a streamed edge."""
-        longest = {(u, u): minima[u].seconds for u in self.calls}
+    def _longest(self, seconds: FloatArray) -> dict[tuple[int, int], FloatArray]:
+        """[trial] longest path u → v at distance 0, both ends included.
+
+        Of a streamed target one chunk counts.
+        """
+        longest = {(u, u): seconds[:, u] for u in self.calls}
         for u in self.calls:
             for v in self.order:
                 for edge in self.problem.precedences:
                     known = longest.get((u, edge.source))
                     if edge.distance == 0 and edge.target == v and known is not None:
-                        length = known + minima[v].seconds / max(edge.chunks, 1)
-                        longest[u, v] = max(longest.get((u, v), 0.0), length)
+                        length = known + seconds[:, v] / max(edge.chunks, 1)
+                        longest[u, v] = np.maximum(longest.get((u, v), length), length)
         return longest
 
-    @staticmethod
-    def _stretch(calls: list[int], minima: list[CallMinimum]) -> float:
-        """Least time in which calls that must all run inside can run."""
-        if not calls:
-            return 0.0
-        return max(map(sum, zip(*(minima[call].weights for call in calls), strict=True)))
+
+def _columns(minima: Sequence[CallMinimum]) -> tuple[FloatArray, FloatArray]:
+    """([call] seconds, [call, weight] weights)."""
+    return (
+        np.array([minimum.seconds for minimum in minima]),
+        np.array([minimum.weights for minimum in minima]),
+    )
 
 
 def _uses(problem: Problem) -> set[tuple[int, int]]:

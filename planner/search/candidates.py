@@ -1,8 +1,8 @@
 """Price every candidate of a job: all layouts of all copies, all settings of all calls."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,13 +10,22 @@ from planner.cluster import Pool
 from planner.cost.estimates import CallEstimates
 from planner.cost.memory import usable_bytes
 from planner.cost.pricing import Engine, Pricing, whole_microseconds
-from planner.cost.rows import distinct_rows
+from planner.cost.rows import distinct_columns, distinct_rows
 from planner.dataflow import Call, weights_edge
 from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.search import enumeration
 from planner.search.runs import runs, wanted_tails
-from planner.search.tables import CallTable, CopyTable, Tables, front, joined_calls, joined_layouts
+from planner.search.tables import (
+    CallTable,
+    CopyTable,
+    Tables,
+    front,
+    front_rows,
+    joined_calls,
+    joined_layouts,
+    kinds_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,21 @@ class _Block:
     resident_bytes: IntArray
     host_bytes: IntArray
     sync_seconds: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class _Engines:
+    """Engine layouts in the order of their sizes."""
+
+    counts: IntArray
+    """[size] GPUs of a range, rising."""
+    layouts: Engine
+    size_of: IntArray
+    """[engine]"""
+    first: IntArray
+    """[size] first engine."""
+    lengths: IntArray
+    """[size] engines."""
 
 
 def price(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
@@ -60,7 +84,9 @@ class _Pricer:
 
     def tables(self) -> Tables:
         roles = list(self.job.models)
-        copies = [self._copy(role, role, None) for role in roles]
+        copies: list[CopyTable] = []
+        for role in roles:
+            copies.append(self._copy_like_another(role, copies) or self._copy(role, role, None))
         for role in shadowed_roles(self.job):
             shadow = self._copy(f"{role}.shadow", role, roles.index(role))
             if len(shadow):
@@ -74,11 +100,48 @@ class _Pricer:
             if copy.role == call.model and (copy.shadow_of is None or call.kind == "generate")
         ]
         # numpy lets go of the interpreter inside large operations, so threads share the work.
+        kinds = [self._call_kind(call, copies[copy_index]) for _, call, copy_index in served]
+        first = dict(zip(reversed(kinds), reversed(served), strict=True))
         with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
-            priced = list(pool.map(lambda each: self._call_table(*each, copies=copies), served))
-        calls = [table for table, _ in priced if table is not None]
-        num_priced = sum(count for _, count in priced)
+            tables = pool.map(
+                lambda each: self._call_table(*each, copies=copies), list(first.values())
+            )
+            priced = dict(zip(first, tables, strict=True))
+        calls = [
+            replace(table, call=index, copy=copy_index)
+            for kind, (index, _, copy_index) in zip(kinds, served, strict=True)
+            for table in [priced[kind][0]]
+            if table is not None
+        ]
+        num_priced = sum(priced[kind][1] for kind in kinds)
         return Tables(copies, calls, self.job.dataflow.calls, num_priced)
+
+    def _role_kind(self, role: str) -> Hashable:
+        """Equal for roles whose homes have the same layouts, bytes and seconds."""
+        constraints = self.job.spec.constraints
+        return (
+            replace(self.job.models[role], role=""),
+            constraints.parallelism.get(role),
+            constraints.pools.get(role),
+            role in self.pricing.generating,
+            role in shadowed_roles(self.job),
+        )
+
+    def _call_kind(self, call: Call, copy: CopyTable) -> Hashable:
+        """Equal for calls that are priced alike on copies that are alike."""
+        unnamed = call.model_copy(update={"id": "", "role": "", "model": ""})
+        wanted = self.job.spec.constraints.parallelism.get(call.role)
+        streamed = call.id in self.pricing.streaming_calls
+        return self._role_kind(copy.role), copy.shadow_of is None, unnamed, wanted, streamed
+
+    def _copy_like_another(self, role: str, copies: list[CopyTable]) -> CopyTable | None:
+        """The home of a role, where that of an earlier one is alike."""
+        kind = self._role_kind(role)
+        for index, copy in enumerate(copies):
+            if self._role_kind(copy.role) == kind:
+                self.blocks.append(self.blocks[index])
+                return replace(copy, id=role, role=role)
+        return None
 
     def _copy(self, name: str, role: str, home: int | None) -> CopyTable:
         blocks: list[_Block] = []
@@ -142,9 +205,11 @@ class _Pricer:
         """(settings of a call on one copy, candidates priced); None: no shadow can serve it."""
         copy, parts, count = copies[copy_index], [], 0
         for block in self.blocks[copy_index]:
-            for table in self._block_tables(index, call, copy_index, copy, block):
-                count += len(table)
-                parts.append(front(self._fitting(table, block)))
+            if len(block.rows) == 0:
+                continue
+            table, priced = self._block_table(index, call, copy_index, copy, block)
+            count += priced
+            parts.append(front(self._fitting(table, block)))
         if parts:
             return joined_calls(parts), count
         return (_no_rows(index, copy_index) if copy.shadow_of is None else None), count
@@ -155,23 +220,24 @@ class _Pricer:
         resident = block.resident_bytes[table.copy_row - block.rows[0]]
         return table.take(resident + table.transient_bytes <= usable_bytes(block.pool))
 
-    def _block_tables(
+    def _block_table(
         self, index: int, call: Call, copy_index: int, copy: CopyTable, block: _Block
-    ) -> Iterator[CallTable]:
-        if len(block.rows) == 0:
-            return
+    ) -> tuple[CallTable, int]:
+        """(settings, how many were priced for them) on the rows of one pool."""
         if call.kind == "generate" and copy.shadow_of is None:
-            yield from self._generate_from_home(index, call, copy_index, block)
-        elif call.kind == "generate":
-            yield self._generate_on_shadow(index, call, copy_index, block)
-        else:
-            yield self._batched(index, call, copy_index, block)
+            return self._generate_from_home(index, call, copy_index, block)
+        if call.kind == "generate":
+            table = self._generate_on_shadow(index, call, copy_index, block)
+            return table, len(table)
+        return self._batched(index, call, copy_index, block)
 
-    def _batched(self, index: int, call: Call, copy_index: int, block: _Block) -> CallTable:
+    def _batched(
+        self, index: int, call: Call, copy_index: int, block: _Block
+    ) -> tuple[CallTable, int]:
         """Train and forward calls: every layout with every micro-batch and recomputation.
 
         Offload only adds its copies' seconds and bytes, so layouts that differ in nothing else are
-        priced once.
+        priced once, and share the settings among which nothing beats another.
         """
         wanted = enumeration.constraint_of(self.job, call.role)
         sizes = np.array(enumeration.micro_batch_sizes(wanted), dtype=np.int64)
@@ -187,19 +253,24 @@ class _Pricer:
         rows, micro, recompute = rows[keep], micro[keep], recompute[keep]
         layouts = base.take(rows)
         priced = self._priced(call, block.pool, layouts, micro, recompute)
+        seconds, transient = priced.seconds.total, priced.transient.total
         extra_seconds, extra_bytes = self._offload_extra(call, block, base.take(base_of))
-        owner, setting = _settings_of_rows(base_of, rows)
-        return CallTable(
+        num_priced = int(np.bincount(rows, minlength=len(first))[base_of].sum())
+        useful = front_rows(rows, seconds, transient)
+        owner, shared = _settings_of_rows(base_of, rows[useful])
+        setting = useful[shared]
+        table = CallTable(
             call=index,
             copy=copy_index,
             copy_row=block.rows[owner],
-            seconds=whole_microseconds(priced.seconds.total[setting] + extra_seconds[owner]),
-            transient_bytes=priced.transient.total[setting] + extra_bytes[owner],
+            seconds=whole_microseconds(seconds[setting] + extra_seconds[owner]),
+            transient_bytes=transient[setting] + extra_bytes[owner],
             micro_batch_size=micro[setting],
             recompute=recompute[setting],
             kv_cache_bytes=np.zeros_like(setting),
             engine=Engine.of(layouts).take(setting),
         )
+        return table, num_priced
 
     def _priced(
         self, call: Call, pool: Pool, layouts: Layouts, micro: IntArray, recompute: IntArray
@@ -259,45 +330,86 @@ class _Pricer:
 
     def _generate_from_home(
         self, index: int, call: Call, copy_index: int, block: _Block
-    ) -> Iterator[CallTable]:
+    ) -> tuple[CallTable, int]:
         """Every home layout with every engine layout on the same GPUs and every cache budget.
 
-        Engines are priced once per size of the range, reshards once per pair of layouts.
+        Engines are priced once per size of the range, reshards once per pair of layouts; homes
+        that reshard alike share the settings among which nothing beats another.
         """
-        for count in np.unique(block.layouts.num_gpus):
-            homes = np.flatnonzero(block.layouts.num_gpus == count)
-            layouts = enumeration.engines(self.job, call.role, block.pool, int(count))
-            if len(layouts.tensor_parallel_size) == 0:
-                continue
-            engine, layout_of, budgets = self._budgets(call, block.pool, layouts)
-            run = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
-            pair_home, pair_engine = enumeration.settings_grid(
-                len(homes), np.arange(len(layouts.tensor_parallel_size))
-            )
-            moves, weights = self.pricing.reshard(
-                call,
-                block.pool,
-                block.layouts.take(homes[pair_home]),
-                layouts.take(pair_engine),
-            )
-            all_runs = runs(self.pricing, call, block.pool, engine, budgets, run)
-            home, of_run = enumeration.settings_grid(len(homes), np.arange(len(all_runs.base)))
-            setting = all_runs.base[of_run]
-            pair = home * len(layouts.tensor_parallel_size) + layout_of[setting]
-            zero = np.zeros_like(setting)
-            seconds = whole_microseconds(all_runs.seconds[of_run] + moves[pair])
-            yield CallTable(
-                call=index,
-                copy=copy_index,
-                copy_row=block.rows[homes[home]],
-                seconds=seconds,
-                transient_bytes=all_runs.transient_bytes(run)[of_run] + weights[pair],
-                micro_batch_size=zero,
-                recompute=zero,
-                kv_cache_bytes=budgets[setting],
-                engine=engine.take(setting),
-                **all_runs.columns(of_run, seconds),
-            )
+        engines = self._engines(call, block)
+        if len(engines.size_of) == 0:
+            return _no_rows(index, copy_index), 0
+        engine, owner, budgets = self._budgets(call, block.pool, engines.layouts)
+        priced = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
+        ran = runs(self.pricing, call, block.pool, engine, budgets, priced)
+        home_size = np.searchsorted(engines.counts, block.layouts.num_gpus)
+        size_of = engines.size_of[owner[ran.base]]
+        num_priced = int(np.bincount(size_of, minlength=len(engines.counts))[home_size].sum())
+        if ran.plain:
+            # Of the budgets of one engine those that another one beats are beaten in every home.
+            ran = ran.take(front_rows(owner, ran.seconds, ran.transient_bytes(priced)))
+        else:
+            # Which shares of the seconds pass before something is free depends on the reshard.
+            ran = ran.take(np.argsort(size_of, kind="stable"))
+        home, kind, moves, weights, first_pair = self._reshards(call, block, engines, home_size)
+        # Runs are in the order of the sizes of their engines.
+        engine_of = owner[ran.base]
+        row, run = _matching(home_size[home], engines.size_of[engine_of])
+        pair = first_pair[row] + engine_of[run] - engines.first[home_size[home[row]]]
+        seconds = whole_microseconds(ran.seconds[run] + moves[pair])
+        transient = ran.transient_bytes(priced)[run] + weights[pair]
+        courses = ran.columns(run, seconds)
+        useful = front_rows(row, seconds, transient, kinds_of(*courses.values()))
+        copy_row, shared = _settings_of_rows(kind, row[useful])
+        setting = useful[shared]
+        base, zero = ran.base[run[setting]], np.zeros_like(setting)
+        table = CallTable(
+            call=index,
+            copy=copy_index,
+            copy_row=block.rows[copy_row],
+            seconds=seconds[setting],
+            transient_bytes=transient[setting],
+            micro_batch_size=zero,
+            recompute=zero,
+            kv_cache_bytes=budgets[base],
+            engine=engine.take(base),
+            **{name: course[setting] for name, course in courses.items()},
+        )
+        return table, num_priced
+
+    def _engines(self, call: Call, block: _Block) -> "_Engines":
+        """The engine layouts of every size that a home of the block has."""
+        counts = np.unique(block.layouts.num_gpus)
+        parts = [
+            enumeration.engines(self.job, call.role, block.pool, int(count)) for count in counts
+        ]
+        lengths = np.array([len(part.tensor_parallel_size) for part in parts], dtype=np.int64)
+        return _Engines(
+            counts=counts,
+            layouts=Engine.joined(parts),
+            size_of=np.repeat(np.arange(len(counts)), lengths),
+            first=np.cumsum(lengths) - lengths,
+            lengths=lengths,
+        )
+
+    def _reshards(
+        self, call: Call, block: _Block, engines: "_Engines", home_size: IntArray
+    ) -> tuple[IntArray, IntArray, FloatArray, IntArray, IntArray]:
+        """(a home of every kind, kind of every home, seconds and bytes per pair, first pair).
+
+        Pairs are a home with each engine of its size; homes of one kind reshard alike to all.
+        """
+        home, pair_engine = _matching(home_size, engines.size_of)
+        moves, weights = self.pricing.reshard(
+            call, block.pool, block.layouts.take(home), engines.layouts.take(pair_engine)
+        )
+        first_pair = np.cumsum(engines.lengths[home_size]) - engines.lengths[home_size]
+        most = int(engines.lengths.max(initial=0))
+        columns = np.zeros((2, len(home_size), most))
+        column = pair_engine - engines.first[home_size[home]]
+        columns[0, home, column], columns[1, home, column] = moves, weights
+        first, kind = distinct_columns(home_size[:, None], columns[0], columns[1])
+        return first, kind, moves, weights, first_pair[first]
 
     def _budgets(self, call: Call, pool: Pool, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
@@ -329,6 +441,11 @@ def _no_rows(call: int, copy: int) -> CallTable:
         kv_cache_bytes=none,
         engine=Engine(none, none, none, none),
     )
+
+
+def _matching(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
+    """Every pair (i, j) with left[i] = right[j], in order; `right` must not fall."""
+    return _settings_of_rows(left, right)
 
 
 def _settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray, IntArray]:

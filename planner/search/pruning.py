@@ -5,6 +5,7 @@ a known solution, or (b) another option of the same copy, pool and size is at le
 everything that any constraint reads.
 """
 
+import operator
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
@@ -119,13 +120,13 @@ class _Work:
                 return
 
     def _drop_slow_calls(self, minima: list[CallMinimum], limit: float) -> None:
+        offsets = self.bounds.offsets(minima)
         for call, options in enumerate(self.calls):
-            offsets = self.bounds.offsets(minima, call) if options else None
+            seconds, rests = offsets[call].seconds, offsets[call].weights
             for index, option in list(options.items()):
-                assert offsets is not None
                 weights = self.bounds.weights(call, option)
-                bounds = (w + rest for w, rest in zip(weights, offsets.weights, strict=True))
-                if max(self.bounds.seconds(call, option) + offsets.seconds, *bounds) > limit:
+                bounds = map(operator.add, weights, rests)
+                if max(self.bounds.seconds(call, option) + seconds, *bounds) > limit:
                     del options[index]
 
     def _drop_slow_copies(self, minima: list[CallMinimum], limit: float) -> None:

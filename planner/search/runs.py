@@ -39,6 +39,17 @@ class Runs:
     weight_bytes: IntArray | None = None
     """Transient, beside what the engine and its budget take."""
 
+    @property
+    def plain(self) -> bool:
+        """Nothing is streamed and nothing has a tail: runs compare by seconds and bytes alone."""
+        return self.outstanding is None and self.tail is None
+
+    def take(self, rows: IntArray) -> "Runs":
+        """The given rows."""
+        columns: list[Any] = [getattr(self, name) for name in Runs.__dataclass_fields__]
+        taken: list[Any] = [None if column is None else column[rows] for column in columns]
+        return Runs(*taken)
+
     def transient_bytes(self, estimates: CallEstimates) -> IntArray:
         """Per row, without what a reshard receives."""
         held = estimates.transient.total[self.base]

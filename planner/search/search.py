@@ -7,16 +7,18 @@ bounds are sharper and much more can be pruned. The best solution known so far b
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from planner.search.dominance import Undominated
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
 from planner.search.sizes import Sizes, SizeSearch, cause, rows_of_sizes
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
-from planner.search.space import Arena, Rows, rows_within
+from planner.search.space import Arena, Compact, Rows, compact, least_period, rows_within
 
-PATIENCE = 5.0
+PATIENCE = 3.0
 """Times the effort of solving sizes exactly that widening their cut is worth."""
 TIE_TRIES = 3
 """Smaller sizes that are tried for a placement that is already proven."""
@@ -68,15 +70,41 @@ def search(
     horizon_seconds: float | None = None,
 ) -> Found:
     """Least period; `horizon_seconds` caps it where no incumbent does."""
-    race = _Race(arena, Budget(limits), incumbent, horizon_seconds)
-    for rows in _scenarios(arena):
-        race.run(rows)
+    limit = _limit(incumbent, horizon_seconds)
+    rows = arena.rows
+    if limit is not None:
+        rows = rows_within(arena.tables, arena.problem, rows, limit)
+    part = compact(arena, rows)
+    race = _Race(part.arena, Budget(limits), incumbent, horizon_seconds)
+    scenarios = list(_scenarios(part.arena))
+    for number, rows in enumerate(scenarios):
+        # A share for each, so that a hard one does not leave the others without any bound.
+        with race.budget.share(1.0 / (len(scenarios) - number)):
+            race.run(rows)
     period = np.inf if race.best is None else race.best.timing.period
     bound = float(min([period, *race.open_bounds]))
     if not arena.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
-    return Found(race.best, bound, not race.open_bounds, race.options)
+    best = race.best
+    if best is not None and best is not incumbent:
+        best = _original(best, part)
+    return Found(best, bound, not race.open_bounds, race.options)
+
+
+def _original(selected: Selected, part: Compact) -> Selected:
+    """A placement by the rows of the whole tables."""
+    return replace(
+        selected,
+        copy_rows=tuple(
+            None if row is None else int(rows[row])
+            for row, rows in zip(selected.copy_rows, part.copy_rows, strict=True)
+        ),
+        call_rows=tuple(
+            None if chosen is None else (chosen[0], int(part.call_rows[call, chosen[0]][chosen[1]]))
+            for call, chosen in enumerate(selected.call_rows)
+        ),
+    )
 
 
 class _Race:
@@ -103,22 +131,25 @@ class _Race:
         if not complete(self.arena, rows):
             return
         horizon = limit if limit is not None else _slowest(self.arena, rows)
+        least = least_period(self.arena.tables, self.arena.problem, rows) or 0.0
         sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon)
         sizes.minimise_period()
+        undominated = Undominated(self.arena, rows)
         if self.best is not None:
             sizes.shorter_than(self.best.timing.period)
         self.options += sum(len(call.options) for call in sizes.problem.calls)
-        while True:
+        for round_ in itertools.count():
             relaxed = sizes.best(self.budget)
             if relaxed.sizes is None:
                 if not relaxed.proven:
-                    self.open_bounds.append(relaxed.bound_seconds)
+                    self.open_bounds.append(max(relaxed.bound_seconds, least))
                 return
             if self.budget.spent:
-                self.open_bounds.append(relaxed.bound_seconds)
+                self.open_bounds.append(max(relaxed.bound_seconds, least))
                 return
             before = self.best
-            real = rows_of_sizes(self.arena, rows, relaxed.sizes)
+            sizes.no_shorter_than(relaxed.bound_seconds)
+            real = undominated.of_sizes(rows, relaxed.sizes)
             effort = self._solve(real, relaxed.bound_seconds)
             if self.best is not None and self.best is not before:
                 sizes.shorter_than(self.best.timing.period)
@@ -129,12 +160,13 @@ class _Race:
             sizes.rule_out(
                 cause(
                     self.arena,
-                    rows,
+                    partial(undominated.of_sizes, rows),
                     sizes,
                     relaxed.sizes,
                     limit_seconds=limit,
                     budget=self.budget,
                     patience_seconds=min(max(PATIENCE * effort, 0.005), 0.5),
+                    widen=round_ > 0,
                 )
             )
 
@@ -184,9 +216,11 @@ def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
         for copy, allowed in sizes.items()
     }
     rows = rows_of_sizes(arena, arena.rows, smaller)
-    search_ = SizeSearch(
-        arena, rows_within(arena.tables, arena.problem, rows, limit), horizon_seconds=limit
-    )
+    part = compact(arena, rows_within(arena.tables, arena.problem, rows, limit))
+    arena, rows = part.arena, part.arena.rows
+    if not complete(arena, rows):
+        return found.selected
+    search_ = SizeSearch(arena, rows, horizon_seconds=limit)
     search_.minimise_gpus()
     for _ in range(TIE_TRIES):
         relaxed = search_.best(budget)
@@ -194,10 +228,10 @@ def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
             break
         settled_ = _settled_on(arena, rows_of_sizes(arena, rows, relaxed.sizes), limit, budget)
         if settled_ is not None:
-            return settled_
+            return _original(settled_, part)
         search_.rule_out(relaxed.sizes)
     settled_ = _settled_on(arena, rows_of_sizes(arena, rows, sizes), limit, budget)
-    return settled_ or found.selected
+    return found.selected if settled_ is None else _original(settled_, part)
 
 
 def _sizes(arena: Arena, selected: Selected) -> Sizes:

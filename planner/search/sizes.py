@@ -8,14 +8,15 @@ out and the next relaxed optimum asked for, until the relaxation has nothing bet
 (combinatorial Benders decomposition; Codato and Fischetti 2006).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 from ortools.sat.python import cp_model
 
-from planner.layout import IntArray
+from planner.layout import FloatArray, IntArray
 from planner.search.formulation import formulate
-from planner.search.problem import CallChoice, CallOption, CopyChoice, CopyOption, Problem, Tail
+from planner.search.problem import CallOption, CopyChoice, CopyOption, Problem, Tail
 from planner.search.pruning import prune
 from planner.search.solve import (
     TICK_SECONDS,
@@ -26,10 +27,10 @@ from planner.search.solve import (
 )
 from planner.search.space import Arena, Rows
 from planner.search.strengthening import strengthen
-from planner.search.tables import CallTable
+from planner.search.tables import CopyTable
 from planner.search.variables import Formulation, seconds_to_ticks
 
-MOST_OPTIONS = 300
+MOST_OPTIONS = 500
 """Call options up to which it is worth trying to widen a cut."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
@@ -66,6 +67,11 @@ class SizeSearch:
         """Look for the fewest GPUs over all copies; of equals, small early copies."""
         total = [(4096 + index) * copy.count for index, copy in enumerate(self.formulation.copies)]
         self.formulation.model.minimize(cp_model.LinearExpr.sum(total))
+
+    def no_shorter_than(self, seconds: float) -> None:
+        """A bound that is proven for all sizes left."""
+        ticks = seconds_to_ticks(seconds, self.formulation.tick_seconds)
+        self.formulation.model.add(self.formulation.period >= ticks - 1)
 
     def shorter_than(self, seconds: float) -> None:
         """Only periods below `seconds` are of interest from now on."""
@@ -111,7 +117,7 @@ class SizeSearch:
 
     def sizes_of(self, copy: int) -> list[Size]:
         """All sizes of a copy."""
-        return [(o.pool, o.num_gpus) for o in self.problem.copies[copy].options]
+        return list(dict.fromkeys((o.pool, o.num_gpus) for o in self.problem.copies[copy].options))
 
 
 def mixed_problem(real: Problem, relaxed: Problem, kept: Sizes) -> Problem:
@@ -134,60 +140,109 @@ def mixed_problem(real: Problem, relaxed: Problem, kept: Sizes) -> Problem:
     return replace(relaxed, copies=copies, calls=calls)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fastest:
+    """Per row of a copy the least of everything over the settings of a call there.
+
+    Settings are told apart by how many of the GPUs their tail keeps. Infinite without any.
+    """
+
+    copy: int
+    ratio: int
+    """GPUs per GPU of the tail; 1 without one."""
+    columns: FloatArray
+    """[row, column]: seconds; those until each chunk is out; with a tail, those of the bulk."""
+
+    def options(self, counts: IntArray, positions: dict[int, int]) -> list[CallOption]:
+        """Those on the rows that have a position, which are ranges of so many GPUs."""
+        options = []
+        for row, position in positions.items():
+            seconds, *releases = self.columns[row].tolist()
+            if not np.isfinite(seconds):
+                continue
+            tail = None
+            if self.ratio > 1:
+                tail = Tail(int(counts[row]) // self.ratio, releases.pop())
+            options.append(CallOption(self.copy, position, seconds, 0, row, tuple(releases), tail))
+        return options
+
+
 def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
-    """One option per copy and size, without memory; a lower bound on every row of that size."""
+    """The problem without memory; layouts of one size that another one beats in seconds are gone.
+
+    A lower bound on every row: each has one of its copy and size that is as fast for every call.
+    """
     tables, problem = arena.tables, arena.problem
-    copies, sizes_of = [], []
-    for choice, copy, mask in zip(problem.copies, tables.copies, rows.copies, strict=True):
-        options: list[CopyOption] = []
-        keys = _keys(copy.pool[mask], copy.layouts.num_gpus[mask])
-        for number, (pool, count) in enumerate(keys):
-            same = mask & (copy.pool == pool) & (copy.layouts.num_gpus == count)
-            sync = float(copy.sync_seconds[same].min())
-            options.append(CopyOption(pool, count, 0, 0, sync, number))
-        sizes_of.append({key: number for number, key in enumerate(keys)})
-        copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, tuple(options)))
+    copies = []
     calls: list[list[CallOption]] = [[] for _ in problem.calls]
-    for table, mask in zip(tables.calls, rows.calls, strict=True):
-        copy, part = tables.copies[table.copy], table.take(mask)
-        pools, counts = copy.pool[part.copy_row], copy.layouts.num_gpus[part.copy_row]
-        calls[table.call] += _relaxed_settings(part, pools, counts, sizes_of[table.copy])
-    return Problem(
-        pools=problem.pools,
+    fastest_of = _fastest(arena, rows)
+    for index, (choice, copy, mask) in enumerate(
+        zip(problem.copies, tables.copies, rows.copies, strict=True)
+    ):
+        mine = [(call, each) for call, each in fastest_of if each.copy == index]
+        columns = [*(each.columns for _, each in mine), copy.sync_seconds[:, None]]
+        numbers = _fastest_rows(copy, np.flatnonzero(mask), np.concatenate(columns, axis=1))
+        counts = copy.layouts.num_gpus
+        options = tuple(
+            CopyOption(pool, count, 0, 0, sync, row)
+            for pool, count, sync, row in zip(
+                copy.pool[numbers].tolist(),
+                counts[numbers].tolist(),
+                copy.sync_seconds[numbers].tolist(),
+                numbers.tolist(),
+                strict=True,
+            )
+        )
+        copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, options))
+        positions = {row: position for position, row in enumerate(numbers.tolist())}
+        for call, each in mine:
+            calls[call] += each.options(counts, positions)
+    return replace(
+        problem,
         copies=tuple(copies),
         calls=tuple(
-            CallChoice(call.id, tuple(options), call.fixed_seconds)
+            replace(call, options=tuple(options))
             for call, options in zip(problem.calls, calls, strict=True)
         ),
-        precedences=problem.precedences,
         syncs=tuple(replace(sync, bucket_bytes=0) for sync in problem.syncs),
-        barrier=problem.barrier,
-        colocate=problem.colocate,
-        separate=problem.separate,
     )
 
 
-def _relaxed_settings(
-    table: CallTable, pools: IntArray, counts: IntArray, options: dict[Size, int]
-) -> list[CallOption]:
-    """Per size, and per number of GPUs that a tail keeps, the least of everything."""
-    (fewer, bulk), released, settings = table.tails(counts), table.releases(), []
-    for pool, count in _keys(pools, counts):
-        here = (pools == pool) & (counts == count)
-        for kept in np.unique(fewer[here]).tolist():
-            same = here & (fewer == kept)
-            least, number = float(table.seconds[same].min()), options[pool, count]
-            releases = tuple(released[same].min(axis=0).tolist())
-            tail = None if kept == count else Tail(kept, float(bulk[same].min()))
-            settings.append(CallOption(table.copy, number, least, 0, number, releases, tail))
-    return settings
+def _fastest(arena: Arena, rows: Rows) -> list[tuple[int, _Fastest]]:
+    """Per call and copy, and per part of the GPUs that tails keep."""
+    found = []
+    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+        copy = arena.tables.copies[table.copy]
+        part = table.take(mask)
+        counts = copy.layouts.num_gpus[part.copy_row]
+        fewer, bulk = part.tails(counts)
+        ratios = counts // np.maximum(fewer, 1)
+        for ratio in np.unique(ratios).tolist():
+            same = ratios == ratio
+            columns = [part.seconds, *part.releases().T]
+            if ratio > 1:
+                columns.append(bulk)
+            least = np.full((len(columns), len(copy)), np.inf)
+            for column, values in zip(least, columns, strict=True):
+                np.minimum.at(column, part.copy_row[same], values[same])
+            found.append((table.call, _Fastest(table.copy, ratio, least.T)))
+    return found
 
 
-def _keys(pools: IntArray, counts: IntArray) -> list[Size]:
-    """The distinct sizes, in order."""
-    largest = int(counts.max(initial=0)) + 1
-    keys = np.unique(pools * largest + counts)
-    return [(int(key) // largest, int(key) % largest) for key in keys]
+def _fastest_rows(copy: CopyTable, rows: IntArray, columns: FloatArray) -> IntArray:
+    """Of `rows` those of a size that no other is as fast as everywhere; of equals the first."""
+    values = columns[rows]
+    total = np.where(np.isfinite(values), values, 1e9).sum(axis=1)
+    pools, counts = copy.pool[rows], copy.layouts.num_gpus[rows]
+    order = np.lexsort((rows, total, counts, pools))
+    kept: list[IntArray] = []
+    edges = np.flatnonzero(np.diff(pools[order]) | np.diff(counts[order])) + 1
+    for left in np.split(order, edges):
+        while len(left):
+            kept.append(left[:1])
+            left = left[(values[left] < values[left[0]]).any(axis=1)]
+    first = np.concatenate(kept) if kept else order
+    return np.sort(rows[first])
 
 
 def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
@@ -210,26 +265,32 @@ def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
 
 def cause(
     arena: Arena,
-    rows: Rows,
+    rows_of: Callable[[Sizes], Rows],
     search: SizeSearch,
     sizes: Sizes,
     *,
     limit_seconds: float,
     budget: Budget,
     patience_seconds: float,
+    widen: bool,
 ) -> Sizes:
     """More sizes that exclude a period of at most the limit for the same reason as `sizes`.
 
     First copies are freed as far as the exclusion still holds with their relaxed options, then the
     kept ones are widened to all smaller, or all larger, sizes. One cut then serves many vectors.
-    An attempt that takes more than `patience_seconds` (deterministic) has failed.
+    Where one cut is likely to be enough, widening is not worth its time (`widen`).
+    An attempt that takes more than `patience_seconds` (deterministic) has failed. `rows_of` gives
+    the rows of sizes.
     """
     absent: Sizes = dict.fromkeys(sizes, frozenset())
     patience = patience_seconds
+    refused: list[Sizes] = []
 
     def excluded(trial: Sizes) -> bool:
         nonlocal patience
-        kept_rows = rows_of_sizes(arena, rows, {**absent, **trial})
+        if any(_frees_more(trial, other) for other in refused):
+            return False
+        kept_rows = rows_of({**absent, **trial})
         if sum(int(mask.sum()) for mask in kept_rows.calls) > MOST_OPTIONS:
             return False
         real = arena.options(kept_rows)
@@ -241,6 +302,8 @@ def cause(
         if found:
             # Later attempts resemble this one: what takes far longer will hardly succeed.
             patience = min(patience, max(4.0 * (before - budget.left), 0.01))
+        else:
+            refused.append(trial)
         return found
 
     kept = dict(sizes)
@@ -248,7 +311,7 @@ def cause(
         trial = {copy: allowed for copy, allowed in kept.items() if copy not in group}
         if trial and len(trial) < len(kept) and excluded(trial):
             kept = trial
-    for copy in [copy for copy, allowed in kept.items() if allowed]:
+    for copy in [copy for copy, allowed in kept.items() if allowed and widen]:
         (size,) = kept[copy]
         here = [other for other in search.sizes_of(copy) if other[0] == size[0]]
         for wider in ([o for o in here if o <= size], [o for o in here if o >= size]):
@@ -256,6 +319,11 @@ def cause(
             if trial != kept and excluded(trial):
                 kept = trial
     return kept
+
+
+def _frees_more(trial: Sizes, other: Sizes) -> bool:
+    """True when every plan that `other` allows is one that `trial` allows, too."""
+    return all(copy in other and other[copy] <= allowed for copy, allowed in trial.items())
 
 
 def _groups(problem: Problem, sizes: Sizes) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """Search: CP-SAT on the formulation, exact seconds, and a bound that holds despite rounding."""
 
-import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ortools.sat.python import cp_model
@@ -53,6 +54,14 @@ class Budget:
     def spent(self) -> bool:
         """True when nothing is left."""
         return self.left <= 0
+
+    @contextmanager
+    def share(self, part: float) -> Iterator[None]:
+        """Inside, only such a part of what is left may be used; the rest is there again after."""
+        kept = (1.0 - part) * self.left
+        self.left -= kept
+        yield
+        self.left += kept
 
     def rest(self) -> Limits:
         """Limits for the next solver run."""
@@ -128,40 +137,33 @@ def minimise_period(
 def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> Solution | None:
     """Of the solutions with a period of at most `period_seconds` the one that order decides.
 
-    Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: each
-    step fixes what the one before found. One worker, so that chance has no part in it.
+    Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: one
+    sum, in which each outweighs those after it. One worker, so that chance has no part in it.
     """
     tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
     formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
     strengthen(formulation)
-    result: Solution | None = None
-    for total in _tie_sums(formulation):
-        formulation.model.minimize(total)
-        if result is not None:
-            formulation.model.clear_hints()  # type: ignore[no-untyped-call]
-            add_hint(formulation, result)
-        done = run(formulation, limits)
-        if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return result
-        result = decode(formulation, done)
-        formulation.model.add(total <= done.solver.value(total))
-    return result
+    formulation.model.minimize(_tie_sum(formulation))
+    done = run(formulation, limits)
+    if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return decode(formulation, done)
 
 
-def _tie_sums(formulation: Formulation) -> list[cp_model.LinearExpr]:
+def _tie_sum(formulation: Formulation) -> cp_model.LinearExpr:
     copies = formulation.copies
-    counts, numbers = [], []
+    every = [copy.takes for copy in copies] + [call.takes for call in formulation.calls]
+    most_numbers = sum(map(len, every)) + 1
+    most_firsts = (formulation.axis + 1) * len(copies)
+    terms: list[cp_model.LinearExprT] = []
     for copy, choice in zip(copies, formulation.problem.copies, strict=True):
         sizes = [option.num_gpus // formulation.unit for option in choice.options]
-        counts.append(cp_model.LinearExpr.weighted_sum(copy.takes, sizes))
-    every = [copy.takes for copy in copies] + [call.takes for call in formulation.calls]
+        weight = most_firsts * most_numbers
+        terms.append(cp_model.LinearExpr.weighted_sum(copy.takes, [weight * n for n in sizes]))
+        terms.append(copy.first * most_numbers)
     for takes in every:
-        numbers.append(cp_model.LinearExpr.weighted_sum(takes, list(range(len(takes)))))
-    return [
-        cp_model.LinearExpr.sum(counts),
-        cp_model.LinearExpr.sum([copy.first for copy in copies]),
-        cp_model.LinearExpr.sum(numbers),
-    ]
+        terms.append(cp_model.LinearExpr.weighted_sum(takes, list(range(len(takes)))))
+    return cp_model.LinearExpr.sum(terms)
 
 
 def fix_ranges(formulation: Formulation, first_gpus: tuple[int | None, ...]) -> None:
@@ -254,21 +256,6 @@ def decode(formulation: Formulation, run: Run) -> Solution:
     starts = [float(solver.value(node.start)) for node in timed]
     stages = [0 if node.stage is None else solver.value(node.stage) for node in timed]
     return Solution(assignment, exact_timing(problem, assignment, starts, stages))
-
-
-def add_hint(formulation: Formulation, solution: Solution) -> None:
-    """Start the search from a known solution."""
-    model, tick = formulation.model, formulation.tick_seconds
-    assignment = solution.assignment
-    for index, copy in enumerate(formulation.copies):
-        for option, literal in enumerate(copy.takes):
-            model.add_hint(literal, option == assignment.copy_options[index])
-        first = assignment.first_gpus[index]
-        model.add_hint(copy.first, 0 if first is None else first // formulation.unit)
-    for index, call in enumerate(formulation.calls):
-        for option, literal in enumerate(call.takes):
-            model.add_hint(literal, option == assignment.call_options[index])
-        model.add_hint(call.start, math.floor(solution.timing.call_starts[index] / tick))
 
 
 def pinned(problem: Problem, assignment: Assignment) -> Problem:

@@ -96,6 +96,37 @@ def arena(tables: Tables, problem: Problem, sizes: tuple[int, ...] | None = None
     return Arena(tables, replace(problem, pools=pools), rows_up_to(tables, sizes))
 
 
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """An arena of some rows only, so that nothing walks the others again, and their old numbers."""
+
+    arena: Arena
+    copy_rows: list[IntArray]
+    """Per copy."""
+    call_rows: dict[tuple[int, int], IntArray]
+    """Per call and copy."""
+
+
+def compact(arena_: Arena, rows: Rows) -> Compact:
+    """The given rows as an arena of their own."""
+    tables = arena_.tables
+    copy_rows = [np.flatnonzero(mask) for mask in rows.copies]
+    copies, positions = [], []
+    for copy, mine in zip(tables.copies, copy_rows, strict=True):
+        position = np.full(len(copy), -1, dtype=np.int64)
+        position[mine] = np.arange(len(mine))
+        positions.append(position)
+        copies.append(copy.take(mine))
+    calls, call_rows = [], {}
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        mine = np.flatnonzero(mask & (positions[table.copy][table.copy_row] >= 0))
+        part = table.take(mine)
+        calls.append(replace(part, copy_row=positions[table.copy][part.copy_row]))
+        call_rows[table.call, table.copy] = mine
+    small = replace(tables, copies=copies, calls=calls)
+    return Compact(Arena(small, arena_.problem, all_rows(small)), copy_rows, call_rows)
+
+
 def skeleton(job: Job, tables: Tables) -> Problem:
     """The problem without options: pools, dataflow, syncs and forced pairs."""
     dataflow = with_staleness(job.dataflow, job.spec.search.staleness)
@@ -196,16 +227,17 @@ class _Filter:
         self.busy_seconds = [self._busy_seconds(table) for table in tables.calls]
         """Per call table: seconds for sums, in which one call counts the sync."""
         self.sizes = [_sizes(copy) for copy in tables.copies]
-        self.shares = [
-            np.array([self.bounds.shares(pool, count) for pool, count in sizes.keys])
-            for sizes in self.sizes
-        ]
-
+        self.shares = [self._shares(sizes.keys) for sizes in self.sizes]
         self.weights = [
             None if table.tail is None else self._tailed_weights(number, table)
             for number, table in enumerate(tables.calls)
         ]
         """Per call table [row, weight], where settings may free a part of their GPUs early."""
+
+    def _shares(self, sizes: list[tuple[int, int]]) -> FloatArray:
+        """[size, weight] weights of one second."""
+        places = len(self.bounds.shares(0, 1))
+        return np.array([self.bounds.shares(*size) for size in sizes]).reshape(-1, places)
 
     def _tailed_weights(self, number: int, table: CallTable) -> FloatArray:
         copy = self.tables.copies[table.copy]
@@ -216,9 +248,8 @@ class _Filter:
         def shares(sizes: IntArray) -> FloatArray:
             scale = int(counts.max(initial=0)) + 1
             keys, of_row = np.unique(pools * scale + sizes, return_inverse=True)
-            known = [self.bounds.shares(int(key) // scale, int(key) % scale) for key in keys]
-            found: FloatArray = np.array(known).reshape(len(keys), -1)[of_row.reshape(-1)]
-            return found
+            known = self._shares([(int(key) // scale, int(key) % scale) for key in keys])
+            return np.asarray(known[of_row.reshape(-1)])
 
         rest = (table.seconds - bulk)[:, None]
         return shares(counts) * (bulk + sync)[:, None] + shares(fewer) * rest
@@ -227,9 +258,9 @@ class _Filter:
         while self.every_call_has_rows():
             before = sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies])
             minima = [self.minimum(call) for call in self.bounds.calls]
+            offsets = self.bounds.offsets(minima)
             for number, table in enumerate(self.tables.calls):
-                offsets = self.bounds.offsets(minima, table.call)
-                self.rows.calls[number] &= self._least_period(number, offsets) <= limit
+                self.rows.calls[number] &= self._least_period(number, offsets[table.call]) <= limit
             for copy in range(len(self.tables.copies)):
                 self.rows.copies[copy] &= self._joint_period(copy, minima) <= limit
             _drop_orphans(self.tables, self.rows)

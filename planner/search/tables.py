@@ -33,6 +33,19 @@ class CopyTable:
     def __len__(self) -> int:
         return len(self.pool)
 
+    def take(self, rows: IntArray) -> "CopyTable":
+        """The given rows."""
+        return CopyTable(
+            id=self.id,
+            role=self.role,
+            shadow_of=self.shadow_of,
+            pool=self.pool[rows],
+            layouts=self.layouts.take(rows),
+            resident_bytes=self.resident_bytes[rows],
+            host_bytes=self.host_bytes[rows],
+            sync_seconds=self.sync_seconds[rows],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
@@ -67,6 +80,10 @@ class CallTable:
         ratios = np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64)
         bulk = released_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
         return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
+
+    def kinds(self) -> IntArray | None:
+        """Per row a number; rows with the same one compare by seconds and bytes alone."""
+        return kinds_of(self.shares, self.tail, self.bulk_shares)
 
     def releases(self) -> FloatArray:
         """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
@@ -103,6 +120,15 @@ class Tables:
     num_priced: int
 
 
+def kinds_of(*courses: FloatArray | IntArray | None) -> IntArray | None:
+    """Per row the number of its combination of optional columns; None where there are none."""
+    given = [course for course in courses if course is not None]
+    if not given:
+        return None
+    _, kinds = np.unique(np.column_stack(given), axis=0, return_inverse=True)
+    return np.asarray(kinds.reshape(-1), dtype=np.int64)
+
+
 def joined_layouts(parts: list[Layouts]) -> Layouts:
     """Several column sets one below the other."""
     names = Layouts.__dataclass_fields__
@@ -111,12 +137,9 @@ def joined_layouts(parts: list[Layouts]) -> Layouts:
 
 def joined_calls(parts: list[CallTable]) -> CallTable:
     """Tables of one call on one copy, one below the other."""
-    engine = Engine(
-        *(
-            np.concatenate([getattr(part.engine, name) for part in parts])
-            for name in Engine.__dataclass_fields__
-        )
-    )
+    # Without rows a table has no columns of streams and tails either.
+    parts = [part for part in parts if len(part)] or parts[:1]
+    engine = Engine.joined([part.engine for part in parts])
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
     }
@@ -132,18 +155,30 @@ def front(table: CallTable) -> CallTable:
     Where chunks are streamed or tails wanted, only settings are compared whose chunks are out and
     whose bulk has ended after equal shares: the one that ends first then has everything first.
     """
-    if len(table) == 0:
-        return table
-    rows = table.copy_row
-    courses = [c for c in (table.shares, table.tail, table.bulk_shares) if c is not None]
-    if courses:
-        _, kind = np.unique(np.column_stack(courses), axis=0, return_inverse=True)
-        rows = rows * (int(kind.max()) + 1) + kind.reshape(-1)
-    order = np.lexsort((table.transient_bytes, table.seconds, rows))
-    row, transient = rows[order], table.transient_bytes[order]
+    return table.take(
+        front_rows(table.copy_row, table.seconds, table.transient_bytes, table.kinds())
+    )
+
+
+def front_rows(
+    owner: IntArray,
+    seconds: FloatArray,
+    transient_bytes: IntArray,
+    kinds: IntArray | None = None,
+) -> IntArray:
+    """Per owner the rows that no other of their kind beats in seconds and bytes.
+
+    Of equals the first.
+    """
+    if len(owner) == 0:
+        return np.zeros(0, dtype=np.int64)
+    if kinds is not None:
+        owner = owner * (int(kinds.max()) + 1) + kinds
+    order = np.lexsort((transient_bytes, seconds, owner))
+    row, transient = owner[order], transient_bytes[order]
     group = np.concatenate([[0], np.cumsum(row[1:] != row[:-1])])
     # Each group's bytes lie below those of the group before, so the running least starts anew.
     shifted = transient - group * (int(transient.max()) + 1)
     least = np.minimum.accumulate(shifted)
     keep = np.concatenate([[True], shifted[1:] < least[:-1]])
-    return table.take(np.sort(order[keep]))
+    return np.sort(order[keep])

@@ -17,7 +17,8 @@ MOST_COMBINATIONS = 400_000
 """Sizes per set are thinned so that sizes ^ sets stays below: all 99 sizes of 512 nodes for two
 sets, 73 for three, 25 for four, 13 for five. A second pass tries the sizes next to the winners."""
 NEIGHBOURS = 3
-"""Sizes on either side of a winner that the second pass tries."""
+"""Sizes on either side of a winner that the second pass tries; fewer for seven sets and more, so
+that it has no more combinations than the first."""
 
 MOST_PACKED = 4096
 """Cheapest combinations tried for disjoint aligned ranges; sizes that are powers of two or whole
@@ -49,8 +50,9 @@ def best_allocation(
         return found
     if found is None:
         return None
+    reach = min(NEIGHBOURS, (most - 1) // 2)
     near = [
-        many[max(0, at - NEIGHBOURS) : at + NEIGHBOURS + 1]
+        many[max(0, at - reach) : at + reach + 1]
         for many, slot in zip(useful, found.slots, strict=True)
         for at in [int(np.flatnonzero(many == slot)[0])]
     ]

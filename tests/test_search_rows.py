@@ -1,0 +1,158 @@
+"""Reductions of rows before the solver: they leave the optimum and the bounds as they are."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.mixed import drawn, known
+from planner.resolve import resolve
+from planner.search.bounds import Bounds, CallMinimum
+from planner.search.candidates import price
+from planner.search.dominance import Undominated
+from planner.search.search import _scenarios, complete
+from planner.search.sizes import Sizes, relaxed_problem
+from planner.search.solve import Limits, minimise_period
+from planner.search.space import Arena, Rows, compact, rows_within
+from tests.instances import random_problem
+from tests.small_jobs import small_job
+from tests.test_search_sizes import arena_of
+
+LIMITS = Limits(5.0, seed=0)
+HORIZON = 500.0
+
+
+def optimum(arena: Arena, rows: Rows) -> float | None:
+    """The least period that the rows allow."""
+    problem = arena.options(rows)
+    solution = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON).solution
+    return None if solution is None else solution.timing.period
+
+
+def first_scenario(seed: int) -> tuple[Arena, Rows]:
+    """A random problem as tables, and its rows without shadows."""
+    arena = arena_of(random_problem(seed, barrier=seed % 2 == 0))
+    return arena, next(_scenarios(arena))
+
+
+def every_size(arena: Arena) -> Sizes:
+    return {
+        index: frozenset(zip(copy.pool.tolist(), copy.layouts.num_gpus.tolist(), strict=True))
+        for index, copy in enumerate(arena.tables.copies)
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
+    arena, rows = first_scenario(seed)
+    kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
+    assert all((few <= many).all() for few, many in zip(kept.copies, rows.copies, strict=True))
+    assert optimum(arena, kept) == optimum(arena, rows)
+
+
+def test_some_random_rows_are_dominated() -> None:
+    dropped = 0
+    for seed in range(12):
+        arena, rows = first_scenario(seed)
+        kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
+        dropped += sum(int(mask.sum()) for mask in rows.copies)
+        dropped -= sum(int(mask.sum()) for mask in kept.copies)
+    assert dropped > 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_relaxed_problem_is_no_slower_than_the_real_one(seed: int) -> None:
+    arena, rows = first_scenario(seed)
+    real = optimum(arena, rows)
+    relaxed = minimise_period(
+        relaxed_problem(arena, rows), limits=LIMITS, horizon_seconds=HORIZON
+    ).solution
+    if real is not None:
+        assert relaxed is not None
+        assert relaxed.timing.period <= real + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_compact_arena_has_the_rows_that_it_was_made_of(seed: int) -> None:
+    arena, rows = first_scenario(seed)
+    best = optimum(arena, rows)
+    if best is None:
+        return
+    within = rows_within(arena.tables, arena.problem, rows, best)
+    assert complete(arena, within)
+    part = compact(arena, within)
+    assert optimum(part.arena, part.arena.rows) == best
+    for index, copy in enumerate(part.arena.tables.copies):
+        whole = arena.tables.copies[index]
+        assert (whole.resident_bytes[part.copy_rows[index]] == copy.resident_bytes).all()
+    for table in part.arena.tables.calls:
+        numbers = part.call_rows[table.call, table.copy]
+        (whole_table,) = (
+            each
+            for each in arena.tables.calls
+            if (each.call, each.copy) == (table.call, table.copy)
+        )
+        assert (whole_table.seconds[numbers] == table.seconds).all()
+        old = part.copy_rows[table.copy][table.copy_row]
+        assert (whole_table.copy_row[numbers] == old).all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_offsets_isolate_the_rest_of_the_bound(seed: int) -> None:
+    problem = random_problem(seed, barrier=seed % 2 == 0)
+    bounds, draw = Bounds(problem), random.Random(seed)
+    width = len(bounds.shares(0, 1))
+    minima = [
+        CallMinimum(draw.uniform(1, 9), tuple(draw.uniform(0, 1) for _ in range(width)))
+        for _ in problem.calls
+    ]
+    least = bounds.period(minima)
+    for minimum, offset in zip(minima, bounds.offsets(minima), strict=True):
+        parts = [minimum.seconds + offset.seconds]
+        parts += [w + rest for w, rest in zip(minimum.weights, offset.weights, strict=True)]
+        assert max(parts) <= least + 1e-9
+    # The bound is a maximum of sums: one call's parts reach it.
+    longest = max(range(len(minima)), key=lambda call: minima[call].seconds)
+    grown = [*minima]
+    grown[longest] = replace(minima[longest], seconds=100.0)
+    assert bounds.period(grown) == pytest.approx(100.0 + bounds.offsets(minima)[longest].seconds)
+
+
+def test_roles_that_are_alike_are_priced_alike_and_apart() -> None:
+    """A pin that changes nothing makes a role unlike the others, and it is priced by itself."""
+    spec = small_job("ppo")
+    job = resolve(spec)
+    shared = price(job)
+    apart = spec.model_copy(
+        update={
+            "constraints": spec.constraints.model_copy(
+                update={"pools": {"reward": job.pools[0].name}}
+            )
+        }
+    )
+    alone = price(resolve(apart))
+    assert shared.num_priced == alone.num_priced
+    for one, other in zip(shared.calls, alone.calls, strict=True):
+        assert (one.call, one.copy) == (other.call, other.copy)
+        assert np.array_equal(one.seconds, other.seconds)
+        assert np.array_equal(one.transient_bytes, other.transient_bytes)
+
+
+def test_mixed_instances_repeat() -> None:
+    assert drawn(0, 3) == drawn(0, 3)
+    assert drawn(0, 3) != drawn(1, 3)
+
+
+def test_a_stopped_benchmark_knows_what_it_has(tmp_path: Path) -> None:
+    """Lines of another seed or budget are other instances."""
+    file = tmp_path / "mixed.jsonl"
+    assert known(file, 0, 120.0) == {}
+    lines = [
+        {"seed": seed, "number": number, "budget": budget}
+        for seed, number, budget in ((0, 0, 120.0), (0, 2, 120.0), (1, 1, 120.0), (0, 1, 3.0))
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert sorted(known(file, 0, 120.0)) == [0, 2]
