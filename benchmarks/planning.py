@@ -15,6 +15,7 @@ Targets are printed beside the figures; nothing is asserted.
 """
 
 import argparse
+import importlib.util
 import multiprocessing
 import os
 import socket
@@ -350,6 +351,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.repeat < 1:
         parser.error("--repeat must be at least 1")
+    if arguments.plot is not None and importlib.util.find_spec("matplotlib") is None:
+        parser.error("--plot needs matplotlib: pip install matplotlib, or leave --plot out")
     out = Console(width=max(Console().width, 150), highlight=False)
     if arguments.only in (None, "speed"):
         run_speed(out, arguments.repeat)
