@@ -1,11 +1,11 @@
 """The search over sizes: which range sizes can still beat the best plan, proven by relaxation.
 
-The relaxed problem has one option per copy and size: every call takes the least seconds that any
-layout of that size gives it, and memory is forgotten. Its optimum bounds all real plans, and there
-are so few options that it is proven in milliseconds. A relaxed optimum names one size per copy; the
-real problem restricted to those sizes is small too and is solved exactly. Then the sizes are ruled
-out and the next relaxed optimum asked for, until the relaxation has nothing better to offer
-(combinatorial Benders decomposition; Codato and Fischetti 2006).
+The relaxed problem forgets memory, so that few layouts of a size are left that no other one beats.
+Its optimum bounds all real plans, and there are so few options that it is proven in milliseconds. A
+relaxed optimum names one size per copy; the real problem restricted to those sizes is small too and
+is solved exactly. Then the sizes are ruled out and the next relaxed optimum asked for, until the
+relaxation has nothing better to offer (combinatorial Benders decomposition; Codato and Fischetti
+2006).
 """
 
 from collections.abc import Callable

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.cost.pricing import Engine
-from planner.cost.streaming import TAILS, released_seconds
+from planner.cost.rows import distinct_rows
+from planner.cost.streaming import SHARE_STEPS, TAILS, released_seconds
 from planner.dataflow import Call
 from planner.layout import FloatArray, IntArray, Layouts
 
@@ -125,8 +126,9 @@ def kinds_of(*courses: FloatArray | IntArray | None) -> IntArray | None:
     given = [course for course in courses if course is not None]
     if not given:
         return None
-    _, kinds = np.unique(np.column_stack(given), axis=0, return_inverse=True)
-    return np.asarray(kinds.reshape(-1), dtype=np.int64)
+    # Shares are whole multiples of a step, so all columns count in steps.
+    steps = np.rint(SHARE_STEPS * np.column_stack(given)).astype(np.int64)
+    return distinct_rows(*steps.T)[1]
 
 
 def joined_layouts(parts: list[Layouts]) -> Layouts:
