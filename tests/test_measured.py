@@ -279,6 +279,7 @@ def test_a_fingerprint_that_somebody_changed_is_read_as_far_as_it_goes(
 
 def test_calls_take_the_parts_measured_of_them(tmp_path: Path) -> None:
     measured = {
+        ("megatron-core", "layer_forward"): 1e-6,
         ("megatron-core", "forward_call"): 0.5,
         ("megatron-core", "forward_micro_batch"): 0.1,
         ("megatron-core", "forward_sequence"): 0.01,
@@ -310,6 +311,8 @@ def test_host_work_and_kernels_add_up_only_on_a_cpu(tmp_path: Path) -> None:
         ("fsdp", "layer_forward"): 0.5,
         ("fsdp", "layer_forward_sequence"): 0.1,
         ("fsdp", "layer_training"): 2.0,
+        ("fsdp", "forward_call"): 0.3,
+        ("fsdp", "forward_micro_batch"): 0.2,
     }
     for gpu, beside in ((CPU, False), (gpu_type("h100"), True)):
         folder = profile_folder(tmp_path / gpu.name, host_work(seconds), device_type=gpu.name)
@@ -320,3 +323,4 @@ def test_host_work_and_kernels_add_up_only_on_a_cpu(tmp_path: Path) -> None:
         found = work.with_kernels(np.array([0.6, 2.0]), host)
         assert found == pytest.approx([0.9, 2.0] if beside else [1.5, 2.9])
         assert work.backward == LayerWork(1.5)
+        assert work.scoring == CallWork(0.3, micro_batch=0.0 if beside else 0.2)
