@@ -10,13 +10,14 @@ from pydantic.json_schema import models_json_schema
 
 from planner.spec import JobSpec
 from service import problems
-from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster
+from service.schemas import CompareRequest, EstimateRequest, JobRequest, NewCluster, SimulateRequest
 
 PUBLISHED: tuple[type[BaseModel], ...] = (
     JobSpec,
     JobRequest,
     EstimateRequest,
     CompareRequest,
+    SimulateRequest,
     NewCluster,
     problems.Problem,
 )
