@@ -68,6 +68,14 @@ class CallTable:
         bulk = released_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
         return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
 
+    def kinds(self) -> IntArray:
+        """Per row a number; rows with the same one compare by seconds and bytes alone."""
+        courses = [c for c in (self.shares, self.tail, self.bulk_shares) if c is not None]
+        if not courses:
+            return np.zeros(len(self), dtype=np.int64)
+        _, kinds = np.unique(np.column_stack(courses), axis=0, return_inverse=True)
+        return np.asarray(kinds.reshape(-1), dtype=np.int64)
+
     def releases(self) -> FloatArray:
         """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
         if self.shares is None:
@@ -134,11 +142,8 @@ def front(table: CallTable) -> CallTable:
     """
     if len(table) == 0:
         return table
-    rows = table.copy_row
-    courses = [c for c in (table.shares, table.tail, table.bulk_shares) if c is not None]
-    if courses:
-        _, kind = np.unique(np.column_stack(courses), axis=0, return_inverse=True)
-        rows = rows * (int(kind.max()) + 1) + kind.reshape(-1)
+    kinds = table.kinds()
+    rows = table.copy_row * (int(kinds.max()) + 1) + kinds
     order = np.lexsort((table.transient_bytes, table.seconds, rows))
     row, transient = rows[order], table.transient_bytes[order]
     group = np.concatenate([[0], np.cumsum(row[1:] != row[:-1])])
