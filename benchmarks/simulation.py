@@ -1,10 +1,11 @@
 """The closed form of generation beside a simulated engine with the same step costs.
 
-    python -m benchmarks.simulation [draws]
+    python -m benchmarks.simulation [draws] [turns]
 
 Per workload: seconds of the closed form (planner/cost/generation.py) and of the simulation
 (planner/simulation/engine.py), averaged over draws of all lengths, how far the first is off, the
-standard error of the second, and both's standard deviation from draw to draw.
+standard error of the second, and both's standard deviation from draw to draw. With `turns`, a wider
+grid of turns with environment time in short caches (minutes).
 """
 
 import sys
@@ -162,15 +163,33 @@ CASES = (
 )
 
 
+TURNS = tuple(
+    Case(
+        f"{name}, {number}, {share:g} of the cache, {turns} × {each:g} s",
+        response,
+        LONG,
+        number,
+        cache_share=share,
+        turns=turns,
+        environment_seconds=each,
+    )
+    for name, response in (("equal", CONSTANT), ("log-normal", MEAN), ("heavy", PERCENTILES))
+    for number in (64, 256)
+    for share in (0.15, 0.3, 0.6)
+    for turns, each in ((3, 1.0), (3, 20.0), (8, 5.0))
+)
+
+
 def main() -> None:
     draws = int(sys.argv[1]) if len(sys.argv) > 1 else 24
-    print(f"{'':36} {'closed s':>9} {'simulated':>9} {'off':>6} {'error':>6} {'spread s':>14}")
+    cases = TURNS if "turns" in sys.argv[2:] else CASES
+    print(f"{'':40} {'closed s':>9} {'simulated':>9} {'off':>6} {'error':>6} {'spread s':>14}")
     worst = 0.0
-    for case in CASES:
+    for case in cases:
         found = compare(case.generation(), draws=draws)
         worst = max(worst, abs(found.relative_error))
         print(
-            f"{case.name:36} {found.closed_seconds:9.2f} {found.simulated_seconds:9.2f} "
+            f"{case.name:40} {found.closed_seconds:9.2f} {found.simulated_seconds:9.2f} "
             f"{found.relative_error:+6.1%} {found.standard_error / found.simulated_seconds:6.1%} "
             f"{found.closed_deviation:6.2f} {found.simulated_deviation:6.2f}  "
             f"{found.preemptions:.0f} preempted",

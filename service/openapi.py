@@ -19,6 +19,7 @@ from service.schemas import (
     FrontRequest,
     JobRequest,
     NewCluster,
+    SimulateRequest,
     WhatIfRequest,
 )
 
@@ -31,6 +32,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     WhatIfRequest,
     ExplainOptions,
     ReplanOptions,
+    SimulateRequest,
     NewCluster,
     NewProfile,
     problems.Problem,

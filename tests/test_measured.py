@@ -275,3 +275,52 @@ def test_a_fingerprint_that_somebody_changed_is_read_as_far_as_it_goes(
     found = disturbances(profile_folder(tmp_path, KERNELS, session=session))
     busy = "others kept the machine busy (load 0.0, unknown cores)"
     assert found == ([busy] if "?" in str(session) else [])
+
+
+def test_calls_take_the_parts_measured_of_them(tmp_path: Path) -> None:
+    measured = {
+        ("megatron-core", "layer_forward"): 1e-6,
+        ("megatron-core", "forward_call"): 0.5,
+        ("megatron-core", "forward_micro_batch"): 0.1,
+        ("megatron-core", "forward_sequence"): 0.01,
+        ("megatron-core", "training_step"): 2.0,
+        ("megatron-core", "training_step_layer"): 0.2,
+        ("megatron-core", "training_micro_batch"): 0.3,
+        ("megatron-core", "training_sequence"): 0.02,
+        ("vllm", "engine_call"): 3.0,
+        ("vllm", "engine_request"): 0.25,
+        ("vllm", "weights_call"): 5.0,
+        ("vllm", "weights_layer"): 0.5,
+    }
+    plan = make_plan(tiny_spec(profile_folder(tmp_path, host_work(measured))))
+    without = {call.id: call for call in make_plan(tiny_spec(None)).calls}
+    calls = {call.id: call.seconds_by_part for call in plan.calls}
+    # 32 sequences a device in micro-batches of 16; two steps of one micro-batch; two layers.
+    assert calls["critic.forward"].overhead == pytest.approx(0.5 + 2 * (0.1 + 16 * 0.01), rel=1e-4)
+    step = 2.0 + 2 * 0.2 + 1 * (0.3 + 16 * 0.02)
+    assert calls["critic.train"].overhead == pytest.approx(2 * step, rel=1e-4)
+    before = without["actor.generate"].seconds_by_part
+    more = calls["actor.generate"].overhead - before.overhead
+    assert more == pytest.approx(3.0 + 32 * 0.25, rel=1e-4)
+    moved = calls["actor.generate"].transition - before.transition
+    assert moved == pytest.approx(5.0 + 2 * 0.5, rel=1e-2)
+
+
+def test_host_work_and_kernels_add_up_only_on_a_cpu(tmp_path: Path) -> None:
+    seconds = {
+        ("fsdp", "layer_forward"): 0.5,
+        ("fsdp", "layer_forward_sequence"): 0.1,
+        ("fsdp", "layer_training"): 2.0,
+        ("fsdp", "forward_call"): 0.3,
+        ("fsdp", "forward_micro_batch"): 0.2,
+    }
+    for gpu, beside in ((CPU, False), (gpu_type("h100"), True)):
+        folder = profile_folder(tmp_path / gpu.name, host_work(seconds), device_type=gpu.name)
+        work = Profile(gpu, folder=folder).host_work("fsdp")
+        assert work.beside_kernels is beside
+        host = work.forward.seconds(ints(4))
+        assert host == pytest.approx(0.9)
+        found = work.with_kernels(np.array([0.6, 2.0]), host)
+        assert found == pytest.approx([0.9, 2.0] if beside else [1.5, 2.9])
+        assert work.backward == LayerWork(1.5)
+        assert work.scoring == CallWork(0.3, micro_batch=0.0 if beside else 0.2)

@@ -13,21 +13,22 @@ from planner.resolve import resolve
 from planner.search.bounds import Bounds, CallMinimum
 from planner.search.candidates import price
 from planner.search.dominance import Undominated
-from planner.search.search import _scenarios, complete
+from planner.search.search import _scenarios, complete, search
 from planner.search.sizes import Sizes, relaxed_problem
 from planner.search.solve import Limits, minimise_period
-from planner.search.space import Arena, Rows, compact, rows_within
-from tests.instances import random_problem
+from planner.search.space import Arena, Rows, arena, compact, rows_within, rows_without_tails
+from planner.search.tables import CallTable, joined_calls
+from tests.instances import random_problem, streamed_problem
 from tests.small_jobs import small_job
-from tests.test_search_sizes import arena_of
+from tests.test_search_sizes import arena_of, skeleton_of
 
 LIMITS = Limits(5.0, seed=0)
 HORIZON = 500.0
 
 
-def optimum(arena: Arena, rows: Rows) -> float | None:
+def optimum(arena: Arena, rows: Rows, *, relaxed: bool = False) -> float | None:
     """The least period that the rows allow."""
-    problem = arena.options(rows)
+    problem = relaxed_problem(arena, rows) if relaxed else arena.options(rows)
     solution = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON).solution
     return None if solution is None else solution.timing.period
 
@@ -36,6 +37,32 @@ def first_scenario(seed: int) -> tuple[Arena, Rows]:
     """A random problem as tables, and its rows without shadows."""
     arena = arena_of(random_problem(seed, barrier=seed % 2 == 0))
     return arena, next(_scenarios(arena))
+
+
+def streamed_arena(seed: int) -> Arena:
+    """A random problem as tables whose first call is streamed, and may have a tail."""
+    problem = streamed_problem(seed, barrier=seed % 4 != 3)
+    plain, draw = arena_of(problem), np.random.default_rng(seed)
+    calls = []
+    for table in plain.tables.calls:
+        counts = plain.tables.copies[table.copy].layouts.num_gpus[table.copy_row]
+        calls.append(with_courses(table, counts, draw) if table.call == 0 else table)
+    return arena(replace(plain.tables, calls=calls), skeleton_of(problem))
+
+
+def with_courses(table: CallTable, counts: np.ndarray, draw: np.random.Generator) -> CallTable:
+    """Every row streamed in two chunks, and again with a tail on half or a quarter of its GPUs."""
+    twice, number = joined_calls([table, table]), len(table)
+    tail = np.concatenate([np.zeros(number, dtype=np.int64), draw.choice([1, 3], number)])
+    ratio = np.array([1, 2, 2, 4])[tail]
+    has_tail = tail > 0
+    return replace(
+        twice,
+        seconds=twice.seconds * np.where(has_tail, 1.125, 1.0),
+        shares=draw.choice([0.25, 0.5, 1.0], (2 * number, 1)),
+        tail=tail,
+        bulk_shares=np.where(has_tail, draw.choice([0.375, 0.75], 2 * number), 1.0),
+    ).take(np.flatnonzero(np.tile(counts, 2) % ratio == 0))
 
 
 def every_size(arena: Arena) -> Sizes:
@@ -66,13 +93,39 @@ def test_some_random_rows_are_dominated() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_relaxed_problem_is_no_slower_than_the_real_one(seed: int) -> None:
     arena, rows = first_scenario(seed)
-    real = optimum(arena, rows)
-    relaxed = minimise_period(
-        relaxed_problem(arena, rows), limits=LIMITS, horizon_seconds=HORIZON
-    ).solution
+    real, relaxed = optimum(arena, rows), optimum(arena, rows, relaxed=True)
     if real is not None:
         assert relaxed is not None
-        assert relaxed.timing.period <= real + 1e-9
+        assert relaxed <= real + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_streams_and_tails_survive_every_reduction(seed: int) -> None:
+    whole = streamed_arena(seed)
+    best = optimum(whole, whole.rows)
+    found = search(whole, limits=LIMITS, incumbent=None)
+    assert found.proven
+    if best is None:
+        assert found.selected is None
+        return
+    assert found.selected is not None
+    assert found.selected.timing.period == pytest.approx(best, abs=2e-5)
+    kept = Undominated(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
+    assert optimum(whole, kept) == pytest.approx(best, abs=2e-5)
+    relaxed = optimum(whole, whole.rows, relaxed=True)
+    assert relaxed is not None
+    assert relaxed <= best + 2e-5
+
+
+def test_some_of_these_plans_need_a_stream_or_a_tail() -> None:
+    shorter = 0
+    for seed in range(24):
+        whole = streamed_arena(seed)
+        ended = [replace(edge, chunks=0) for edge in whole.problem.precedences]
+        later = replace(whole, problem=replace(whole.problem, precedences=tuple(ended)))
+        best, without = optimum(whole, whole.rows), optimum(later, rows_without_tails(whole.tables))
+        shorter += best is not None and (without is None or best < without - 1e-3)
+    assert shorter >= 3
 
 
 @pytest.mark.parametrize("seed", range(6))

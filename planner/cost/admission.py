@@ -67,11 +67,11 @@ def follow(what: Followed, cells: FloatArray) -> Busy:
     rest = np.where(batch.last < what.lengths - 1e-9, what.lengths - batch.last, 0.0)
     absent = np.maximum(what.absent_steps, 1e-9)
     absences = (batch.ends.max(axis=1) - steps - rest.max(axis=1)) / absent
-    per_busy = batch.busy_until / np.maximum(batch.busy_until - batch.idle_until, 1)
+    somebody = np.array(batch.shares) > 0.0
     return Busy(
         steps=np.asarray(steps, dtype=np.float64),
-        running=_parts(np.array(batch.shares), batch.busy_until) * per_busy[:, None],
-        age_tokens=_parts(np.array(batch.ages), batch.busy_until),
+        running=_parts(np.array(batch.shares), somebody, batch.busy_until),
+        age_tokens=_parts(np.array(batch.ages), somebody, batch.busy_until),
         evicted_tokens=batch.evicted,
         last_ages=batch.last,
         beside=_beside(batch, rest, cells),
@@ -186,12 +186,16 @@ def _beside(batch: _Batch, rest: FloatArray, cells: FloatArray) -> FloatArray:
     return found
 
 
-def _parts(series: FloatArray, until: IntArray) -> FloatArray:
-    """[row, part]: means of the series [time, row] over equal parts of the time until then."""
-    sums = np.vstack([np.zeros(series.shape[1]), np.cumsum(series, axis=0)])
-    times = np.arange(len(sums))
+def _parts(series: FloatArray, somebody: BoolArray, until: IntArray) -> FloatArray:
+    """[row, part]: means of the series [time, row] over equal parts of the time until then.
+
+    Time in which nobody runs is left out.
+    """
     found = np.zeros((series.shape[1], BUSY_CELLS))
     for k, end in enumerate(until):
-        edges = np.linspace(0.0, max(float(end), 1.0), BUSY_CELLS + 1)
-        found[k] = np.diff(np.interp(edges, times, sums[:, k])) / np.diff(edges)
+        values = series[:end, k][somebody[:end, k]]
+        if len(values):
+            sums = np.append(0.0, np.cumsum(values))
+            edges = np.linspace(0.0, len(values), BUSY_CELLS + 1)
+            found[k] = np.diff(np.interp(edges, np.arange(len(sums)), sums)) / np.diff(edges)
     return found

@@ -101,6 +101,8 @@ def price_generate(
         pipeline_parallel_size=pipeline_parallel_size,
         kv_cache_bytes=kv_cache_bytes,
         running_batch=phase.running.most_at_once,
+        # A CPU captures no graphs.
+        graph_bytes=0 if pool.gpu.generation == "none" else constants.ENGINE_GRAPH_BYTES,
     )
     return CallEstimates(seconds, transient, phase.source)
 
@@ -244,6 +246,7 @@ def _transient_bytes(
     pipeline_parallel_size: IntArray,
     kv_cache_bytes: IntArray,
     running_batch: IntArray,
+    graph_bytes: int,
 ) -> BytesColumns:
     """Cache as given; the engine's graphs and workspace, a prefill chunk, logits of the batch."""
     arch, tensor = model.architecture, tensor_parallel_size
@@ -263,5 +266,5 @@ def _transient_bytes(
         logits=logits,
         kv_cache=kv_cache_bytes,
         communication_buffers=np.where(parallel, constants.COMMUNICATION_BUFFER_BYTES, 0),
-        workspace=np.full(len(tensor), constants.ENGINE_GRAPH_BYTES),
+        workspace=np.full(len(tensor), graph_bytes),
     )

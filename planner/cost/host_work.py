@@ -100,29 +100,38 @@ class HostWork:
         forward_sequence = part("layer_forward_sequence")
         training_sequence = part("layer_training_sequence")
         engine = ("call", "request", "step", "sequence", "layer")
-        known = measured(framework, "layer_forward") is not None
+        beside = not (on_host and measured(framework, "layer_forward") is not None)
+
+        def of_micro_batches(call: CallWork, micro_batch: str, sequence: str) -> CallWork:
+            """What the host does for kernels outside layers, where it is not hidden by them."""
+            if beside:
+                return call
+            return replace(call, micro_batch=part(micro_batch), sequence=part(sequence))
+
         return cls(
             forward=LayerWork(forward, forward_sequence),
             backward=LayerWork(
                 max(training - forward, forward), max(training_sequence - forward_sequence, 0.0)
             ),
-            scoring=CallWork(
-                call=part("forward_call", constants.STEP_OVERHEAD_SECONDS),
-                micro_batch=part("forward_micro_batch"),
-                sequence=part("forward_sequence"),
+            scoring=of_micro_batches(
+                CallWork(part("forward_call", constants.STEP_OVERHEAD_SECONDS)),
+                "forward_micro_batch",
+                "forward_sequence",
             ),
-            step=CallWork(
-                call=part("training_step", constants.STEP_OVERHEAD_SECONDS),
-                layer=part("training_step_layer"),
-                micro_batch=part("training_micro_batch"),
-                sequence=part("training_sequence"),
+            step=of_micro_batches(
+                CallWork(
+                    part("training_step", constants.STEP_OVERHEAD_SECONDS),
+                    layer=part("training_step_layer"),
+                ),
+                "training_micro_batch",
+                "training_sequence",
             ),
             engine=EngineWork(
                 **{name: measured("vllm", f"engine_{name}") for name in engine},
                 weights=measured("vllm", "weights_call") or 0.0,
                 weights_layer=measured("vllm", "weights_layer") or 0.0,
             ),
-            beside_kernels=not (on_host and known),
+            beside_kernels=beside,
         )
 
     def with_kernels(self, kernels: FloatArray, host: Seconds) -> FloatArray:
