@@ -16,6 +16,7 @@ from planner.cost.pricing import Engine
 from planner.layout import Layouts
 from planner.search.baselines import STARTS
 from planner.search.objectives import (
+    _Cash,
     _cheapest,
     _fewest,
     attempted,
@@ -337,7 +338,7 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
     tables, bare = tables_of(problem), skeleton_of(problem)
     every = list(every_placement(problem))
     cheapest = min((p * price_per_second(problem, s) for p, s in every), default=inf)
-    best = _cheapest(tables, bare, [], [], LIMITS)
+    best = _cheapest(_Cash(tables, bare, 1, 0.0), [], [], LIMITS)
     assert best.proven
     assert best.objective_value == pytest.approx(cheapest)
     assert best.lower_bound == pytest.approx(cheapest)
@@ -372,5 +373,5 @@ def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int)
         assert fewest.lower_bound <= fewest.objective_value
         if target is not None:
             assert fewest.selected.timing.period <= target
-    cheapest = _cheapest(tables, bare, attempts, names, none)
+    cheapest = _cheapest(_Cash(tables, bare, 1, 0.0), attempts, names, none)
     assert (cheapest.selected is None) == (not periods)
