@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from planner.errors import InfeasibleError
-from planner.explanation import explain
 from planner.front import make_front
 from planner.planning import make_plan
+from planner.refusal import explain_refusal
 from planner.resolve import resolve
 from planner.spec import JobSpec
 from planner.what_if import cases_of, make_what_if
@@ -91,7 +91,11 @@ def main() -> None:
             lambda: [planned_or_not(case.job.spec) for case in cases],
         ),
         ("infeasible: the message", lambda: message(tight), lambda: make_plan(spec)),
-        ("infeasible: explained with plans", lambda: explain(tight), lambda: make_plan(spec)),
+        (
+            "infeasible: explained with plans",
+            lambda: explain_refusal(tight),
+            lambda: make_plan(spec),
+        ),
     )
     table = Table(title=given.example.name, box=None)
     for name in ("answer", "s", "plans alone s", "ratio"):

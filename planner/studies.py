@@ -92,7 +92,7 @@ class Remedy(ResultModel):
     plan: Plan
 
 
-class Explanation(ResultModel):
+class Refusal(ResultModel):
     """Why no placement fits, and the smallest changes with which one does."""
 
     schema_version: Literal[1] = 1
@@ -107,6 +107,6 @@ class Explanation(ResultModel):
 class ExplainedInfeasibleError(InfeasibleError):
     """An infeasible job with plans of the changes that make it possible."""
 
-    def __init__(self, explanation: Explanation) -> None:
-        super().__init__(explanation.reasons)
-        self.explanation = explanation
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reasons)
+        self.refusal = refusal

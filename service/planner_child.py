@@ -77,7 +77,7 @@ def answer_to(request: PlannerRequest) -> Answer:
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
     except ExplainedInfeasibleError as error:
-        return InfeasibleFailure(reasons=error.reasons, explanation=error.explanation)
+        return InfeasibleFailure(reasons=error.reasons, refusal=error.refusal)
     except InfeasibleError as error:
         return InfeasibleFailure(reasons=error.reasons)
     except NoSolutionInTimeError as error:
@@ -90,8 +90,8 @@ def answer_to(request: PlannerRequest) -> Answer:
 def _done(request: PlannerRequest) -> Done:
     from planner import planning
     from planner.explain.explain import explain
-    from planner.explanation import make_plan_or_explain
     from planner.front import make_front
+    from planner.refusal import make_plan_or_explain
     from planner.replan import replan
     from planner.what_if import make_what_if
 

@@ -9,7 +9,7 @@ from planner.explain.result import ExplainOptions
 from planner.replan_result import ReplanOptions
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
-from planner.studies import Explanation
+from planner.studies import Refusal
 
 
 class Message(BaseModel):
@@ -135,7 +135,7 @@ class InfeasibleFailure(Message):
 
     outcome: Literal["infeasible"] = "infeasible"
     reasons: list[Reason]
-    explanation: Explanation | None = None
+    refusal: Refusal | None = None
 
 
 class NoSolutionFailure(Message):

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
-from planner.studies import ExplainedInfeasibleError, Explanation
+from planner.studies import ExplainedInfeasibleError, Refusal
 from service import problems
 from service.planner_errors import PlannerCancelledError, PlannerCrashedError, PlannerTimeoutError
 from service.planner_messages import (
@@ -163,8 +163,8 @@ def _result(answer: Answer) -> JsonValue:
             return answer.result
         case SpecFailure():
             raise SpecError(answer.field, answer.message, remedy=answer.remedy)
-        case InfeasibleFailure(explanation=Explanation() as explanation):
-            raise ExplainedInfeasibleError(explanation)
+        case InfeasibleFailure(refusal=Refusal() as refusal):
+            raise ExplainedInfeasibleError(refusal)
         case InfeasibleFailure():
             raise InfeasibleError(answer.reasons)
         case NoSolutionFailure():

@@ -305,7 +305,7 @@ def problem_of(error: PlanningError | PlannerProcessError, data: object) -> Prob
 def _explained(error: InfeasibleError) -> dict[str, Any]:
     if not isinstance(error, ExplainedInfeasibleError):
         return {}
-    return {"remedies": error.explanation.remedies, "untried": error.explanation.untried}
+    return {"remedies": error.refusal.remedies, "untried": error.refusal.untried}
 
 
 def _problem_json(problem: Problem) -> str:

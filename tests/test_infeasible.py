@@ -134,16 +134,18 @@ def test_the_call_that_cannot_even_run_alone_is_blamed_not_the_one_beside_it() -
 
 
 def test_every_call_that_cannot_run_alone_is_told_also_those_of_one_model() -> None:
-    """On 5 GiB more GPUs would save the training, but only larger ones save the rollout."""
-    model = {"architecture": "qwen2.5-1.5b"}
-    models = dict.fromkeys(("actor", "reference", "reward"), model)
+    """On 4 GiB more GPUs would save the training, but only larger ones save the rollout."""
+    small_model = {"architecture": "qwen2.5-0.5b"}
+    models = {"actor": SEVEN["actor"], "reference": small_model, "reward": small_model}
     small = small_job(models=models, cluster__pools=[pool(gpu="cpu")])
-    *causes, last = reasons(small)
+    told = reasons(small)
+    causes = [reason for reason in told if reason.phase]
     assert [reason.phase for reason in causes] == ["actor.train", "actor.generate"]
     assert causes[0].over_bytes is not None
     assert causes[1].over_bytes is not None
     assert causes[0].over_bytes > causes[1].over_bytes > 0
-    assert last.remedy == "use a10g-24gb in pool a100, cpu now"
+    remedies = [reason.remedy for reason in told if reason.remedy]
+    assert any("in pool a100, cpu now" in remedy for remedy in remedies)
 
 
 def test_models_that_fit_alone_but_not_together_are_told_so() -> None:

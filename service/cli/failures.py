@@ -59,11 +59,11 @@ def report(error: Exception, *, debug: bool) -> int:
         )
         return EXIT_BAD_INPUT
     if isinstance(error, ExplainedInfeasibleError):
-        from service.cli.study_view import explanation_view
+        from service.cli.study_view import refusal_view
 
         _headline(console, "no placement is feasible")
         console.print(reasons_view(error.reasons))
-        console.print(explanation_view(error.explanation, width=console.width))
+        console.print(refusal_view(error.refusal, width=console.width))
         return EXIT_NO_PLAN
     if isinstance(error, InfeasibleError):
         _headline(console, "no placement is feasible")

@@ -127,7 +127,7 @@ def run_estimate(
 
 
 def _make_plan(spec: JobSpec, tell: Callable[[str], None] = lambda _: None) -> Plan:
-    from planner.explanation import make_plan_or_explain
+    from planner.refusal import make_plan_or_explain
 
     return make_plan_or_explain(spec, tell=tell)
 
@@ -173,7 +173,7 @@ def telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
         return work()
     except ExplainedInfeasibleError as error:
         if as_json:
-            console.write_json(error.explanation.model_dump_json(indent=2, by_alias=True))
+            console.write_json(error.refusal.model_dump_json(indent=2, by_alias=True))
         raise
     except InfeasibleError as error:
         if as_json:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.result import Plan
 from planner.spec import JobSpec
-from planner.studies import ExplainedInfeasibleError, Explanation
+from planner.studies import ExplainedInfeasibleError, Refusal
 from service.cli.failures import BadInputError, ServerError
 from service.cli.inputs import error_lines
 from service.deadlines import planning_deadline_seconds
@@ -143,9 +143,7 @@ def _failure(response: httpx.Response, server: str) -> Exception:
     match problem.type.rpartition("/")[2]:
         case "infeasible" if problem.remedies or problem.untried:
             return ExplainedInfeasibleError(
-                Explanation(
-                    reasons=problem.reasons, remedies=problem.remedies, untried=problem.untried
-                )
+                Refusal(reasons=problem.reasons, remedies=problem.remedies, untried=problem.untried)
             )
         case "infeasible":
             return InfeasibleError(problem.reasons)

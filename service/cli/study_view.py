@@ -8,7 +8,7 @@ from rich.text import Text
 
 from planner.errors import Reason
 from planner.result import Plan
-from planner.studies import Explanation, Front, Variant, WhatIf
+from planner.studies import Front, Refusal, Variant, WhatIf
 from service.cli import formats
 from service.cli.call_table import NOTHING, plain_table
 
@@ -57,22 +57,22 @@ def what_if_view(answer: WhatIf, *, width: int) -> Group:
     )
 
 
-def explanation_view(explanation: Explanation, *, width: int) -> Group:
+def refusal_view(refusal: Refusal, *, width: int) -> Group:
     """What makes an impossible job possible, and what that plan would cost."""
     parts: list[RenderableType] = []
-    if explanation.remedies:
+    if refusal.remedies:
         parts.append(Text("It would fit if you …; each planned, the least change first:"))
         rows = []
-        for number, remedy in enumerate(explanation.remedies, start=1):
+        for number, remedy in enumerate(refusal.remedies, start=1):
             parts.append(Text(f"{number}. {formats.printable(remedy.change)}"))
             gpus = formats.count(remedy.plan.gpus_used)
             rows.append(_Row(str(number), (gpus,), remedy.plan))
         parts += [Text(), *_figures(rows, ("", "GPUs"), width=width)]
     else:
         parts.append(Text("No change that was tried makes it fit.", style="bold"))
-    if explanation.untried:
+    if refusal.untried:
         parts.append(Text("Would fit as well, but no time was left to plan it:", style="bold"))
-        parts += [Text(f"- {formats.printable(text)}") for text in explanation.untried]
+        parts += [Text(f"- {formats.printable(text)}") for text in refusal.untried]
     return Group(*parts)
 
 

@@ -11,7 +11,7 @@ from planner.remedies import Trial
 from planner.resolve import resolve
 from planner.result import Plan
 from planner.spec import JobSpec, PoolSpec
-from planner.studies import ChangeKind, ExplainedInfeasibleError, Explanation, Remedy
+from planner.studies import ChangeKind, ExplainedInfeasibleError, Refusal, Remedy
 
 HARDWARE: tuple[ChangeKind, ...] = ("gpu", "nodes")
 LEARNING: tuple[ChangeKind, ...] = ("response_length", "adapters")
@@ -34,16 +34,16 @@ def make_plan_or_explain(spec: JobSpec, *, tell: Tell = lambda _: None) -> Plan:
     try:
         return make_plan(spec, explain=lambda _: [])
     except InfeasibleError as error:
-        explanation = explain(spec, tell=tell)
+        refusal = explain_refusal(spec, tell=tell)
         if spec.search.strategy is not None:  # whose own reason is the first
-            reasons = [*error.reasons[:1], *explanation.reasons]
-            explanation = explanation.model_copy(update={"reasons": reasons})
-        raise ExplainedInfeasibleError(explanation) from None
+            reasons = [*error.reasons[:1], *refusal.reasons]
+            refusal = refusal.model_copy(update={"reasons": reasons})
+        raise ExplainedInfeasibleError(refusal) from None
 
 
-def explain(
+def explain_refusal(
     spec: JobSpec, *, limit_seconds: float | None = None, tell: Tell = lambda _: None
-) -> Explanation:
+) -> Refusal:
     """Why an infeasible job fits nowhere, and plans of the smallest changes with which it would.
 
     Each change is planned, and only those are remedies that have a plan; where no single change
@@ -56,7 +56,7 @@ def explain(
     limit = spec.search.time_limit_seconds if limit_seconds is None else limit_seconds
     study = _Study(spec, time.process_time() + limit, tell)
     reasons = study.run()
-    return Explanation(
+    return Refusal(
         reasons=reasons,
         remedies=sorted(study.remedies, key=_rank),
         untried=study.untried,

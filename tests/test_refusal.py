@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from planner.errors import InfeasibleError
-from planner.explanation import explain, make_plan_or_explain
 from planner.planning import make_plan
+from planner.refusal import explain_refusal, make_plan_or_explain
 from planner.spec import JobSpec
-from planner.studies import ExplainedInfeasibleError, Explanation
+from planner.studies import ExplainedInfeasibleError, Refusal
 from tests.small_jobs import pool, small_job
 
 SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
@@ -43,7 +43,7 @@ def changed_parts(spec: JobSpec, other: JobSpec) -> set[str]:
     return parts
 
 
-def sound(spec: JobSpec, explanation: Explanation) -> None:
+def sound(spec: JobSpec, refusal: Refusal) -> None:
     """Plans of changed specs, which change nothing but what they name."""
     allowed = {
         "offload": {"allow_offload"},
@@ -57,8 +57,8 @@ def sound(spec: JobSpec, explanation: Explanation) -> None:
         "target": {"search"},
         "strategy": {"search"},
     }
-    assert explanation.untried == []
-    for remedy in explanation.remedies:
+    assert refusal.untried == []
+    for remedy in refusal.remedies:
         may = set().union(*(allowed[kind] for kind in remedy.kinds))
         parts = changed_parts(spec, remedy.plan.spec)
         assert parts <= may
@@ -69,28 +69,28 @@ def sound(spec: JobSpec, explanation: Explanation) -> None:
 @pytest.mark.slow
 def test_each_change_alone_with_its_plan_the_least_first() -> None:
     spec = small_job(**LONG)
-    explanation = explain(spec)
-    sound(spec, explanation)
-    kinds = [remedy.kinds for remedy in explanation.remedies]
+    refusal = explain_refusal(spec)
+    sound(spec, refusal)
+    kinds = [remedy.kinds for remedy in refusal.remedies]
     assert kinds[0] == ["recompute"]
     assert sorted(kinds[1:3]) == [["gpu"], ["nodes"]]
     assert sorted(kinds[3:]) == [["adapters"], ["response_length"]]
-    assert explanation.reasons[0].over_bytes
-    assert all(reason.remedy is None for reason in explanation.reasons)
-    recomputed = next(r.plan for r in explanation.remedies if r.kinds == ["recompute"])
+    assert refusal.reasons[0].over_bytes
+    assert all(reason.remedy is None for reason in refusal.reasons)
+    recomputed = next(r.plan for r in refusal.remedies if r.kinds == ["recompute"])
     assert make_plan(recomputed.spec).iteration_seconds == recomputed.iteration_seconds
 
 
 def test_the_gpus_that_are_proposed_are_the_least_that_suffice() -> None:
-    explanation = explain(small_job(**ONE_GPU))
-    sound(small_job(**ONE_GPU), explanation)
-    kinds = [remedy.kinds for remedy in explanation.remedies]
+    refusal = explain_refusal(small_job(**ONE_GPU))
+    sound(small_job(**ONE_GPU), refusal)
+    kinds = [remedy.kinds for remedy in refusal.remedies]
     assert sorted(kinds[:2]) == [["gpu"], ["nodes"]]
     assert kinds[2:] == [["adapters"]]
-    (more,) = [remedy.plan for remedy in explanation.remedies if remedy.kinds == ["nodes"]]
+    (more,) = [remedy.plan for remedy in refusal.remedies if remedy.kinds == ["nodes"]]
     (pool_,) = more.spec.cluster.pools  # type: ignore[union-attr]
     assert pool_.num_nodes == 2
-    (other,) = [remedy.plan for remedy in explanation.remedies if remedy.kinds == ["gpu"]]
+    (other,) = [remedy.plan for remedy in refusal.remedies if remedy.kinds == ["gpu"]]
     (pool_,) = other.spec.cluster.pools  # type: ignore[union-attr]
     assert pool_.gpu == "h200-141gb-sxm"
     smaller = {**ONE_GPU, "cluster__pools": [pool(gpus_per_node=1, gpu="h20")]}
@@ -101,11 +101,11 @@ def test_the_gpus_that_are_proposed_are_the_least_that_suffice() -> None:
 @pytest.mark.slow
 def test_two_changes_where_no_single_one_suffices() -> None:
     spec = small_job(**PINNED)
-    explanation = explain(spec)
-    sound(spec, explanation)
-    assert explanation.remedies
-    assert all(len(remedy.kinds) == 2 for remedy in explanation.remedies)
-    assert sorted(explanation.remedies[0].kinds) == ["constraint", "recompute"]
+    refusal = explain_refusal(spec)
+    sound(spec, refusal)
+    assert refusal.remedies
+    assert all(len(remedy.kinds) == 2 for remedy in refusal.remedies)
+    assert sorted(refusal.remedies[0].kinds) == ["constraint", "recompute"]
 
 
 @pytest.mark.slow
@@ -113,18 +113,18 @@ def test_a_target_is_raised_or_met_with_other_gpus() -> None:
     spec = small_job(
         search__objective="fewest_gpus", search__target_iteration_seconds=4.0, num_nodes=1
     )
-    explanation = explain(spec)
-    sound(spec, explanation)
-    met = {remedy.kinds[0]: remedy.plan.iteration_seconds for remedy in explanation.remedies}
+    refusal = explain_refusal(spec)
+    sound(spec, refusal)
+    met = {remedy.kinds[0]: remedy.plan.iteration_seconds for remedy in refusal.remedies}
     assert set(met) == {"target", "nodes", "gpu"}
     assert met["target"] > 4.0 >= max(met["nodes"], met["gpu"])
 
 
 def test_the_limit_ends_it_and_what_was_not_planned_is_said() -> None:
     started = time.perf_counter()
-    explanation = explain(small_job(**LONG), limit_seconds=0.0)
-    assert explanation.reasons
-    assert explanation.remedies == []
+    refusal = explain_refusal(small_job(**LONG), limit_seconds=0.0)
+    assert refusal.reasons
+    assert refusal.remedies == []
     assert time.perf_counter() - started < 10
 
 
@@ -135,7 +135,7 @@ def test_planning_explains_where_the_spec_asks_for_it() -> None:
     with pytest.raises(ExplainedInfeasibleError) as error:
         make_plan_or_explain(strategy)
     assert "search.staleness" in error.value.reasons[0].summary
-    (remedy,) = error.value.explanation.remedies
+    (remedy,) = error.value.refusal.remedies
     assert remedy.kinds == ["strategy"]
     plain = strategy.model_copy(
         update={"search": strategy.search.model_copy(update={"explain_infeasible": False})}
