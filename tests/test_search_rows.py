@@ -128,6 +128,30 @@ def test_some_of_these_plans_need_a_stream_or_a_tail() -> None:
     assert shorter >= 3
 
 
+def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() -> None:
+    """Every layout twice: the second one is faster, but all of its chunks are out at its end."""
+    problem = streamed_problem(0, barrier=True)
+    tables = arena_of(problem).tables
+    index = tables.calls[0].copy
+    number = len(tables.copies[index])
+    copies = list(tables.copies)
+    copies[index] = copies[index].take(np.tile(np.arange(number), 2))
+    calls = []
+    for table in tables.calls:
+        if table.copy == index:
+            size = len(table)
+            table = joined_calls([table, replace(table, copy_row=table.copy_row + number)])
+            if table.call == 0:
+                faster = np.repeat([1.0, 0.99], size)
+                shares = np.repeat([0.25, 1.0], size)[:, None]
+                table = replace(table, seconds=faster * table.seconds, shares=shares)
+        calls.append(table)
+    whole = arena(replace(tables, copies=copies, calls=calls), skeleton_of(problem))
+    kept = Undominated(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
+    assert kept.copies[index][:number].any()
+    assert kept.copies[index][number:].any()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_compact_arena_has_the_rows_that_it_was_made_of(seed: int) -> None:
     arena, rows = first_scenario(seed)
