@@ -19,8 +19,9 @@ from planner.explain.factors import scaled
 from planner.explain.solving import best_within, limits_of
 from planner.explain.study import study
 from planner.planning import make_plan
-from planner.replan import changed_spec, factors_of, replan
-from planner.replan_result import Replan, ReplanOptions
+from planner.replan.replan import replan
+from planner.replan.result import Replan, ReplanOptions
+from planner.replan.situation import changed_spec, factors_of
 from planner.result import Plan
 from planner.spec import JobSpec
 

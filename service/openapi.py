@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from planner.explain.result import ExplainOptions
-from planner.replan_result import ReplanOptions
+from planner.replan.result import ReplanOptions
 from planner.spec import JobSpec
 from service import problems
 from service.profile_schemas import NewProfile

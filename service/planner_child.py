@@ -92,7 +92,7 @@ def _done(request: PlannerRequest) -> Done:
     from planner.explain.explain import explain
     from planner.front import make_front
     from planner.refusal import make_plan_or_explain
-    from planner.replan import replan
+    from planner.replan.replan import replan
     from planner.what_if import make_what_if
 
     match request:

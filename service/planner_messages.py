@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from planner.errors import Reason
 from planner.explain.result import ExplainOptions
-from planner.replan_result import ReplanOptions
+from planner.replan.result import ReplanOptions
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
 from planner.studies import Refusal

@@ -9,7 +9,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from planner.errors import PlanningError, SpecError
 from planner.explain.result import ExplainOptions, Explanation
-from planner.replan_result import Replan, ReplanOptions
+from planner.replan.result import Replan, ReplanOptions
 from planner.result import Plan, Strategy
 from planner.simulation.result import Simulation
 from planner.spec import ClusterSpec, JobSpec

@@ -8,8 +8,9 @@ from planner.errors import SpecError
 from planner.explain.study import study
 from planner.moves import move_between
 from planner.planning import estimate, make_plan
-from planner.replan import changed_spec, replan
-from planner.replan_result import Replan, ReplanOptions
+from planner.replan.replan import replan
+from planner.replan.result import Replan, ReplanOptions
+from planner.replan.situation import changed_spec
 from planner.resolve import resolve
 from planner.result import CopyPlacement, Parallelism, Placement, Plan
 from tests.small_jobs import small_job

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from executor.report import RunReport
-from planner.replan_result import Replan, ReplanOptions
+from planner.replan.result import Replan, ReplanOptions
 from planner.result import Plan
 from planner.spec import JobSpec
 from service.cli import console, formats
@@ -47,7 +47,7 @@ def run_replan(
     options = _options(given)
 
     def answered() -> Replan:
-        from planner.replan import replan
+        from planner.replan.replan import replan
 
         return replan(plan, options)
 
@@ -67,7 +67,7 @@ def run_replan(
 def _new_plan(plan: Plan, options: ReplanOptions, found: Replan) -> Plan:
     """The new placement as a plan to run, priced without the corrections."""
     from planner.planning import estimate
-    from planner.replan import changed_spec
+    from planner.replan.situation import changed_spec
 
     assert found.placement is not None
     return estimate(changed_spec(plan.spec, options), found.placement)

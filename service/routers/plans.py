@@ -4,7 +4,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Response
 
 from planner.explain.result import ExplainOptions, Explanation
-from planner.replan_result import Replan, ReplanOptions
+from planner.replan.result import Replan, ReplanOptions
 from planner.simulation.result import Simulation
 from planner.spec import JobSpec
 from service import plan_queue, planning, problems, store, studies

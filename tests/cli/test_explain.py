@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from planner.explain.result import Explanation
-from planner.replan_result import Replan
+from planner.replan.result import Replan
 from planner.result import Plan
 from tests.cli.test_command import TINY, call
 

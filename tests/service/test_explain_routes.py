@@ -5,7 +5,7 @@ from uuid import uuid4
 from fastapi.testclient import TestClient
 
 from planner.explain.result import ExplainOptions, Explanation
-from planner.replan_result import Replan
+from planner.replan.result import Replan
 from service.examples import EXPLAIN_EXAMPLES, REPLAN_EXAMPLES
 from tests.service.samples import small_spec
 from tests.service.test_bad_input import problem

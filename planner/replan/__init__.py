@@ -1,0 +1,1 @@
+"""Whether a running plan should be kept, once seconds are measured or the cluster has changed."""

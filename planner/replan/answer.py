@@ -1,0 +1,172 @@
+"""Keep or move, in numbers and in a sentence."""
+
+from math import ceil, inf
+from typing import Any
+
+from planner.assembly import price_copy
+from planner.errors import InfeasibleError, Reason
+from planner.explain.alternatives import SHOWN_SECONDS
+from planner.explain.result import CallDifference
+from planner.explain.study import Study
+from planner.explain.words import difference
+from planner.explain.words import sizes as layout_text
+from planner.moves import move_between
+from planner.payment import paid_gpus, price_per_second
+from planner.replan.result import MoveCost, Replan, ReplanOptions
+from planner.replan.searching import MARGIN, Found
+from planner.replan.situation import Situation
+from planner.result import Placement, Plan
+from planner.search.search import Selected
+
+
+def answer_of(
+    plan: Plan,
+    options: ReplanOptions,
+    situation: Situation,
+    now: Study,
+    found: Found,
+    common: dict[str, Any],
+) -> Replan:
+    """The verdict and its reasons; `common` is what both verdicts state."""
+    keep = found.keep_seconds
+    if found.better is None:
+        if keep is None:
+            raise InfeasibleError([Reason(summary="no placement was found on what is left")])
+        return _kept(keep, found, common)
+    placement = now.placement(found.better)
+    seconds = found.better.timing.period
+    cost = _cost(plan, options, now, placement)
+    mine = None if keep is None else _value(now, situation.planned, keep)
+    theirs = _value(now, placement, seconds)
+    gain = inf if mine is None else mine - theirs
+    if gain <= 0:
+        assert keep is not None
+        return _kept(keep, found, common)
+    price = _price_per_second(now, placement) if plan.spec.search.objective == "price" else 1.0
+    priced = plan.spec.search.objective != "fewest_gpus" and mine is not None
+    even = ceil(cost.seconds * price / gain) if priced else None
+    left = common["iterations_left"]
+    saved = left * ((keep or seconds) - seconds) - cost.seconds
+    moves = even is None or even < left
+    return Replan(
+        verdict="move" if moves else "keep",
+        answer=_sentence(keep, seconds, cost, even, left, moves=moves),
+        move_seconds=seconds,
+        relative_gap=max(1 - found.bound / theirs, 0.0) if theirs else 0.0,
+        gain_seconds=(keep or seconds) - seconds,
+        gain_share=0.0 if keep is None else 1 - seconds / keep,
+        cost=cost,
+        break_even_iterations=even,
+        saved_seconds=saved,
+        changes=difference(situation.planned, placement),
+        calls=_call_differences(plan, situation, now, found.better, placement),
+        placement=placement,
+        **common,
+    )
+
+
+def _kept(keep: float, found: Found, common: dict[str, Any]) -> Replan:
+    gap = max(1 - found.bound / keep, 0.0)
+    words = f"no plan is better by more than {100 * MARGIN:.2g} %"
+    if not found.proven:
+        words = f"the search found nothing better, gap {100 * gap:.2g} %"
+    return Replan(
+        verdict="keep",
+        answer=f"keep: {keep:.2f} s an iteration, {words}",
+        move_seconds=None,
+        relative_gap=gap,
+        gain_seconds=0.0,
+        gain_share=0.0,
+        saved_seconds=0.0,
+        **common,
+    )
+
+
+def _sentence(
+    keep: float | None, seconds: float, cost: MoveCost, even: int | None, left: int, *, moves: bool
+) -> str:
+    if keep is None:
+        return f"move: the running plan's GPUs are gone; the best plan found takes {seconds:.2f} s"
+    gain = f"{keep - seconds:.2f} s ({100 * (1 - seconds / keep):.1f} %) an iteration"
+    if moves:
+        paid = "" if even is None else f", paid back after {even:,} of {left:,} iterations"
+        return f"move: {keep:.2f} → {seconds:.2f} s, {gain}; it takes {cost.seconds:.1f} s{paid}"
+    return (
+        f"keep: {gain} could be gained, but the move takes {cost.seconds:.1f} s, which "
+        f"{even:,} iterations pay back and {left:,} are left"
+    )
+
+
+def _value(now: Study, placement: Placement, period: float) -> float:
+    """What the objective says of a placement."""
+    search_spec = now.job.spec.search
+    if search_spec.objective == "throughput":
+        return period
+    if search_spec.objective == "price":
+        return period * _price_per_second(now, placement)
+    copies = [price_copy(now.pricing, copy) for copy in placement.copies]
+    missed = period > (search_spec.target_iteration_seconds or inf)
+    return inf if missed else float(sum(paid_gpus(now.job, copies).values()))
+
+
+def _price_per_second(now: Study, placement: Placement) -> float:
+    return price_per_second(now.job, [price_copy(now.pricing, copy) for copy in placement.copies])
+
+
+def _cost(plan: Plan, options: ReplanOptions, now: Study, placement: Placement) -> MoveCost:
+    """Bytes and seconds; where nodes are lost the plan would have to start anew in any case."""
+    move = move_between(now.job, plan.placement(), placement)
+    workload = plan.spec.workload
+    startup = options.startup_seconds
+    startup = workload.startup_seconds if startup is None else startup
+    restart = startup + workload.checkpoint_seconds
+    way = move.seconds if options.move_by == "reshard" else restart
+    return MoveCost(
+        copies=move.copies,
+        total_bytes=move.total_bytes,
+        most_bytes_per_gpu=move.most_bytes_per_gpu,
+        reshard_seconds=move.seconds,
+        restart_seconds=restart,
+        seconds=max(way - restart, 0.0) if options.lose_nodes else way,
+    )
+
+
+def _call_differences(
+    plan: Plan, situation: Situation, now: Study, better: Selected, placement: Placement
+) -> list[CallDifference]:
+    """The calls that take other seconds, both with corrected prices."""
+    counts = {copy.id: copy.num_gpus for copy in placement.copies}
+    layouts = {copy.id: copy.layout for copy in placement.copies}
+    before = {call.id: call for call in plan.calls}
+    calls = {call.id: call for call in placement.calls}
+    found = []
+    for index, call in enumerate(now.job.dataflow.calls):
+        mine, planned = calls[call.id], before[call.id]
+        after = _seconds(now, better, index)
+        running = situation.running
+        was = planned.end_seconds - planned.start_seconds
+        if running is not None:
+            was = _seconds(now, running, index)
+        old = situation.sizes[planned.copy_id][1] if planned.copy_id else 0
+        new = counts[mine.copy_id] if mine.copy_id else 0
+        if abs(after - was) >= SHOWN_SECONDS or old != new:
+            layout = mine.parallelism or layouts.get(mine.copy_id or "")
+            found.append(
+                CallDifference(
+                    id=call.id,
+                    plan_seconds=was,
+                    seconds=after,
+                    plan_num_gpus=old,
+                    num_gpus=new,
+                    layout=layout_text(layout),
+                )
+            )
+    return sorted(found, key=lambda d: -abs(d.seconds - d.plan_seconds))
+
+
+def _seconds(now: Study, selected: Selected, call: int) -> float:
+    chosen = selected.call_rows[call]
+    if chosen is None:
+        return now.problem.calls[call].fixed_seconds
+    table = next(t for t in now.tables.calls if (t.call, t.copy) == (call, chosen[0]))
+    return float(table.seconds[chosen[1]])

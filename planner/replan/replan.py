@@ -1,0 +1,52 @@
+"""Keep the running plan, or move? With measured seconds, or on a changed cluster.
+
+Measured seconds correct the prices of their role and kind of call in every option; nothing is
+priced again. The search begins with the running plan: first on ranges as large as its own, then
+among everything that is better by more than a margin. It ends by a proof or by its limit.
+"""
+
+import time
+
+from planner.explain.factors import scaled
+from planner.replan.answer import answer_of
+from planner.replan.result import Replan, ReplanOptions
+from planner.replan.searching import MARGIN, floor_of, searched
+from planner.replan.situation import (
+    changed_spec,
+    correction_factors,
+    corrections_of,
+    situation_of,
+)
+from planner.result import Plan
+from planner.search.solve import Limits
+
+
+def replan(plan: Plan, options: ReplanOptions) -> Replan:
+    """Keep or move, with gain, cost and break-even.
+
+    Raises:
+        SpecError: a call, pool or number of nodes that the plan does not have.
+        InfeasibleError: no placement fits on what is left of the cluster.
+    """
+    started = time.perf_counter()
+    corrections = corrections_of(plan, options)
+    spec = changed_spec(plan.spec, options)
+    situation = situation_of(plan, spec, options)
+    factors = correction_factors(situation.study, corrections)
+    now = scaled(situation.study, factors)
+    limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
+    floor = floor_of(plan, options, corrections)
+    found = searched(now, situation, factors, limits, floor)
+    common = {
+        "keep_seconds": found.keep_seconds,
+        "lower_bound_seconds": found.bound,
+        "proven": found.proven,
+        "margin": MARGIN,
+        "iterations_left": options.iterations_left or spec.workload.iterations,
+        "corrections": corrections,
+        "tables_kept": situation.tables_kept,
+        "replanned_in_seconds": 0.0,
+    }
+    answer = answer_of(plan, options, situation, now, found, common)
+    seconds = time.perf_counter() - started
+    return answer.model_copy(update={"replanned_in_seconds": seconds})

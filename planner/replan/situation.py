@@ -1,0 +1,156 @@
+"""Where a running plan stands: the cluster as it is now, and what measured seconds correct."""
+
+from dataclasses import dataclass, replace
+
+from planner.errors import InfeasibleError, Reason, SpecError
+from planner.explain.factors import Factors
+from planner.explain.study import Study, is_kept, located, restricted, study, timing_of
+from planner.replan.result import Correction, ReplanOptions
+from planner.result import Placement, Plan
+from planner.search.search import Selected, complete
+from planner.search.space import (
+    Arena,
+    rows_up_to,
+)
+from planner.spec import JobSpec
+
+SLOWER = 1.25
+"""Times what the lost GPUs would account for: how slow a first plan without them may be."""
+
+
+def changed_spec(spec: JobSpec, options: ReplanOptions) -> JobSpec:
+    """The spec of the job on the changed cluster."""
+    assert not isinstance(spec.cluster, str), "a plan has its pools"
+    pools = {pool.name: pool for pool in spec.cluster.pools}
+    for field, nodes in (("lose_nodes", options.lose_nodes), ("add_nodes", options.add_nodes)):
+        for name, count in nodes.items():
+            if name not in pools:
+                known = ", ".join(pools)
+                raise SpecError(
+                    f"{field}.{name}", "the cluster has no such pool", remedy=f"use {known}"
+                )
+            change = count if field == "add_nodes" else -count
+            left = pools[name].num_nodes + change
+            if left < 1:
+                raise SpecError(
+                    f"{field}.{name}",
+                    f"the pool has {pools[name].num_nodes} nodes, {count} cannot be lost",
+                    remedy=f"lose at most {pools[name].num_nodes - 1}",
+                )
+            pools[name] = pools[name].model_copy(update={"num_nodes": left})
+    cluster = spec.cluster.model_copy(update={"pools": list(pools.values())})
+    return spec.model_copy(update={"cluster": cluster})
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where the plan stands: the tables of the cluster as it is now, and what goes on there."""
+
+    study: Study
+    running: Selected | None
+    """None: its GPUs are gone."""
+    planned: Placement
+    sizes: dict[str, tuple[str, int]]
+    """Copy → pool and GPUs in the running plan."""
+    first_limit: float
+    """Seconds within which a first plan is looked for."""
+    tables_kept: bool
+
+
+def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation:
+    """Tables that are kept serve where they can: those of the whole cluster without lost nodes."""
+    placement = plan.placement()
+    kept = is_kept(spec)
+    if options.add_nodes or kept:
+        given = study(spec)
+    else:
+        kept = is_kept(plan.spec)
+        whole = study(plan.spec)
+        given = _without_nodes(whole, options.lose_nodes)
+    sizes = {copy.id: (copy.pool, copy.num_gpus) for copy in placement.copies}
+    usable = {pool.name: pool.num_gpus for pool in given.problem.pools}
+    running = None
+    if all(copy.first_gpu + copy.num_gpus <= usable[copy.pool] for copy in placement.copies):
+        given, running = located(given, placement, timing_of(given, plan))
+    lost = (
+        sum(usable.values()) / sum(pool.num_gpus for pool in study(plan.spec).problem.pools)
+        if options.lose_nodes
+        else 1.0
+    )
+    return Situation(
+        given, running, placement, sizes, SLOWER * plan.iteration_seconds / min(lost, 1.0), kept
+    )
+
+
+def _without_nodes(given: Study, lose_nodes: dict[str, int]) -> Study:
+    """The study on the first nodes of every pool: nodes of a pool are as good as each other."""
+    if not lose_nodes:
+        return given
+    pools = tuple(
+        replace(pool, num_gpus=pool.num_gpus - lose_nodes.get(pool.name, 0) * pool.gpus_per_node)
+        for pool in given.problem.pools
+    )
+    rows = rows_up_to(given.tables, tuple(pool.num_gpus for pool in pools))
+    problem = replace(given.problem, pools=pools)
+    if not complete(Arena(given.tables, problem, rows), rows):
+        raise InfeasibleError(
+            [Reason(summary="no layout of some model fits on the GPUs that are left")]
+        )
+    return replace(restricted(given, rows), problem=problem)
+
+
+def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
+    """What each measured call or weight sync takes beside what the plan says.
+
+    Raises:
+        SpecError: the plan has no such call, or takes it to last no time.
+    """
+    calls = {call.id: call for call in plan.calls}
+    syncs = {f"{sync.role}.sync": sync for sync in plan.transitions}
+    found = []
+    for name, measured in options.measured.items():
+        event = calls.get(name) or syncs.get(name)
+        if event is None:
+            raise SpecError(
+                f"measured.{name}",
+                "the plan has no such call",
+                remedy=f"use some of {', '.join([*calls, *syncs])}",
+            )
+        predicted = event.end_seconds - event.start_seconds
+        if predicted <= 0:
+            raise SpecError(
+                f"measured.{name}", "the plan takes it to last no time", remedy="leave it out"
+            )
+        kind = calls[name].kind if name in calls else "sync"
+        found.append(
+            Correction(
+                role=event.role,
+                kind=kind,
+                measured_seconds=measured,
+                predicted_seconds=predicted,
+                ratio=measured / predicted,
+            )
+        )
+    return found
+
+
+def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
+    """What measured seconds make of the prices of a plan's job."""
+    return correction_factors(given, corrections_of(plan, options))
+
+
+def correction_factors(given: Study, corrections: list[Correction]) -> Factors:
+    """Of several calls of one role and kind all their seconds together decide."""
+    factors = Factors.ones(given)
+    measured: dict[tuple[str, str], list[Correction]] = {}
+    for each in corrections:
+        measured.setdefault((each.role, each.kind), []).append(each)
+    for (role, kind), group in measured.items():
+        ratio = sum(c.measured_seconds for c in group) / sum(c.predicted_seconds for c in group)
+        for index, call in enumerate(given.job.dataflow.calls):
+            if (call.role, call.kind) == (role, kind):
+                factors.work[index] = factors.reshard[index] = ratio
+        for index, copy in enumerate(given.tables.copies):
+            if kind == "sync" and copy.role == role:
+                factors.sync[index] = ratio
+    return factors
