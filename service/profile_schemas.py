@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from planner import catalogue
+from planner.cost.corrections import Corrections
 from planner.errors import SpecError
 from planner.measured import COLUMNS, TEXTS
 from service.schemas import ApiModel, PageQuery
@@ -60,6 +61,9 @@ class NewProfile(ApiModel):
         description="`fingerprint.json`: `identity` says what was measured on"
     )
     measurements: Annotated[list[Measurement], Field(min_length=1, max_length=500_000)]
+    corrections: Corrections | None = Field(
+        default=None, description="`corrections.json`, where automap calibrate has written it"
+    )
     make_default: bool = Field(
         default=False, description="Price pools of its device type with it from now on"
     )
@@ -99,9 +103,10 @@ class NewProfile(ApiModel):
 
     @property
     def version(self) -> str:
-        """Hash of what was measured and on what, twelve hexadecimal digits."""
+        """Hash of what was measured, on what, and of what runs taught: twelve hex digits."""
         rows = sorted(json.dumps([*each.shape, each.seconds]) for each in self.measurements)
-        text = json.dumps([self.identity, rows], sort_keys=True)
+        learnt = [] if self.corrections is None else [self.corrections.model_dump(mode="json")]
+        text = json.dumps([self.identity, rows, *learnt], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -114,6 +119,9 @@ class ProfileSummary(ApiModel):
     is_default: bool = Field(description="Pools of this type that name no profile have it")
     shapes: dict[str, int] = Field(description="How many were measured, by table")
     fingerprint: dict[str, JsonValue]
+    corrections: Corrections | None = Field(
+        default=None, description="What runs have taught, with the evidence"
+    )
 
 
 class ProfileRecord(ProfileSummary):

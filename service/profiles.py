@@ -15,6 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
 from planner import catalogue
+from planner.cost.corrections import FILE as CORRECTIONS
 from planner.errors import SpecError
 from planner.measured import FINGERPRINT, SHIPPED
 from planner.profile_tables import MEASUREMENTS
@@ -34,7 +35,7 @@ from service.profile_schemas import (
     TableDifference,
 )
 from service.schemas import Page
-from service.tables import JsonObject, ProfileRow
+from service.tables import ProfileRow
 
 FURTHEST = 10
 REMEDY = (
@@ -50,6 +51,7 @@ def add(session: Session, new: NewProfile) -> tuple[ProfileSummary, bool]:
         device_type=str(new.identity["device_type"]),
         shapes=dict(Counter(each.table for each in new.measurements)),
         fingerprint=new.fingerprint,
+        corrections=None if new.corrections is None else new.corrections.model_dump(mode="json"),
         measurements=[each.model_dump(mode="json", exclude_none=True) for each in new.measurements],
         is_default=False,
     )
@@ -221,18 +223,20 @@ def lay_out(database: Database, folder: Path, spec: JobSpec) -> None:
         if row is None:
             field = f"cluster.pools.{number}.profile"
             raise SpecError(field, f"profile {version} was removed", remedy=REMEDY)
-        _write(folder, version, row.fingerprint, row.measurements)
+        _write(folder, row)
 
 
-def _write(
-    folder: Path, version: str, fingerprint: JsonObject, measurements: Sequence[JsonObject]
-) -> None:
+def _write(folder: Path, row: ProfileRow) -> None:
     """As a whole or not at all; another server may do the same."""
+    version = row.version
     folder.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=folder, prefix=f".{version}."))
     try:
-        (unfinished / FINGERPRINT).write_text(json.dumps(fingerprint), encoding="utf-8")
-        lines = "".join(json.dumps(each) + "\n" for each in measurements)
+        (unfinished / FINGERPRINT).write_text(json.dumps(row.fingerprint), encoding="utf-8")
+        if row.corrections is not None:
+            text = json.dumps(row.corrections)
+            (unfinished / CORRECTIONS).write_text(text, encoding="utf-8")
+        lines = "".join(json.dumps(each) + "\n" for each in row.measurements)
         (unfinished / MEASUREMENTS).write_text(lines, encoding="utf-8")
         os.rename(unfinished, folder / version)
     except OSError:

@@ -117,6 +117,8 @@ class ProfileRow(Base):
     """How many were measured, by table."""
     fingerprint: Mapped[JsonObject] = mapped_column(Document)
     measurements: Mapped[list[JsonObject]] = mapped_column(Document)
+    corrections: Mapped[JsonObject | None] = mapped_column(Document)
+    """What runs have taught about it."""
 
 
 class JobRow(Base):

@@ -23,6 +23,7 @@ def upgrade() -> None:
         sa.Column("shapes", DOCUMENT, nullable=False),
         sa.Column("fingerprint", DOCUMENT, nullable=False),
         sa.Column("measurements", DOCUMENT, nullable=False),
+        sa.Column("corrections", DOCUMENT, nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_profiles")),
         sa.UniqueConstraint("version", name=op.f("uq_profiles_version")),
     )

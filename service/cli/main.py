@@ -448,6 +448,10 @@ def profiles(
         str | None, typer.Argument(help="A stored profile; default: list them all.")
     ] = None,
     api_key: KeyOption = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="FOLDER", help="Store the profile in this folder."),
+    ] = None,
     diff: Annotated[
         str | None,
         typer.Option("--diff", metavar="OTHER", help="How the other profile differs from it."),
@@ -458,11 +462,17 @@ def profiles(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the profiles that a service has stored, compare two, choose the default."""
+    """List the profiles that a service has stored, store one, compare two, choose the default."""
     from service.cli.stored_profiles import show_profiles
 
     show_profiles(
-        server, api_key, version=version, diff=diff, make_default=make_default, as_json=json
+        server,
+        api_key,
+        version=version,
+        store=store,
+        diff=diff,
+        make_default=make_default,
+        as_json=json,
     )
 
 

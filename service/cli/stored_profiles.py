@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.text import Text
 
+from planner.cost.corrections import FILE as CORRECTIONS
 from planner.measured import FINGERPRINT
 from planner.profile_tables import MEASUREMENTS
 from service.cli import console
@@ -24,11 +25,14 @@ def upload(service: Service, folder: Path, *, make_default: bool) -> dict[str, A
         fingerprint = json.loads((folder / FINGERPRINT).read_text(encoding="utf-8"))
         lines = (folder / MEASUREMENTS).read_text(encoding="utf-8").splitlines()
         measured = [json.loads(line) for line in lines]
+        learnt = folder / CORRECTIONS
+        corrections = json.loads(learnt.read_text(encoding="utf-8")) if learnt.exists() else None
     except (OSError, ValueError) as error:
         raise BadInputError(f"{folder} holds no profile: {error}") from None
     body = {
         "fingerprint": fingerprint,
         "measurements": [each for each in measured if "failed" not in each],
+        "corrections": corrections,
         "make_default": make_default,
     }
     stored: dict[str, Any] = service.ask("POST", "profiles", data=body).json()
@@ -40,17 +44,27 @@ def show_profiles(
     api_key: str | None,
     *,
     version: str | None,
+    store: str | None,
     diff: str | None,
     make_default: bool,
     as_json: bool,
 ) -> None:
-    """List, compare, or choose the default, as the command was asked.
+    """Store, list, compare, or choose the default, as the command was asked.
 
     Raises:
         BadInputError: options without the version they are about; what the service found wrong.
     """
     service = Service(server, api_key)
-    if version is None:
+    if store is not None:
+        if version is not None or diff is not None:
+            raise BadInputError("--store: it stores a folder, so give no VERSION and no --diff")
+        stored = upload(service, Path(store).expanduser(), make_default=make_default)
+        if as_json:
+            console.write_json(json.dumps(stored, indent=2))
+            return
+        line = f"{stored['device_type']}: stored as {stored['version']}"
+        console.stdout_console().print(line, highlight=False)
+    elif version is None:
         if diff is not None or make_default:
             raise BadInputError("--diff and --make-default: say of which profile: VERSION")
         list_stored(service, as_json=as_json)

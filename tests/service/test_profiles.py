@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from planner.cost.corrections import Evidence, corrections_of, read_corrections
 from planner.measured import COLUMNS
 from service.database import Database
 from service.examples import PROFILE_EXAMPLES
@@ -212,6 +213,29 @@ def test_a_pool_is_priced_with_the_version_it_names(
     compared = live.post(f"/v1/plans/{record['id']}/compare", json=request)
     assert compared.status_code == 200, compared.text
     assert (profiles_folder / slow / "gemm.parquet").exists()
+
+
+def test_what_runs_taught_goes_with_a_profile(live: TestClient, profiles_folder: Path) -> None:
+    evidence = {
+        "run": "one",
+        "call": "actor.train",
+        "kind": "train",
+        "role_class": "language",
+        "predicted": 1.0,
+        "measured": 4.0,
+        "iterations": 3,
+    }
+    found = corrections_of([Evidence.model_validate(evidence)])
+    plain = stored(live, profile())
+    taught = stored(live, profile() | {"corrections": found.model_dump(mode="json")})
+    assert taught != plain
+    assert live.get(f"/v1/profiles/{taught}").json()["corrections"]["evidence"] == [evidence]
+    before, after = (planned(live, tiny_spec(profile=version)) for version in (plain, taught))
+    assert after["iteration_seconds"] > 1.2 * before["iteration_seconds"]
+    assert read_corrections(profiles_folder / taught) == found
+    bad = profile() | {"corrections": {"corrections": [{"kind": "train"}]}}
+    body = problem(live.post("/v1/profiles", json=bad), 422, "invalid-spec")
+    assert body["errors"][0]["field"].startswith("corrections.corrections.0")
 
 
 def test_a_profile_that_is_none_is_refused(live: TestClient, tmp_path: Path) -> None:
