@@ -86,7 +86,7 @@ class Remedy(ResultModel):
     """A change with which an impossible job becomes possible: this is its plan."""
 
     kinds: list[ChangeKind]
-    """One, or two where no single change suffices."""
+    """One; two, or all of them, where no single change suffices."""
     change: str
     """In words; it completes "it would fit if you …". The changed spec is the plan's."""
     plan: Plan

@@ -201,7 +201,7 @@ def report(found: Outcomes) -> Report:
 
 
 def _count(points: Sequence[Point], gain: str) -> str:
-    return str(sum((GAINS[gain](p) or 0.0) > 1 for p in points))
+    return str(sum(round(GAINS[gain](p) or 0.0, 2) > 1 for p in points))
 
 
 def _gain_table(points: Sequence[Point]) -> str:

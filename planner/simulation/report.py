@@ -23,6 +23,7 @@ from planner.simulation.result import (
     Simulation,
     Spread,
 )
+from planner.spec import unrunnable_field
 
 SETTLING = 8
 """Iterations of a cyclic schedule before and after those that are reported."""
@@ -43,12 +44,15 @@ def simulate_plan(plan: Plan, *, iterations: int, seed: int) -> tuple[Simulation
     """Run a plan's iterations as discrete events; the second is their timeline.
 
     Raises:
-        ValueError: the plan fails the check, or a number of iterations or a seed is out of range.
+        ValueError: the plan fails the check, its spec lets calls stream or generations have tails,
+            or a number of iterations or a seed is out of range.
     """
     if not 1 <= iterations <= MAX_ITERATIONS:
         raise ValueError(f"iterations={iterations}: give 1 to {MAX_ITERATIONS}")
     if seed < 0:
         raise ValueError(f"seed={seed}: give 0 or more")
+    if (field := unrunnable_field(plan.spec)) is not None:
+        raise ValueError(f"{field}: events wait for whole calls; simulate a plan without it")
     job = resolve(plan.spec)
     found = violations(job, plan)
     if found:
