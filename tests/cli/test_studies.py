@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.result import Plan
-from planner.studies import Explanation, Front, WhatIf
+from planner.studies import Refusal, Front, WhatIf
 from tests.cli.test_command import call
 
 SPEC = """
@@ -138,9 +138,9 @@ def test_an_infeasible_job_is_explained_with_plans(capsys, tight):
         assert shown in words
     code, out, _ = call(capsys, "plan", tight, "--explain-infeasible", "--json")
     assert code == 3
-    explanation = Explanation.model_validate_json(out)
-    assert [remedy.kinds for remedy in explanation.remedies][-1] == ["adapters"]
-    assert all(remedy.plan.price_per_iteration > 0 for remedy in explanation.remedies)
+    refusal = Refusal.model_validate_json(out)
+    assert [remedy.kinds for remedy in refusal.remedies][-1] == ["adapters"]
+    assert all(remedy.plan.price_per_iteration > 0 for remedy in refusal.remedies)
 
 
 def test_objectives_by_the_names_that_users_give_them(capsys, spec):
