@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from planner.result import Plan
-from planner.studies import Refusal, Front, WhatIf
+from planner.studies import Front, Refusal, WhatIf
 from tests.cli.test_command import call
 
 SPEC = """
