@@ -8,11 +8,13 @@ from planner.errors import SpecError
 from planner.explain.study import study
 from planner.moves import move_between
 from planner.planning import estimate, make_plan
+from planner.replan import searching
 from planner.replan.replan import replan
 from planner.replan.result import Replan, ReplanOptions
 from planner.replan.situation import changed_spec
 from planner.resolve import resolve
 from planner.result import CopyPlacement, Parallelism, Placement, Plan
+from planner.search.solve import Budget, Limits, Outcome
 from tests.small_jobs import small_job
 
 
@@ -95,6 +97,18 @@ def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("planner.explain.study.price", None)
     assert answered(measured={"actor.train": 2.0}).tables_kept
     assert answered(lose_nodes={"a100": 1}).tables_kept
+
+
+def test_sizes_whose_search_was_cut_short_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, seconds = study(plan().spec), plan().iteration_seconds
+    cut_short = Outcome(None, 0.9 * seconds, False, 0.0)
+    monkeypatch.setattr(searching, "minimise_period", lambda *_, **__: cut_short)
+    for limit in (1.02 * seconds, 0.999 * seconds):
+        budget = Budget(Limits.within(20.0, seed=0))
+        found = searching._by_sizes(given, limit, budget)
+        assert found.selected is None
+        assert found.proven == (limit < seconds)
+        assert found.proven or found.lower_bound <= seconds
 
 
 @pytest.mark.parametrize(
