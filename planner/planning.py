@@ -28,6 +28,7 @@ from planner.explain.study import Study
 from planner.infeasible import explain_infeasible, explain_strategy
 from planner.intervals import with_intervals
 from planner.job import Job
+from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
 from planner.resolve import resolve
@@ -217,13 +218,8 @@ def _objective_value(job: Job, placement: Placement, period: float) -> float:
     """What the spec's objective says of a placement: seconds, price units or GPUs."""
     pricing = Pricing(job)
     copies = [price_copy(pricing, copy) for copy in placement.copies]
-    values = {
-        "throughput": period,
-        "price": period * price_per_second(job, copies),
-        "run_price": run_seconds(job.spec.workload, period) * price_per_second(job, copies),
-        "fewest_gpus": float(sum(paid_gpus(job, copies).values())),
-    }
-    return values[job.spec.search.objective]
+    gpus = sum(paid_gpus(job, copies).values())
+    return objective_value(job.spec, period, price_per_second(job, copies), gpus)
 
 
 def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:

@@ -421,10 +421,12 @@ class SearchSpec(SpecModel):
 
     @model_validator(mode="after")
     def _robust_is_searched(self) -> Self:
-        if self.robust and (self.objective == "fewest_gpus" or self.strategy is not None):
+        if self.robust and (
+            self.objective in ("run_price", "fewest_gpus") or self.strategy is not None
+        ):
             raise ValueError(
-                "robust compares seconds or prices of searched plans; leave it out with "
-                "objective: fewest_gpus and with strategy"
+                "robust compares seconds or prices of an iteration of searched plans; leave it out "
+                "with objective: run_price, objective: fewest_gpus and with strategy"
             )
         return self
 

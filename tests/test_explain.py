@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.explain.alternatives import Alternatives
+from planner.explain.alternatives import Alternatives, bill
 from planner.explain.contenders import contender, single
 from planner.explain.explain import explain, opened
 from planner.explain.factors import Factors, scaled
@@ -17,6 +17,8 @@ from planner.explain.sensitivity import subjects, threshold
 from planner.explain.solving import Pool
 from planner.explain.study import located, study, timing_of
 from planner.planning import estimate, make_plan
+from planner.replan.replan import replan
+from planner.replan.result import ReplanOptions
 from planner.result import Plan
 from planner.search.baselines import STARTS
 from planner.search.objectives import best_placement
@@ -243,19 +245,35 @@ def test_a_robust_plan_has_the_smaller_worst_regret() -> None:
     assert own / best - 1 <= report.worst_regret + 2 * report.margin
 
 
-def test_robust_is_for_searched_seconds_and_prices() -> None:
-    with pytest.raises(ValueError, match="robust compares seconds or prices"):
-        small_job("grpo", search__robust=True, search__objective="fewest_gpus")
+@pytest.mark.parametrize("objective", ["run_price", "fewest_gpus"])
+def test_robust_is_for_searched_seconds_and_prices(objective: str) -> None:
+    with pytest.raises(ValueError, match=r"robust compares .* objective: run_price"):
+        small_job("grpo", search__robust=True, search__objective=objective)
+
+
+@pytest.mark.parametrize("objective", ["throughput", "price", "run_price", "fewest_gpus"])
+def test_every_part_knows_every_objective(objective: str) -> None:
+    spec = small_job("rloo", search__objective=objective, workload__startup_seconds=600.0)
+    made = make_plan(spec)
+    given, selected = opened(made)
+    value = pytest.approx(made.search.objective_value)
+    assert bill(given, made.placement(), made.iteration_seconds).value == value
+    assert float(Pool(given, selected).own_values([Factors.ones(given)])[0]) == value
+    found = replan(made, ReplanOptions(search_seconds=1.0))
+    assert (found.verdict, found.proven) == ("keep", True)
 
 
 @pytest.mark.slow
-def test_prices_are_compared_where_the_job_is_about_price() -> None:
-    spec = small_job("grpo", num_nodes=2, search__objective="price")
+@pytest.mark.parametrize("objective", ["price", "run_price"])
+def test_prices_are_compared_where_the_job_is_about_price(objective: str) -> None:
+    spec = small_job("grpo", num_nodes=2, search__objective=objective)
     found = explain(make_plan(spec), ExplainOptions(parts=["alternatives"]))
     for each in found.alternatives:
         if each.objective_value is not None:
             assert each.objective_value >= found.objective_value * (1 - 1e-9)
-            assert each.objective_value == pytest.approx(each.price_per_iteration)
+            iterations = spec.workload.iterations if objective == "run_price" else 1
+            price = iterations * (each.price_per_iteration or 0.0)
+            assert each.objective_value == pytest.approx(price)
 
 
 def test_factors_of_nothing_change_nothing() -> None:

@@ -10,6 +10,7 @@ from planner.explain.contenders import Contender, contender
 from planner.explain.factors import Factors, scaled
 from planner.explain.study import Study
 from planner.layout import FloatArray
+from planner.objective import objective_value
 from planner.search.objectives import best_placement, touched_gpus
 from planner.search.objectives import price_per_second as price_of
 from planner.search.problem import Range
@@ -71,10 +72,10 @@ def values(study: Study, each: Contender, periods: FloatArray) -> FloatArray:
     if search_spec.objective == "throughput":
         return periods
     touched = touched_gpus(study.tables, study.problem, each.selected)
-    if search_spec.objective == "price":
-        return periods * price_of(study.problem, touched)
+    price = price_of(study.problem, touched)
+    found = objective_value(study.job.spec, periods, price, sum(touched))
     target = search_spec.target_iteration_seconds or inf
-    return np.where(periods <= target, float(sum(touched)), inf)
+    return np.where(periods <= target, found, inf)
 
 
 class Pool:

@@ -11,6 +11,7 @@ from planner.explain.study import Study
 from planner.explain.words import difference
 from planner.explain.words import sizes as layout_text
 from planner.moves import move_between
+from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
 from planner.replan.result import MoveCost, Replan, ReplanOptions
 from planner.replan.searching import MARGIN, Found
@@ -42,9 +43,12 @@ def answer_of(
     if gain <= 0:
         assert keep is not None
         return _kept(keep, found, common)
-    price = _price_per_second(now, placement) if plan.spec.search.objective == "price" else 1.0
-    priced = plan.spec.search.objective != "fewest_gpus" and mine is not None
-    even = ceil(cost.seconds * price / gain) if priced else None
+    objective = plan.spec.search.objective
+    price = 1.0 if objective == "throughput" else _price_per_second(now, placement)
+    # What a whole run gains is shared out over its iterations.
+    shares = plan.spec.workload.iterations if objective == "run_price" else 1
+    priced = objective != "fewest_gpus" and mine is not None
+    even = ceil(cost.seconds * price * shares / gain) if priced else None
     left = common["iterations_left"]
     saved = left * ((keep or seconds) - seconds) - cost.seconds
     moves = even is None or even < left
@@ -99,14 +103,12 @@ def _sentence(
 
 def _value(now: Study, placement: Placement, period: float) -> float:
     """What the objective says of a placement."""
-    search_spec = now.job.spec.search
-    if search_spec.objective == "throughput":
-        return period
-    if search_spec.objective == "price":
-        return period * _price_per_second(now, placement)
+    spec = now.job.spec
+    if period > (spec.search.target_iteration_seconds or inf):
+        return inf
     copies = [price_copy(now.pricing, copy) for copy in placement.copies]
-    missed = period > (search_spec.target_iteration_seconds or inf)
-    return inf if missed else float(sum(paid_gpus(now.job, copies).values()))
+    paid = sum(paid_gpus(now.job, copies).values())
+    return objective_value(spec, period, price_per_second(now.job, copies), paid)
 
 
 def _price_per_second(now: Study, placement: Placement) -> float:
