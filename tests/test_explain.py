@@ -261,6 +261,8 @@ def test_every_part_knows_every_objective(objective: str) -> None:
     assert float(Pool(given, selected).own_values([Factors.ones(given)])[0]) == value
     found = replan(made, ReplanOptions(search_seconds=1.0))
     assert (found.verdict, found.proven) == ("keep", True)
+    assert 0 <= found.relative_gap <= found.margin * (1 + 1e-6)
+    assert (found.lower_bound_seconds is None) == (objective != "throughput")
 
 
 @pytest.mark.slow

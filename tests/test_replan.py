@@ -45,6 +45,7 @@ def test_a_plan_that_runs_as_estimated_is_kept() -> None:
     assert found.verdict == "keep"
     assert found.keep_seconds == pytest.approx(plan().iteration_seconds, abs=1e-6)
     assert (found.proven, found.move_seconds, found.break_even_iterations) == (True, None, None)
+    assert found.lower_bound_seconds is not None
     assert found.lower_bound_seconds >= (1 - found.margin) * plan().iteration_seconds - 1e-6
 
 

@@ -33,7 +33,7 @@ def answer_of(
     if found.better is None:
         if keep is None:
             raise InfeasibleError([Reason(summary="no placement was found on what is left")])
-        return _kept(keep, found, common)
+        return _kept(keep, _value(now, situation.planned, keep), found, common)
     placement = now.placement(found.better)
     seconds = found.better.timing.period
     cost = _cost(plan, options, now, placement)
@@ -42,7 +42,8 @@ def answer_of(
     gain = inf if mine is None else mine - theirs
     if gain <= 0:
         assert keep is not None
-        return _kept(keep, found, common)
+        assert mine is not None
+        return _kept(keep, mine, found, common)
     objective = plan.spec.search.objective
     price = 1.0 if objective == "throughput" else _price_per_second(now, placement)
     # What a whole run gains is shared out over its iterations.
@@ -56,7 +57,7 @@ def answer_of(
         verdict="move" if moves else "keep",
         answer=_sentence(keep, seconds, cost, even, left, moves=moves),
         move_seconds=seconds,
-        relative_gap=max(1 - found.bound / theirs, 0.0) if theirs else 0.0,
+        relative_gap=_gap(found, theirs),
         gain_seconds=(keep or seconds) - seconds,
         gain_share=0.0 if keep is None else 1 - seconds / keep,
         cost=cost,
@@ -69,8 +70,8 @@ def answer_of(
     )
 
 
-def _kept(keep: float, found: Found, common: dict[str, Any]) -> Replan:
-    gap = max(1 - found.bound / keep, 0.0)
+def _kept(keep: float, value: float, found: Found, common: dict[str, Any]) -> Replan:
+    gap = _gap(found, value)
     words = f"no plan is better by more than {100 * MARGIN:.2g} %"
     if not found.proven:
         words = f"the search found nothing better, gap {100 * gap:.2g} %"
@@ -84,6 +85,11 @@ def _kept(keep: float, found: Found, common: dict[str, Any]) -> Replan:
         saved_seconds=0.0,
         **common,
     )
+
+
+def _gap(found: Found, value: float) -> float:
+    """How far below the objective's value the bound is, as a share of it."""
+    return 0.0 if value in (0.0, found.bound) else max(1 - found.bound / value, 0.0)
 
 
 def _sentence(

@@ -47,6 +47,7 @@ class Found:
     better: Selected | None
     """None: nothing is better than the running plan by more than the margin, or was found."""
     bound: float
+    """Of the objective: seconds, price units or GPUs."""
     proven: bool
 
 
