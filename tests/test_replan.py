@@ -11,11 +11,11 @@ from planner.planning import estimate, make_plan
 from planner.replan import searching
 from planner.replan.replan import replan
 from planner.replan.result import Replan, ReplanOptions
-from planner.replan.situation import changed_spec
+from planner.replan.situation import changed_spec, situation_of
 from planner.resolve import resolve
 from planner.result import CopyPlacement, Parallelism, Placement, Plan
 from planner.search.solve import Budget, Limits, Outcome
-from tests.small_jobs import small_job
+from tests.small_jobs import pool, small_job
 
 
 @cache
@@ -94,10 +94,30 @@ def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
 
 
 def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch) -> None:
-    study(plan().spec)
+    made = make_plan(small_job("grpo", num_nodes=3))
+    study(made.spec)
     monkeypatch.setattr("planner.explain.study.price", None)
-    assert answered(measured={"actor.train": 2.0}).tables_kept
-    assert answered(lose_nodes={"a100": 1}).tables_kept
+    for options in ({"measured": {"actor.train": 2.0}}, {"lose_nodes": {"a100": 1}}):
+        assert replan(made, ReplanOptions.model_validate(options)).tables_kept
+
+
+def test_a_single_node_left_is_priced_by_itself() -> None:
+    """Of two GB200 nodes that share NVLink: on one of them weight syncs never leave the node."""
+    spec = small_job("grpo", cluster__pools=[pool(2, gpu="gb200")], search__staleness=1)
+    options = ReplanOptions(lose_nodes={"a100": 1}, search_seconds=4.0)
+    smaller = make_plan(changed_spec(spec, options))
+    found = replan(estimate(spec, smaller.placement()), options)
+    assert smaller.transitions
+    assert found.keep_seconds == pytest.approx(smaller.iteration_seconds, abs=1e-5)
+    assert (found.verdict, found.tables_kept) == ("keep", False)
+
+
+def test_sizes_between_the_steps_are_priced_by_themselves() -> None:
+    """Above 32 nodes ranges grow by two nodes: of 34 nodes none has 33, but all that are left."""
+    made = make_plan(small_job("grpo", cluster__pools=[pool(34, gpus_per_node=1)]))
+    options = ReplanOptions(lose_nodes={"a100": 1})
+    given = situation_of(made, changed_spec(made.spec, options), options).study
+    assert max(int(copy.layouts.num_gpus.max()) for copy in given.tables.copies) == 33
 
 
 def test_sizes_whose_search_was_cut_short_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:

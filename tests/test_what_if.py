@@ -79,6 +79,6 @@ def test_what_cannot_be_varied_is_refused() -> None:
         ({"gpus": ["a1000"], "pool": "other"}, "gpus"),
     ):
         with pytest.raises(SpecError) as error:
-            make_what_if(spec, **arguments)
+            make_what_if(spec, **arguments)  # type: ignore[arg-type]
         assert error.value.field == field
         assert error.value.remedy
