@@ -407,7 +407,8 @@ class SearchSpec(SpecModel):
     robust: bool = Field(
         default=False,
         description="Choose the plan whose largest regret is least when the estimates are wrong by "
-        "up to their own 80 % intervals, instead of the one that is best if all are right",
+        "up to their own 80 % intervals, instead of the one that is best if all are right. Takes "
+        "up to one more time limit",
     )
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Threads that price candidates; the proof runs in one, so it repeats"

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from planner.explain import solving
 from planner.explain.alternatives import Alternatives, bill
 from planner.explain.contenders import contender, single
 from planner.explain.explain import explain, opened
@@ -14,14 +15,15 @@ from planner.explain.questions import questions
 from planner.explain.regret import factors_of, groups_of
 from planner.explain.result import Alternative, ExplainOptions, Explanation
 from planner.explain.sensitivity import subjects, threshold
-from planner.explain.solving import Pool
+from planner.explain.solving import Pool, Solved
 from planner.explain.study import located, study, timing_of
-from planner.planning import estimate, make_plan
+from planner.planning import _stopped, estimate, make_plan
 from planner.replan.replan import replan
 from planner.replan.result import ReplanOptions
 from planner.result import Plan
 from planner.search.baselines import STARTS
 from planner.search.objectives import best_placement
+from planner.search.solve import Limits
 from planner.search.timing import exact_timing
 from planner.spec import JobSpec
 from tests.small_jobs import pool, small_job
@@ -243,6 +245,34 @@ def test_a_robust_plan_has_the_smaller_worst_regret() -> None:
     own = float(contender(given, selected).periods([corner])[0])
     best = least_period(nominal.spec, corner)
     assert own / best - 1 <= report.worst_regret + 2 * report.margin
+
+
+@pytest.mark.parametrize("objective", ["throughput", "price"])
+def test_the_searches_for_regret_share_one_time_limit(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def cut_short(_: object, limit: float, limits: Limits) -> Solved:
+        taken.append(limits.deterministic_seconds)
+        return Solved(None, 0.5 * limit, False, limits.deterministic_seconds)
+
+    monkeypatch.setattr(solving, "best_within", cut_short)
+    spec = small_job(
+        "rloo",
+        search__robust=True,
+        search__objective=objective,
+        search__time_limit_seconds=1e-3,
+    )
+    made = make_plan(spec)
+    report = made.search.robust
+    assert report is not None
+    assert report.unproven == len(taken) == report.scenarios + 1
+    assert 0 < sum(taken) <= Limits.within(1e-3, seed=0).deterministic_seconds * (1 + 1e-9)
+    assert f"{len(taken)} of the searches for regret stopped" in made.search.stopped
+    assert "the search for the best plan stopped" not in made.search.stopped
+    cut = _stopped(spec, made.search, nominal_proven=False)
+    assert "the search for the best plan stopped at the time limit of 0.001 s" in cut
 
 
 @pytest.mark.parametrize("objective", ["run_price", "fewest_gpus"])
