@@ -32,7 +32,7 @@ def make_front(
     `tell` hears how far it is.
 
     Raises:
-        SpecError: as make_plan; also a named strategy, of which there is no front.
+        SpecError: as make_plan; also a named strategy or robust, of which there is no front.
         InfeasibleError: no placement fits; the reasons say why.
         NoSolutionInTimeError: the limit ended the search before it found anything.
     """
@@ -82,6 +82,12 @@ def _check(spec: JobSpec, tolerance: float) -> None:
             "search.strategy",
             "a strategy makes one placement, and no front",
             remedy="leave it out",
+        )
+    if spec.search.robust:
+        raise SpecError(
+            "search.robust",
+            "true, but a front has the plans that are best if all estimates are right",
+            remedy="set it to false",
         )
 
 

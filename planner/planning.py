@@ -28,6 +28,7 @@ from planner.explain.study import Study
 from planner.infeasible import explain_infeasible, explain_strategy
 from planner.intervals import with_intervals
 from planner.job import Job
+from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
 from planner.resolve import resolve
@@ -131,7 +132,8 @@ def plan_of(
         robust=robust,
         space=enumeration.SPACE + _further_space(job),
     )
-    report = report.model_copy(update={"stopped": _stopped(job.spec, report)})
+    stopped = _stopped(job.spec, report, nominal_proven=best.proven)
+    report = report.model_copy(update={"stopped": stopped})
     return _plan(job, placement, chosen.timing, report, best.lower_bound_seconds)
 
 
@@ -217,13 +219,8 @@ def _objective_value(job: Job, placement: Placement, period: float) -> float:
     """What the spec's objective says of a placement: seconds, price units or GPUs."""
     pricing = Pricing(job)
     copies = [price_copy(pricing, copy) for copy in placement.copies]
-    values = {
-        "throughput": period,
-        "price": period * price_per_second(job, copies),
-        "run_price": run_seconds(job.spec.workload, period) * price_per_second(job, copies),
-        "fewest_gpus": float(sum(paid_gpus(job, copies).values())),
-    }
-    return values[job.spec.search.objective]
+    gpus = sum(paid_gpus(job, copies).values())
+    return objective_value(job.spec, period, price_per_second(job, copies), gpus)
 
 
 def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
@@ -293,18 +290,25 @@ def _relative_gap(report: SearchReport) -> float:
     return gap if gap > 1e-12 else 0.0
 
 
-def _stopped(spec: JobSpec, report: SearchReport) -> str:
+def _stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
     """Why the search ended: only a proof or the limit ends it."""
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"
     gap, robust = _relative_gap(report), report.robust
     if robust is not None:
-        return (
+        told = (
             f"robust: the largest regret over {robust.scenarios} scenarios is "
             f"{100 * robust.worst_regret:.2g} %, no plan has less than "
             f"{100 * robust.lower_bound:.2g} %; if all estimates are right it takes "
             f"{100 * robust.nominal_loss:.2g} % more than the best plan"
+            + (" known" if not nominal_proven else "")
         )
+        limit = f"{spec.search.time_limit_seconds:g} s"
+        if not nominal_proven:
+            told += f"; the search for the best plan stopped at the time limit of {limit}"
+        if robust.unproven:
+            told += f"; {robust.unproven} of the searches for regret stopped at their limits"
+        return told
     end = f"with a gap of {100 * gap:.2g} %" if gap else "before the proof was complete"
     return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}"
 

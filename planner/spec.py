@@ -407,7 +407,8 @@ class SearchSpec(SpecModel):
     robust: bool = Field(
         default=False,
         description="Choose the plan whose largest regret is least when the estimates are wrong by "
-        "up to their own 80 % intervals, instead of the one that is best if all are right",
+        "up to their own 80 % intervals, instead of the one that is best if all are right. Takes "
+        "up to one more time limit",
     )
     num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
         default=2, description="Threads that price candidates; the proof runs in one, so it repeats"
@@ -421,10 +422,12 @@ class SearchSpec(SpecModel):
 
     @model_validator(mode="after")
     def _robust_is_searched(self) -> Self:
-        if self.robust and (self.objective == "fewest_gpus" or self.strategy is not None):
+        if self.robust and (
+            self.objective in ("run_price", "fewest_gpus") or self.strategy is not None
+        ):
             raise ValueError(
-                "robust compares seconds or prices of searched plans; leave it out with "
-                "objective: fewest_gpus and with strategy"
+                "robust compares seconds or prices of an iteration of searched plans; leave it out "
+                "with objective: run_price, objective: fewest_gpus and with strategy"
             )
         return self
 

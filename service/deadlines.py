@@ -10,7 +10,8 @@ work at a fixed pace: a slower machine takes longer, and what it finds must not 
 def planning_deadline_seconds(spec: JobSpec, *, overhead_seconds: float) -> float:
     """Clock seconds for the search of `spec` on a slow machine, and `overhead_seconds` on top.
 
-    Remedies may take a time limit, and the last of them that is planned another one.
+    Remedies may take a time limit, and the last of them that is planned another one; a robust plan
+    takes one more for the scenarios.
     """
-    searches = 3 if spec.search.explain_infeasible else 1
+    searches = (3 if spec.search.explain_infeasible else 1) + spec.search.robust
     return SLOWEST_MACHINE * searches * spec.search.time_limit_seconds + overhead_seconds

@@ -6,7 +6,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.explain.alternatives import Alternatives
+from planner.explain import solving
+from planner.explain.alternatives import Alternatives, bill
 from planner.explain.contenders import contender, single
 from planner.explain.explain import explain, opened
 from planner.explain.factors import Factors, scaled
@@ -14,12 +15,15 @@ from planner.explain.questions import questions
 from planner.explain.regret import factors_of, groups_of
 from planner.explain.result import Alternative, ExplainOptions, Explanation
 from planner.explain.sensitivity import subjects, threshold
-from planner.explain.solving import Pool
+from planner.explain.solving import Pool, Solved
 from planner.explain.study import located, study, timing_of
-from planner.planning import estimate, make_plan
+from planner.planning import _stopped, estimate, make_plan
+from planner.replan.replan import replan
+from planner.replan.result import ReplanOptions
 from planner.result import Plan
 from planner.search.baselines import STARTS
 from planner.search.objectives import best_placement
+from planner.search.solve import Limits
 from planner.search.timing import exact_timing
 from planner.spec import JobSpec
 from tests.small_jobs import pool, small_job
@@ -243,19 +247,65 @@ def test_a_robust_plan_has_the_smaller_worst_regret() -> None:
     assert own / best - 1 <= report.worst_regret + 2 * report.margin
 
 
-def test_robust_is_for_searched_seconds_and_prices() -> None:
-    with pytest.raises(ValueError, match="robust compares seconds or prices"):
-        small_job("grpo", search__robust=True, search__objective="fewest_gpus")
+@pytest.mark.parametrize("objective", ["throughput", "price"])
+def test_the_searches_for_regret_share_one_time_limit(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def cut_short(_: object, limit: float, limits: Limits) -> Solved:
+        taken.append(limits.deterministic_seconds)
+        return Solved(None, 0.5 * limit, False, limits.deterministic_seconds)
+
+    monkeypatch.setattr(solving, "best_within", cut_short)
+    spec = small_job(
+        "rloo",
+        search__robust=True,
+        search__objective=objective,
+        search__time_limit_seconds=1e-3,
+    )
+    made = make_plan(spec)
+    report = made.search.robust
+    assert report is not None
+    assert report.unproven == len(taken) == report.scenarios + 1
+    assert 0 < sum(taken) <= Limits.within(1e-3, seed=0).deterministic_seconds * (1 + 1e-9)
+    assert f"{len(taken)} of the searches for regret stopped" in made.search.stopped
+    assert "the search for the best plan stopped" not in made.search.stopped
+    cut = _stopped(spec, made.search, nominal_proven=False)
+    assert "the search for the best plan stopped at the time limit of 0.001 s" in cut
+
+
+@pytest.mark.parametrize("objective", ["run_price", "fewest_gpus"])
+def test_robust_is_for_searched_seconds_and_prices(objective: str) -> None:
+    with pytest.raises(ValueError, match=r"robust compares .* objective: run_price"):
+        small_job("grpo", search__robust=True, search__objective=objective)
+
+
+@pytest.mark.parametrize("objective", ["throughput", "price", "run_price", "fewest_gpus"])
+def test_every_part_knows_every_objective(objective: str) -> None:
+    spec = small_job("rloo", search__objective=objective, workload__startup_seconds=600.0)
+    made = make_plan(spec)
+    given, selected = opened(made)
+    value = pytest.approx(made.search.objective_value)
+    assert bill(given, made.placement(), made.iteration_seconds).value == value
+    assert float(Pool(given, selected).own_values([Factors.ones(given)])[0]) == value
+    found = replan(made, ReplanOptions(search_seconds=1.0))
+    assert (found.verdict, found.proven) == ("keep", True)
+    assert 0 <= found.relative_gap <= found.margin * (1 + 1e-6)
+    assert (found.lower_bound_seconds is None) == (objective != "throughput")
 
 
 @pytest.mark.slow
-def test_prices_are_compared_where_the_job_is_about_price() -> None:
-    spec = small_job("grpo", num_nodes=2, search__objective="price")
+@pytest.mark.parametrize("objective", ["price", "run_price"])
+def test_prices_are_compared_where_the_job_is_about_price(objective: str) -> None:
+    spec = small_job("grpo", num_nodes=2, search__objective=objective)
     found = explain(make_plan(spec), ExplainOptions(parts=["alternatives"]))
     for each in found.alternatives:
         if each.objective_value is not None:
             assert each.objective_value >= found.objective_value * (1 - 1e-9)
-            assert each.objective_value == pytest.approx(each.price_per_iteration)
+            iterations = spec.workload.iterations if objective == "run_price" else 1
+            price = iterations * (each.price_per_iteration or 0.0)
+            assert each.objective_value == pytest.approx(price)
 
 
 def test_factors_of_nothing_change_nothing() -> None:

@@ -136,6 +136,8 @@ def test_what_the_limit_left_open_is_said() -> None:
 def test_what_makes_no_front_is_refused() -> None:
     with pytest.raises(SpecError, match=r"search\.strategy"):
         make_front(small_job(search__strategy="verl"))
+    with pytest.raises(SpecError, match=r"search\.robust.*set it to false"):
+        make_front(small_job(search__robust=True))
     with pytest.raises(SpecError, match="tolerance"):
         make_front(small_job(), tolerance=-0.1)
     large = {"actor": {"architecture": "llama-2-70b"}, "reward": {"function": True}}

@@ -8,12 +8,14 @@ from planner.errors import SpecError
 from planner.explain.study import study
 from planner.moves import move_between
 from planner.planning import estimate, make_plan
+from planner.replan import searching
 from planner.replan.replan import replan
 from planner.replan.result import Replan, ReplanOptions
-from planner.replan.situation import changed_spec
+from planner.replan.situation import changed_spec, situation_of
 from planner.resolve import resolve
 from planner.result import CopyPlacement, Parallelism, Placement, Plan
-from tests.small_jobs import small_job
+from planner.search.solve import Budget, Limits, Outcome
+from tests.small_jobs import pool, small_job
 
 
 @cache
@@ -43,6 +45,7 @@ def test_a_plan_that_runs_as_estimated_is_kept() -> None:
     assert found.verdict == "keep"
     assert found.keep_seconds == pytest.approx(plan().iteration_seconds, abs=1e-6)
     assert (found.proven, found.move_seconds, found.break_even_iterations) == (True, None, None)
+    assert found.lower_bound_seconds is not None
     assert found.lower_bound_seconds >= (1 - found.margin) * plan().iteration_seconds - 1e-6
 
 
@@ -91,10 +94,42 @@ def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
 
 
 def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch) -> None:
-    study(plan().spec)
+    made = make_plan(small_job("grpo", num_nodes=3))
+    study(made.spec)
     monkeypatch.setattr("planner.explain.study.price", None)
-    assert answered(measured={"actor.train": 2.0}).tables_kept
-    assert answered(lose_nodes={"a100": 1}).tables_kept
+    for options in ({"measured": {"actor.train": 2.0}}, {"lose_nodes": {"a100": 1}}):
+        assert replan(made, ReplanOptions.model_validate(options)).tables_kept
+
+
+def test_a_single_node_left_is_priced_by_itself() -> None:
+    """Of two GB200 nodes that share NVLink: on one of them weight syncs never leave the node."""
+    spec = small_job("grpo", cluster__pools=[pool(2, gpu="gb200")], search__staleness=1)
+    options = ReplanOptions(lose_nodes={"a100": 1}, search_seconds=4.0)
+    smaller = make_plan(changed_spec(spec, options))
+    found = replan(estimate(spec, smaller.placement()), options)
+    assert smaller.transitions
+    assert found.keep_seconds == pytest.approx(smaller.iteration_seconds, abs=1e-5)
+    assert (found.verdict, found.tables_kept) == ("keep", False)
+
+
+def test_sizes_between_the_steps_are_priced_by_themselves() -> None:
+    """Above 32 nodes ranges grow by two nodes: of 34 nodes none has 33, but all that are left."""
+    made = make_plan(small_job("grpo", cluster__pools=[pool(34, gpus_per_node=1)]))
+    options = ReplanOptions(lose_nodes={"a100": 1})
+    given = situation_of(made, changed_spec(made.spec, options), options).study
+    assert max(int(copy.layouts.num_gpus.max()) for copy in given.tables.copies) == 33
+
+
+def test_sizes_whose_search_was_cut_short_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    given, seconds = study(plan().spec), plan().iteration_seconds
+    cut_short = Outcome(None, 0.9 * seconds, False, 0.0)
+    monkeypatch.setattr(searching, "minimise_period", lambda *_, **__: cut_short)
+    for limit in (1.02 * seconds, 0.999 * seconds):
+        budget = Budget(Limits.within(20.0, seed=0))
+        found = searching._by_sizes(given, limit, budget)
+        assert found.selected is None
+        assert found.proven == (limit < seconds)
+        assert found.proven or found.lower_bound <= seconds
 
 
 @pytest.mark.parametrize(

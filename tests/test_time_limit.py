@@ -56,3 +56,5 @@ def test_a_service_waits_for_machines_slower_than_the_limit_counts_with() -> Non
     """36 s were measured for a limit of 30 s: a limit of 600 s must not end in a time-out."""
     spec = small_job(search__time_limit_seconds=600)
     assert planning_deadline_seconds(spec, overhead_seconds=60) > 600 * 36 / 30 + 60
+    robust = small_job(search__time_limit_seconds=600, search__robust=True)
+    assert planning_deadline_seconds(robust, overhead_seconds=60) > 2 * 600 * 36 / 30 + 60

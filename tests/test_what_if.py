@@ -4,6 +4,8 @@ import pytest
 
 from planner.errors import SpecError
 from planner.planning import make_plan
+from planner.resolve import resolve
+from planner.search.enumeration import has_candidates_of
 from planner.what_if import make_what_if
 from tests.small_jobs import pool, small_job
 
@@ -21,6 +23,17 @@ def test_every_variant_is_what_planning_it_alone_gives() -> None:
         alone = make_plan(variant.plan.spec)
         assert alone.placement() == variant.plan.placement()
         assert alone.iteration_seconds == variant.plan.iteration_seconds
+
+
+def test_a_single_node_is_priced_by_itself_where_nodes_share_an_nvlink_domain() -> None:
+    """Its layouts are those of two nodes, but its weight syncs never leave the node."""
+    spec = small_job("grpo", cluster__pools=[pool(2, gpu="gb200")], search__staleness=1)
+    one, two = make_what_if(spec, nodes=[1, 2]).variants
+    assert one.plan is not None
+    assert two.plan is not None
+    assert one.plan.transitions
+    assert one.plan.iteration_seconds == make_plan(one.plan.spec).iteration_seconds
+    assert not has_candidates_of(resolve(two.plan.spec), resolve(one.plan.spec))
 
 
 def test_scaling_is_beside_the_smallest_of_the_same_type() -> None:

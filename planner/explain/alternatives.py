@@ -11,6 +11,7 @@ from planner.explain.result import Alternative, CallDifference, Outcome
 from planner.explain.solving import Solved, best_within, limits_of
 from planner.explain.study import Study, located, study
 from planner.explain.words import sizes
+from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
 from planner.result import Placement, Plan
 from planner.search.attempts import STARTING_COUNTS, attempt
@@ -185,12 +186,11 @@ def bill(given: Study, placement: Placement, period: float) -> _Bill:
         for call in placement.calls
     }
     paid = sum(paid_gpus(given.job, copies).values())
-    price = period * price_per_second(given.job, copies)
+    price_rate = price_per_second(given.job, copies)
     busy = sum(calls[name].seconds * count for name, count in num_gpus.items())
     idle = max(1 - busy / (paid * period), 0.0) if paid and period else 0.0
-    values = {"throughput": period, "price": price, "fewest_gpus": float(paid)}
-    value = values[given.job.spec.search.objective]
-    return _Bill(period, calls, num_gpus, paid, price, idle, value)
+    value = objective_value(given.job.spec, period, price_rate, paid)
+    return _Bill(period, calls, num_gpus, paid, period * price_rate, idle, value)
 
 
 def _alike(one: Placement, other: Placement) -> bool:
@@ -235,14 +235,15 @@ def _answer(
         parts.append("as fast")
     else:
         parts.append(f"{abs(seconds):.2f} s ({abs(share):.1f} %) {word}")
-    if given.job.spec.search.objective == "price" and mine.price > 0:
-        dearer = 100 * (other.price / mine.price - 1)
+    objective = given.job.spec.search.objective
+    if objective in ("price", "run_price") and mine.value > 0:
+        dearer = 100 * (other.value / mine.value - 1)
         parts[-1] += f", {abs(dearer):.1f} % {'dearer' if dearer >= 0 else 'cheaper'}"
-    if given.job.spec.search.objective == "fewest_gpus" and other.paid != mine.paid:
+    if objective == "fewest_gpus" and other.paid != mine.paid:
         parts[-1] += f", on {other.paid} GPUs instead of {mine.paid}"
     if not solved.proven:
-        lead = max(solved.lower_bound - mine.value, 0.0)
-        parts[-1] += f" (the best found; at least {lead:.2f} s)"
+        lead = f"; at least {max(solved.lower_bound - mine.value, 0.0):.2f} s"
+        parts[-1] += f" (the best found{lead if objective == 'throughput' else ''})"
     moved = [
         f"{d.id} {d.plan_seconds:.2f} → {d.seconds:.2f} s on {d.num_gpus} GPUs"
         for d in differences[:3]

@@ -19,6 +19,7 @@ from planner.explain.result import ErrorGroup, Regret, RegretShare
 from planner.explain.solving import Pool, limits_of
 from planner.explain.study import Study
 from planner.layout import FloatArray
+from planner.search.solve import Limits
 
 MOST_CORNERS = 32
 NOUNS = {"generate": "generation", "forward": "scoring", "train": "training"}
@@ -119,12 +120,18 @@ def best_values(
 ) -> FloatArray:
     """[scenarios] the best objective, each to within the margin; what wins joins the pool."""
     limits = limits_of(pool.study, search_seconds)
-    for factors in scenarios:
-        while True:
-            known = float(pool.least_values([factors])[0])
-            solved = pool.challenge(factors, known * (1 - margin), limits)
-            if solved.selected is None or solved.proven:
-                break
-            if float(pool.least_values([factors])[0]) >= known:
-                break
+    for number, factors in enumerate(scenarios):
+        with pool.share(1.0 / (len(scenarios) - number)):
+            _solve(pool, factors, margin=margin, limits=limits)
     return pool.least_values(scenarios)
+
+
+def _solve(pool: Pool, factors: Factors, *, margin: float, limits: Limits) -> None:
+    """Add what is better by more than the margin until nothing is, or nothing is found."""
+    while True:
+        known = float(pool.least_values([factors])[0])
+        solved = pool.challenge(factors, known * (1 - margin), limits)
+        if solved.selected is None or solved.proven:
+            return
+        if float(pool.least_values([factors])[0]) >= known:
+            return

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.result import Bytes, Placement, ResultModel
+from planner.spec import Objective
 
 Outcome = Literal["same", "slower", "faster", "as_fast", "does_not_fit", "no_layout", "undecided"]
 
@@ -127,7 +128,7 @@ class Explanation(ResultModel):
     """Why this plan and no other, in numbers."""
 
     name: str
-    objective: Literal["throughput", "price", "fewest_gpus"]
+    objective: Objective
     iteration_seconds: float
     objective_value: float
     idle_share: float

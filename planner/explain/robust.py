@@ -24,13 +24,16 @@ from planner.explain.study import Study
 from planner.layout import FloatArray
 from planner.result import RobustReport
 from planner.search.search import Selected
+from planner.search.solve import Budget
 from planner.search.timing import exact_timing
 
 MARGIN = 0.001
 """To which the best objective of every scenario is known, and a mixed search looks for better."""
 MOST_ROUNDS = 12
 SHARE_PER_SEARCH = 0.1
-"""Of the job's time limit, for each of the searches."""
+"""Of the job's time limit, for each of the searches; all together have one more such limit."""
+SCENARIOS_SHARE = 0.7
+"""Of that limit, for the best objectives of the scenarios; the mixed searches have the rest."""
 ROUNDING_SECONDS = 1e-6
 """By which rounding may lengthen a scaled price."""
 
@@ -43,8 +46,9 @@ def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustRepor
     ends = corners(groups, seed=spec.seed)
     logs = np.concatenate([np.zeros((1, len(groups))), ends])
     scenarios = [factors_of(study, groups, each) for each in logs]
-    pool = Pool(study, nominal)
-    best = best_values(pool, scenarios, margin=MARGIN, search_seconds=seconds)
+    pool = Pool(study, nominal, budget=Budget(limits_of(study, spec.time_limit_seconds)))
+    with pool.share(SCENARIOS_SHARE):
+        best = best_values(pool, scenarios, margin=MARGIN, search_seconds=seconds)
     bound, rounds = 0.0, 0
     while rounds < MOST_ROUNDS:
         rounds += 1

@@ -1,5 +1,6 @@
 """Solving a study under some errors: is there a placement whose objective is at most a limit?"""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import inf
@@ -10,12 +11,13 @@ from planner.explain.contenders import Contender, contender
 from planner.explain.factors import Factors, scaled
 from planner.explain.study import Study
 from planner.layout import FloatArray
+from planner.objective import objective_value
 from planner.search.objectives import best_placement, touched_gpus
 from planner.search.objectives import price_per_second as price_of
 from planner.search.problem import Range
 from planner.search.pruning import prune
 from planner.search.search import Selected, rows_of, search
-from planner.search.solve import TICK_SECONDS, Limits, minimise_period
+from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period
 from planner.search.space import Rows, arena
 
 START = ("colocate_all",)
@@ -34,6 +36,8 @@ class Solved:
     lower_bound: float
     """No placement has a lower objective."""
     proven: bool
+    deterministic_seconds: float = 0.0
+    """What the solver took."""
 
 
 def limits_of(study: Study, seconds: float = SEARCH_SECONDS) -> Limits:
@@ -53,16 +57,17 @@ def best_within(study: Study, limit: float, limits: Limits) -> Solved:
         bound = (
             found.lower_bound_seconds if found.selected else min(found.lower_bound_seconds, limit)
         )
-        return Solved(found.selected, bound, found.proven)
+        return Solved(found.selected, bound, found.proven, found.deterministic_seconds)
     spec = study.job.spec
     seconds = limits.deterministic_seconds / Limits.within(1.0, seed=0).deterministic_seconds
     update = {"time_limit_seconds": seconds}
     search_spec = spec.search.model_copy(update=update)
     job = replace(study.job, spec=spec.model_copy(update={"search": search_spec}))
     best = best_placement(job, study.tables, study.problem, START)
+    used = best.deterministic_seconds
     if best.selected is None or best.objective_value > limit:
-        return Solved(None, min(best.lower_bound, limit), best.proven)
-    return Solved(best.selected, best.lower_bound, best.proven)
+        return Solved(None, min(best.lower_bound, limit), best.proven, used)
+    return Solved(best.selected, best.lower_bound, best.proven, used)
 
 
 def values(study: Study, each: Contender, periods: FloatArray) -> FloatArray:
@@ -71,10 +76,10 @@ def values(study: Study, each: Contender, periods: FloatArray) -> FloatArray:
     if search_spec.objective == "throughput":
         return periods
     touched = touched_gpus(study.tables, study.problem, each.selected)
-    if search_spec.objective == "price":
-        return periods * price_of(study.problem, touched)
+    price = price_of(study.problem, touched)
+    found = objective_value(study.job.spec, periods, price, sum(touched))
     target = search_spec.target_iteration_seconds or inf
-    return np.where(periods <= target, float(sum(touched)), inf)
+    return np.where(periods <= target, found, inf)
 
 
 class Pool:
@@ -84,9 +89,11 @@ class Pool:
     placement, and counts as the plan's own.
     """
 
-    def __init__(self, study: Study, plan: Selected) -> None:
+    def __init__(self, study: Study, plan: Selected, *, budget: Budget | None = None) -> None:
         self.study = study
         self.plan = plan
+        self.budget = budget
+        """What all challenges together may take; None: each what it is given."""
         self._key = placement_key(study, plan)
         self.orders: list[Contender] = [contender(study, plan)]
         """The plan's placement with several settings and orders, its own first."""
@@ -146,9 +153,20 @@ class Pool:
             return False
         return self.add(rows_of(pruned, outcome.solution))
 
+    def share(self, part: float) -> AbstractContextManager[None]:
+        """Inside, challenges may take such a part of what is left of the budget, if any."""
+        return nullcontext() if self.budget is None else self.budget.share(part)
+
     def challenge(self, factors: Factors, limit: float, limits: Limits) -> Solved:
         """Search for a placement within the limit under some errors, and add what is found."""
-        solved = best_within(scaled(self.study, factors), limit, limits)
+        solved = Solved(None, 0.0, False)
+        if self.budget is None:
+            solved = best_within(scaled(self.study, factors), limit, limits)
+        elif not self.budget.spent:
+            some = min(limits.deterministic_seconds, self.budget.left)
+            limits = replace(limits, deterministic_seconds=some)
+            solved = best_within(scaled(self.study, factors), limit, limits)
+            self.budget.take(solved.deterministic_seconds)
         self.solves += 1
         self.unproven += not solved.proven
         if solved.selected is not None:

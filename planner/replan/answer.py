@@ -11,6 +11,7 @@ from planner.explain.study import Study
 from planner.explain.words import difference
 from planner.explain.words import sizes as layout_text
 from planner.moves import move_between
+from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
 from planner.replan.result import MoveCost, Replan, ReplanOptions
 from planner.replan.searching import MARGIN, Found
@@ -32,7 +33,7 @@ def answer_of(
     if found.better is None:
         if keep is None:
             raise InfeasibleError([Reason(summary="no placement was found on what is left")])
-        return _kept(keep, found, common)
+        return _kept(keep, _value(now, situation.planned, keep), found, common)
     placement = now.placement(found.better)
     seconds = found.better.timing.period
     cost = _cost(plan, options, now, placement)
@@ -41,10 +42,14 @@ def answer_of(
     gain = inf if mine is None else mine - theirs
     if gain <= 0:
         assert keep is not None
-        return _kept(keep, found, common)
-    price = _price_per_second(now, placement) if plan.spec.search.objective == "price" else 1.0
-    priced = plan.spec.search.objective != "fewest_gpus" and mine is not None
-    even = ceil(cost.seconds * price / gain) if priced else None
+        assert mine is not None
+        return _kept(keep, mine, found, common)
+    objective = plan.spec.search.objective
+    price = 1.0 if objective == "throughput" else _price_per_second(now, placement)
+    # What a whole run gains is shared out over its iterations.
+    shares = plan.spec.workload.iterations if objective == "run_price" else 1
+    priced = objective != "fewest_gpus" and mine is not None
+    even = ceil(cost.seconds * price * shares / gain) if priced else None
     left = common["iterations_left"]
     saved = left * ((keep or seconds) - seconds) - cost.seconds
     moves = even is None or even < left
@@ -52,7 +57,7 @@ def answer_of(
         verdict="move" if moves else "keep",
         answer=_sentence(keep, seconds, cost, even, left, moves=moves),
         move_seconds=seconds,
-        relative_gap=max(1 - found.bound / theirs, 0.0) if theirs else 0.0,
+        relative_gap=_gap(found, theirs),
         gain_seconds=(keep or seconds) - seconds,
         gain_share=0.0 if keep is None else 1 - seconds / keep,
         cost=cost,
@@ -65,8 +70,8 @@ def answer_of(
     )
 
 
-def _kept(keep: float, found: Found, common: dict[str, Any]) -> Replan:
-    gap = max(1 - found.bound / keep, 0.0)
+def _kept(keep: float, value: float, found: Found, common: dict[str, Any]) -> Replan:
+    gap = _gap(found, value)
     words = f"no plan is better by more than {100 * MARGIN:.2g} %"
     if not found.proven:
         words = f"the search found nothing better, gap {100 * gap:.2g} %"
@@ -80,6 +85,11 @@ def _kept(keep: float, found: Found, common: dict[str, Any]) -> Replan:
         saved_seconds=0.0,
         **common,
     )
+
+
+def _gap(found: Found, value: float) -> float:
+    """How far below the objective's value the bound is, as a share of it."""
+    return 0.0 if value in (0.0, found.bound) else max(1 - found.bound / value, 0.0)
 
 
 def _sentence(
@@ -99,14 +109,12 @@ def _sentence(
 
 def _value(now: Study, placement: Placement, period: float) -> float:
     """What the objective says of a placement."""
-    search_spec = now.job.spec.search
-    if search_spec.objective == "throughput":
-        return period
-    if search_spec.objective == "price":
-        return period * _price_per_second(now, placement)
+    spec = now.job.spec
+    if period > (spec.search.target_iteration_seconds or inf):
+        return inf
     copies = [price_copy(now.pricing, copy) for copy in placement.copies]
-    missed = period > (search_spec.target_iteration_seconds or inf)
-    return inf if missed else float(sum(paid_gpus(now.job, copies).values()))
+    paid = sum(paid_gpus(now.job, copies).values())
+    return objective_value(spec, period, price_per_second(now.job, copies), paid)
 
 
 def _price_per_second(now: Study, placement: Placement) -> float:

@@ -37,9 +37,10 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
     limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
     floor = floor_of(plan, options, corrections)
     found = searched(now, situation, factors, limits, floor)
+    objective = plan.spec.search.objective
     common = {
         "keep_seconds": found.keep_seconds,
-        "lower_bound_seconds": found.bound,
+        "lower_bound_seconds": found.bound if objective == "throughput" else None,
         "proven": found.proven,
         "margin": MARGIN,
         "iterations_left": options.iterations_left or spec.workload.iterations,

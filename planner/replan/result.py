@@ -67,10 +67,11 @@ class Replan(ResultModel):
     gone."""
     move_seconds: float | None
     """Of the best plan found; null: none is better than the running one."""
-    lower_bound_seconds: float
-    """No plan is faster: the search proved it or stopped at its limit."""
+    lower_bound_seconds: float | None
+    """No plan is faster: the search proved it or stopped at its limit; null: the job's objective is
+    not throughput."""
     relative_gap: float
-    """Of the better of the two."""
+    """Of the better of the two: how far its objective is above the bound, as a share."""
     proven: bool
     """True: nothing is better than the answer by more than `margin`."""
     margin: float

@@ -47,6 +47,7 @@ class Found:
     better: Selected | None
     """None: nothing is better than the running plan by more than the margin, or was found."""
     bound: float
+    """Of the objective: seconds, price units or GPUs."""
     proven: bool
 
 
@@ -76,7 +77,7 @@ def searched(
     best = None if keep is not None else _anywhere(now, limits)
     limit = _limit(keep, best, situation)
     budget = Budget(limits)
-    near = _solved(now, _near(now, situation), limit, budget)
+    near = _solved(now, _near(now, situation), limit, budget).selected
     if near is not None:
         best, limit = near, near.timing.period * (1 - MARGIN)
     quick = _by_sizes(now, limit, budget)
@@ -100,16 +101,16 @@ def _limit(keep: float | None, best: Selected | None, situation: Situation) -> f
     return situation.first_limit if least is None else least * (1 - MARGIN)
 
 
-def _solved(now: Study, rows: Rows, limit: float, budget: Budget) -> Selected | None:
+def _solved(now: Study, rows: Rows, limit: float, budget: Budget) -> Solved:
     """The best of a few rows, if it is within the limit and found in time."""
     whole = Arena(now.tables, now.problem, rows)
     if complete(whole, rows):
         rows = rows_within(now.tables, now.problem, rows, limit)
     if not complete(whole, rows):
-        return None
+        return Solved(None, limit, True)
     pruned = prune(whole.options(rows), upper_bound_seconds=limit)
     if pruned.hopeless:
-        return None
+        return Solved(None, limit, True)
     some = max(budget.left * NEAR_SHARE, ROUND_SECONDS)
     outcome = minimise_period(
         pruned.problem,
@@ -117,7 +118,8 @@ def _solved(now: Study, rows: Rows, limit: float, budget: Budget) -> Selected | 
         horizon_seconds=limit,
     )
     budget.take(outcome.deterministic_seconds + ROUND_SECONDS)
-    return None if outcome.solution is None else rows_of(pruned.problem, outcome.solution)
+    selected = None if outcome.solution is None else rows_of(pruned.problem, outcome.solution)
+    return Solved(selected, outcome.lower_bound_seconds, outcome.proven)
 
 
 def _by_sizes(now: Study, limit: float, budget: Budget) -> Solved:
@@ -136,18 +138,22 @@ def _by_sizes(now: Study, limit: float, budget: Budget) -> Solved:
     sizes = SizeSearch(part, part.rows, horizon_seconds=limit)
     sizes.minimise_period()
     bound = least_period(part.tables, part.problem, part.rows) or 0.0
+    open_bound = inf  # of sizes that are ruled out although the limit ended their search
     while not budget.spent:
         relaxed = sizes.best(budget)
         if relaxed.sizes is None:
-            return Solved(None, limit if relaxed.proven else relaxed.bound_seconds, relaxed.proven)
+            bound = min(limit if relaxed.proven else relaxed.bound_seconds, open_bound)
+            return Solved(None, bound, relaxed.proven and open_bound == inf)
         bound = relaxed.bound_seconds
         budget.take(ROUND_SECONDS)
         rows = rows_of_sizes(part, part.rows, relaxed.sizes)
         found = _solved(few.study, rows, limit, budget)
-        if found is not None:
-            return Solved(few.original(found), bound, False)
+        if not found.proven:
+            open_bound = min(open_bound, max(found.lower_bound, bound))
+        if found.selected is not None:
+            return Solved(few.original(found.selected), min(bound, open_bound), False)
         sizes.rule_out(relaxed.sizes)
-    return Solved(None, bound, False)
+    return Solved(None, min(bound, open_bound), False)
 
 
 def _within(now: Study, rows: Rows, limit: float, limits: Limits) -> Solved:

@@ -6,7 +6,9 @@ from planner.errors import InfeasibleError, Reason, SpecError
 from planner.explain.factors import Factors
 from planner.explain.study import Study, is_kept, located, restricted, study, timing_of
 from planner.replan.result import Correction, ReplanOptions
+from planner.resolve import resolve
 from planner.result import Placement, Plan
+from planner.search.enumeration import has_candidates_of, usable_gpus
 from planner.search.search import Selected, complete
 from planner.search.space import (
     Arena,
@@ -58,10 +60,13 @@ class Situation:
 
 
 def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation:
-    """Tables that are kept serve where they can: those of the whole cluster without lost nodes."""
+    """Tables that are kept serve where they can: those of the whole cluster without lost nodes.
+
+    On a smaller cluster ranges may step and syncs may cost otherwise: then it is priced by itself.
+    """
     placement = plan.placement()
-    kept = is_kept(spec)
-    if options.add_nodes or kept:
+    kept, before = is_kept(spec), resolve(plan.spec)
+    if options.add_nodes or kept or not has_candidates_of(before, resolve(spec)):
         given = study(spec)
     else:
         kept = is_kept(plan.spec)
@@ -73,7 +78,7 @@ def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation
     if all(copy.first_gpu + copy.num_gpus <= usable[copy.pool] for copy in placement.copies):
         given, running = located(given, placement, timing_of(given, plan))
     lost = (
-        sum(usable.values()) / sum(pool.num_gpus for pool in study(plan.spec).problem.pools)
+        sum(usable.values()) / sum(usable_gpus(pool) for pool in before.pools)
         if options.lose_nodes
         else 1.0
     )

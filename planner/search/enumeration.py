@@ -45,8 +45,12 @@ def usable_gpus(pool: Pool) -> int:
 
 
 def has_candidates_of(larger: Job, smaller: Job) -> bool:
-    """True when every candidate of a job is one of the same job on a larger cluster as well."""
-    return all(
+    """True when every candidate of a job is one of the same job on a larger cluster as well.
+
+    And costs as much there: weight syncs of a cluster of several nodes are priced across nodes.
+    """
+    alone = [sum(pool.num_nodes for pool in job.pools) == 1 for job in (larger, smaller)]
+    return alone[0] == alone[1] and all(
         set(device_counts(usable_gpus(small), small.gpus_per_node))
         <= set(device_counts(usable_gpus(large), large.gpus_per_node))
         and (small.num_gpus <= small.nvlink_domain_gpus)

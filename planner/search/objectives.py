@@ -43,6 +43,8 @@ class Best:
     warm_start: str | None
     attempts: list[Attempt]
     """The baselines, on the whole cluster."""
+    deterministic_seconds: float = 0.0
+    """What the solver took."""
 
 
 def best_placement(job: Job, tables: Tables, problem: Problem, names: Sequence[str]) -> Best:
@@ -115,6 +117,7 @@ def _best(arena_: Arena, found: Found, attempts: list[Attempt], limits: Limits) 
         options=found.options,
         warm_start=found.warm_start,
         attempts=attempts,
+        deterministic_seconds=found.deterministic_seconds,
     )
 
 
@@ -250,7 +253,7 @@ def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits
     )
     known = min((cash.of(a.selected) for a in attempts), default=inf)
     best: Best | None = None
-    purse, open_bounds, options = Purse(limits), [], 0
+    purse, open_bounds, options, used = Purse(limits), [], 0, 0.0
     for least, _, sizes in choices:
         weight = price_per_second(problem, sizes)
         if least > known * (1 + SLACK) or (best is not None and least >= best.objective_value):
@@ -266,7 +269,7 @@ def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits
         starts = attempted(part, names, limits)
         found = _fastest(part, starts, purse.some(), horizon)
         purse.take(proven=found.proven)
-        options += found.options
+        options, used = options + found.options, used + found.deterministic_seconds
         if not found.proven:
             open_bounds.append(cash.price(found.lower_bound_seconds, weight))
         if found.selected is None:
@@ -279,7 +282,8 @@ def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits
             value = cash.of(best.selected)
             best, known = replace(best, objective_value=value), min(known, value)
     best = best or _best_attempt(tables, problem, attempts, cash.of)
-    return _summed_up(best, problem, attempts, open_bounds, options)
+    summed_up = _summed_up(best, problem, attempts, open_bounds, options)
+    return replace(summed_up, deterministic_seconds=used)
 
 
 def _best_attempt(

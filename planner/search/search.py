@@ -45,6 +45,8 @@ class Found:
     options: int
     """Options that reached CP-SAT, over all scenarios."""
     warm_start: str | None = None
+    deterministic_seconds: float = 0.0
+    """What the solver took."""
 
 
 def schedule(problem: Problem, assignment: Assignment, *, limits: Limits) -> Solution | None:
@@ -89,7 +91,9 @@ def search(
     best = race.best
     if best is not None and best is not incumbent:
         best = _original(best, part)
-    return Found(best, bound, not race.open_bounds, race.options)
+    used = limits.deterministic_seconds - race.budget.left
+    proven = not race.open_bounds
+    return Found(best, bound, proven, race.options, deterministic_seconds=used)
 
 
 def _original(selected: Selected, part: Compact) -> Selected:
