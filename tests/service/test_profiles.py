@@ -14,6 +14,7 @@ from service.database import Database
 from service.examples import PROFILE_EXAMPLES
 from service.tables import ProfileRow
 from tests.service.samples import Json, small_spec
+from tests.service.servers import ASYNC
 from tests.service.test_bad_input import problem
 
 EXAMPLE: Json = PROFILE_EXAMPLES["one product"]["value"]
@@ -213,6 +214,21 @@ def test_a_pool_is_priced_with_the_version_it_names(
     compared = live.post(f"/v1/plans/{record['id']}/compare", json=request)
     assert compared.status_code == 200, compared.text
     assert (profiles_folder / slow / "gemm.parquet").exists()
+
+
+def test_what_if_is_queued_with_the_default(client: TestClient) -> None:
+    version = stored(client, {**profile(), "make_default": True})
+    body = {"spec": tiny_spec(), "nodes": [1, 2]}
+    response = client.post("/v1/plans/what-if", json=body, headers=ASYNC)
+    assert response.status_code == 202, response.text
+    for variant in response.json()["variants"]:
+        assert variant["plan"]["spec"]["cluster"]["pools"][0]["profile"] == version
+    body["spec"] |= {"constraints": {"keep_free_gpus": {"cores": 2}}}
+    body["spec"]["cluster"]["pools"][0]["num_nodes"] = 2
+    found = problem(
+        client.post("/v1/plans/what-if", json=body, headers=ASYNC), 422, "invalid-spec"
+    )
+    assert found["errors"][0]["field"] == "spec.constraints.keep_free_gpus.cores"
 
 
 def test_what_runs_taught_goes_with_a_profile(live: TestClient, profiles_folder: Path) -> None:
