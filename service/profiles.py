@@ -83,7 +83,10 @@ def list_profiles(session: Session, query: ProfileQuery) -> Page[ProfileSummary]
 
 
 def remove(session: Session, version: str) -> None:
-    """Forget a profile; `not-found` if there is none. Plans made with it keep their prices."""
+    """Forget a profile; `not-found` if there is none.
+
+    Plans made with it keep their prices, but nothing is priced with it any more.
+    """
     statement = delete(ProfileRow).where(ProfileRow.version == version).returning(ProfileRow.id)
     if session.execute(statement).one_or_none() is None:
         raise problems.not_found("profile", version)
@@ -214,16 +217,20 @@ def lay_out(database: Database, folder: Path, spec: JobSpec) -> None:
     pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
     for number, pool in enumerate(pools):
         version = pool.profile
-        if version in (None, SHIPPED) or (folder / version).is_dir():
+        if version is None or version == SHIPPED:
             continue
+        field = f"cluster.pools.{number}.profile"
         with database.reading() as session:
-            row = session.scalars(
-                select(ProfileRow).where(ProfileRow.version == version)
-            ).one_or_none()
-        if row is None:
-            field = f"cluster.pools.{number}.profile"
-            raise SpecError(field, f"profile {version} was removed", remedy=REMEDY)
-        _write(folder, row)
+            if not _is_stored(session, version):
+                # Its folder may still be here: another server may have none.
+                raise SpecError(field, f"profile {version} was removed", remedy=REMEDY)
+            if not (folder / version).is_dir():
+                _write(folder, _row(session, version))
+
+
+def _is_stored(session: Session, version: str) -> bool:
+    found = select(ProfileRow.id).where(ProfileRow.version == version)
+    return session.execute(found).one_or_none() is not None
 
 
 def _write(folder: Path, row: ProfileRow) -> None:

@@ -9,9 +9,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from planner.cost.corrections import Evidence, corrections_of, read_corrections
+from planner.errors import SpecError
 from planner.measured import COLUMNS
+from planner.spec import JobSpec
 from service.database import Database
 from service.examples import PROFILE_EXAMPLES
+from service.profiles import lay_out
 from service.tables import ProfileRow
 from tests.service.samples import Json, small_spec
 from tests.service.servers import ASYNC
@@ -214,6 +217,18 @@ def test_a_pool_is_priced_with_the_version_it_names(
     compared = live.post(f"/v1/plans/{record['id']}/compare", json=request)
     assert compared.status_code == 200, compared.text
     assert (profiles_folder / slow / "gemm.parquet").exists()
+
+
+def test_what_has_a_deleted_profile_is_refused_although_it_is_laid_out(
+    client: TestClient, database: Database, tmp_path: Path
+) -> None:
+    spec = JobSpec.model_validate(tiny_spec(profile=stored(client, profile())))
+    lay_out(database, tmp_path, spec)
+    (folder,) = tmp_path.iterdir()
+    client.delete(f"/v1/profiles/{folder.name}")
+    with pytest.raises(SpecError, match="was removed") as refused:
+        lay_out(database, tmp_path, spec)
+    assert refused.value.field == "cluster.pools.0.profile"
 
 
 def test_what_if_is_queued_with_the_default(client: TestClient) -> None:
