@@ -103,9 +103,27 @@ def set_default(session: Session, version: str, *, to: bool) -> ProfileSummary:
 
 
 def _make_default(session: Session, row: ProfileRow) -> None:
-    others = update(ProfileRow).where(
-        ProfileRow.device_type == row.device_type, ProfileRow.id != row.id
-    )
+    """In place of the one before, also where another request does the same meanwhile.
+
+    That one may make a profile the default which was not there when this one looked; it is there
+    the second time.
+    """
+    for _ in range(2):
+        try:
+            with session.begin_nested():
+                _replace_default(session, row)
+        except IntegrityError:
+            continue
+        return
+    raise problems.conflict(f"Other requests change the default profile of {row.device_type}")
+
+
+def _replace_default(session: Session, row: ProfileRow) -> None:
+    of_type = ProfileRow.device_type == row.device_type
+    # Locked in one order, so that two requests never wait for each other.
+    locked = select(ProfileRow.id).where(of_type).order_by(ProfileRow.id).with_for_update()
+    session.execute(locked).all()
+    others = update(ProfileRow).where(of_type, ProfileRow.id != row.id)
     session.execute(others.values(is_default=False))
     row.is_default = True
     session.flush()

@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from planner.measured import COLUMNS
 from planner.spec import JobSpec
 from service.database import Database
 from service.examples import PROFILE_EXAMPLES
-from service.profiles import lay_out
+from service.profile_schemas import NewProfile
+from service.profiles import add, lay_out
 from service.tables import ProfileRow
 from tests.service.samples import Json, small_spec
 from tests.service.servers import ASYNC
@@ -119,6 +121,25 @@ def test_one_profile_of_a_type_is_the_default(client: TestClient) -> None:
     assert defaults() == [second]
     assert not client.delete(f"/v1/profiles/{second}/default").json()["is_default"]
     assert defaults() == []
+
+
+def test_two_defaults_at_once_leave_one(client: TestClient, database: Database) -> None:
+    def store(factor: float) -> str:
+        new = NewProfile.model_validate({**profile(factor=factor), "make_default": True})
+        with database.transaction() as session:
+            return add(session, new)[0].version
+
+    with ThreadPoolExecutor() as others:
+        with database.transaction() as session:
+            new = NewProfile.model_validate({**profile(), "make_default": True})
+            add(session, new)
+            last = others.submit(store, 2.0)
+            wait([last], timeout=0.3)
+            assert not last.done()
+        version = last.result(timeout=10)
+    items = client.get("/v1/profiles").json()["items"]
+    assert [each["version"] for each in items if each["is_default"]] == [version]
+    assert len(items) == 2
 
 
 def test_two_profiles_are_compared(client: TestClient) -> None:
