@@ -261,9 +261,7 @@ def test_what_if_is_queued_with_the_default(client: TestClient) -> None:
         assert variant["plan"]["spec"]["cluster"]["pools"][0]["profile"] == version
     body["spec"] |= {"constraints": {"keep_free_gpus": {"cores": 2}}}
     body["spec"]["cluster"]["pools"][0]["num_nodes"] = 2
-    found = problem(
-        client.post("/v1/plans/what-if", json=body, headers=ASYNC), 422, "invalid-spec"
-    )
+    found = problem(client.post("/v1/plans/what-if", json=body, headers=ASYNC), 422, "invalid-spec")
     assert found["errors"][0]["field"] == "spec.constraints.keep_free_gpus.cores"
 
 
