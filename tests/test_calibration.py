@@ -273,6 +273,7 @@ def test_a_run_as_planned_has_not_drifted_and_one_that_is_slower_has() -> None:
     lines = advice(slower, run="RUN")
     assert "1.30 times" in lines[0]
     assert "responses have 6 tokens in the mean, 0.75 times the 8" in lines[1]
+    assert lines[-2].endswith("automap replan RUN/plan.json --measured RUN/report.json")
     assert "automap calibrate RUN" in lines[-1]
     assert "--output-spec" in lines[-1]
     assert drift_of(None) is None
