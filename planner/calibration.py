@@ -55,20 +55,20 @@ def evidence_of(
         if call is None or call.copy_id is None or each.seconds <= 0.0:
             continue
         copy = price_copy(pricing, copies[call.copy_id])
-        if copy.pool.profile is None or flow[call.id].model is None:
+        model = flow[call.id].model
+        if copy.pool.profile is None or model is None:
             continue
         placement = CallPlacement.model_validate(
             call.model_dump(include=set(CallPlacement.model_fields))
         )
         priced = price_call(pricing, flow[call.id], placement, copy)
-        model = job.models[call.role]
         parts = _parts(call.kind, priced, each)
         found += [
             Evidence(
                 run=run,
                 call=call.id,
                 kind=kind,
-                role_class=role_class(model),
+                role_class=role_class(job.models[model]),
                 predicted=predicted,
                 measured=measured,
                 iterations=each.iterations,

@@ -4,7 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
+
+from planner.layout import IntArray
 
 GIB = 2**30
 
@@ -78,3 +82,19 @@ class Pool:
     def num_gpus(self) -> int:
         """All GPUs of the pool, kept-free ones included."""
         return self.num_nodes * self.gpus_per_node
+
+    def is_within_reach(
+        self, size: int | IntArray, *, across_nodes: bool
+    ) -> bool | npt.NDArray[np.bool_]:
+        """True when tensor or expert groups of `size` stay in an NVLink domain, or need not.
+
+        Ranges start at any node, so a domain of several nodes counts only when it holds the whole
+        pool.
+        """
+        if across_nodes or self.num_gpus <= self.nvlink_domain_gpus:
+            return size <= self.num_gpus
+        return min(self.gpus_per_node, self.nvlink_domain_gpus) % size == 0
+
+    def is_whole_nodes_or_divides_one(self, size: int | IntArray) -> bool | npt.NDArray[np.bool_]:
+        """What tensor groups do, wherever a range starts."""
+        return (self.gpus_per_node % size == 0) | (size % self.gpus_per_node == 0)

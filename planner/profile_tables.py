@@ -9,6 +9,8 @@ from pathlib import Path
 from planner.measured import COLUMNS, TEXTS
 
 MEASUREMENTS = "measurements.jsonl"
+COMPLETE = ".tables"
+"""Marks a folder whose tables were all written from its measurements."""
 
 Key = Mapping[str, str | int]
 """What was measured: a value for each column of its table but `seconds`."""
@@ -40,9 +42,14 @@ def write_tables(folder: Path, rows: Iterable[Row]) -> None:
 
 
 def write_missing_tables(folder: Path) -> None:
-    """The tables of a folder that has its measurements only."""
-    if not folder.is_dir() or any(folder.glob("*.parquet")):
+    """The tables of a folder that has its measurements, unless all of them are there.
+
+    A process that was killed may have left some of them: the marker comes last. Two at once write
+    the same files, each replaced as a whole.
+    """
+    if not folder.is_dir() or (folder / COMPLETE).exists():
         return
     lines = (folder / MEASUREMENTS).read_text(encoding="utf-8").splitlines()
     found = map(json.loads, lines)
     write_tables(folder, [(each["table"], each["key"], each["seconds"]) for each in found])
+    (folder / COMPLETE).touch()

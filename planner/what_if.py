@@ -91,9 +91,16 @@ def _pool(spec: JobSpec, name: str | None) -> PoolSpec:
 
 
 def cases_of(
-    spec: JobSpec, *, nodes: Sequence[int], gpus: Sequence[str], pool: str | None
+    spec: JobSpec,
+    *,
+    nodes: Sequence[int],
+    gpus: Sequence[str],
+    pool: str | None,
+    with_profiles: bool = True,
 ) -> list[Case]:
     """Every type of GPU with every number of nodes, each once, in the order given.
+
+    Without `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
 
     Raises:
         SpecError: as make_what_if.
@@ -114,14 +121,14 @@ def cases_of(
             remedy=f"ask for at most {MOST_VARIANTS}",
         )
     return [
-        _case(spec, varied if gpu == own else pool_with_gpu(varied, gpu), number)
+        _case(spec, varied if gpu == own else pool_with_gpu(varied, gpu), number, with_profiles)
         for gpu in types
         for number in numbers
     ]
 
 
-def _case(spec: JobSpec, pool: PoolSpec, num_nodes: int) -> Case:
-    job = resolve(with_nodes(spec, pool, num_nodes))
+def _case(spec: JobSpec, pool: PoolSpec, num_nodes: int, with_profiles: bool) -> Case:
+    job = resolve(with_nodes(spec, pool, num_nodes), with_profiles=with_profiles)
     gpu = next(each.gpu.name for each in job.pools if each.name == pool.name)
     return Case(pool.name, gpu, num_nodes, job)
 

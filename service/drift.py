@@ -29,7 +29,7 @@ def _deviation(compared: Comparison) -> Deviation | None:
 
 
 def advice(report: JsonObject | RunReport | None, *, run: str | None = None) -> list[str]:
-    """Lines for people: what has drifted, and the way to a plan that knows; none if nothing has."""
+    """Lines for people: what has drifted, and ways to a plan that knows; none if nothing has."""
     found = drift_of(report)
     lines = [] if found is None else in_words(found)
     if not lines or found is None:
@@ -38,4 +38,9 @@ def advice(report: JsonObject | RunReport | None, *, run: str | None = None) -> 
     tokens = found.response_tokens
     spec = "--spec SPEC --output-spec SPEC2" if tokens and tokens.beyond(found.threshold) else ""
     learn = f"automap calibrate {source} --profile FOLDER --output FOLDER2 {spec}".rstrip()
-    return [*lines, f"learn from it and plan anew: {learn}; automap plan SPEC --profile FOLDER2"]
+    replan = f"automap replan {source}/plan.json --measured {source}/report.json"
+    return [
+        *lines,
+        f"see whether to keep the plan or to move: {replan}",
+        f"learn from it and plan anew: {learn}; automap plan SPEC --profile FOLDER2",
+    ]

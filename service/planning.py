@@ -253,8 +253,12 @@ def ask(
         with planning.planners.process() as process:
             return process.run(request, limit_seconds=limit_seconds)
     except SpecError as error:
-        at = prefix if error.field.split(".", maxsplit=1)[0] in JobSpec.model_fields else ""
-        located = SpecError(at + error.field, error.message, remedy=error.remedy)
-        raise ProblemError(problem_of(located, data)) from error
+        raise ProblemError(problem_of(located_in_spec(error, prefix=prefix), data)) from error
     except (PlanningError, PlannerProcessError) as error:
         raise ProblemError(problem_of(error, data)) from error
+
+
+def located_in_spec(error: SpecError, *, prefix: str) -> SpecError:
+    """The error, its field that of a request whose spec is at `prefix`."""
+    at = prefix if error.field.split(".", maxsplit=1)[0] in JobSpec.model_fields else ""
+    return SpecError(at + error.field, error.message, remedy=error.remedy)

@@ -83,7 +83,10 @@ def list_profiles(session: Session, query: ProfileQuery) -> Page[ProfileSummary]
 
 
 def remove(session: Session, version: str) -> None:
-    """Forget a profile; `not-found` if there is none. Plans made with it keep their prices."""
+    """Forget a profile; `not-found` if there is none.
+
+    Plans made with it keep their prices, but nothing is priced with it any more.
+    """
     statement = delete(ProfileRow).where(ProfileRow.version == version).returning(ProfileRow.id)
     if session.execute(statement).one_or_none() is None:
         raise problems.not_found("profile", version)
@@ -100,9 +103,27 @@ def set_default(session: Session, version: str, *, to: bool) -> ProfileSummary:
 
 
 def _make_default(session: Session, row: ProfileRow) -> None:
-    others = update(ProfileRow).where(
-        ProfileRow.device_type == row.device_type, ProfileRow.id != row.id
-    )
+    """In place of the one before, also where another request does the same meanwhile.
+
+    That one may make a profile the default which was not there when this one looked; it is there
+    the second time.
+    """
+    for _ in range(2):
+        try:
+            with session.begin_nested():
+                _replace_default(session, row)
+        except IntegrityError:
+            continue
+        return
+    raise problems.conflict(f"Other requests change the default profile of {row.device_type}")
+
+
+def _replace_default(session: Session, row: ProfileRow) -> None:
+    of_type = ProfileRow.device_type == row.device_type
+    # Locked in one order, so that two requests never wait for each other.
+    locked = select(ProfileRow.id).where(of_type).order_by(ProfileRow.id).with_for_update()
+    session.execute(locked).all()
+    others = update(ProfileRow).where(of_type, ProfileRow.id != row.id)
     session.execute(others.values(is_default=False))
     row.is_default = True
     session.flush()
@@ -214,16 +235,20 @@ def lay_out(database: Database, folder: Path, spec: JobSpec) -> None:
     pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
     for number, pool in enumerate(pools):
         version = pool.profile
-        if version in (None, SHIPPED) or (folder / version).is_dir():
+        if version is None or version == SHIPPED:
             continue
+        field = f"cluster.pools.{number}.profile"
         with database.reading() as session:
-            row = session.scalars(
-                select(ProfileRow).where(ProfileRow.version == version)
-            ).one_or_none()
-        if row is None:
-            field = f"cluster.pools.{number}.profile"
-            raise SpecError(field, f"profile {version} was removed", remedy=REMEDY)
-        _write(folder, row)
+            if not _is_stored(session, version):
+                # Its folder may still be here: another server may have none.
+                raise SpecError(field, f"profile {version} was removed", remedy=REMEDY)
+            if not (folder / version).is_dir():
+                _write(folder, _row(session, version))
+
+
+def _is_stored(session: Session, version: str) -> bool:
+    found = select(ProfileRow.id).where(ProfileRow.version == version)
+    return session.execute(found).one_or_none() is not None
 
 
 def _write(folder: Path, row: ProfileRow) -> None:

@@ -12,7 +12,7 @@ from service import plan_queue, store
 from service.bodies import Body
 from service.deadlines import planning_deadline_seconds
 from service.planner_messages import FrontRequest, WhatIfRequest
-from service.planning import Planning, ask, resolve_spec
+from service.planning import Planning, ask, located_in_spec, resolve_spec
 from service.problems import ProblemError, problem_of
 from service.schemas import FrontRecord, PlanRecord, VariantRecord, WhatIfRecord
 from service.schemas import FrontRequest as FrontBody
@@ -87,9 +87,13 @@ def _queued(planning: Planning, body: Body[WhatIfBody], spec: JobSpec) -> WhatIf
 
     asked = body.content
     try:
-        cases = cases_of(spec, nodes=asked.nodes, gpus=asked.gpus, pool=asked.pool)
+        # Profiles are laid out where planner processes run, not here.
+        cases = cases_of(
+            spec, nodes=asked.nodes, gpus=asked.gpus, pool=asked.pool, with_profiles=False
+        )
     except SpecError as error:
-        raise ProblemError(problem_of(error, body.data)) from error
+        located = located_in_spec(error, prefix="spec.")
+        raise ProblemError(problem_of(located, body.data)) from error
     variants = []
     with planning.database.transaction() as session:
         for case in cases:

@@ -17,6 +17,7 @@ from planner.errors import SpecError
 from planner.foreign_logs import foreign_run, read_lines
 from planner.planning import make_plan
 from planner.result import Plan
+from planner.spec import ConstraintsSpec, LoraSpec
 from service.cli.main import main
 from service.drift import advice, drift_of
 from tests.profiler.folders import memory_bound, profile_folder
@@ -91,6 +92,18 @@ def test_a_calibrated_profile_prices_what_was_measured_and_says_so(tmp_path: Pat
     # Evidence is of the tables alone, whatever the profile has learnt already.
     again = evidence_of(plain_plan(), observed(before, 1.5), version, run="run")
     assert again == evidence
+
+
+def test_a_reference_on_the_model_of_an_actor_with_adapters_is_learnt_from(tmp_path: Path) -> None:
+    spec = tiny_spec(None)
+    actor = spec.models["actor"].model_copy(update={"lora": LoraSpec(rank=4)})
+    models = {**spec.models, "actor": actor}
+    del models["reference"]
+    changes = {"models": models, "constraints": ConstraintsSpec()}
+    plan = make_plan(spec.model_copy(update=changes))
+    folder = profile_folder(tmp_path, KERNELS)
+    evidence = evidence_of(plan, observed(plan, 1.0), folder, run="run")
+    assert "reference.forward" in {each.call for each in evidence}
 
 
 def test_evidence_adds_up_and_a_run_that_is_given_again_counts_once(tmp_path: Path) -> None:
@@ -260,6 +273,7 @@ def test_a_run_as_planned_has_not_drifted_and_one_that_is_slower_has() -> None:
     lines = advice(slower, run="RUN")
     assert "1.30 times" in lines[0]
     assert "responses have 6 tokens in the mean, 0.75 times the 8" in lines[1]
+    assert lines[-2].endswith("automap replan RUN/plan.json --measured RUN/report.json")
     assert "automap calibrate RUN" in lines[-1]
     assert "--output-spec" in lines[-1]
     assert drift_of(None) is None

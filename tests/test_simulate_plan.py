@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from planner.check.check import recomputed_iteration_seconds
-from planner.check.prices import price_again
+from planner.check.prices import call_price, price_again
 from planner.check.subject import Span, Subject
 from planner.check.time import Event, Schedule, Wait, least_period, schedule_of
+from planner.cost.pricing import Pricing
 from planner.intervals import with_intervals
 from planner.planning import make_plan
 from planner.resolve import resolve
@@ -149,6 +150,20 @@ def test_generation_spreads_as_its_closed_form_says():
     stated = float(generation.phases.deviation_seconds[0])
     assert np.std(excess) == pytest.approx(stated, rel=0.3)
     assert abs(np.mean(excess)) < 0.3 * stated
+
+
+def test_a_corrected_generation_spreads_by_the_same_share_of_its_price(monkeypatch):
+    plan = PLANS["barrier"]
+    subject = Subject(resolve(plan.spec), plan)
+    call = next(call for call in plan.calls if call.kind == "generate")
+    shares = []
+    for factor in (1.0, 1.5):
+        monkeypatch.setattr(Pricing, "factor", lambda *_, factor=factor: factor)
+        price = call_price(subject, Pricing(subject.job), call).seconds
+        generation = _Generation(subject, call)
+        shares.append(generation.excess_seconds(generation.draw(np.random.default_rng(0))) / price)
+    assert shares[0] == pytest.approx(shares[1], rel=1e-5)
+    assert abs(shares[0]) > 1e-4
 
 
 @pytest.mark.parametrize("kind", PLANS)

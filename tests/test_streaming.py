@@ -8,6 +8,7 @@ import pytest
 from benchmarks.simulation import CONSTANT, MEAN, PERCENTILES, Case
 from planner.check.check import violations
 from planner.cost.kv_cache import kv_bytes_per_token
+from planner.cost.pricing import Engine, Pricing
 from planner.cost.streaming import (
     SHARE_STEPS,
     TailEstimates,
@@ -75,10 +76,23 @@ def test_chunks_are_out_when_the_simulated_engine_has_ended_them(
     assert np.abs(outs - simulated[:-1]).max() < allowed * simulated[-1]
 
 
-def tail_of(sequences: int = 64, *, setting: TailSetting = TAIL, **changes: int) -> TailEstimates:
+def tail_of(
+    sequences: int = 64,
+    *,
+    setting: TailSetting = TAIL,
+    relayout_seconds: float = 0.0,
+    **changes: int,
+) -> TailEstimates:
     generation = Case("", PERCENTILES, SHORT, sequences, replicas=4, **changes).generation()
     phases = generation.closed_form()
-    return price_tail(phases, setting, phases, **generation.engine.columns(), chunks=CHUNKS)
+    return price_tail(
+        phases,
+        setting,
+        phases,
+        **generation.engine.columns(),
+        chunks=CHUNKS,
+        relayout_seconds=relayout_seconds,
+    )
 
 
 def test_a_tail_takes_longer_the_more_moves_there() -> None:
@@ -89,6 +103,39 @@ def test_a_tail_takes_longer_the_more_moves_there() -> None:
     assert narrow.extra.total[0] > few.extra.total[0]
     assert few.outstanding is not None
     assert np.all(np.diff(few.outstanding[0]) <= 0)
+
+
+def test_what_is_out_before_the_split_waits_for_the_weights_laid_out_anew() -> None:
+    plain, laid_out = (tail_of(relayout_seconds=seconds) for seconds in (0.0, 10.0))
+    assert plain.outstanding is not None
+    assert laid_out.outstanding is not None
+    before = plain.outstanding[0] > plain.bulk_outstanding[0]
+    assert before.any()
+    waited = laid_out.outstanding[0] - plain.outstanding[0]
+    assert waited == pytest.approx(np.where(before, 10.0, 0.0))
+    assert laid_out.bulk_outstanding[0] - plain.bulk_outstanding[0] == pytest.approx(10.0)
+    assert laid_out.extra.transition[0] == 10.0
+
+
+def wide_tails(num_nodes: int) -> list[bool]:
+    """Whether replicas of four GPUs may become ones of eight, and ones of two of four."""
+    pool = {"name": "rack", "gpu": "gb200", "num_nodes": num_nodes}
+    lengths = {"workload__response_length": LONG_TAIL}
+    job = resolve(job_spec("grpo", cluster={"pools": [pool]}, **lengths))
+    pricing, (rack,) = Pricing(job), job.pools
+    sizes = {"tensor_parallel_size": [4, 2], "data_parallel_size": [16, 16]}
+    one = {"pipeline_parallel_size": [1, 1], "expert_parallel_size": [1, 1]}
+    engine = Engine(**{name: np.array(column) for name, column in (sizes | one).items()})
+    call = next(call for call in job.dataflow.calls if call.kind == "generate")
+    cache = np.array([2**36, 2**36])
+    priced = pricing.tail(call, rack, engine, kv_cache_bytes=cache, tail=TailSetting(1, 0.9, 2))
+    return priced.possible.tolist()
+
+
+def test_a_wider_group_spans_nodes_only_where_the_whole_pool_is_one_domain() -> None:
+    """Of racks of 72 GPUs on nodes of four."""
+    assert wide_tails(18) == [True, True]
+    assert wide_tails(36) == [False, True]
 
 
 def test_a_tail_needs_replicas_that_part_and_a_cache_that_holds_it() -> None:

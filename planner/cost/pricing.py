@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from planner.cluster import Pool
 from planner.cost import generation, intervals, memory, streaming, transition
@@ -275,30 +276,32 @@ class Pricing:
         data = np.maximum(engine.data_parallel_size // tail.tensor_factor, 1)
         wide = replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
         after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
-        priced = streaming.price_tail(phases, tail, after, **engine.columns(), chunks=chunks)
-        return self._relaid(self._model(call), pool, wide, priced).times(factor)
-
-    def _relaid(self, model: Model, pool: Pool, wide: Engine, tail: TailEstimates) -> TailEstimates:
-        """With the weights laid out anew: each GPU gets its new shard, beside the old one.
-
-        The tensor group stays inside the NVLink domain, and divides the attention heads.
-        """
+        model = self._model(call)
         precision = self.workload.rollout_precision or self.workload.precision
+        # Each GPU gets its new shard, beside the old one.
         weights = memory.weight_bytes(model, wide.layouts(), precision=precision)
-        seconds = weights / pool.intra_node_bytes_per_second
-        tensor = wide.tensor_parallel_size
-        fits = model.architecture.num_attention_heads % tensor == 0
-        if not self.job.spec.constraints.tensor_parallel_across_nodes:
-            fits &= tensor <= pool.nvlink_domain_gpus
-        extra = replace(tail.extra, transition=tail.extra.transition + seconds)
-        return replace(
+        priced = streaming.price_tail(
+            phases,
             tail,
-            possible=tail.possible & fits & (wide.expert_parallel_size == 1),
-            extra=extra,
-            weight_bytes=weights,
-            bulk_outstanding=tail.bulk_outstanding + seconds,
-            outstanding=tail.outstanding,
+            after,
+            **engine.columns(),
+            chunks=chunks,
+            relayout_seconds=weights / pool.intra_node_bytes_per_second,
         )
+        possible = priced.possible & self._may_be_wide(model, pool, wide)
+        return replace(priced, possible=possible, weight_bytes=weights).times(factor)
+
+    def _may_be_wide(self, model: Model, pool: Pool, wide: Engine) -> npt.NDArray[np.bool_]:
+        """Where the tail's tensor groups are such as a call may begin with."""
+        tensor = wide.tensor_parallel_size
+        across_nodes = self.job.spec.constraints.tensor_parallel_across_nodes
+        fits: npt.NDArray[np.bool_] = (
+            (model.architecture.num_attention_heads % tensor == 0)
+            & pool.is_within_reach(tensor, across_nodes=across_nodes)
+            & pool.is_whole_nodes_or_divides_one(tensor)
+            & (wide.expert_parallel_size == 1)
+        )
+        return fits
 
     def generation_phases(
         self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray

@@ -100,6 +100,7 @@ def price_tail(
     expert_parallel_size: IntArray,
     data_parallel_size: IntArray,
     chunks: int | None,
+    relayout_seconds: FloatArray | IntArray | float = 0.0,
 ) -> TailEstimates:
     """Price a generation's tail: larger batches on fewer replicas, and prompts read once more.
 
@@ -107,8 +108,9 @@ def price_tail(
     times the batch that one had before; the responses of the others are prefilled again there, with
     what they have generated. `after` are the phases of the tail's replicas (those of the rows
     themselves where the tensor size stays); where it changes, no cache can stay, and all that run
-    are prefilled again. With a pipeline the replicas of a range interleave, so there is no tail;
-    nor where expert groups reach over the border.
+    are prefilled again, once the weights are laid out anew in `relayout_seconds`. With a pipeline
+    the replicas of a range interleave, so there is no tail; nor where expert groups reach over the
+    border.
     """
     course, mine = phases.course, _course(phases)
     first = BUSY_CELLS + (_ended(mine) < tail.ended_share).sum(axis=1)
@@ -129,9 +131,10 @@ def price_tail(
             + (factor * slower[part].sum(axis=1)[course.course_of] if part is not None else 0.0)
             for name, part in (("compute", 0), ("communication", 1), ("overhead", 2))
         },
-        **{name: np.zeros(len(again)) for name in ("bubble", "optimizer", "transition")},
+        **{name: np.zeros(len(again)) for name in ("bubble", "optimizer")},
+        transition=np.zeros(len(again)) + relayout_seconds,
     )
-    moved = after.prefill.total * again
+    moved = after.prefill.total * again + relayout_seconds
     tail_seconds = np.where(late, lasts, 0.0).sum(axis=1)
     kept_gpus = tensor_parallel_size * data_parallel_size // tail.ratio
     outstanding = None

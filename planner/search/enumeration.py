@@ -171,14 +171,8 @@ def _most_data_parallel(job: Job, model: Model) -> int:
 
 
 def _is_within_reach(job: Job, pool: Pool, size: int) -> bool:
-    """True when tensor or expert groups of `size` stay in an NVLink domain, or need not.
-
-    Ranges start at any node, so a domain of several nodes counts only when it holds the whole pool.
-    """
-    one_domain = pool.num_gpus <= pool.nvlink_domain_gpus
-    if one_domain or job.spec.constraints.tensor_parallel_across_nodes:
-        return size <= pool.num_gpus
-    return min(pool.gpus_per_node, pool.nvlink_domain_gpus) % size == 0
+    across_nodes = job.spec.constraints.tensor_parallel_across_nodes
+    return bool(pool.is_within_reach(size, across_nodes=across_nodes))
 
 
 def _tensor_sizes(job: Job, model: Model, pool: Pool, count: int, fixed: int | None) -> list[int]:
@@ -191,7 +185,7 @@ def _tensor_sizes(job: Job, model: Model, pool: Pool, count: int, fixed: int | N
         if _is_within_reach(job, pool, size)
         and count % size == 0
         and heads % size == 0
-        and (pool.gpus_per_node % size == 0 or size % pool.gpus_per_node == 0)
+        and pool.is_whole_nodes_or_divides_one(size)
     ]
 
 

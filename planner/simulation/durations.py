@@ -89,6 +89,8 @@ class _Generation:
         pool = subject.pool_of(subject.copies[call.copy_id or ""])
         engine = engine_of(call)
         self.workload = subject.job.spec.workload
+        # The price is corrected by what runs have taught, the phases are as the tables say.
+        self.factor = pricing.factor(pool, "generate", subject.job.models[wanted.model or ""])
         self.phases = pricing.generation_phases(
             wanted, pool, engine, kv_cache_bytes=row_of(call.kv_cache_bytes or 0)
         )
@@ -117,7 +119,7 @@ class _Generation:
         if np.allclose(measures, self.expected, rtol=1e-12, atol=0.0):
             return 0.0  # every length is constant
         parts = np.array([self.shrinking_seconds, self.busy_seconds, self.prefill_seconds])
-        return float(parts @ (measures / self.expected - 1.0))
+        return self.factor * float(parts @ (measures / self.expected - 1.0))
 
     def _measures(self, draw: Draw) -> FloatArray:
         """(seconds of the shrinking batch, load of the slowest replica, prompt tokens)."""

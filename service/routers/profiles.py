@@ -33,7 +33,7 @@ ProfileBody = Annotated[
     responses={
         200: {"model": ProfileSummary, "description": "The very same was stored before"},
         201: {"description": "Stored", "headers": response_headers("Location")},
-        **problem_responses(400, 413, 415, 422, 503),
+        **problem_responses(400, 409, 413, 415, 422, 503),
     },
     openapi_extra=body_docs(NewProfile, PROFILE_EXAMPLES),
 )
@@ -72,7 +72,7 @@ def diff_profiles(version: Version, other: Version, session: ReadSessionDep) -> 
 @router.put(
     "/{version}/default",
     summary="Make a profile the default",
-    responses=problem_responses(404, 422, 503),
+    responses=problem_responses(404, 409, 422, 503),
 )
 def make_default(version: Version, session: SessionDep) -> ProfileSummary:
     """Price pools of its device type that name no profile with it, in place of the one before."""

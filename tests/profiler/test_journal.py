@@ -7,9 +7,10 @@ import pytest
 
 from planner.catalogue import gpu_type
 from planner.cost.profile import PROFILES, Profile
+from planner.profile_tables import write_missing_tables
 from profiler.errors import ProfileError
 from profiler.journal import FILE, Entry, Journal
-from profiler.tables import COLUMNS, Key
+from profiler.tables import COLUMNS, Key, write_tables
 from profiler.timing import Measurement
 
 
@@ -60,6 +61,20 @@ def test_the_planner_reads_the_tables(tmp_path: Path) -> None:
     journal.append(product(512, 9e-6))
     journal.write_tables()
     assert Profile(gpu_type("cpu"), folder=tmp_path).version != first
+
+
+def test_tables_of_which_some_are_missing_are_completed(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.append(product(1, 1e-6))
+    add = {"operator": "add", "num_bytes": 64}
+    journal.append(Entry("memory_bound", add, product(1, 2e-6).measurement))
+    write_tables(tmp_path, journal.rows()[:1])
+    assert not (tmp_path / "memory_bound.parquet").exists()
+    write_missing_tables(tmp_path)
+    assert parquet.read_table(tmp_path / "memory_bound.parquet")["seconds"].to_pylist() == [2e-6]
+    (tmp_path / "gemm.parquet").unlink()
+    write_missing_tables(tmp_path)
+    assert not (tmp_path / "gemm.parquet").exists(), "written once"
 
 
 @pytest.mark.parametrize(

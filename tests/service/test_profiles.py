@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,16 @@ import pytest
 from fastapi.testclient import TestClient
 
 from planner.cost.corrections import Evidence, corrections_of, read_corrections
+from planner.errors import SpecError
 from planner.measured import COLUMNS
+from planner.spec import JobSpec
 from service.database import Database
 from service.examples import PROFILE_EXAMPLES
+from service.profile_schemas import NewProfile
+from service.profiles import add, lay_out
 from service.tables import ProfileRow
 from tests.service.samples import Json, small_spec
+from tests.service.servers import ASYNC
 from tests.service.test_bad_input import problem
 
 EXAMPLE: Json = PROFILE_EXAMPLES["one product"]["value"]
@@ -117,6 +123,25 @@ def test_one_profile_of_a_type_is_the_default(client: TestClient) -> None:
     assert defaults() == []
 
 
+def test_two_defaults_at_once_leave_one(client: TestClient, database: Database) -> None:
+    def store(factor: float) -> str:
+        new = NewProfile.model_validate({**profile(factor=factor), "make_default": True})
+        with database.transaction() as session:
+            return add(session, new)[0].version
+
+    with ThreadPoolExecutor() as others:
+        with database.transaction() as session:
+            new = NewProfile.model_validate({**profile(), "make_default": True})
+            add(session, new)
+            last = others.submit(store, 2.0)
+            wait([last], timeout=0.3)
+            assert not last.done()
+        version = last.result(timeout=10)
+    items = client.get("/v1/profiles").json()["items"]
+    assert [each["version"] for each in items if each["is_default"]] == [version]
+    assert len(items) == 2
+
+
 def test_two_profiles_are_compared(client: TestClient) -> None:
     slower = profile(factor=2.0, torch="9.9")
     del slower["measurements"][0]
@@ -213,6 +238,31 @@ def test_a_pool_is_priced_with_the_version_it_names(
     compared = live.post(f"/v1/plans/{record['id']}/compare", json=request)
     assert compared.status_code == 200, compared.text
     assert (profiles_folder / slow / "gemm.parquet").exists()
+
+
+def test_what_has_a_deleted_profile_is_refused_although_it_is_laid_out(
+    client: TestClient, database: Database, tmp_path: Path
+) -> None:
+    spec = JobSpec.model_validate(tiny_spec(profile=stored(client, profile())))
+    lay_out(database, tmp_path, spec)
+    (folder,) = tmp_path.iterdir()
+    client.delete(f"/v1/profiles/{folder.name}")
+    with pytest.raises(SpecError, match="was removed") as refused:
+        lay_out(database, tmp_path, spec)
+    assert refused.value.field == "cluster.pools.0.profile"
+
+
+def test_what_if_is_queued_with_the_default(client: TestClient) -> None:
+    version = stored(client, {**profile(), "make_default": True})
+    body = {"spec": tiny_spec(), "nodes": [1, 2]}
+    response = client.post("/v1/plans/what-if", json=body, headers=ASYNC)
+    assert response.status_code == 202, response.text
+    for variant in response.json()["variants"]:
+        assert variant["plan"]["spec"]["cluster"]["pools"][0]["profile"] == version
+    body["spec"] |= {"constraints": {"keep_free_gpus": {"cores": 2}}}
+    body["spec"]["cluster"]["pools"][0]["num_nodes"] = 2
+    found = problem(client.post("/v1/plans/what-if", json=body, headers=ASYNC), 422, "invalid-spec")
+    assert found["errors"][0]["field"] == "spec.constraints.keep_free_gpus.cores"
 
 
 def test_what_runs_taught_goes_with_a_profile(live: TestClient, profiles_folder: Path) -> None:
