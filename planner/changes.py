@@ -132,10 +132,14 @@ def gpus_text(count: int) -> str:
     return f"{count} GPU" + ("" if count == 1 else "s")
 
 
-def pool_with_gpu(pool: PoolSpec, gpu: str) -> PoolSpec:
+def pool_with_gpu(pool: PoolSpec, gpu: str, *, profile: str | None = None) -> PoolSpec:
     """A pool of as many nodes with other GPUs; its links, host and price are the catalogue's."""
     return PoolSpec(
-        name=pool.name, gpu=gpu, num_nodes=pool.num_nodes, gpus_per_node=pool.gpus_per_node
+        name=pool.name,
+        gpu=gpu,
+        num_nodes=pool.num_nodes,
+        gpus_per_node=pool.gpus_per_node,
+        profile=profile,
     )
 
 

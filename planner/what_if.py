@@ -2,8 +2,9 @@
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from planner.catalogue import gpu_type
 from planner.changes import pool_with_gpu, with_nodes
@@ -20,6 +21,7 @@ from planner.spec import ClusterSpec, JobSpec, PoolSpec
 from planner.studies import Variant, WhatIf
 
 MOST_VARIANTS = 64
+NO_PROFILES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,18 +45,20 @@ def make_what_if(
     nodes: Sequence[int] = (),
     gpus: Sequence[str] = (),
     pool: str | None = None,
+    profiles: Mapping[str, str] = NO_PROFILES,
     tell: Callable[[str], None] = lambda _: None,
 ) -> WhatIf:
     """The best plan of a job for every given number of nodes and type of GPU of one pool.
 
     What is not given stays as the spec has it. A pool with another GPU keeps its name, its
-    nodes and the GPUs of each; all else of it is then the catalogue's. `tell` hears how far it is.
+    nodes and the GPUs of each; all else of it is then the catalogue's, but for its profile, which
+    is that of its GPU type in `profiles`. `tell` hears how far it is.
 
     Raises:
         SpecError: as make_plan, or what is asked for makes no sense.
     """
     started = time.perf_counter()
-    cases = cases_of(spec, nodes=nodes, gpus=gpus, pool=pool)
+    cases = cases_of(spec, nodes=nodes, gpus=gpus, pool=pool, profiles=profiles)
     variants: dict[Case, Variant] = {}
     for _, group in itertools.groupby(cases, key=lambda case: case.gpu):
         tables: tuple[Case, Tables, float] | None = None
@@ -96,6 +100,7 @@ def cases_of(
     nodes: Sequence[int],
     gpus: Sequence[str],
     pool: str | None,
+    profiles: Mapping[str, str] = NO_PROFILES,
     with_profiles: bool = True,
 ) -> list[Case]:
     """Every type of GPU with every number of nodes, each once, in the order given.
@@ -120,11 +125,11 @@ def cases_of(
             f"{len(types) * len(numbers)} clusters are too many for one request",
             remedy=f"ask for at most {MOST_VARIANTS}",
         )
-    return [
-        _case(spec, varied if gpu == own else pool_with_gpu(varied, gpu), number, with_profiles)
+    pools = [
+        varied if gpu == own else pool_with_gpu(varied, gpu, profile=profiles.get(gpu))
         for gpu in types
-        for number in numbers
     ]
+    return [_case(spec, each, number, with_profiles) for each in pools for number in numbers]
 
 
 def _case(spec: JobSpec, pool: PoolSpec, num_nodes: int, with_profiles: bool) -> Case:

@@ -10,6 +10,7 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -101,9 +102,14 @@ def _done(request: PlannerRequest) -> Done:
         case FrontRequest():
             return _json(make_front(request.spec, tolerance=request.tolerance))
         case WhatIfRequest():
+            _write_tables(request.profiles.values())
             return _json(
                 make_what_if(
-                    request.spec, nodes=request.nodes, gpus=request.gpus, pool=request.pool
+                    request.spec,
+                    nodes=request.nodes,
+                    gpus=request.gpus,
+                    pool=request.pool,
+                    profiles=request.profiles,
                 )
             )
         case EstimateRequest():
@@ -128,14 +134,17 @@ def _done(request: PlannerRequest) -> Done:
 
 
 def _lay_out_tables(spec: JobSpec) -> None:
+    pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
+    _write_tables(pool.profile for pool in pools if pool.profile and pool.profile != SHIPPED)
+
+
+def _write_tables(versions: Iterable[str]) -> None:
     from planner.profile_tables import write_missing_tables
 
-    pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
-    for pool in pools:
-        if pool.profile is not None and pool.profile != SHIPPED:
-            # A spec names a stored profile by its version, which is a folder in there.
-            os.chdir(PROFILES_FOLDER)
-            write_missing_tables(Path(pool.profile))
+    for version in versions:
+        # A spec names a stored profile by its version, which is a folder in there.
+        os.chdir(PROFILES_FOLDER)
+        write_missing_tables(Path(version))
 
 
 def _simulated(request: SimulateRequest) -> Done:

@@ -67,6 +67,8 @@ class WhatIfRequest(Message):
     nodes: list[int]
     gpus: list[str]
     pool: str | None
+    profiles: dict[str, str]
+    """Versions of stored profiles by the GPU type that they were measured on."""
 
 
 class ExplainRequest(Message):

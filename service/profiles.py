@@ -237,13 +237,34 @@ def lay_out(database: Database, folder: Path, spec: JobSpec) -> None:
         version = pool.profile
         if version is None or version == SHIPPED:
             continue
-        field = f"cluster.pools.{number}.profile"
         with database.reading() as session:
             if not _is_stored(session, version):
                 # Its folder may still be here: another server may have none.
+                field = f"cluster.pools.{number}.profile"
                 raise SpecError(field, f"profile {version} was removed", remedy=REMEDY)
-            if not (folder / version).is_dir():
-                _write(folder, _row(session, version))
+            _lay_out(session, folder, version)
+
+
+def lay_out_defaults(database: Database, folder: Path, gpus: Sequence[str]) -> dict[str, str]:
+    """The default profiles of GPU types, written where planner processes look for them.
+
+    Raises:
+        SpecError: there is no such GPU type.
+    """
+    types = {catalogue.gpu_type(gpu, field="gpus").name for gpu in gpus}
+    found = select(ProfileRow.device_type, ProfileRow.version).where(
+        ProfileRow.device_type.in_(types), ProfileRow.is_default
+    )
+    with database.reading() as session:
+        versions = {row.device_type: row.version for row in session.execute(found)}
+        for version in versions.values():
+            _lay_out(session, folder, version)
+    return versions
+
+
+def _lay_out(session: Session, folder: Path, version: str) -> None:
+    if not (folder / version).is_dir():
+        _write(folder, _row(session, version))
 
 
 def _is_stored(session: Session, version: str) -> bool:

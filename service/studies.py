@@ -8,7 +8,7 @@ from planner.errors import SpecError
 from planner.result import Plan
 from planner.spec import JobSpec
 from planner.studies import Front, Variant, WhatIf
-from service import plan_queue, store
+from service import plan_queue, profiles, store
 from service.bodies import Body
 from service.deadlines import planning_deadline_seconds
 from service.planner_messages import FrontRequest, WhatIfRequest
@@ -42,9 +42,12 @@ def plan_variants(
     asked = body.content
     spec = resolve_spec(planning, asked.spec, body.data, prefix="spec.")
     name = _name(asked.spec)
+    defaults = _default_profiles(planning, body)
     if respond_async:
-        return _queued(planning, body, spec)
-    request = WhatIfRequest(spec=spec, nodes=asked.nodes, gpus=asked.gpus, pool=asked.pool)
+        return _queued(planning, body, spec, defaults)
+    request = WhatIfRequest(
+        spec=spec, nodes=asked.nodes, gpus=asked.gpus, pool=asked.pool, profiles=defaults
+    )
     variants = max(len(asked.nodes), 1) * max(len(asked.gpus), 1)
     _refuse_long(planning, spec, variants, body.data)
     limit = variants * planning_deadline_seconds(spec, overhead_seconds=0.0)
@@ -81,7 +84,18 @@ def _refuse_long(planning: Planning, spec: JobSpec, variants: int, data: object)
         raise ProblemError(problem_of(error, data))
 
 
-def _queued(planning: Planning, body: Body[WhatIfBody], spec: JobSpec) -> WhatIfRecord:
+def _default_profiles(planning: Planning, body: Body[WhatIfBody]) -> dict[str, str]:
+    """Those that pools of the GPU types asked for are priced with."""
+    folder = planning.settings.profiles_folder
+    try:
+        return profiles.lay_out_defaults(planning.database, folder, body.content.gpus)
+    except SpecError as error:
+        raise ProblemError(problem_of(error, body.data)) from error
+
+
+def _queued(
+    planning: Planning, body: Body[WhatIfBody], spec: JobSpec, defaults: dict[str, str]
+) -> WhatIfRecord:
     """A queued plan for every cluster."""
     from planner.what_if import cases_of
 
@@ -89,7 +103,12 @@ def _queued(planning: Planning, body: Body[WhatIfBody], spec: JobSpec) -> WhatIf
     try:
         # Profiles are laid out where planner processes run, not here.
         cases = cases_of(
-            spec, nodes=asked.nodes, gpus=asked.gpus, pool=asked.pool, with_profiles=False
+            spec,
+            nodes=asked.nodes,
+            gpus=asked.gpus,
+            pool=asked.pool,
+            profiles=defaults,
+            with_profiles=False,
         )
     except SpecError as error:
         located = located_in_spec(error, prefix="spec.")

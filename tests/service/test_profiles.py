@@ -240,6 +240,20 @@ def test_a_pool_is_priced_with_the_version_it_names(
     assert (profiles_folder / slow / "gemm.parquet").exists()
 
 
+def test_what_if_prices_another_gpu_with_its_default(live: TestClient) -> None:
+    version = stored(live, {**profile(), "make_default": True})
+    body = {"spec": tiny_spec(gpu="l40s", num_nodes=2), "gpus": ["cpu"]}
+    response = live.post("/v1/plans/what-if", json=body)
+    assert response.status_code == 201, response.text
+    (variant,) = response.json()["variants"]
+    assert variant["plan"]["spec"]["cluster"]["pools"][0]["profile"] == version
+    measured = variant["plan"]["plan"]["provenance"]["measured_profiles"]
+    assert measured["cores"].endswith(f" in {version}")
+    response = live.post("/v1/plans/what-if", json=body, headers=ASYNC)
+    (variant,) = response.json()["variants"]
+    assert variant["plan"]["spec"]["cluster"]["pools"][0]["profile"] == version
+
+
 def test_what_has_a_deleted_profile_is_refused_although_it_is_laid_out(
     client: TestClient, database: Database, tmp_path: Path
 ) -> None:
