@@ -96,7 +96,7 @@ def _conditions(profile: Path, load: float, seconds: float, iterations: int) -> 
         f"{device}, torch {identity['torch']}",
         f"load {load:.1f} when it began",
         f"{iterations - 1} iterations of each plan after one that warms up",
-        f"{seconds / 60:.0f} minutes in all",
+        f"{seconds / 60:.0f} min in this call, which keeps runs that are there",
         *disturbances(profile),
     ]
     return "; ".join(told) + "."
