@@ -296,5 +296,5 @@ def test_a_profile_folder_over_http_is_refused(live: TestClient) -> None:
     assert response.status_code == 422, response.text
     (mistake,) = response.json()["errors"]
     assert mistake["field"] == "cluster.pools.0.profile"
-    assert "only the command line" in mistake["message"]
+    assert "read by the command line" in mistake["message"]
     assert stored_plans(live) == []
