@@ -1,0 +1,1 @@
+"""What each subcommand of `automap` takes; the work is in the modules of service.cli."""

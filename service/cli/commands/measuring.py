@@ -1,0 +1,165 @@
+"""The subcommands that measure hardware, and learn from runs."""
+
+from typing import Annotated
+
+import typer
+
+from service.cli.options import (
+    JsonOption,
+    KeyOption,
+    QuietOption,
+    ServerOption,
+)
+
+
+def profile(
+    models: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Measure the shapes of these models first: catalogue names or config.json files, "
+            "separated by commas; may be repeated.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Measure for about so long.")
+    ] = 300.0,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where the tables go; continues it."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="cpu|cuda", help="Default: CUDA where there is a device."),
+    ] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Most processes of a collective; default: every device."),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A Ray cluster: measure one node of each kind, and the link between two.",
+        ),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="Store it on a running service, too."),
+    ] = None,
+    api_key: KeyOption = None,
+    make_default: Annotated[
+        bool,
+        typer.Option("--make-default", help="There it prices pools that name no profile."),
+    ] = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure this machine's operators and collectives, for plans with --profile FOLDER.
+
+    A profile that was interrupted goes on where it was when started again with its --output.
+    """
+    from service.cli.profiling import ProfileOptions, run_profile
+
+    run_profile(
+        ProfileOptions(
+            models=models or [],
+            budget_seconds=budget,
+            output=output,
+            device=device,
+            ranks=ranks,
+            as_json=json,
+            quiet=quiet,
+            ray_address=ray_address,
+            server=server,
+            api_key=api_key,
+            make_default=make_default,
+        )
+    )
+
+
+def profiles(
+    server: ServerOption,
+    version: Annotated[
+        str | None, typer.Argument(help="A stored profile; default: list them all.")
+    ] = None,
+    api_key: KeyOption = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="FOLDER", help="Store the profile in this folder."),
+    ] = None,
+    diff: Annotated[
+        str | None,
+        typer.Option("--diff", metavar="OTHER", help="How the other profile differs from it."),
+    ] = None,
+    make_default: Annotated[
+        bool,
+        typer.Option("--make-default", help="Price pools that name no profile with it."),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the profiles that a service has stored, store one, compare two, choose the default."""
+    from service.cli.stored_profiles import show_profiles
+
+    show_profiles(
+        server,
+        api_key,
+        version=version,
+        store=store,
+        diff=diff,
+        make_default=make_default,
+        as_json=json,
+    )
+
+
+def calibrate(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="Folders that automap run wrote, or their reports."),
+    ],
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="The profile to correct, of what the runs were on."),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Where its new version goes."),
+    ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(metavar="PLAN", help="What was run; default: plan.json beside the report."),
+    ] = None,
+    spec: Annotated[
+        str | None,
+        typer.Option(metavar="SPEC", help="A job spec that takes over the lengths of responses."),
+    ] = None,
+    output_spec: Annotated[
+        str | None, typer.Option(metavar="SPEC", help="Where the spec with these lengths goes.")
+    ] = None,
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="automap|verl|openrlhf|nemo-rl",
+            help="Whose runs: of the others, logs of metrics as JSON lines, with --plan.",
+        ),
+    ] = "automap",
+    json: JsonOption = False,
+) -> None:
+    """Learn from runs: correct a measured profile, and the response lengths of a spec.
+
+    The profile that is given stays as it is; earlier evidence in it counts on.
+    """
+    from service.cli.calibrating import CalibrateOptions, run_calibrate
+
+    run_calibrate(
+        CalibrateOptions(
+            runs=runs,
+            profile=profile,
+            output=output,
+            plan=plan,
+            spec=spec,
+            output_spec=output_spec,
+            format=format,
+            as_json=json,
+        )
+    )
