@@ -45,7 +45,7 @@ class Block:
 
 
 def files_named(document: Path) -> set[str]:
-    """`planner/spec.py` and the like: files and folders of the repository, in code."""
+    """`planner/result.py` and the like: files and folders of the repository, in code."""
     text = _FENCED.sub("", document.read_text())
     return set(re.findall(rf"`((?:{_ROOMS})/[\w./-]*)`", text))
 

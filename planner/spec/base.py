@@ -1,0 +1,15 @@
+"""What every part of the job spec is made of: its strictness, names and numbers."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Name = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$")]
+PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
+PositiveFloat = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
+
+
+class SpecModel(BaseModel):
+    """Frozen; an unknown field is an error, and so is `true` or `"16"` where a number belongs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

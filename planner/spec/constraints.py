@@ -1,0 +1,48 @@
+"""What the plan of a job must respect."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.spec.base import PositiveInt, SpecModel
+
+Pair = Annotated[tuple[str, str], Field(strict=False)]
+"""Files and HTTP have lists, never tuples."""
+
+
+class ParallelismConstraint(SpecModel):
+    """Sizes that every copy of a role must have; what is left out stays free."""
+
+    num_gpus: PositiveInt | None = None
+    tensor_parallel_size: PositiveInt | None = None
+    pipeline_parallel_size: PositiveInt | None = None
+    data_parallel_size: PositiveInt | None = None
+    context_parallel_size: PositiveInt | None = None
+    expert_parallel_size: PositiveInt | None = None
+    sharding: Literal["none", "optimizer", "gradient", "full"] | None = None
+    micro_batch_size: PositiveInt | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    generation_tensor_parallel_size: PositiveInt | None = None
+
+
+class ConstraintsSpec(SpecModel):
+    """What the plan must respect."""
+
+    pools: dict[str, str] = Field(default={}, description="role → pool: pin a role to a pool")
+    colocate: list[Pair] = Field(default=[], description="role pairs whose homes share a range")
+    separate: list[Pair] = Field(default=[], description="role pairs on disjoint GPUs")
+    parallelism: dict[str, ParallelismConstraint] = Field(
+        default={}, description="role → fixed sizes"
+    )
+    keep_free_gpus: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default={}, description="pool → GPUs that stay unused (the last ones)"
+    )
+    require_even_batch: bool = Field(
+        default=False, description="Data parallelism × micro-batch must divide the batch"
+    )
+    tensor_parallel_across_nodes: bool = Field(
+        default=False, description="Let tensor and expert groups leave the NVLink domain"
+    )
+    allow_offload: bool = True
+    allow_recompute: bool = True
+    allow_shadow_copies: bool = True

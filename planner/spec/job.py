@@ -1,0 +1,48 @@
+"""The job spec itself: its parts in one document."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from planner.spec.base import Name, SpecModel
+from planner.spec.cluster import ClusterSpec
+from planner.spec.constraints import ConstraintsSpec
+from planner.spec.dataflow import DataflowSpec
+from planner.spec.models import ModelSpec
+from planner.spec.search import SearchSpec
+from planner.spec.workload import WorkloadSpec
+
+AlgorithmName = Literal["ppo", "grpo", "remax", "safe_rlhf", "rloo", "reinforce_plus_plus", "dapo"]
+
+
+class JobSpec(SpecModel):
+    """Everything the planner needs to know about a job."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    algorithm: AlgorithmName | None = None
+    dataflow: DataflowSpec | None = None
+    models: Annotated[dict[Name, ModelSpec], Field(min_length=1, max_length=32)]
+    workload: WorkloadSpec
+    cluster: ClusterSpec | Name
+    search: SearchSpec = SearchSpec()
+    constraints: ConstraintsSpec = ConstraintsSpec()
+
+    @model_validator(mode="after")
+    def _algorithm_or_dataflow(self) -> Self:
+        if (self.algorithm is None) == (self.dataflow is None):
+            raise ValueError("give either algorithm or dataflow, not both or neither")
+        return self
+
+
+def unrunnable_field(spec: JobSpec) -> str | None:
+    """The field that lets plans of this spec do what can be priced, but not run; None: none."""
+    for name in ("streaming", "generation_tail", "generation_tensor_schedule"):
+        if getattr(spec.search, name):
+            return f"search.{name}"
+    edges = [] if spec.dataflow is None else spec.dataflow.edges
+    return next((f"dataflow.edges.{i}.streamed" for i, e in enumerate(edges) if e.streamed), None)
+
+
+def job_spec_json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a job spec."""
+    return JobSpec.model_json_schema()

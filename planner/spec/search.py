@@ -1,0 +1,160 @@
+"""What a search optimises, which plans it may consider, and how long it looks."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from planner.spec.base import PositiveFloat, SpecModel
+
+StrategyName = Literal[
+    "colocate_all",
+    "split",
+    "standalone",
+    "hybridflow",
+    "verl",
+    "deepspeed_chat",
+    "openrlhf",
+    "nemo_aligner",
+    "app_interleaving",
+    "app_separation",
+    "real_heuristic",
+    "real_mcmc",
+    "rlinf",
+    "one_step_off",
+    "fully_async",
+]
+"""The published ways to place a job; planner.search.baselines has them."""
+
+
+Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
+OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
+    "time": "throughput",
+    "iteration_seconds": "throughput",
+    "price_per_iteration": "price",
+    "price_per_million_tokens": "price",
+    "price_of_run": "run_price",
+}
+"""What the objectives are called elsewhere. An iteration has as many tokens whatever the plan, so
+the same plan is the cheapest per iteration and per million tokens."""
+
+
+def _own_name(given: object) -> object:
+    return OTHER_OBJECTIVE_NAMES.get(given, given) if isinstance(given, str) else given
+
+
+class SearchSpec(SpecModel):
+    """What to optimise and how long to look. The same spec, seed and limit give the same plan."""
+
+    objective: Annotated[
+        Objective,
+        BeforeValidator(
+            _own_name,
+            json_schema_input_type=Literal[  # with the other names
+                "throughput",
+                "price",
+                "run_price",
+                "fewest_gpus",
+                "time",
+                "iteration_seconds",
+                "price_per_iteration",
+                "price_per_million_tokens",
+                "price_of_run",
+            ],
+        ),
+    ] = Field(
+        default="throughput",
+        description="throughput (also time, iteration_seconds): least seconds per iteration; price "
+        "(also price_per_iteration, price_per_million_tokens): least price per iteration, and so "
+        "per million tokens; run_price (also price_of_run): least price of the whole run, "
+        "start-up and checkpoints included; fewest_gpus: fewest paid GPUs with which an iteration "
+        "meets target_iteration_seconds",
+    )
+    target_iteration_seconds: PositiveFloat | None = Field(
+        default=None,
+        description="Seconds; fewest_gpus only: the slowest iteration that is good enough. "
+        "Default: any",
+    )
+    staleness: Annotated[int, Field(ge=0, le=16)] = Field(
+        default=0,
+        description="Iterations by which rollout weights may lag behind training; 0: on-policy. "
+        "Above 0 iterations overlap, whatever iteration_barrier says",
+    )
+    iteration_barrier: bool = Field(
+        default=True,
+        description="Every call of an iteration ends before the next begins; staleness lifts it. "
+        "Without a barrier the plan is a cyclic schedule, in which iterations overlap",
+    )
+    streaming: bool = Field(
+        default=False,
+        description="Let scores, log-probabilities and values be computed on other GPUs while the "
+        "generation whose responses they are for still runs. Such a plan can be priced, but not "
+        "run",
+    )
+    stream_chunks: Annotated[int, Field(ge=2, le=64)] = Field(
+        default=8,
+        description="Equal parts of the responses in which they are handed over where edges are "
+        "streamed; nothing waits for less than a part",
+    )
+    generation_tail: bool = Field(
+        default=False,
+        description="Let a generation's last responses go on together on a part of its GPUs, so "
+        "that other calls can have the rest. Such a plan can be priced, but not run",
+    )
+    generation_tensor_schedule: bool = Field(
+        default=False,
+        description="Let a generation go on with a larger tensor size once most of its responses "
+        "have ended. Such a plan can be priced, but not run",
+    )
+    time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
+        default=30.0,
+        description="About so many seconds of search, then the best plan so far is returned with "
+        "its gap. Counted in solver work, at the pace of a 2020s core, and not by the clock: so a "
+        "search that is cut short always ends with the same plan, and a slow or busy machine takes "
+        "longer. Pricing the candidates and deciding between equal plans come on top; "
+        "search_seconds of the plan is what the clock said",
+    )
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        default=0,
+        description="Of the solver's random choices. The same spec and seed give the same plan",
+    )
+    strategy: StrategyName | None = Field(
+        default=None,
+        description="Place the job as this published strategy would, instead of searching: what "
+        "to compare with. The plan then claims no optimum. Default: search",
+    )
+    explain_infeasible: bool = Field(
+        default=False,
+        description="Where no placement fits, also plan the smallest changes with which one does: "
+        "what they would cost. Takes up to two more time limits",
+    )
+    robust: bool = Field(
+        default=False,
+        description="Choose the plan whose largest regret is least when the estimates are wrong by "
+        "up to their own 80 % intervals, instead of the one that is best if all are right. Takes "
+        "up to one more time limit",
+    )
+    num_workers: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=2, description="Threads that price candidates; the proof runs in one, so it repeats"
+    )
+
+    @model_validator(mode="after")
+    def _target_only_for_fewest(self) -> Self:
+        if self.target_iteration_seconds is not None and self.objective != "fewest_gpus":
+            raise ValueError("target_iteration_seconds only applies to objective: fewest_gpus")
+        return self
+
+    @model_validator(mode="after")
+    def _robust_is_searched(self) -> Self:
+        if self.robust and (
+            self.objective in ("run_price", "fewest_gpus") or self.strategy is not None
+        ):
+            raise ValueError(
+                "robust compares seconds or prices of an iteration of searched plans; leave it out "
+                "with objective: run_price, objective: fewest_gpus and with strategy"
+            )
+        return self
+
+    @property
+    def cyclic(self) -> bool:
+        """True when iterations may overlap: the plan is a cyclic schedule."""
+        return self.staleness > 0 or not self.iteration_barrier
