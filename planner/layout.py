@@ -1,5 +1,6 @@
 """Layouts and call settings as columns: one row is one candidate, priced all at once."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -50,3 +51,53 @@ class Layouts:
     def without_offload(self) -> "Layouts":
         """The same layouts with everything on the GPU."""
         return replace(self, offload=np.zeros_like(self.offload))
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Generation layouts as columns, one row each."""
+
+    tensor_parallel_size: IntArray
+    pipeline_parallel_size: IntArray
+    expert_parallel_size: IntArray
+    data_parallel_size: IntArray
+
+    def columns(self) -> Mapping[str, IntArray]:
+        """As keyword arguments of planner.cost.generation."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def take(self, rows: IntArray) -> "Engine":
+        """The given rows, in that order."""
+        return Engine(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+    def layouts(self) -> Layouts:
+        """Layouts that are stored the way this engine generates."""
+        one = np.ones_like(self.tensor_parallel_size)
+        sizes = (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size)
+        return Layouts(
+            num_gpus=sizes[0] * sizes[1] * sizes[2],
+            tensor_parallel_size=sizes[0],
+            pipeline_parallel_size=sizes[1],
+            virtual_pipeline_parallel_size=one,
+            context_parallel_size=one,
+            data_parallel_size=sizes[2],
+            expert_parallel_size=self.expert_parallel_size,
+            sharding=0 * one,
+            offload=0 * one,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence["Engine"]) -> "Engine":
+        """Several column sets one below the other."""
+        names = Engine.__dataclass_fields__
+        return Engine(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    @staticmethod
+    def of(layouts: Layouts) -> "Engine":
+        """The engine of a copy that is stored the way it generates."""
+        return Engine(
+            layouts.tensor_parallel_size,
+            layouts.pipeline_parallel_size,
+            layouts.expert_parallel_size,
+            layouts.data_parallel_size,
+        )

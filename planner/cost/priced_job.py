@@ -1,0 +1,61 @@
+"""A job and what its prices rest on: the operator times of its pools, and what runs taught."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from planner.cluster import Pool
+from planner.cost.corrections import RoleClass, TermKind
+from planner.cost.estimates import CallEstimates
+from planner.cost.profile import Profile, load_profile, measured_profile
+from planner.dataflow import Call
+from planner.job import Job, Model
+from planner.spec import WorkloadSpec
+
+
+@dataclass(frozen=True)
+class PricedJob:
+    """A job, and the operator times and corrections that apply to it."""
+
+    job: Job
+    corrected: bool = True
+    """With what runs have taught of its profiles; False: as their tables say."""
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        """The job's workload."""
+        return self.job.spec.workload
+
+    @cached_property
+    def multi_node(self) -> bool:
+        """True unless the whole cluster is one node: then weight syncs stay inside it."""
+        return sum(pool.num_nodes for pool in self.job.pools) > 1
+
+    def profile(self, pool: Pool) -> Profile:
+        """Operator times of the pool's GPU: measured on the pool itself, or those shipped."""
+        if pool.profile is not None:
+            # Measured on the pool itself, so its link is the table's, whatever the spec says of it.
+            link = pool.intra_node_bytes_per_second
+            return measured_profile(pool.gpu, pool.profile, link)
+        return load_profile(pool.gpu)
+
+    def factor(self, pool: Pool, kind: TermKind, model: Model) -> float:
+        """What runs have taught of a term, where the pool has a calibrated profile; else 1."""
+        corrections = self.profile(pool).corrections if self.corrected else None
+        return corrections.factor(kind, role_class(model)) if corrections else 1.0
+
+    def _corrected(
+        self, estimates: CallEstimates, kind: TermKind, call: Call, pool: Pool
+    ) -> CallEstimates:
+        factor = self.factor(pool, kind, self._model(call))
+        if factor == 1.0:
+            return estimates
+        return replace(estimates, seconds=estimates.seconds.times(factor))
+
+    def _model(self, call: Call) -> Model:
+        assert call.model is not None, "a function has no price here"
+        return self.job.models[call.model]
+
+
+def role_class(model: Model) -> RoleClass:
+    """Of a model: corrections differ by what it makes of a token."""
+    return "scalar" if model.scalar_head else "language"
