@@ -18,13 +18,14 @@ import numpy as np
 
 from planner import catalogue
 from planner.cluster import Pool
-from planner.cost.generation import full_kv_cache_bytes, price_generate
+from planner.cost.generation import price_generate
+from planner.cost.kv_cache import full_kv_cache_bytes
 from planner.cost.profile import load_profile
 from planner.cost.scoring import price_forward
 from planner.cost.training import price_train
 from planner.dataflow import Call
 from planner.job import Model
-from planner.layout import IntArray, Layouts
+from planner.layout import Engine, IntArray, Layouts
 from planner.spec import WorkloadSpec
 
 NUM_GPUS = 128
@@ -75,7 +76,7 @@ def training_rows() -> tuple[Layouts, IntArray, IntArray]:
     return Layouts(*columns[:9]), columns[9], columns[10]
 
 
-def generation_rows() -> tuple[dict[str, IntArray], IntArray]:
+def generation_rows() -> tuple[Engine, IntArray]:
     """(parallel sizes, sixteenths of the full cache budget) of every candidate."""
     powers = [2**k for k in range(8)]
     rows = []
@@ -84,13 +85,7 @@ def generation_rows() -> tuple[dict[str, IntArray], IntArray]:
     ):
         rows += [(tensor, pipeline, 1, replicas, share) for share in range(1, 17)]
     columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
-    names = (
-        "tensor_parallel_size",
-        "pipeline_parallel_size",
-        "expert_parallel_size",
-        "data_parallel_size",
-    )
-    return dict(zip(names, columns[:4], strict=True)), columns[4]
+    return Engine(*columns[:4]), columns[4]
 
 
 def median_seconds(work: Callable[[], object], repetitions: int) -> float:
@@ -127,8 +122,8 @@ def main() -> None:
         )
 
     layouts, micro_batch, recompute = training_rows()
-    sizes, share = generation_rows()
-    budget = full_kv_cache_bytes(model, call("generate"), workload, **sizes) * share // 16
+    engine, share = generation_rows()
+    budget = full_kv_cache_bytes(model, call("generate"), workload, engine) * share // 16
     work = {
         "train": lambda: price_train(
             model,
@@ -144,7 +139,7 @@ def main() -> None:
             model, call("forward"), workload, pool, profile, layouts, micro_batch_size=micro_batch
         ),
         "generate": lambda: price_generate(
-            model, call("generate"), workload, pool, profile, **sizes, kv_cache_bytes=budget
+            model, call("generate"), workload, pool, profile, engine, kv_cache_bytes=budget
         ),
     }
     rows = {"train": len(layouts), "forward": len(layouts), "generate": len(share)}

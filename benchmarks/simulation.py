@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from planner import catalogue
-from planner.cost.pricing import Engine
 from planner.dataflow import Call
 from planner.job import Model
+from planner.layout import Engine
 from planner.resolve import resolve_pool
 from planner.simulation.comparison import Generation, compare
 from planner.spec import PoolSpec, WorkloadSpec

@@ -9,12 +9,12 @@ from planner.check.subject import tolerance_seconds
 from planner.cluster import Pool
 from planner.cost import memory
 from planner.cost.estimates import BytesColumns, CallEstimates
-from planner.cost.pricing import Engine, Pricing, whole_microseconds
+from planner.cost.pricing import Pricing, whole_microseconds
 from planner.cost.streaming import TAILS, released_seconds
 from planner.cost.transition import received_bytes
 from planner.dataflow import Call
 from planner.job import Job
-from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, IntArray, Layouts
+from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, Engine, IntArray, Layouts
 from planner.result import (
     BytesByKind,
     CallPlacement,

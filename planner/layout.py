@@ -63,7 +63,7 @@ class Engine:
     data_parallel_size: IntArray
 
     def columns(self) -> Mapping[str, IntArray]:
-        """As keyword arguments of planner.cost.generation."""
+        """By the names that a plan has for them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def take(self, rows: IntArray) -> "Engine":

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from planner.cost.memory import usable_bytes
-from planner.cost.pricing import CopyBytes, Engine, Pricing, whole_microseconds
+from planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from planner.job import Job
-from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, Layouts
+from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, Engine, Layouts
 from planner.result import (
     BytesByKind,
     CallPlan,

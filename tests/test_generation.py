@@ -7,32 +7,30 @@ from planner.cluster import Pool
 from planner.cost import constants, memory
 from planner.cost.admission import BUSY_CELLS
 from planner.cost.estimates import CallEstimates
-from planner.cost.generation import full_kv_cache_bytes, minimum_kv_cache_bytes, price_generate
-from planner.cost.kv_cache import kv_bytes_per_token, response_process
+from planner.cost.generation import price_generate
+from planner.cost.kv_cache import (
+    full_kv_cache_bytes,
+    kv_bytes_per_token,
+    minimum_kv_cache_bytes,
+    response_process,
+)
 from planner.cost.profile import load_profile
 from planner.cost.rollout import Rollout, phases, rollout
 from planner.cost.rollout_engines import ENGINES
-from planner.layout import IntArray
+from planner.layout import Engine, IntArray
 from planner.spec import WorkloadSpec
 from tests.cost_model import GIB, assert_same_rows, call, ints, layouts, model, pool, workload
 
 LONG_TAIL = {"p50": 600, "p90": 2500, "p99": 6000, "max": 8192}
 
 
-def sizes(
-    tensor: IntArray, data: IntArray, pipeline: IntArray | None = None
-) -> dict[str, IntArray]:
+def sizes(tensor: IntArray, data: IntArray, pipeline: IntArray | None = None) -> Engine:
     ones = np.ones_like(tensor)
-    return {
-        "tensor_parallel_size": tensor,
-        "pipeline_parallel_size": ones if pipeline is None else pipeline,
-        "expert_parallel_size": ones,
-        "data_parallel_size": data,
-    }
+    return Engine(tensor, ones if pipeline is None else pipeline, ones, data)
 
 
 def price(
-    columns: dict[str, IntArray],
+    engine: Engine,
     *,
     share: float | np.ndarray = 1.0,
     name: str = "llama-2-7b",
@@ -42,8 +40,8 @@ def price(
 ) -> CallEstimates:
     actor, spec, hardware = model(name), spec or workload(), hardware or pool()
     generate = call("generate", num_sequences=num_sequences)
-    least = minimum_kv_cache_bytes(actor, generate, spec, **columns)
-    full = full_kv_cache_bytes(actor, generate, spec, **columns)
+    least = minimum_kv_cache_bytes(actor, spec, engine)
+    full = full_kv_cache_bytes(actor, generate, spec, engine)
     budget = np.maximum((full * share).astype(np.int64), least)
     return price_generate(
         actor,
@@ -51,7 +49,7 @@ def price(
         spec,
         hardware,
         load_profile(hardware.gpu),
-        **columns,
+        engine,
         kv_cache_bytes=budget,
     )
 
@@ -59,33 +57,31 @@ def price(
 def test_cache_bytes_of_a_token_are_those_of_the_architecture() -> None:
     """Llama-2-70B: 80 layers × 8 heads × 128 × 2 (key, value) × 2 bytes = 320 KiB."""
     per_token = kv_bytes_per_token(
-        model("llama-2-70b"),
-        tensor_parallel_size=ints(1, 8, 16, 1),
-        pipeline_parallel_size=ints(1, 1, 1, 4),
+        model("llama-2-70b"), sizes(ints(1, 8, 16, 1), ints(1, 1, 1, 1), ints(1, 1, 1, 4))
     )
     assert list(per_token) == [327_680, 40_960, 40_960, 81_920]
 
 
 def test_constant_lengths_hold_prompt_and_response_at_the_end() -> None:
-    columns = sizes(ints(1), ints(128))
-    tokens = full_kv_cache_bytes(model(), call("generate"), workload(), **columns) / (512 * 1024)
+    engine = sizes(ints(1), ints(128))
+    tokens = full_kv_cache_bytes(model(), call("generate"), workload(), engine) / (512 * 1024)
     assert tokens[0] == pytest.approx(8 * (2048 + 8), rel=1e-3)
 
 
 def test_a_long_tail_holds_far_less_than_batch_times_maximum() -> None:
     spec = workload(response_length=LONG_TAIL)
-    columns = sizes(ints(1), ints(16))
-    tokens = full_kv_cache_bytes(model(), call("generate"), spec, **columns) / (512 * 1024)
+    engine = sizes(ints(1), ints(16))
+    tokens = full_kv_cache_bytes(model(), call("generate"), spec, engine) / (512 * 1024)
     assert tokens[0] < 0.35 * 64 * (1024 + 8192)
     assert tokens[0] > 64 * (1024 + 500) * 0.5
 
 
 def test_full_budget_never_falls_below_one_longest_sequence() -> None:
     spec = workload(response_length=LONG_TAIL)
-    columns = sizes(ints(1), ints(1024))
+    engine = sizes(ints(1), ints(1024))
     generate = call("generate")
-    full = full_kv_cache_bytes(model(), generate, spec, **columns)
-    assert full[0] == minimum_kv_cache_bytes(model(), generate, spec, **columns)[0]
+    full = full_kv_cache_bytes(model(), generate, spec, engine)
+    assert full[0] == minimum_kv_cache_bytes(model(), spec, engine)[0]
 
 
 def constant_process(tokens: float = 1000.0) -> Rollout:
@@ -144,21 +140,21 @@ def test_a_bigger_cache_is_never_slower() -> None:
     for lengths in ({"mean": 1024, "max": 1024}, LONG_TAIL):
         spec = workload(response_length=lengths)
         shares = np.linspace(0.05, 1.2, 24)
-        columns = sizes(np.full(24, 2), np.full(24, 16))
-        total = price(columns, share=shares, spec=spec).seconds.total
+        engine = sizes(np.full(24, 2), np.full(24, 16))
+        total = price(engine, share=shares, spec=spec).seconds.total
         assert np.all(total[1:] <= 1.02 * total[:-1]), lengths
         assert total[0] > 1.5 * total[-1]
 
 
 def test_longer_responses_and_prompts_are_never_faster() -> None:
-    columns = sizes(ints(2), ints(16))
+    engine = sizes(ints(2), ints(16))
     by_response = [
-        price(columns, spec=workload(response_length={"mean": size, "max": size})).seconds.total[0]
+        price(engine, spec=workload(response_length={"mean": size, "max": size})).seconds.total[0]
         for size in (256, 512, 1024, 2048)
     ]
     assert np.all(np.diff(by_response) > 0)
     by_prompt = [
-        price(columns, spec=workload(prompt_length={"mean": size, "max": size})).seconds.total[0]
+        price(engine, spec=workload(prompt_length={"mean": size, "max": size})).seconds.total[0]
         for size in (256, 512, 1024, 2048)
     ]
     assert np.all(np.diff(by_prompt) > 0)
@@ -172,22 +168,20 @@ def test_more_replicas_are_never_slower() -> None:
 def test_the_tail_decides_not_the_mean() -> None:
     even = workload(response_length={"mean": 1000, "max": 1000})
     tail = workload(response_length={"histogram": [[500, 0.9], [5500, 0.1]]})
-    columns = sizes(ints(2), ints(64))
-    assert (
-        price(columns, spec=tail).seconds.total[0] > 2 * price(columns, spec=even).seconds.total[0]
-    )
+    engine = sizes(ints(2), ints(64))
+    assert price(engine, spec=tail).seconds.total[0] > 2 * price(engine, spec=even).seconds.total[0]
 
 
 def test_shared_prompts_are_prefilled_once() -> None:
     """Same responses, 16 per prompt: the difference is prefill alone, to a sixteenth."""
-    columns = sizes(ints(2), ints(8))
+    engine = sizes(ints(2), ints(8))
     alone = workload(prompts_per_iteration=1024, prompt_length={"mean": 4096, "max": 4096})
     shared = workload(
         prompts_per_iteration=64,
         responses_per_prompt=16,
         prompt_length={"mean": 4096, "max": 4096},
     )
-    one, other = price(columns, spec=alone).seconds, price(columns, spec=shared).seconds
+    one, other = price(engine, spec=alone).seconds, price(engine, spec=shared).seconds
     assert one.compute[0] > other.compute[0]
     # 64 chunks of prompts against 4, each a step of the engine.
     steps = 60 * ENGINES["vllm"].step_seconds
@@ -195,19 +189,19 @@ def test_shared_prompts_are_prefilled_once() -> None:
 
 
 def test_environment_time_is_on_the_path() -> None:
-    columns = sizes(ints(2), ints(8))
-    plain = price(columns).seconds.total[0]
+    engine = sizes(ints(2), ints(8))
+    plain = price(engine).seconds.total[0]
     turns = workload(turns=4, environment_seconds_per_turn=2.5)
-    assert price(columns, spec=turns).seconds.total[0] == pytest.approx(plain + 10.0)
+    assert price(engine, spec=turns).seconds.total[0] == pytest.approx(plain + 10.0)
 
 
 def test_fp8_weights_decode_faster_on_hopper() -> None:
     hardware = pool("h100-80gb-sxm", num_nodes=2)
-    columns = sizes(ints(2), ints(8))
+    engine = sizes(ints(2), ints(8))
     small = {"num_sequences": 64, "name": "llama-3.1-70b", "hardware": hardware}
-    plain = price(columns, **small).seconds.compute[0]
+    plain = price(engine, **small).seconds.compute[0]
     fp8 = workload(rollout_precision="fp8")
-    assert price(columns, spec=fp8, **small).seconds.compute[0] < 0.85 * plain
+    assert price(engine, spec=fp8, **small).seconds.compute[0] < 0.85 * plain
 
 
 def test_the_training_tensor_size_generates_slowest_in_hybridflows_setting() -> None:
@@ -215,18 +209,18 @@ def test_the_training_tensor_size_generates_slowest_in_hybridflows_setting() -> 
     other colocated models: of t_g = 2, 4, 8 the training size 8 is the slowest. By how much is not
     asked for: they ran the vLLM of early 2024, whose host took far longer for a sequence."""
     tensor = ints(2, 4, 8)
-    columns = sizes(tensor, 16 // tensor)
+    engine = sizes(tensor, 16 // tensor)
     actor, spec, hardware = model(), workload(), pool(num_nodes=2)
     free = memory.usable_bytes(hardware) - 24 * GIB
     shards = memory.weight_bytes(actor, layouts(tensor=tensor, data=16 // tensor), precision="bf16")
-    full = full_kv_cache_bytes(actor, call("generate"), spec, **columns)
+    full = full_kv_cache_bytes(actor, call("generate"), spec, engine)
     estimates = price_generate(
         actor,
         call("generate"),
         spec,
         hardware,
         load_profile(hardware.gpu),
-        **columns,
+        engine,
         kv_cache_bytes=np.minimum(full, free - shards),
     )
     total = estimates.seconds.total
@@ -252,27 +246,27 @@ def test_decode_step_of_a_served_model(tensor: int, concurrency: int, millisecon
 
 def test_rows_priced_together_equal_rows_priced_alone() -> None:
     tensor = ints(1, 2, 4, 8, 2, 8, 2)
-    columns = sizes(tensor, ints(16, 8, 4, 2, 5, 1, 1), pipeline=ints(1, 1, 2, 2, 1, 4, 1))
+    engine = sizes(tensor, ints(16, 8, 4, 2, 5, 1, 1), pipeline=ints(1, 1, 2, 2, 1, 4, 1))
     spec = workload(response_length=LONG_TAIL)
     # The last holds a handful of prompts: it runs larger batches only where nothing else is priced.
     budget = np.append(ints(3, 5, 9, 20, 7, 11) * GIB, GIB // 2)
     actor, hardware = model(), pool()
     profile = load_profile(hardware.gpu)
 
-    def priced(rows: slice) -> CallEstimates:
+    def priced(rows: IntArray) -> CallEstimates:
         return price_generate(
             actor,
             call("generate"),
             spec,
             hardware,
             profile,
-            **{name: column[rows] for name, column in columns.items()},
+            engine.take(rows),
             kv_cache_bytes=budget[rows],
         )
 
-    whole = priced(slice(None))
+    whole = priced(np.arange(len(tensor)))
     for row in range(len(tensor)):
-        assert_same_rows(whole, priced(slice(row, row + 1)), row)
+        assert_same_rows(whole, priced(ints(row)), row)
 
 
 def test_seconds_sum_and_bytes_contain_the_budget() -> None:

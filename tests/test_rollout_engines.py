@@ -11,18 +11,15 @@ from planner.cost.batches import SequenceLengths
 from planner.cost.decode import EngineShapes, step_tables
 from planner.cost.engine_pass import EnginePass, eager_seconds, engine_pass, hit_share
 from planner.cost.estimates import CallEstimates
-from planner.cost.generation import full_kv_cache_bytes, price_generate
+from planner.cost.generation import price_generate
+from planner.cost.kv_cache import full_kv_cache_bytes
 from planner.cost.layer import Setting
 from planner.cost.profile import load_profile
 from planner.cost.rollout_engines import ENGINES
+from planner.layout import Engine
 from tests.cost_model import call, ints, model, pool, workload
 
-EIGHT = {
-    "tensor_parallel_size": ints(8),
-    "pipeline_parallel_size": ints(1),
-    "expert_parallel_size": ints(1),
-    "data_parallel_size": ints(1),
-}
+EIGHT = Engine(ints(8), ints(1), ints(1), ints(1))
 
 
 def price(name: str, *, num_sequences: int = 64, **changes: Any) -> CallEstimates:
@@ -32,9 +29,9 @@ def price(name: str, *, num_sequences: int = 64, **changes: Any) -> CallEstimate
     )
     hardware, actor = pool("h200-141gb-sxm", num_nodes=1), model("llama-3.1-70b")
     generate = call("generate", num_sequences=num_sequences)
-    cache = full_kv_cache_bytes(actor, generate, spec, **EIGHT)
+    cache = full_kv_cache_bytes(actor, generate, spec, EIGHT)
     profile = load_profile(hardware.gpu)
-    return price_generate(actor, generate, spec, hardware, profile, **EIGHT, kv_cache_bytes=cache)
+    return price_generate(actor, generate, spec, hardware, profile, EIGHT, kv_cache_bytes=cache)
 
 
 def setting(name: str, engine: str = "vllm", precision: str = "bf16") -> Setting:

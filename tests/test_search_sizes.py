@@ -12,8 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from planner.cost.pricing import Engine
-from planner.layout import Layouts
+from planner.layout import Engine, Layouts
 from planner.search.baselines import STARTS
 from planner.search.objectives import (
     _Cash,

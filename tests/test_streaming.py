@@ -8,7 +8,7 @@ import pytest
 from benchmarks.simulation import CONSTANT, MEAN, PERCENTILES, Case
 from planner.check.check import violations
 from planner.cost.kv_cache import kv_bytes_per_token
-from planner.cost.pricing import Engine, Pricing
+from planner.cost.pricing import Pricing
 from planner.cost.streaming import (
     SHARE_STEPS,
     TailEstimates,
@@ -18,6 +18,7 @@ from planner.cost.streaming import (
     release_shares,
 )
 from planner.errors import SpecError
+from planner.layout import Engine
 from planner.planning import estimate, make_plan
 from planner.resolve import resolve
 from planner.result import CallPlan, Placement, Plan
@@ -39,11 +40,7 @@ def simulated_outs(generation: Generation, *, draws: int) -> np.ndarray:
     """When each eighth of a replica's responses has ended, as a mean over draws of lengths."""
     phases, workload = generation.closed_form(), generation.workload
     engine, rng = generation.engine, np.random.default_rng(1)
-    per_token = kv_bytes_per_token(
-        generation.model,
-        tensor_parallel_size=engine.tensor_parallel_size,
-        pipeline_parallel_size=engine.pipeline_parallel_size,
-    )
+    per_token = kv_bytes_per_token(generation.model, engine)
     room = int(generation.kv_cache_bytes[0] // per_token[0])
     count = generation.call.num_sequences
     outs = []
@@ -89,7 +86,7 @@ def tail_of(
         phases,
         setting,
         phases,
-        **generation.engine.columns(),
+        generation.engine,
         chunks=CHUNKS,
         relayout_seconds=relayout_seconds,
     )

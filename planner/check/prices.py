@@ -9,10 +9,10 @@ import numpy as np
 
 from planner.check.subject import TOLERANCE_RELATIVE, Subject, sync_name
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
-from planner.cost.pricing import CopyBytes, Engine, Pricing, whole_microseconds
+from planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from planner.cost.streaming import TailSetting
 from planner.cost.transition import sync_bytes
-from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, IntArray, Layouts
+from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, Engine, IntArray, Layouts
 from planner.result import (
     BytesByKind,
     CallPlacement,

@@ -12,9 +12,7 @@ from planner.cost.decoding import Course, Decoded, Running, Steps, decode
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.kv_cache import (
     absent_processes,
-    full_kv_cache_bytes,
     kv_bytes_per_token,
-    minimum_kv_cache_bytes,
     response_process,
 )
 from planner.cost.layer import Setting
@@ -26,15 +24,8 @@ from planner.cost.shards import padded_vocabulary
 from planner.cost.stacks import STACKS
 from planner.dataflow import Call
 from planner.job import Model
-from planner.layout import FloatArray, IntArray
+from planner.layout import Engine, FloatArray, IntArray
 from planner.spec import WorkloadSpec
-
-__all__ = [
-    "full_kv_cache_bytes",
-    "generation_phases",
-    "minimum_kv_cache_bytes",
-    "price_generate",
-]
 
 PARTS = tuple(field.name for field in fields(SecondsColumns))
 
@@ -68,11 +59,8 @@ def price_generate(
     workload: WorkloadSpec,
     pool: Pool,
     profile: Profile,
+    engine: Engine,
     *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
-    expert_parallel_size: IntArray,
-    data_parallel_size: IntArray,
     kv_cache_bytes: IntArray,
 ) -> CallEstimates:
     """Price the generation of one iteration without its reshard, one row per candidate.
@@ -80,16 +68,7 @@ def price_generate(
     The seconds of `generation_phases` together, and what the engine holds beside its weights.
     """
     phase = generation_phases(
-        model,
-        call,
-        workload,
-        pool,
-        profile,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        expert_parallel_size=expert_parallel_size,
-        data_parallel_size=data_parallel_size,
-        kv_cache_bytes=kv_cache_bytes,
+        model, call, workload, pool, profile, engine, kv_cache_bytes=kv_cache_bytes
     )
     prefill, decode = phase.prefill, phase.decode
     seconds = SecondsColumns(
@@ -97,8 +76,7 @@ def price_generate(
     )
     transient = _transient_bytes(
         model,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
+        engine,
         kv_cache_bytes=kv_cache_bytes,
         running_batch=phase.running.most_at_once,
         # A CPU captures no graphs.
@@ -113,34 +91,27 @@ def generation_phases(
     workload: WorkloadSpec,
     pool: Pool,
     profile: Profile,
+    engine: Engine,
     *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
-    expert_parallel_size: IntArray,
-    data_parallel_size: IntArray,
     kv_cache_bytes: IntArray,
 ) -> GenerationPhases:
     """Prefill and decode of one iteration's generation, one row per candidate.
 
-    `data_parallel_size` engine replicas share the sequences evenly (rounded up). Each prefills
+    An engine's data-parallel replicas share the sequences evenly (rounded up). Each prefills
     its prompts in chunks, a prompt once for all its responses, and decodes: as many run as the
     cache holds, those sent back for want of room being prefilled again, then the batch shrinks
     along the length distribution. The longest of the call's sequences ends it. A budget below
     `minimum_kv_cache_bytes` is priced as one sequence at a time; callers leave it out.
     """
     setting = _setting(model, workload, pool, profile)
-    columns = (tensor_parallel_size, pipeline_parallel_size, expert_parallel_size)
+    columns = (
+        engine.tensor_parallel_size,
+        engine.pipeline_parallel_size,
+        engine.expert_parallel_size,
+    )
     first, shape = distinct_rows(*columns)
     shapes = EngineShapes(*(column[first] for column in columns))
-    running = _running(
-        model,
-        call,
-        workload,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        data_parallel_size=data_parallel_size,
-        kv_cache_bytes=kv_cache_bytes,
-    )
+    running = _running(model, call, workload, engine, kv_cache_bytes=kv_cache_bytes)
     longest = workload.prompt_length.max_tokens + running.process.longest_tokens
     tables = step_tables(
         setting,
@@ -149,7 +120,7 @@ def generation_phases(
         largest_batch=int(running.sequences.max(initial=1)),
         cache_lengths=np.linspace(setting.lengths.mean_tokens, longest, CACHE_POINTS),
     )
-    steps = Steps(tables, setting.engine, shape, pipeline_parallel_size)
+    steps = Steps(tables, setting.engine, shape, engine.pipeline_parallel_size)
     prefill = prefill_seconds(setting, call, workload, shapes, shape, running.sequences)
     decoded = decode(steps, prefill, running, workload)
     again = 1.0 + decoded.evicted_tokens / prefill.tokens
@@ -209,24 +180,12 @@ def _prompt_lengths(workload: WorkloadSpec) -> SequenceLengths:
 
 
 def _running(
-    model: Model,
-    call: Call,
-    workload: WorkloadSpec,
-    *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
-    data_parallel_size: IntArray,
-    kv_cache_bytes: IntArray,
+    model: Model, call: Call, workload: WorkloadSpec, engine: Engine, *, kv_cache_bytes: IntArray
 ) -> Running:
     """What the cache of each candidate's replicas holds."""
     process = response_process(call, workload)
-    per_token = kv_bytes_per_token(
-        model,
-        tensor_parallel_size=tensor_parallel_size,
-        pipeline_parallel_size=pipeline_parallel_size,
-        precision=workload.rollout_cache_precision,
-    )
-    sequences = ceil_div(call.num_sequences, data_parallel_size)
+    per_token = kv_bytes_per_token(model, engine, precision=workload.rollout_cache_precision)
+    sequences = ceil_div(call.num_sequences, engine.data_parallel_size)
     capacity = kv_cache_bytes // per_token
     started = np.maximum((capacity / process.prompt_tokens).astype(np.int64), 1)
     return Running(
@@ -241,15 +200,14 @@ def _running(
 
 def _transient_bytes(
     model: Model,
+    engine: Engine,
     *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
     kv_cache_bytes: IntArray,
     running_batch: IntArray,
     graph_bytes: int,
 ) -> BytesColumns:
     """Cache as given; the engine's graphs and workspace, a prefill chunk, logits of the batch."""
-    arch, tensor = model.architecture, tensor_parallel_size
+    arch, tensor = model.architecture, engine.tensor_parallel_size
     width = arch.intermediate_size
     if arch.num_moe_layers:
         width = max(width, arch.num_experts_per_token * arch.moe_intermediate_size)
@@ -259,7 +217,7 @@ def _transient_bytes(
     logits = running_batch * (
         arch.vocab_size * 4 + padded_vocabulary(arch, tensor) * constants.PRECISION_BYTES["bf16"]
     )
-    parallel = tensor * pipeline_parallel_size > 1
+    parallel = tensor * engine.pipeline_parallel_size > 1
     return memory.bytes_columns(
         len(tensor),
         activations=2 * per_token * constants.PREFILL_CHUNK_TOKENS,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from planner.cluster import Pool
 from planner.cost import generation, memory, streaming, transition
 from planner.cost.estimates import CallEstimates, summed
+from planner.cost.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
 from planner.cost.priced_job import PricedJob
 from planner.cost.streaming import TailEstimates, TailSetting
 from planner.dataflow import Call
@@ -51,7 +52,7 @@ class GenerationPricing(PricedJob):
             self.workload,
             pool,
             self.profile(pool),
-            **engine.columns(),
+            engine,
             kv_cache_bytes=kv_cache_bytes,
         )
         estimates = self._corrected(estimates, "generate", call, pool)
@@ -102,10 +103,10 @@ class GenerationPricing(PricedJob):
 
     def kv_cache_limits(self, call: Call, engine: Engine) -> tuple[IntArray, IntArray]:
         """(least, full) cache bytes per GPU: one longest sequence; no sequence ever waits."""
-        model, columns = self._model(call), engine.columns()
+        model = self._model(call)
         return (
-            generation.minimum_kv_cache_bytes(model, call, self.workload, **columns),
-            generation.full_kv_cache_bytes(model, call, self.workload, **columns),
+            minimum_kv_cache_bytes(model, self.workload, engine),
+            full_kv_cache_bytes(model, call, self.workload, engine),
         )
 
     def generation_phases(
@@ -118,7 +119,7 @@ class GenerationPricing(PricedJob):
             self.workload,
             pool,
             self.profile(pool),
-            **engine.columns(),
+            engine,
             kv_cache_bytes=kv_cache_bytes,
         )
 
@@ -185,7 +186,7 @@ class GenerationPricing(PricedJob):
         phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
         factor = self._generate_factor(call, pool)
         if tail.tensor_factor == 1:
-            priced = streaming.price_tail(phases, tail, phases, **engine.columns(), chunks=chunks)
+            priced = streaming.price_tail(phases, tail, phases, engine, chunks=chunks)
             return priced.times(factor)
         tensor = engine.tensor_parallel_size * tail.tensor_factor
         data = np.maximum(engine.data_parallel_size // tail.tensor_factor, 1)
@@ -199,7 +200,7 @@ class GenerationPricing(PricedJob):
             phases,
             tail,
             after,
-            **engine.columns(),
+            engine,
             chunks=chunks,
             relayout_seconds=weights / pool.intra_node_bytes_per_second,
         )

@@ -15,7 +15,7 @@ from planner.cost.admission import BUSY_CELLS
 from planner.cost.estimates import SecondsColumns
 from planner.cost.generation import GenerationPhases
 from planner.cost.rollout import Phases
-from planner.layout import FloatArray, IntArray
+from planner.layout import Engine, FloatArray, IntArray
 
 SHARE_STEPS = 64
 """Shares are rounded up to so many parts: settings of few kinds can then be compared by their ends
@@ -94,11 +94,8 @@ def price_tail(
     phases: GenerationPhases,
     tail: TailSetting,
     after: GenerationPhases,
+    engine: Engine,
     *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
-    expert_parallel_size: IntArray,
-    data_parallel_size: IntArray,
     chunks: int | None,
     relayout_seconds: FloatArray | IntArray | float = 0.0,
 ) -> TailEstimates:
@@ -125,18 +122,20 @@ def price_tail(
     tokens = np.take_along_axis(mine.batch * cached, at, axis=1)[:, 0] * moving
     again = tokens[course.course_of] / after.prefill_tokens
     factor = _waiting_factor(phases)
+    zero = np.zeros(len(again))
+    compute, communication, overhead = (
+        factor * part.sum(axis=1)[course.course_of] for part in slower
+    )
     extra = SecondsColumns(
-        **{
-            name: getattr(after.prefill, name) * again
-            + (factor * slower[part].sum(axis=1)[course.course_of] if part is not None else 0.0)
-            for name, part in (("compute", 0), ("communication", 1), ("overhead", 2))
-        },
-        **{name: np.zeros(len(again)) for name in ("bubble", "optimizer")},
-        transition=np.zeros(len(again)) + relayout_seconds,
+        compute=after.prefill.compute * again + compute,
+        communication=after.prefill.communication * again + communication,
+        bubble=zero,
+        optimizer=zero,
+        transition=zero + relayout_seconds,
+        overhead=after.prefill.overhead * again + overhead,
     )
     moved = after.prefill.total * again + relayout_seconds
     tail_seconds = np.where(late, lasts, 0.0).sum(axis=1)
-    kept_gpus = tensor_parallel_size * data_parallel_size // tail.ratio
     outstanding = None
     if chunks is not None:
         left, out = _left(mine, lasts, chunks)
@@ -145,15 +144,24 @@ def price_tail(
         outstanding = outstanding + np.where(before[course.course_of], moved[:, None], 0.0)
     return TailEstimates(
         possible=(first < mine.steps.shape[1])[course.course_of]
-        & (pipeline_parallel_size == 1)
-        & (data_parallel_size % tail.gathers == 0)
-        & (kept_gpus % expert_parallel_size == 0)
+        & _parts_replicas(engine, tail)
         & (held.max(axis=1)[course.course_of] <= after.running.cache_tokens),
         extra=extra,
         bulk_outstanding=factor * tail_seconds[course.course_of] + moved,
         weight_bytes=np.zeros(len(again), dtype=np.int64),
         outstanding=outstanding,
     )
+
+
+def _parts_replicas(engine: Engine, tail: TailSetting) -> npt.NDArray[np.bool_]:
+    """Where whole replicas remain, and no expert group reaches over the border."""
+    kept_gpus = engine.tensor_parallel_size * engine.data_parallel_size // tail.ratio
+    parts: npt.NDArray[np.bool_] = (
+        (engine.pipeline_parallel_size == 1)
+        & (engine.data_parallel_size % tail.gathers == 0)
+        & (kept_gpus % engine.expert_parallel_size == 0)
+    )
+    return parts
 
 
 def _course(phases: GenerationPhases) -> Phases:

@@ -82,18 +82,19 @@ def reshard(
     shards, _ = _expert_split(layouts.tensor_parallel_size, layouts.expert_parallel_size)
     new_shards, _ = _expert_split(tensor_parallel_size, expert_parallel_size)
     stages = layouts.pipeline_parallel_size
-    parts = (
-        (dense_bytes, layouts.tensor_parallel_size, tensor_parallel_size),
-        (expert_bytes, shards, new_shards),
+    dense = reshard_volume(
+        split=layouts.tensor_parallel_size,
+        stages=stages,
+        new_split=tensor_parallel_size,
+        new_stages=pipeline_parallel_size,
     )
-    zero = np.zeros(len(layouts))
-    over_stages, inside, kept = zero, zero, zero
-    for size, split, new_split in parts:
-        shares = reshard_volume(
-            split=split, stages=stages, new_split=new_split, new_stages=pipeline_parallel_size
-        )
-        over_stages = over_stages + size * shares[0]
-        inside, kept = inside + size * shares[1], kept + size * shares[2]
+    experts = reshard_volume(
+        split=shards, stages=stages, new_split=new_shards, new_stages=pipeline_parallel_size
+    )
+    over_stages, inside, kept = (
+        dense_bytes * share + expert_bytes * expert_share
+        for share, expert_share in zip(dense, experts, strict=True)
+    )
     streamed = _streamed_bytes(layouts, dense_bytes, expert_bytes, shards)
     received = over_stages + inside + streamed
     seconds = _reshard_seconds(
@@ -114,16 +115,28 @@ def reshard(
         layers = ceil_div(model.architecture.num_layers, pipeline_parallel_size)
         copied = profile.memory_bound(2.0 * (over_stages + inside + kept)).seconds
         seconds = seconds + host.weights_seconds(layers) + copied
+    transient = _transient_weights(
+        workload, layouts, kept=kept, gathered=over_stages + inside, received=received
+    )
+    return seconds, _ceil(received), _ceil(transient)
+
+
+def _transient_weights(
+    workload: WorkloadSpec,
+    layouts: Layouts,
+    *,
+    kept: FloatArray,
+    gathered: FloatArray,
+    received: FloatArray,
+) -> FloatArray:
+    """What is gathered; where resident weights cannot serve, a copy of its own and a bucket."""
     rollout = workload.rollout_precision or workload.precision
+    away = layouts.offload == memory.OFFLOAD_WEIGHTS
     sharded = (layouts.sharding == memory.FULLY_SHARDED) & (memory.data_shards(layouts) > 1)
-    whole = over_stages + inside + kept
     shrink = constants.PRECISION_BYTES[rollout] / constants.PRECISION_BYTES[workload.precision]
     own_copy = away | sharded | (rollout != workload.precision)
-    # Resident weights in another precision cannot serve: the engine has a copy of its own.
-    transient = np.where(own_copy, whole * shrink, over_stages + inside)
     buckets = np.minimum(received, constants.SYNC_BUCKET_BYTES)
-    transient = transient + np.where(own_copy, buckets, 0.0)
-    return seconds, _ceil(received), _ceil(transient)
+    return np.where(own_copy, (gathered + kept) * shrink + buckets, gathered)
 
 
 def _expert_split(tensor: IntArray, expert: IntArray) -> tuple[IntArray, IntArray]:

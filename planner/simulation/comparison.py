@@ -5,13 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost.generation import GenerationPhases, full_kv_cache_bytes, generation_phases
-from planner.cost.kv_cache import kv_bytes_per_token, minimum_kv_cache_bytes
-from planner.cost.pricing import Engine
+from planner.cost.generation import GenerationPhases, generation_phases
+from planner.cost.kv_cache import (
+    full_kv_cache_bytes,
+    kv_bytes_per_token,
+    minimum_kv_cache_bytes,
+)
 from planner.cost.profile import load_profile
 from planner.dataflow import Call
 from planner.job import Model
-from planner.layout import FloatArray, IntArray
+from planner.layout import Engine, FloatArray, IntArray
 from planner.lengths import LengthSpec
 from planner.simulation.engine import Requests, simulate
 from planner.simulation.steps import StepCosts
@@ -34,9 +37,8 @@ class Generation:
     @property
     def kv_cache_bytes(self) -> IntArray:
         """Per GPU."""
-        columns = self.engine.columns()
-        full = full_kv_cache_bytes(self.model, self.call, self.workload, **columns)
-        least = minimum_kv_cache_bytes(self.model, self.call, self.workload, **columns)
+        full = full_kv_cache_bytes(self.model, self.call, self.workload, self.engine)
+        least = minimum_kv_cache_bytes(self.model, self.workload, self.engine)
         return np.maximum((full * self.cache_share).astype(np.int64), least)
 
     def closed_form(self) -> GenerationPhases:
@@ -47,7 +49,7 @@ class Generation:
             self.workload,
             self.pool,
             load_profile(self.pool.gpu),
-            **self.engine.columns(),
+            self.engine,
             kv_cache_bytes=self.kv_cache_bytes,
         )
 
@@ -96,12 +98,8 @@ def _draw(
     """(seconds, longest, mean and load of the responses, preemptions per replica) of one draw."""
     workload, engine = generation.workload, generation.engine
     stages = int(engine.pipeline_parallel_size[0])
-    per_token = kv_bytes_per_token(
-        generation.model,
-        tensor_parallel_size=engine.tensor_parallel_size,
-        pipeline_parallel_size=engine.pipeline_parallel_size,
-        precision=workload.rollout_cache_precision,
-    )
+    precision = workload.rollout_cache_precision
+    per_token = kv_bytes_per_token(generation.model, engine, precision=precision)
     costs = StepCosts.of(phases, row=0, stages=stages)
     replicas = int(engine.data_parallel_size[0])
     each = generation.call.num_sequences // replicas

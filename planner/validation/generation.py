@@ -8,12 +8,11 @@ from planner.cluster import Pool
 from planner.cost import constants, generation, memory
 from planner.cost.estimates import BytesColumns
 from planner.cost.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
-from planner.cost.pricing import Engine
 from planner.cost.profile import load_profile
 from planner.cost.rollout_engines import ENGINES
 from planner.dataflow import Call
 from planner.job import Model
-from planner.layout import OFFLOADS, SHARDINGS, Layouts
+from planner.layout import Engine
 from planner.spec import WorkloadSpec
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rows import GenerationRow
@@ -56,9 +55,8 @@ class Server:
 
     def full_cache(self, num_sequences: int) -> int:
         """Cache bytes per GPU with which all of them run at once."""
-        full = full_kv_cache_bytes(
-            self.model, self.call(num_sequences), self.workload, **self.engine.columns()
-        )
+        call = self.call(num_sequences)
+        full = full_kv_cache_bytes(self.model, call, self.workload, self.engine)
         return int(full[0])
 
     def phases(self, num_sequences: int, cache_bytes: int) -> generation.GenerationPhases:
@@ -69,7 +67,7 @@ class Server:
             self.workload.model_copy(update={"prompts_per_iteration": num_sequences}),
             self.pool,
             load_profile(self.pool.gpu),
-            **self.engine.columns(),
+            self.engine,
             kv_cache_bytes=column(cache_bytes),
         )
 
@@ -223,20 +221,6 @@ def may_draft(row: GenerationRow) -> bool:
         return False
 
 
-def layouts_of(engine: Engine) -> Layouts:
-    """How an engine's weights lie on its GPUs."""
-    sizes = engine.columns()
-    gpus = engine.tensor_parallel_size * engine.pipeline_parallel_size * engine.data_parallel_size
-    return Layouts(
-        num_gpus=gpus,
-        **sizes,
-        virtual_pipeline_parallel_size=column(1),
-        context_parallel_size=column(1),
-        sharding=column(SHARDINGS.index("none")),
-        offload=column(OFFLOADS.index("none")),
-    )
-
-
 def cache_room(server: Server) -> int:
     """Cache bytes per GPU beside weights and what the engine holds.
 
@@ -245,16 +229,16 @@ def cache_room(server: Server) -> int:
     """
     engine = server.engine
     weights: BytesColumns
-    weights = memory.shadow_resident_bytes(server.model, server.workload, layouts_of(engine))
+    weights = memory.shadow_resident_bytes(server.model, server.workload, engine.layouts())
     few = server.call(server.replicas)
-    least = minimum_kv_cache_bytes(server.model, few, server.workload, **engine.columns())
+    least = minimum_kv_cache_bytes(server.model, server.workload, engine)
     estimates = generation.price_generate(
         server.model,
         few,
         server.workload,
         server.pool,
         load_profile(server.pool.gpu),
-        **engine.columns(),
+        engine,
         kv_cache_bytes=least,
     )
     beside = replace(estimates.transient, kv_cache=np.zeros_like(least))

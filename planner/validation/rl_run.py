@@ -6,15 +6,15 @@ import numpy as np
 
 from planner.architecture import ModelArchitecture
 from planner.cluster import Pool
-from planner.cost.pricing import Engine, Pricing
+from planner.cost.pricing import Pricing
 from planner.cost.transition import reload_seconds
 from planner.dataflow import Call
 from planner.errors import SpecError
 from planner.job import Job
-from planner.layout import RECOMPUTES, IntArray, Layouts
+from planner.layout import RECOMPUTES, Engine, IntArray, Layouts
 from planner.resolve import resolve
 from planner.spec import JobSpec, TrainingStack
-from planner.validation.generation import Server, cache_room, layouts_of
+from planner.validation.generation import Server, cache_room
 from planner.validation.predictions import CannotPredictError
 from planner.validation.subjects import column
 
@@ -162,7 +162,7 @@ class Run:
     def weight_sync_seconds(self) -> float:
         """From the training GPUs to those that generate."""
         sent = self.pricing.send_seconds("actor", self.pool, self.layouts)
-        received = self.pricing.receive_seconds("actor", self.pool, layouts_of(self.engine))
+        received = self.pricing.receive_seconds("actor", self.pool, self.engine.layouts())
         return max(float(sent[0]), float(received[0]))
 
     def state_seconds(self, bytes_per_second: float | None) -> float:

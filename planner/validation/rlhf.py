@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from planner.cost.pricing import Engine
+from planner.layout import Engine
 from planner.validation.frameworks import Framework
 from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from planner.validation.rl_run import Run, Sizes, grpo_job
