@@ -165,7 +165,7 @@ def _check(plan: Plan, settings: RunSettings) -> None:
     """Everything that can be said without starting anything."""
     from executor.data import RunData
     from executor.factories import check_setup
-    from executor.runtime.controller import check_run
+    from executor.runtime.runnable import check_run
     from executor.runtime.setup import smallest_vocabulary
 
     try:

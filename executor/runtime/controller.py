@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -12,7 +12,7 @@ import torch
 
 from executor.algorithms.defaults import resolve_settings
 from executor.batch import Batch
-from executor.errors import RunCancelledError, RunError
+from executor.errors import RunCancelledError
 from executor.records import CallRecord
 from executor.runtime.group import WorkerGroup, call_together
 from executor.runtime.handles import (
@@ -26,13 +26,12 @@ from executor.runtime.planned import device_numbers, planned_calls, sync_id
 from executor.runtime.processes import Processes
 from executor.runtime.records import FinishedCall, FinishedIteration, call_records
 from executor.runtime.rows import BLOCK_BYTES, put
+from executor.runtime.runnable import check_plan, program_of
 from executor.runtime.schedule import Scheduler
-from executor.runtime.setup import ModelSetup, model_setups
+from executor.runtime.setup import model_setups
 from executor.runtime.worker import Factories, ModelWorker
 from executor.settings import RunSettings
-from planner.algorithms import PROGRAMS
 from planner.algorithms.program import Program
-from planner.own_program import check_program, load_program
 from planner.resolve import resolve
 from planner.result import Parallelism, Plan
 
@@ -84,12 +83,10 @@ class Controller:
         Raises:
             RunError: the plan or the settings cannot be run.
         """
-        _check_functions(plan, settings)
-        _check_precisions_and_engine(plan)
-        _check_streams(plan)
+        check_plan(plan, settings)
         self.plan = plan
         self.settings = settings
-        self.program = program or _program_of(plan, settings)
+        self.program = program or program_of(plan, settings)
         self.job = resolve(plan.spec, program=self.program, with_profiles=False)
         self.placement = plan.placement()
         self.setups = model_setups(self.job, self.placement, settings)
@@ -314,90 +311,3 @@ def run_iterations(
         records.append(controller.iterate(number, prompts, pretrain=pretrain))
         after_iteration(records[-1])
     return records
-
-
-def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
-    """Every copy's set-up, before anything is started.
-
-    Raises:
-        RunError: the plan or the settings cannot be run.
-    """
-    program = _program_of(plan, settings)
-    _check_functions(plan, settings)
-    _check_precisions_and_engine(plan)
-    _check_streams(plan)
-    return model_setups(
-        resolve(plan.spec, program=program, with_profiles=False), plan.placement(), settings
-    )
-
-
-def _program_of(plan: Plan, settings: RunSettings) -> Program:
-    """The algorithm's, or the user's own for a dataflow that a spec wrote out."""
-    if plan.algorithm is not None:
-        if settings.program is not None:
-            raise RunError(
-                f"program: {settings.program} is given, but the plan is of {plan.algorithm}; leave "
-                "it out, or plan with `algorithm: file.py:NAME`"
-            )
-        return PROGRAMS[plan.algorithm]
-    if settings.program is None:
-        raise RunError(
-            "program: the plan is of an explicit dataflow; say which program runs it, as "
-            "module:NAME or file.py:NAME"
-        )
-    program = load_program(settings.program, field="program")
-    check_program(program, plan.spec)
-    return program
-
-
-def _check_precisions_and_engine(plan: Plan) -> None:
-    """Refuse what can be planned, but not run: only vLLM, a bf16 cache and 16-bit training can."""
-    workload = plan.spec.workload
-    if workload.training_precision == "fp8":
-        raise RunError(
-            "workload.training_precision: the plan is for fp8, which plans can be priced for but "
-            "not run with; plan without it"
-        )
-    runs = {"rollout_engine": "vllm", "rollout_cache_precision": "bf16"}
-    for name, runnable in runs.items():
-        if (given := getattr(workload, name)) != runnable:
-            raise RunError(
-                f"workload.{name}: the plan is for {given}, which plans can be priced for but not "
-                f"run with; plan with {runnable}"
-            )
-
-
-def _check_streams(plan: Plan) -> None:
-    """Refuse tails, and calls that begin while the generation whose responses they take runs."""
-    for call in plan.calls:
-        if call.streamed_from:
-            raise RunError(
-                f"search.streaming: {call.id} begins before {call.streamed_from[0]} ends, which "
-                "plans can be priced for but not run with; plan without streaming"
-            )
-        if call.tail is not None:
-            tensor = call.tail.tensor_parallel_size
-            field = "generation_tail" if tensor is None else "generation_tensor_schedule"
-            how = f"{call.tail.num_gpus} of its GPUs" if tensor is None else f"tensor size {tensor}"
-            raise RunError(
-                f"search.{field}: {call.id} goes on with {how}, which plans can be priced for but "
-                f"not run with; plan without {field}"
-            )
-
-
-def _check_functions(plan: Plan, settings: RunSettings) -> None:
-    """Refuse functions and remote services without a setting, and settings without a function."""
-    declared = {role for role, model in plan.spec.models.items() if not model.needs_gpus}
-    missing: Sequence[str] = sorted(declared - settings.functions.keys())
-    if missing:
-        what = "function" if plan.spec.models[missing[0]].function else "remote service"
-        raise RunError(
-            f"functions.{missing[0]}: the spec declares this role as a {what}; say which function "
-            f"{'computes' if what == 'function' else 'asks it for'} the scores, as module:function "
-            "or file.py:function"
-        )
-    superfluous = sorted(settings.functions.keys() - declared)
-    if superfluous:
-        raise RunError(
-            f"functions.{superfluous[0]}: the spec has no such function; it has {sorted(declared)}"
-        )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from executor.errors import RunError
-from executor.runtime.controller import check_run
+from executor.runtime.runnable import check_run
 from executor.settings import RunSettings
 from planner.errors import SpecError
 from planner.planning import make_plan

@@ -1,0 +1,108 @@
+"""Whether a plan can be run with these settings, before anything is started."""
+
+from collections.abc import Sequence
+
+from executor.errors import RunError
+from executor.runtime.setup import ModelSetup, model_setups
+from executor.settings import RunSettings
+from planner.algorithms import PROGRAMS
+from planner.algorithms.program import Program
+from planner.own_program import check_program, load_program
+from planner.resolve import resolve
+from planner.result import Plan
+
+
+def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
+    """Every copy's set-up, before anything is started.
+
+    Raises:
+        RunError: the plan or the settings cannot be run.
+    """
+    program = program_of(plan, settings)
+    check_plan(plan, settings)
+    return model_setups(
+        resolve(plan.spec, program=program, with_profiles=False), plan.placement(), settings
+    )
+
+
+def check_plan(plan: Plan, settings: RunSettings) -> None:
+    """Refuse what can be planned, but not run, and functions that nobody says or asks for.
+
+    Raises:
+        RunError: names the field.
+    """
+    _check_functions(plan, settings)
+    _check_precisions_and_engine(plan)
+    _check_streams(plan)
+
+
+def program_of(plan: Plan, settings: RunSettings) -> Program:
+    """The algorithm's, or the user's own for a dataflow that a spec wrote out."""
+    if plan.algorithm is not None:
+        if settings.program is not None:
+            raise RunError(
+                f"program: {settings.program} is given, but the plan is of {plan.algorithm}; leave "
+                "it out, or plan with `algorithm: file.py:NAME`"
+            )
+        return PROGRAMS[plan.algorithm]
+    if settings.program is None:
+        raise RunError(
+            "program: the plan is of an explicit dataflow; say which program runs it, as "
+            "module:NAME or file.py:NAME"
+        )
+    program = load_program(settings.program, field="program")
+    check_program(program, plan.spec)
+    return program
+
+
+def _check_precisions_and_engine(plan: Plan) -> None:
+    """Refuse what can be planned, but not run: only vLLM, a bf16 cache and 16-bit training can."""
+    workload = plan.spec.workload
+    if workload.training_precision == "fp8":
+        raise RunError(
+            "workload.training_precision: the plan is for fp8, which plans can be priced for but "
+            "not run with; plan without it"
+        )
+    runs = {"rollout_engine": "vllm", "rollout_cache_precision": "bf16"}
+    for name, runnable in runs.items():
+        if (given := getattr(workload, name)) != runnable:
+            raise RunError(
+                f"workload.{name}: the plan is for {given}, which plans can be priced for but not "
+                f"run with; plan with {runnable}"
+            )
+
+
+def _check_streams(plan: Plan) -> None:
+    """Refuse tails, and calls that begin while the generation whose responses they take runs."""
+    for call in plan.calls:
+        if call.streamed_from:
+            raise RunError(
+                f"search.streaming: {call.id} begins before {call.streamed_from[0]} ends, which "
+                "plans can be priced for but not run with; plan without streaming"
+            )
+        if call.tail is not None:
+            tensor = call.tail.tensor_parallel_size
+            field = "generation_tail" if tensor is None else "generation_tensor_schedule"
+            how = f"{call.tail.num_gpus} of its GPUs" if tensor is None else f"tensor size {tensor}"
+            raise RunError(
+                f"search.{field}: {call.id} goes on with {how}, which plans can be priced for but "
+                f"not run with; plan without {field}"
+            )
+
+
+def _check_functions(plan: Plan, settings: RunSettings) -> None:
+    """Refuse functions and remote services without a setting, and settings without a function."""
+    declared = {role for role, model in plan.spec.models.items() if not model.needs_gpus}
+    missing: Sequence[str] = sorted(declared - settings.functions.keys())
+    if missing:
+        what = "function" if plan.spec.models[missing[0]].function else "remote service"
+        raise RunError(
+            f"functions.{missing[0]}: the spec declares this role as a {what}; say which function "
+            f"{'computes' if what == 'function' else 'asks it for'} the scores, as module:function "
+            "or file.py:function"
+        )
+    superfluous = sorted(settings.functions.keys() - declared)
+    if superfluous:
+        raise RunError(
+            f"functions.{superfluous[0]}: the spec has no such function; it has {sorted(declared)}"
+        )
