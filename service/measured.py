@@ -1,6 +1,7 @@
 """What a run measured beside what its plan predicted, call by call, from the run's events."""
 
 from collections.abc import Iterable
+from math import isclose
 from statistics import median
 from typing import Any
 
@@ -45,6 +46,21 @@ def with_report(measured: JsonObject, report: JsonObject) -> JsonObject:
         **measured,
         "report": {"iteration": _median(read.iteration_seconds), "calls": dict(medians)},
     }
+
+
+def other_plan(report: RunReport, plan: Plan) -> str:
+    """What shows that a report is of a run of another plan; empty where nothing does."""
+    if report.name != plan.name:
+        return f"its plan was named {report.name!r}, this one is {plan.name!r}"
+    predicted = {call.id: call.seconds.predicted for call in report.calls}
+    known = {call.id: call.end_seconds - call.start_seconds for call in plan.calls}
+    for name, seconds in known.items():
+        reported = predicted.get(name)
+        if reported is None:
+            return f"it has no call {name}"
+        if not isclose(reported, seconds, rel_tol=1e-6, abs_tol=1e-9):
+            return f"of {name} {reported:.4g} s were predicted then, and {seconds:.4g} s here"
+    return ""
 
 
 def _median(comparison: Comparison) -> float | None:

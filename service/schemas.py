@@ -56,6 +56,10 @@ class PlanSummary(ApiModel):
     relative_gap: float | None = None
     gpus_used: int | None = None
     price_per_iteration: float | None = None
+    runs: int = Field(default=0, description="Jobs of it that have measured an iteration")
+    measured_iteration_seconds: float | None = Field(
+        default=None, description="Of the latest of them"
+    )
 
 
 class CallSeconds(ApiModel):

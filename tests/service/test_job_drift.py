@@ -26,7 +26,9 @@ def plan() -> Plan:
     return Plan.model_validate(_PLAN)
 
 
-def iteration(number: int, ratio: float = 1.0, *, tokens: float = 16.0, **calls: float) -> list[Json]:
+def iteration(
+    number: int, ratio: float = 1.0, *, tokens: float = 16.0, **calls: float
+) -> list[Json]:
     """The events of one: everything takes this many times what the plan says."""
     found: list[Json] = [
         {
@@ -58,7 +60,9 @@ class Run:
     def iterate(self, *ratios: float, **how: Any) -> None:
         for ratio in ratios:
             self.number += 1
-            standing = keep(self.database, self.held, printed(*iteration(self.number, ratio, **how)))
+            standing = keep(
+                self.database, self.held, printed(*iteration(self.number, ratio, **how))
+            )
             assert standing is not None
             self.watch.look(standing.progress)
             eventually(lambda: not self.watch._is_computing)
@@ -75,3 +79,29 @@ def test_a_slower_run_is_told_once_and_again_when_it_slows_down_more(database: D
     run.iterate(*[1.4] * 6)
     (first,) = run.raised
     print(first.model_dump_json(indent=1, exclude={"suggestion": {"replan": {"placement"}}}))
+
+
+def test_history(database: Database, client) -> None:
+    run = Run(database)
+    run.iterate(9.0, *[1.0] * 70, 1.1)
+    from service.routers import plans
+
+    with database.reading() as session:
+        from service import plan_history
+        from service.schemas import HistoryQuery, PlanQuery
+        from service import store
+
+        print(store.list_plans(session, PlanQuery()))
+        found = plan_history.history(session, HistoryQuery())
+        print(found.model_dump_json(indent=1))
+        one = plan_history.history_of_plan(session, found.items[0].plan_id)
+        print(len(one.jobs[0].stretches), one.jobs[0].stretches[-1], one.jobs[0].stretches[0])
+        from service.tables import JobRow
+        import json
+
+        row = session.get(JobRow, run.job_id)
+        print(len(json.dumps(row.measured)))
+    print(
+        client.get("/v1/plans/history").status_code,
+        client.get(f"/v1/plans/{one.plan_id}/history").status_code,
+    )
