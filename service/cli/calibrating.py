@@ -251,16 +251,16 @@ def _write_spec(source: str, output: str, runs: Sequence[MeasuredRun]) -> dict[s
     except (AssertionError, KeyError, TypeError, ValidationError):
         raise BadInputError(f"{source}: no job spec with a workload.{LENGTH}") from None
     known = [run.lengths for run in runs if run.lengths]
-    if not known:
+    means = {
+        name: statistics.fmean(each[name] for each in known)
+        for name in (*QUANTILES, "mean")
+        if known and all(name in each for each in known)
+    }
+    if not means:
         raise BadInputError(
             "these runs do not say how long their responses were",
             [f"their reports need the metrics {LENGTH}/p50, p90 and p99, or {LENGTH}/mean"],
         )
-    means = {
-        name: statistics.fmean(each[name] for each in known)
-        for name in (*QUANTILES, "mean")
-        if all(name in each for each in known)
-    }
     lengths = ObservedLengths(**means).spec(before).model_dump(exclude_none=True)
     document["workload"][LENGTH] = lengths
     try:

@@ -45,6 +45,25 @@ class DriftWatch:
         except Exception:
             log.exception("job %s: cannot be compared with its plan", self._held.job_id)
 
+    def answer(self, plan: Plan, watched: Watched) -> Suggestion:
+        """Why the run has drifted and whether to move, by a planner process of its own."""
+        profiles.lay_out(self._database, self._settings.profiles_folder, plan.spec)
+        process = PlannerProcess(profiles_folder=self._settings.profiles_folder)
+        try:
+            answer = process.run(
+                SuggestRequest(plan=plan, watched=watched),
+                limit_seconds=ANSWER_SECONDS,
+                keep_going=lambda: not self._closed.is_set(),
+            )
+        finally:
+            process.stop()
+        return Suggestion.model_validate(answer)
+
+    def wait(self) -> None:
+        """Until no suggestion is being computed."""
+        if self._thread is not None:
+            self._thread.join()
+
     def close(self) -> None:
         """No more looks; a suggestion that is being computed is given up."""
         self._closed.set()
@@ -98,7 +117,7 @@ class DriftWatch:
         """Compute the suggestion and store it; without a re-plan where that failed."""
         job = self._held.job_id
         try:
-            suggestion = self._suggestion(watched)
+            suggestion = self.answer(self._plan, watched)
         except PlannerCancelledError:
             return
         except Exception as error:
@@ -115,19 +134,6 @@ class DriftWatch:
                     log.info("job %s: has drifted from its plan", job)
         except Exception as error:
             log.warning("job %s: a suggestion cannot be stored: %s", job, error)
-
-    def _suggestion(self, watched: Watched) -> Suggestion:
-        profiles.lay_out(self._database, self._settings.profiles_folder, self._plan.spec)
-        process = PlannerProcess(profiles_folder=self._settings.profiles_folder)
-        try:
-            answer = process.run(
-                SuggestRequest(plan=self._plan, watched=watched),
-                limit_seconds=ANSWER_SECONDS,
-                keep_going=lambda: not self._closed.is_set(),
-            )
-        finally:
-            process.stop()
-        return Suggestion.model_validate(answer)
 
 
 def _reason(error: Exception) -> str:

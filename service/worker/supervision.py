@@ -89,7 +89,9 @@ class Supervision:
     def _step(self) -> bool:
         """Look at the job once; whether it is over."""
         standing = self._renew()
-        self._output = self._output or OutputReader(standing.log_offset)
+        if self._output is None:
+            self._output = OutputReader(standing.log_offset)
+            self._drift.look(standing.progress)  # whoever held the job may have had no time to
         ray = self._ray = self._ray or self._connect()
         found = ray.find(self._held.submission_id)
         if found is None:
