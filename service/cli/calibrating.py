@@ -177,6 +177,8 @@ def read_run(source: str, *, plan: str | None) -> MeasuredRun:
     try:
         report = RunReport.model_validate_json(file.read_bytes())
     except OSError as error:
+        if is_id(source):
+            raise BadInputError(f"{source}: a job of a service needs --server URL") from None
         raise BadInputError(
             f"{source}: cannot read {file}: {error.strerror or error}",
             ["name a folder that automap run wrote, or the report.json in it"],
@@ -261,8 +263,9 @@ def _write_spec(source: str, output: str, runs: Sequence[MeasuredRun]) -> dict[s
             "these runs do not say how long their responses were",
             [f"their reports need the metrics {LENGTH}/p50, p90 and p99, or {LENGTH}/mean"],
         )
-    lengths = ObservedLengths(**means).spec(before).model_dump(exclude_none=True)
-    document["workload"][LENGTH] = lengths
+    observed = ObservedLengths(**means).spec(before)
+    document["workload"][LENGTH] = observed.model_dump(exclude_none=True)
+    lengths: dict[str, float] = observed.model_dump(exclude_none=True, exclude={"max"})
     try:
         Path(output).write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     except OSError as error:
