@@ -18,8 +18,9 @@ MARK = "AUTOMAP-EVENT "
 class Events:
     """The events of a run; any thread may send some. Each has its type and its time.
 
-    state (state), call (call, iteration, seconds, bytes), metrics (iteration, metrics), iteration
-    (iteration, iterations, seconds), log (message), failed (cause, kind), finished (report).
+    state (state), call (call, iteration, seconds, bytes, slowest), metrics (iteration, metrics),
+    iteration (iteration, iterations, seconds), log (message), failed (cause, kind), finished
+    (report).
     """
 
     def __init__(self) -> None:

@@ -4,11 +4,13 @@ import logging
 import math
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, TypeAdapter
 
 from executor.events import Events, read_events
 from executor.loggers import MetricsWriter
@@ -58,6 +60,7 @@ class CallEvents:
             iteration=self.iteration,
             seconds=round(sum(part.seconds for part in parts), 6),
             bytes=sum(map(_moved_bytes, parts)),
+            **_slowest(parts),
         )
 
 
@@ -65,6 +68,30 @@ def _moved_bytes(call: FinishedCall) -> int:
     """On the worst rank: rows fetched, and weights received."""
     fetched = max((rank.fetched_bytes for rank in call.ranks), default=0)
     return fetched + int(call.worst("reshard_received") + call.worst("weight_sync_received"))
+
+
+def _slowest(parts: Sequence[FinishedCall]) -> dict[str, JsonValue]:
+    """The rank that took longest beside the median of all others; nothing where there is one.
+
+    By the ranks' own clocks. Where ranks wait for each other in a collective, all take alike.
+    """
+    seconds: dict[int, float] = defaultdict(float)
+    for part in parts:
+        for rank in part.ranks:
+            seconds[rank.rank] += rank.seconds
+    devices = sorted(parts[0].devices)
+    if len(seconds) < 2 or len(seconds) != len(devices):  # a sync's ranks are of two groups
+        return {}
+    slowest, longest = max(seconds.items(), key=lambda each: each[1])
+    others = median(value for other, value in seconds.items() if other != slowest)
+    device = devices[slowest]
+    return {
+        "slowest": {
+            "device": f"{device.pool}[{device.number}]",
+            "seconds": round(longest, 6),
+            "others_seconds": round(others, 6),
+        }
+    }
 
 
 class Attempt(BaseModel):

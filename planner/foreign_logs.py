@@ -15,6 +15,10 @@ FormatName = Literal["verl", "openrlhf", "nemo-rl"]
 Metrics = Mapping[str, float]
 
 
+SHOWN = 6
+"""Names of metrics in a message."""
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """What a metric times: all calls of a kind, of one role if it is named."""
@@ -141,10 +145,18 @@ def foreign_run(
         wanted = ", ".join(span.metric for span in known.spans)
         raise SpecError(
             source,
-            f"none of the metrics that {name} times calls with is in it: {wanted}",
+            f"none of the metrics that {name} times calls with is in it: {wanted}; {_has(steps)}",
             remedy="name the format of the log with --format, or log these metrics",
         )
     return ForeignRun(observed, _lengths(counted, known), missing)
+
+
+def _has(steps: Sequence[Metrics]) -> str:
+    """What a log has, to compare names: those of times first."""
+    names = sorted({name for step in steps for name in step})
+    names.sort(key=lambda name: "tim" not in name)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"it has {', '.join(names[:SHOWN]) or 'no numbers'}{more}"
 
 
 def _seconds(steps: Sequence[Metrics], span: Span) -> list[float]:

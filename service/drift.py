@@ -1,9 +1,14 @@
 """How far a run has drifted from its plan, from the report of the run."""
 
+from collections.abc import Iterator
+
 from pydantic import ValidationError
 
 from executor.report import Comparison, RunReport
-from planner.drift import Deviation, Drift, drift, in_words
+from planner.drift import Cause, Deviation, Drift, drift, in_words
+from planner.iterations import Window
+from planner.suggestion import Suggestion
+from service.schemas import JobSuggestion
 from service.tables import JsonObject
 
 
@@ -44,3 +49,59 @@ def advice(report: JsonObject | RunReport | None, *, run: str | None = None) -> 
         f"see whether to keep the plan or to move: {replan}",
         f"learn from it and plan anew: {learn}; automap plan SPEC --profile FOLDER2",
     ]
+
+
+def suggested(each: JobSuggestion) -> list[str]:
+    """Lines for people about a suggestion that was raised on a job."""
+    over = each.over_after_iteration
+    until = [] if over is None else [f"as planned again after iteration {over:,}"]
+    return suggestion_lines(each.suggestion) + until
+
+
+def suggestion_lines(found: Suggestion) -> list[str]:
+    """What had drifted, why, and whether another plan pays."""
+    window = found.window
+    lines = [f"iterations {window.first:,} to {window.last:,}:", *in_words(found.drift)]
+    lines += [_cause(cause, window) for cause in found.causes]
+    if found.replan is not None:
+        lines.append(found.replan.answer)
+    return lines + list(_further(found))
+
+
+def _cause(cause: Cause, window: Window) -> str:
+    calls = ", ".join(cause.calls)
+    match cause.kind:
+        case "lengths":
+            return f"the lengths of responses make {calls} take {cause.ratio:.2f} times as long"
+        case "slow_device":
+            rank = window.slow_devices[cause.calls[0]]
+            return (
+                f"{cause.device} took {rank.ratio:.2f} times as long as the other devices of "
+                f"{calls} in each of these iterations"
+            )
+        case "slowdown":
+            return (
+                f"{calls}: {cause.ratio:.2f} times the estimate, but not so in the first "
+                "iterations, and no device stands out: clocks, links, or others that share them"
+            )
+        case "estimate":
+            return (
+                f"{calls}: {cause.ratio:.2f} times the estimate from the first iterations on, so "
+                "the estimate is wrong (automap calibrate corrects it)"
+            )
+        case "between_calls":
+            return "no call takes other than planned: the time goes between them"
+
+
+def _further(found: Suggestion) -> Iterator[str]:
+    without = found.without_node
+    if without is not None:
+        even = without.break_even_iterations
+        pays = "which never pays" if even is None else f"paid back after {even:,} iterations"
+        yield (
+            f"without node {without.node} of {without.pool}: {without.iteration_seconds:.2f} s an "
+            f"iteration, {without.gain_seconds:.2f} s less, for a restart of "
+            f"{without.cost_seconds:.1f} s, {pays}"
+        )
+    if found.problem is not None:
+        yield found.problem

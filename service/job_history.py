@@ -16,14 +16,19 @@ _PIECE_CHARACTERS = 2**16
 
 def add_events(session: Session, job_id: UUID, events: Iterable[JsonObject]) -> None:
     """Number the events and add them."""
+    for sequence, event in enumerate(events, start=next_number(session, job_id)):
+        time = _time(event.get("time"))
+        document: JsonObject = {**event, "time": time.isoformat()}
+        session.add(JobEventRow(job_id=job_id, sequence=sequence, time=time, document=document))
+
+
+def next_number(session: Session, job_id: UUID) -> int:
+    """Of the next event."""
     # The job's row is locked by whoever comes here: no one else counts at the same time.
     last = session.scalar(
         select(func.max(JobEventRow.sequence)).where(JobEventRow.job_id == job_id)
     )
-    for sequence, event in enumerate(events, start=(last or 0) + 1):
-        time = _time(event.get("time"))
-        document: JsonObject = {**event, "time": time.isoformat()}
-        session.add(JobEventRow(job_id=job_id, sequence=sequence, time=time, document=document))
+    return (last or 0) + 1
 
 
 def _time(value: JsonValue) -> datetime:

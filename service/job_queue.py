@@ -6,6 +6,7 @@ by the token. A worker that dies stops renewing its lease; the next one claims t
 run in Ray by its name, and goes on reading where the tables end.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
@@ -15,9 +16,9 @@ from sqlalchemy import and_, or_, select
 from sqlalchemy.orm import Session, contains_eager
 from sqlalchemy.sql import ColumnElement
 
-from service import measured
+from service import iterations, measured
 from service.database import utc_now
-from service.job_history import add_events, add_text
+from service.job_history import add_events, add_text, next_number
 from service.problems import Problem, plan_failed, run_lost
 from service.run_output import Printed
 from service.tables import JobEventRow, JobRow, JsonObject, PlanRow
@@ -42,12 +43,22 @@ class JobClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is, and what its run has measured."""
+
+    iteration: int
+    iterations: int
+    measured: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How a job stands after we wrote to it."""
 
     cancelling: bool
     log_offset: int
     """Bytes of the attempt's output that are written down."""
+    progress: Progress
 
 
 def enqueue(session: Session, row: JobRow) -> None:
@@ -127,10 +138,42 @@ def record(
     row.lease_expires_at = utc_now() + timedelta(seconds=lease_seconds)
     if printed:
         row.log_offset = printed.end_offset
-        row.measured = measured.with_events(row.measured, printed.events)
+        row.measured = _with_events(row.measured, printed.events)
         add_text(session, row.id, printed.text, max_characters=max_log_bytes)
         add_events(session, row.id, [_taken_in(row, event) for event in printed.events])
-    return Standing(cancelling=row.cancel_requested_at is not None, log_offset=row.log_offset)
+    return Standing(
+        cancelling=row.cancel_requested_at is not None,
+        log_offset=row.log_offset,
+        progress=Progress(row.iteration, row.iterations, row.measured),
+    )
+
+
+def _with_events(known: JsonObject, events: list[JsonObject]) -> JsonObject:
+    """What the run has measured, call by call and iteration by iteration."""
+    found = measured.with_events(known, events)
+    latest = iterations.with_events(known.get("iterations"), events)
+    return found if latest is None else {**found, "iterations": latest}
+
+
+def add_event(
+    session: Session,
+    held: JobClaim,
+    event: JsonObject,
+    *,
+    noted: Callable[[JsonObject, int], JsonObject | None],
+) -> bool:
+    """Add an event, and make of `measured` what it is noted as under its number.
+
+    False, and nothing is written: the job is no longer ours, or there is nothing to note.
+    """
+    row = _ours(session, held)
+    if row is None:
+        return False
+    now = noted(row.measured, next_number(session, row.id))
+    if now is not None:
+        row.measured = now
+        add_events(session, row.id, [event])
+    return now is not None
 
 
 def run(session: Session, held: JobClaim) -> bool:

@@ -9,14 +9,14 @@ from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
 from planner.result import Plan
 from planner.spec import JobSpec
-from service import measured, problems
+from service import iterations, measured, problems, suggestions
 from service.database import utc_now
 from service.drift import drift_of
 from service.job_queue import UNFINISHED
 from service.pages import page_of
 from service.problems import Problem
 from service.run_settings import RunSettings
-from service.schemas import JobQuery, JobRecord, JobSummary, Page, PlanJob
+from service.schemas import JobQuery, JobRecord, JobSuggestion, JobSummary, Page, PlanJob
 from service.tables import JobEventRow, JobLogRow, JobRow, PlanRow
 
 JOBS_SHOWN = 20
@@ -46,7 +46,7 @@ def find_job(session: Session, job_id: UUID) -> JobRecord:
     ).one_or_none()
     if row is None:
         raise problems.not_found("job", job_id)
-    return job_record(row)
+    return job_record(row, suggestions.of_job(session, row))
 
 
 def list_jobs(session: Session, query: JobQuery) -> Page[JobSummary]:
@@ -93,7 +93,7 @@ def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
     ]
 
 
-def job_record(row: JobRow) -> JobRecord:
+def job_record(row: JobRow, suggested: Sequence[JobSuggestion] = ()) -> JobRecord:
     """The row, which has its plan with it, as the API shows it."""
     return JobRecord(
         **_summary(row, row.plan),
@@ -102,6 +102,8 @@ def job_record(row: JobRow) -> JobRecord:
         submission_id=row.submission_id,
         output=row.output,
         report=row.report,
+        response_lengths=iterations.read(row.measured.get("iterations")).observed_lengths,
+        suggestions=list(suggested),
         drift=drift_of(row.report),
         problem=None if row.problem is None else Problem.model_validate(row.problem),
     )

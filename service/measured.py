@@ -1,6 +1,7 @@
 """What a run measured beside what its plan predicted, call by call, from the run's events."""
 
 from collections.abc import Iterable
+from math import isclose
 from statistics import median
 from typing import Any
 
@@ -8,6 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from executor.report import Comparison, RunReport
 from planner.result import Plan
+from planner.suggestion import planned_seconds
 from service.schemas import CallSeconds
 from service.tables import JsonObject
 
@@ -46,6 +48,21 @@ def with_report(measured: JsonObject, report: JsonObject) -> JsonObject:
     }
 
 
+def other_plan(report: RunReport, plan: Plan) -> str:
+    """What shows that a report is of a run of another plan; empty where nothing does."""
+    if report.name != plan.name:
+        return f"its plan was named {report.name!r}, this one is {plan.name!r}"
+    predicted = {call.id: call.seconds.predicted for call in report.calls}
+    known = {call.id: call.end_seconds - call.start_seconds for call in plan.calls}
+    for name, seconds in known.items():
+        reported = predicted.get(name)
+        if reported is None:
+            return f"it has no call {name}"
+        if not isclose(reported, seconds, rel_tol=1e-6, abs_tol=1e-9):
+            return f"of {name} {reported:.4g} s were predicted then, and {seconds:.4g} s here"
+    return ""
+
+
 def _median(comparison: Comparison) -> float | None:
     return None if comparison.measured is None else comparison.measured.median
 
@@ -70,7 +87,7 @@ def calls_of(plan: Plan | None, measured: JsonObject) -> list[CallSeconds]:
     """Every call of the plan and every other one that was measured, in time order."""
     known: Any = measured["calls"]
     reported: Any = (measured["report"] or {"calls": {}})["calls"]  # type: ignore[index,call-overload]
-    predicted = {} if plan is None else _predicted(plan)
+    predicted = {} if plan is None else planned_seconds(plan)
     return [
         _call_seconds(name, predicted.get(name), reported.get(name), known.get(name, {}))
         for name in dict.fromkeys((*predicted, *known))
@@ -86,20 +103,6 @@ def _with_one(known: dict[str, Any], seconds: float, num_bytes: JsonValue) -> di
     if latest is None:
         latest = known.get("bytes")
     return counted if latest is None else {**counted, "bytes": int(latest)}
-
-
-def _predicted(plan: Plan) -> dict[str, float]:
-    """Seconds of calls and weight syncs by name."""
-    timed = [(call.stage, call.start_seconds, call.end_seconds, call.id) for call in plan.calls]
-    timed += [
-        (sync.stage, sync.start_seconds, sync.end_seconds, f"{sync.role}.sync")
-        for sync in plan.transitions
-    ]
-    # In a cyclic schedule what crosses the end of a period ends before it starts.
-    return {
-        name: end - start if end >= start else end - start + plan.iteration_seconds
-        for _, start, end, name in sorted(timed)
-    }
 
 
 def _call_seconds(

@@ -38,6 +38,7 @@ from service.planner_messages import (
     SimulateRequest,
     SpecFailure,
     StrategiesRequest,
+    SuggestRequest,
     WhatIfRequest,
     spec_of,
 )
@@ -93,7 +94,6 @@ def _done(request: PlannerRequest) -> Done:
     from planner.explain.explain import explain
     from planner.front import make_front
     from planner.refusal import make_plan_or_explain
-    from planner.replan.replan import replan
     from planner.what_if import make_what_if
 
     match request:
@@ -122,8 +122,8 @@ def _done(request: PlannerRequest) -> Done:
             return _simulated(request)
         case ExplainRequest():
             return _json(explain(request.plan, request.options))
-        case ReplanRequest():
-            return _json(replan(request.plan, request.options))
+        case ReplanRequest() | SuggestRequest():
+            return _of_running(request)
         case StrategiesRequest():
             return Done(
                 result=[
@@ -131,6 +131,15 @@ def _done(request: PlannerRequest) -> Done:
                     for it in planning.STRATEGIES.values()
                 ]
             )
+
+
+def _of_running(request: ReplanRequest | SuggestRequest) -> Done:
+    from planner.replan.replan import replan
+    from planner.suggestion import suggest
+
+    if isinstance(request, ReplanRequest):
+        return _json(replan(request.plan, request.options))
+    return _json(suggest(request.plan, request.watched))
 
 
 def _lay_out_tables(spec: JobSpec) -> None:

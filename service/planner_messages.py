@@ -10,6 +10,7 @@ from planner.replan.result import ReplanOptions
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
 from planner.studies import Refusal
+from planner.suggestion import Watched
 
 
 class Message(BaseModel):
@@ -87,6 +88,14 @@ class ReplanRequest(Message):
     options: ReplanOptions
 
 
+class SuggestRequest(Message):
+    """Say what to do about a run that has drifted; answered with a Suggestion."""
+
+    kind: Literal["suggest"] = "suggest"
+    plan: Plan
+    watched: Watched
+
+
 class StrategiesRequest(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
@@ -102,6 +111,7 @@ PlannerRequest = (
     | SimulateRequest
     | ExplainRequest
     | ReplanRequest
+    | SuggestRequest
     | StrategiesRequest
 )
 REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(

@@ -18,10 +18,12 @@ from executor.settings import RunSettings
 from planner.cluster import GpuType, NodeType
 from planner.drift import Drift
 from planner.errors import Reason
+from planner.iterations import ObservedLengths
 from planner.result import Placement, Plan, Strategy
 from planner.simulation.result import Iterations
 from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
 from planner.studies import OpenNodes
+from planner.suggestion import Suggestion
 from service.placements import placement_of
 from service.problems import Problem
 
@@ -54,6 +56,10 @@ class PlanSummary(ApiModel):
     relative_gap: float | None = None
     gpus_used: int | None = None
     price_per_iteration: float | None = None
+    runs: int = Field(default=0, description="Jobs of it that have measured an iteration")
+    measured_iteration_seconds: float | None = Field(
+        default=None, description="Of the latest of them"
+    )
 
 
 class CallSeconds(ApiModel):
@@ -95,6 +101,18 @@ class PlanJob(JobSummary):
     calls: list[CallSeconds]
 
 
+class JobSuggestion(ApiModel):
+    """That a running job had drifted from its plan, and whether another plan pays."""
+
+    event: int = Field(description="Its number among the job's events")
+    time: datetime
+    over_after_iteration: int | None = Field(
+        default=None,
+        description="When the run was as planned again; null: it stands, or the job ended with it",
+    )
+    suggestion: Suggestion
+
+
 class JobRecord(PlanJob):
     """A job: what it runs with, how far it is, and the report or the problem once it is over."""
 
@@ -106,6 +124,12 @@ class JobRecord(PlanJob):
     )
     drift: Drift | None = Field(
         default=None, description="How far the run was from its plan, by its report"
+    )
+    response_lengths: ObservedLengths | None = Field(
+        default=None, description="Of the latest 32 iterations, the warm-up left out"
+    )
+    suggestions: list[JobSuggestion] = Field(
+        default=[], description="To plan it anew: what had drifted, keep or move; latest first"
     )
     problem: Problem | None = None
 

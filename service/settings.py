@@ -6,6 +6,9 @@ from typing import Annotated
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from planner.drift import THRESHOLD
+from planner.iterations import RECENT
+
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
 
@@ -86,6 +89,17 @@ class Settings(BaseSettings):
     )
     max_log_bytes: Annotated[int, Field(ge=2**16)] = Field(
         default=2**22, description="How much of a run's output is kept, the latest"
+    )
+    drift_threshold: Annotated[float, Field(gt=0, le=100)] = Field(
+        default=THRESHOLD,
+        description="Share by which a run's iterations or responses may be off its plan before "
+        "another plan is suggested",
+    )
+    drift_window_iterations: Annotated[int, Field(ge=1, le=RECENT)] = Field(
+        default=5, description="Of a run's latest iterations the medians are compared with its plan"
+    )
+    drift_pause_iterations: Annotated[int, Field(ge=1)] = Field(
+        default=10, description="Of a run, at least, between two that another plan is looked for"
     )
     worker_health_file: Path | None = Field(
         default=None, description="A worker touches this file as long as it is well"

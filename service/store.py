@@ -10,9 +10,10 @@ from sqlalchemy.orm import Session, defer, selectinload
 from planner.catalogue import architectures, gpu_type, normalised
 from planner.result import Plan
 from planner.spec import ClusterSpec, JobSpec
-from service import job_store, problems
+from service import job_store, plan_history, problems
 from service.database import utc_now
 from service.pages import page_of
+from service.plan_history import Runs
 from service.problems import Problem
 from service.schemas import (
     ClusterRecord,
@@ -61,7 +62,8 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
     ).one_or_none()
     if row is None:
         raise problems.not_found("plan", plan_id)
-    return plan_record(row, job_store.jobs_of_plan(session, row))
+    runs = plan_history.runs_of(session, [row.id]).get(row.id)
+    return plan_record(row, job_store.jobs_of_plan(session, row), runs)
 
 
 def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
@@ -104,13 +106,14 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
     if query.created_before is not None:
         statement = statement.where(PlanRow.created_at < query.created_before)
     rows, next_cursor = page_of(session, statement, PlanRow, query)
-    return Page(items=[_summary(row) for row in rows], next_cursor=next_cursor)
+    runs = plan_history.runs_of(session, [row.id for row in rows])
+    return Page(items=[_summary(row, runs.get(row.id)) for row in rows], next_cursor=next_cursor)
 
 
-def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = ()) -> PlanRecord:
+def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None) -> PlanRecord:
     """The row as the API shows it, with its latest jobs."""
     return PlanRecord(
-        **dict(_summary(row)),
+        **dict(_summary(row, runs)),
         attempts=row.attempts,
         spec=JobSpec.model_validate(row.spec),
         plan=None if row.plan is None else Plan.model_validate(row.plan),
@@ -119,14 +122,15 @@ def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = ()) -> PlanRecord:
     )
 
 
-def _summary(row: PlanRow) -> PlanSummary:
-    same = set(PlanSummary.model_fields) - {"cluster", "models"}
+def _summary(row: PlanRow, runs: Runs | None = None) -> PlanSummary:
+    same = set(PlanSummary.model_fields) & set(PlanRow.__table__.columns.keys())
     return PlanSummary.model_validate(
         {name: getattr(row, name) for name in same}
         | {
             "cluster": row.cluster_name,
             "models": {model.role: model.architecture for model in row.models},
         }
+        | ({} if runs is None else {"runs": runs.count, "measured_iteration_seconds": runs.latest})
     )
 
 

@@ -18,8 +18,11 @@ from planner.foreign_logs import foreign_run, read_lines
 from planner.planning import make_plan
 from planner.result import Plan
 from planner.spec import ConstraintsSpec, LoraSpec
+from service.cli.failures import BadInputError
 from service.cli.main import main
+from service.cli.metric_logs import read_log
 from service.drift import advice, drift_of
+from service.measured import other_plan
 from tests.profiler.folders import memory_bound, profile_folder
 from tests.test_measured import tiny_spec
 
@@ -352,3 +355,70 @@ def test_the_command_learns_from_a_log(tmp_path: Path, capsys: pytest.CaptureFix
     assert "without timing_s/gen, timing_s/old_log_prob" in err
     (evidence,) = json.loads(out)["corrections"]["evidence"]
     assert (evidence["call"], evidence["measured"]) == ("actor.train", 9.0)
+
+
+def tensorboard_log(folder: Path, *steps: int, new_style: bool = False) -> None:
+    """What verl's TensorBoard logger leaves: torch's SummaryWriter, a scalar per metric."""
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder), purge_step=steps[0]) as writer:
+        for step in steps:
+            for name, value in VERL.items():
+                writer.add_scalar(name, step * value, global_step=step, new_style=new_style)
+
+
+@pytest.mark.parametrize("new_style", [False, True])
+def test_a_log_of_tensorboard_is_read_as_json_lines_are(tmp_path: Path, new_style: bool) -> None:
+    tensorboard_log(tmp_path / "project" / "run", 1, 2, 3, 7, new_style=new_style)
+    # The run was restarted from its third step: what it logged then takes the place of the rest.
+    tensorboard_log(tmp_path / "project" / "run", 3, 4, new_style=new_style)
+    steps = read_log(str(tmp_path))
+    if not new_style:  # of tensors TensorBoard itself hides nothing
+        assert [step["timing_s/gen"] for step in steps] == pytest.approx([4.0, 8.0, 12.0, 16.0])
+    assert set(steps[0]) == set(VERL)
+    found = foreign_run(steps, "verl", plain_plan(), source="log")
+    assert found.missing == []
+    assert len(found.observed) == 6
+    (file, *_) = (tmp_path / "project" / "run").iterdir()
+    assert read_log(str(file))[0] == pytest.approx(VERL)
+
+
+def test_what_is_no_log_of_tensorboard_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    with pytest.raises(BadInputError, match="no TensorBoard event file is in this folder"):
+        read_log(str(tmp_path))
+    torn = tmp_path / "one" / "events.out.tfevents.1.host"
+    torn.parent.mkdir()
+    torn.write_bytes(b"no event at all")
+    with pytest.raises(BadInputError, match="there is no scalar in it"):
+        read_log(str(torn))
+    tensorboard_log(tmp_path / "two", 1)
+    with pytest.raises(BadInputError, match="2 runs have logged below this folder"):
+        read_log(str(tmp_path))
+    (whole,) = (tmp_path / "two").iterdir()
+    whole.write_bytes(whole.read_bytes()[:-20])  # killed while it wrote
+    assert read_log(str(tmp_path / "two"))[0]["timing_s/gen"] == pytest.approx(4.0)
+    with pytest.raises(SpecError, match=r"timing/train/generation.*; it has timing_s/gen, .* more"):
+        foreign_run([VERL | {"loss": 1.0}], "nemo-rl", plain_plan(), source="log")
+
+
+def test_a_report_of_another_plan_is_refused(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = RunReport.model_validate_json((run_folder / "report.json").read_bytes())
+    plan = plain_plan()
+    assert other_plan(report, plan) == ""
+    call_plan = plan.calls[0]
+    longer = call_plan.model_copy(update={"end_seconds": 2 * call_plan.end_seconds + 1})
+    changed = plan.model_copy(update={"calls": [longer, *plan.calls[1:]]})
+    assert f"of {call_plan.id} " in other_plan(report, changed)
+    renamed = call_plan.model_copy(update={"id": "judge.score"})
+    changed = plan.model_copy(update={"calls": [renamed, *plan.calls[1:]]})
+    assert other_plan(report, changed) == "it has no call judge.score"
+    other = tmp_path / "other.json"
+    other.write_text(plan.model_copy(update={"name": "other"}).model_dump_json(by_alias=True))
+    arguments = (str(run_folder), "--plan", str(other), "--profile", "x", "--output", "y")
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert "this is the report of another plan: its plan was named 'tiny-ppo-cpu'" in " ".join(err.split())

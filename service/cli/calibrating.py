@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import yaml
 from pydantic import ValidationError
@@ -14,19 +15,24 @@ from rich.text import Text
 from executor.report import RunReport
 from planner.calibration import Observed, calibrate, evidence_of
 from planner.cost.corrections import Corrections, Evidence
-from planner.foreign_logs import FORMATS, foreign_run, read_lines
+from planner.foreign_logs import FORMATS, foreign_run
+from planner.iterations import QUANTILES, ObservedLengths
 from planner.lengths import LengthSpec
 from planner.result import Plan
 from service.cli import console
 from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError
 from service.cli.inputs import read_document, read_runnable
+from service.cli.jobs import answer_of
+from service.cli.metric_logs import read_log
+from service.cli.remote import Service
 from service.documents import MAX_DOCUMENT_BYTES
+from service.measured import other_plan
+from service.schemas import JobRecord, PlanRecord
 
 AUTOMAP = "automap"
 """The format of our own runs."""
 LENGTH = "response_length"
-QUANTILES = ("p50", "p90", "p99")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,8 @@ class CalibrateOptions:
     output_spec: str | None
     format: str
     as_json: bool
+    server: str | None = None
+    api_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,8 @@ def _check(options: CalibrateOptions) -> None:
 
 
 def _read(source: str, options: CalibrateOptions) -> MeasuredRun:
+    if options.format == AUTOMAP and options.server is not None and is_id(source):
+        return read_job(source, Service(options.server, options.api_key))
     if options.format == AUTOMAP:
         return read_run(source, plan=options.plan)
     if options.plan is None:
@@ -112,15 +122,48 @@ def _read_log(source: str, given: str, plan: Plan) -> MeasuredRun:
         known = ", ".join((AUTOMAP, *FORMATS))
         raise BadInputError(f"--format: {given!r} is none of {known}")
     path = Path(source).expanduser()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInputError(f"{source}: cannot read it: {error}") from None
-    found = foreign_run(read_lines(text, source=source), given, plan, source=source)
+    found = foreign_run(read_log(source), given, plan, source=source)
     if found.missing:
         note = f"{source}: without {', '.join(found.missing)}; nothing is learnt of these calls"
         console.stderr_console().print(Text(note), soft_wrap=True)
     return MeasuredRun(str(path.absolute()), plan, found.observed, found.lengths)
+
+
+def is_id(source: str) -> bool:
+    """Whether it names a job of a service, not a file."""
+    try:
+        return not Path(source).exists() and bool(UUID(source))
+    except (ValueError, OSError):
+        return False
+
+
+def read_job(job_id: str, service: Service) -> MeasuredRun:
+    """A job of a service, also one that still runs: what it has measured so far.
+
+    Raises:
+        BadInputError: there is no such job, or it has measured nothing yet.
+    """
+    response = service.ask("GET", f"jobs/{job_id}")
+    job = answer_of(response, JobRecord, service.server)
+    stored = answer_of(service.ask("GET", f"plans/{job.plan_id}"), PlanRecord, service.server)
+    if stored.plan is None or job.measured_iteration_seconds is None:
+        raise BadInputError(f"job {job_id} has measured no iteration yet: it is {job.status}")
+    try:
+        observed = observed_in(RunReport.model_validate(job.report))
+    except ValidationError:  # it runs, or its report is another version's
+        observed = [
+            Observed(call=each.call, seconds=each.measured_seconds, iterations=each.count - 1)
+            for each in job.calls
+            if each.measured_seconds is not None and each.count > 1  # the first one warms up
+        ]
+    seen = job.response_lengths
+    lengths = {} if seen is None else seen.model_dump(include={*QUANTILES, "mean"})
+    return MeasuredRun(
+        source=service.url(f"jobs/{job_id}"),
+        plan=stored.plan,
+        observed=observed,
+        lengths={name: value for name, value in lengths.items() if value is not None},
+    )
 
 
 def read_run(source: str, *, plan: str | None) -> MeasuredRun:
@@ -134,6 +177,8 @@ def read_run(source: str, *, plan: str | None) -> MeasuredRun:
     try:
         report = RunReport.model_validate_json(file.read_bytes())
     except OSError as error:
+        if is_id(source):
+            raise BadInputError(f"{source}: a job of a service needs --server URL") from None
         raise BadInputError(
             f"{source}: cannot read {file}: {error.strerror or error}",
             ["name a folder that automap run wrote, or the report.json in it"],
@@ -142,9 +187,15 @@ def read_run(source: str, *, plan: str | None) -> MeasuredRun:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
         raise BadInputError(f"{file} is no run report: {where}: {first['msg']}") from None
+    found = _plan_of(plan or str(file.with_name("plan.json")), source)
+    if difference := other_plan(report, found):
+        raise BadInputError(
+            f"{source}: this is the report of another plan: {difference}",
+            ["name the plan that was run with --plan PLAN.json"],
+        )
     return MeasuredRun(
         source=str(file.absolute()),
-        plan=_plan_of(plan or str(file.with_name("plan.json")), source),
+        plan=found,
         observed=observed_in(report),
         lengths=_lengths(file.with_name("metrics.jsonl"), report),
     )
@@ -202,19 +253,19 @@ def _write_spec(source: str, output: str, runs: Sequence[MeasuredRun]) -> dict[s
     except (AssertionError, KeyError, TypeError, ValidationError):
         raise BadInputError(f"{source}: no job spec with a workload.{LENGTH}") from None
     known = [run.lengths for run in runs if run.lengths]
-    if not known:
+    means = {
+        name: statistics.fmean(each[name] for each in known)
+        for name in (*QUANTILES, "mean")
+        if known and all(name in each for each in known)
+    }
+    if not means:
         raise BadInputError(
             "these runs do not say how long their responses were",
             [f"their reports need the metrics {LENGTH}/p50, p90 and p99, or {LENGTH}/mean"],
         )
-    names = QUANTILES if all(set(QUANTILES) <= set(each) for each in known) else ("mean",)
-    most = before.max_tokens
-    lengths = {
-        name: round(max(min(statistics.fmean(each[name] for each in known), most), 1.0), 1)
-        for name in names
-    }
-    document["workload"][LENGTH] = {**lengths, "max": int(most)}
-    LengthSpec.model_validate(document["workload"][LENGTH])
+    observed = ObservedLengths(**means).spec(before)
+    document["workload"][LENGTH] = observed.model_dump(exclude_none=True)
+    lengths: dict[str, float] = observed.model_dump(exclude_none=True, exclude={"max"})
     try:
         Path(output).write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     except OSError as error:

@@ -20,7 +20,7 @@ from service.cli.failures import BadInputError, RunFailedError, ServerError
 from service.cli.inputs import error_lines, read_document, read_run_settings, read_spec_of
 from service.cli.remote import Service
 from service.cli.run_view import RunProgress, drift_lines, ratio, seconds_table
-from service.drift import advice
+from service.drift import advice, suggested
 from service.schemas import JobRecord, JobSummary, Page, PlanRecord
 
 JobAction = Literal["show", "follow", "logs", "cancel"]
@@ -65,7 +65,7 @@ def list_jobs(*, server: str, api_key: str | None, as_json: bool) -> None:
     if as_json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
-    page = _answer_of(response, Page[JobSummary], server)
+    page = answer_of(response, Page[JobSummary], server)
     out = console.stdout_console()
     wide = out.width >= WIDE_COLUMNS
     table = plain_table()
@@ -134,7 +134,7 @@ def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobS
                 ],
             )
     response = service.ask("GET", f"plans/{_uuid(str(plan_id))}")
-    record = _answer_of(response, PlanRecord, service.server)
+    record = answer_of(response, PlanRecord, service.server)
     return {"plan_id": str(record.id)}, record.spec
 
 
@@ -198,7 +198,7 @@ def _take_events(service: Service, path: str, progress: RunProgress) -> None:
 
 def _plan_of(service: Service, record: JobRecord) -> Plan | None:
     response = service.ask("GET", f"plans/{record.plan_id}")
-    return _answer_of(response, PlanRecord, service.server).plan
+    return answer_of(response, PlanRecord, service.server).plan
 
 
 def _show(record: JobRecord) -> None:
@@ -219,15 +219,18 @@ def _show(record: JobRecord) -> None:
     if record.calls:
         out.print()
         out.print(seconds_table(record.calls))
+    for line in drift_lines([line for each in record.suggestions for line in suggested(each)]):
+        out.print(line, soft_wrap=True)
     for line in drift_lines(advice(record.report, run=record.output)):
         out.print(line, soft_wrap=True)
 
 
 def _record(response: httpx.Response, server: str) -> JobRecord:
-    return _answer_of(response, JobRecord, server)
+    return answer_of(response, JobRecord, server)
 
 
-def _answer_of(response: httpx.Response, model: type[Model], server: str) -> Model:
+def answer_of(response: httpx.Response, model: type[Model], server: str) -> Model:
+    """What a service answered, as ours would have; ServerError otherwise."""
     try:
         return model.model_validate_json(response.content)
     except ValidationError as error:

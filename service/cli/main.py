@@ -79,6 +79,7 @@ for _command in (
     running.run,
     running.submit,
     running.jobs,
+    running.history,
     running.serve,
     running.worker,
     listing.models,

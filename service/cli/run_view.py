@@ -14,11 +14,12 @@ from rich.text import Text
 from executor.report import RunReport
 from executor.report_view import render_report
 from planner.result import Plan
+from planner.suggestion import Suggestion
 from service import measured
 from service.cli import formats
 from service.cli.call_table import NOTHING, plain_table
 from service.cli.console import stderr_console
-from service.drift import advice
+from service.drift import advice, suggestion_lines
 from service.schemas import CallSeconds
 from service.tables import JsonObject
 
@@ -148,12 +149,26 @@ class RunProgress:
                 self._say(Text(formats.printable(self._doing)))
             case "log":
                 self.note(str(event.get("message", "")))
+            case "drift":
+                self._tell_drift(event)
             case "failed":
                 self.cause = str(event.get("cause", "")) or "the run failed"
             case "finished":
                 report = event.get("report")
                 self.report = report if isinstance(report, dict) else {}
         self._refresh_soon()
+
+    def _tell_drift(self, event: JsonObject) -> None:
+        document = event.get("suggestion")
+        if not isinstance(document, dict):
+            self.note(f"as planned again after iteration {event.get('iteration')}")
+            return
+        try:
+            suggestion = Suggestion.model_validate(document)
+        except ValidationError:  # another version's
+            return
+        for line in suggestion_lines(suggestion):
+            self.note(line)
 
     def note(self, message: str) -> None:
         """Show a line for good."""

@@ -7,7 +7,7 @@ from planner.explain.result import ExplainOptions, Explanation
 from planner.replan.result import Replan, ReplanOptions
 from planner.simulation.result import Simulation
 from planner.spec import JobSpec
-from service import plan_queue, planning, problems, store, studies
+from service import plan_history, plan_queue, planning, problems, store, studies
 from service.bodies import Body, body_docs, body_of
 from service.database import ReadSessionDep, SessionDep
 from service.examples import (
@@ -19,6 +19,7 @@ from service.examples import (
     SPEC_EXAMPLES,
     WHAT_IF_EXAMPLES,
 )
+from service.history_schemas import HistoryPage, HistoryQuery, PlanHistory
 from service.openapi import problem_responses, response_headers
 from service.planning import Planning, PlanningDep
 from service.schemas import (
@@ -113,12 +114,28 @@ def list_plans(query: Annotated[PlanQuery, Query()], session: ReadSessionDep) ->
     return store.list_plans(session, query)
 
 
+@router.get("/history", summary="Compare plans with runs", responses=problem_responses(422, 503))
+def list_history(query: Annotated[HistoryQuery, Query()], session: ReadSessionDep) -> HistoryPage:
+    """Predicted against actual of the runs of all plans, newest first, and how wrong that was."""
+    return plan_history.history(session, query)
+
+
 @router.get("/{plan_id}", summary="Get a plan", responses=problem_responses(404, 422, 503))
 def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> PlanRecord:
     """A plan with its spec, or the state of the job that will make it, or why there is none."""
     record = store.find_plan(session, plan_id)
     _ask_again_later(response, record)
     return record
+
+
+@router.get(
+    "/{plan_id}/history",
+    summary="Compare a plan with its runs",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def get_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
+    """Predicted against actual of every call, run by run and over time within each run."""
+    return plan_history.history_of_plan(session, plan_id)
 
 
 @router.delete(

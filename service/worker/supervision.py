@@ -21,6 +21,7 @@ from service.problems import Problem, run_failed, run_refused
 from service.run_output import OutputReader, Printed
 from service.run_settings import RunSettings, resuming
 from service.settings import Settings
+from service.worker.drift_watch import DriftWatch
 from service.worker.log_follower import LogFollower
 from service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError, Submission
 
@@ -53,6 +54,7 @@ class Supervision:
         self._held = held
         self._connect = connect
         self._stopping = stopping
+        self._drift = DriftWatch(database, settings, held)
         self._ray: RayJobs | None = None
         self._follower: LogFollower | None = None
         self._output: OutputReader | None = None
@@ -73,6 +75,7 @@ class Supervision:
         except _LostError:
             log.warning("job %s was taken over or deleted", self._held.job_id)
         finally:
+            self._drift.close()
             self._close_follower()
 
     def _begin_anew(self, error: Exception) -> None:
@@ -86,7 +89,9 @@ class Supervision:
     def _step(self) -> bool:
         """Look at the job once; whether it is over."""
         standing = self._renew()
-        self._output = self._output or OutputReader(standing.log_offset)
+        if self._output is None:
+            self._output = OutputReader(standing.log_offset)
+            self._drift.look(standing.progress)  # whoever held the job may have had no time to
         ray = self._ray = self._ray or self._connect()
         found = ray.find(self._held.submission_id)
         if found is None:
@@ -165,8 +170,11 @@ class Supervision:
         self._keep(output.finish())
 
     def _keep(self, printed: Printed) -> None:
-        if printed:
-            self._renew(printed)
+        if not printed:
+            return
+        standing = self._renew(printed)
+        if any(event["type"] == "iteration" for event in printed.events):
+            self._drift.look(standing.progress)
 
     def _renew(self, printed: Printed | None = None) -> Standing:
         def record(session: Session) -> Standing | None:

@@ -18,6 +18,7 @@ from service.schemas import JobRecord
 from service.tables import JobRow
 from tests.cli.test_command import ROOT, call
 from tests.service.servers import serving
+from tests.service.test_job_drift import Run
 from tests.service.test_job_queue import finish, keep, printed, taken
 from tests.service.workers import TINY, add_job, add_plan, eventually, record, run_settings
 
@@ -154,6 +155,53 @@ def test_jobs_are_listed_and_shown(server, database, capsys, monkeypatch):
     assert code == 0
     code, out, _ = call(capsys, "jobs", str(job_id), "--server", server, "--json")
     assert json.loads(out)["report"] == {"seconds": 1.0}
+
+
+def test_a_drifting_job_says_so_and_teaches_a_spec(server, database, spec, capsys, tmp_path):
+    run = Run(database)
+    run.iterate(*[1.0] * 6, *[1.4] * 3, tokens=24.0)
+    code, out, _ = call(capsys, "jobs", str(run.job_id), "--server", server)
+    assert code == 0
+    shown = " ".join(out.split())
+    assert "Other than planned" in shown
+    assert "responses have 24 tokens in the mean, 1.50 times the 16 that were planned" in shown
+    assert "keep: " in shown or "move: " in shown
+    learnt = tmp_path / "learnt.yaml"
+    to_spec = ("--spec", str(spec), "--output-spec", str(learnt))
+    job = str(run.job_id)
+    code, out, err = call(capsys, "calibrate", job, "--server", server, *to_spec)
+    assert code == 0, err
+    lengths = yaml.safe_load(learnt.read_text())["workload"]["response_length"]
+    assert lengths == {"p50": 24.0, "p90": 24.0, "p99": 24.0, "max": 32}
+    code, _, err = call(capsys, "calibrate", str(add_job(database)), "--server", server, *to_spec)
+    assert code == 2
+    assert "has measured no iteration yet: it is queued" in " ".join(err.split())
+    code, _, err = call(capsys, "calibrate", job, *to_spec)
+    assert code == 2
+    assert "a job of a service needs --server URL" in " ".join(err.split())
+
+
+def test_the_history_of_plans_is_shown(server, database, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    code, out, _ = call(capsys, "history", "--server", server)
+    assert (code, out) == (0, "no plan was run yet\n")
+    run = Run(database)
+    run.iterate(9.0, *[1.25] * 6, *[2.0] * 2)
+    plan_id = str(run.record.plan_id)
+    code, out, _ = call(capsys, "history", "--server", server)
+    assert code == 0
+    assert plan_id in out
+    assert "-20.0%" in out
+    assert [line.split()[0] for line in out.splitlines()[-3:]] == ["iteration", "generate", "train"]
+    code, out, _ = call(capsys, "history", plan_id, "--server", server)
+    assert code == 0
+    assert f"job {run.job_id}: starting, 9 iterations" in out
+    assert "8-8" in out
+    assert "-50.0%" in out
+    code, out, _ = call(capsys, "history", plan_id, "--server", server, "--json")
+    assert json.loads(out)["jobs"][0]["stretches"][-1]["first_iteration"] == 9
+    for wrong in ("seven", "00000000-0000-0000-0000-000000000000"):
+        assert call(capsys, "history", wrong, "--server", server)[0] == 2
 
 
 def test_a_job_is_cancelled(server, database, capsys):

@@ -11,10 +11,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from executor.events import MARK, Events, read_events
 from executor.loggers import MetricsWriter, read_metrics
-from executor.recording import Recording
+from executor.recording import CallEvents, Recording
 from executor.records import CallRecord
 from executor.report import RunReport
-from executor.runtime.records import FinishedIteration
+from executor.runtime.blame import CallName
+from executor.runtime.placement import Device
+from executor.runtime.records import FinishedCall, FinishedIteration, FinishedRank
 from executor.settings import RunSettings
 from planner.result import Plan
 from tests.executor.small_plans import Place, small_plan
@@ -238,3 +240,42 @@ def test_a_full_disk_is_told_where_it_can_end_the_run(
     with pytest.raises(OSError, match="No space left on device"):
         events.check()
     events.close()
+
+
+def finished(method: str, *seconds: float) -> FinishedCall:
+    """A call of the actor on as many devices, by what each rank took."""
+    ranks = tuple(
+        FinishedRank(
+            rank=rank,
+            started_at=0.0,
+            seconds=took,
+            fetched_bytes=0,
+            fetched_blocks=0,
+            put_bytes=0,
+            measured={},
+        )
+        for rank, took in enumerate(seconds)
+    )
+    return FinishedCall(
+        name=CallName(id="actor.train", role="actor", method=method),
+        devices=frozenset(Device("h100", 8 + rank) for rank in range(len(seconds))),
+        submitted=0.0,
+        started=0.0,
+        ended=max(seconds),
+        ranks=ranks,
+        num_rows=None,
+        value=None,
+    )
+
+
+def test_events_of_calls_name_the_rank_that_took_longest(
+    plan: Plan, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = CallEvents(plan, Events())
+    calls.iteration = 1
+    calls(finished("train", 1.0, 3.0, 1.2, 1.1))
+    calls(finished("train", 2.0))
+    lines = capsys.readouterr().out.splitlines()
+    first, second = (json.loads(line.removeprefix(MARK)) for line in lines)
+    assert first["slowest"] == {"device": "h100[9]", "seconds": 3.0, "others_seconds": 1.1}
+    assert "slowest" not in second

@@ -119,17 +119,27 @@ def test_a_killed_workers_run_goes_on_and_is_found_again(
 ) -> None:
     url = url_of(database)
     job_id = add_job(database, "held", iterations=8)
-    with working(url, tmp_path, ray) as one, working(url, tmp_path, ray) as other:  # they race
+    drift = {"drift_window_iterations": 2, "drift_pause_iterations": 1}
+    with (
+        working(url, tmp_path, ray, **drift) as one,
+        working(url, tmp_path, ray, **drift) as other,  # they race
+    ):
         wait_for(database, job_id, "running")
         eventually(lambda: len(iterations(database, job_id)) == 3)
+        eventually(lambda: record(database, job_id).suggestions)
         for worker in (one, other):
             worker.send_signal(signal.SIGKILL)
             worker.wait()
     assert ray.statuses(job_id) == ["RUNNING"]
     let_go(database, job_id)
-    with working(url, tmp_path, ray):
+    with working(url, tmp_path, ray, **drift):
         job = wait_for(database, job_id, "succeeded")
     assert (job.attempts, starts(job), ray.statuses(job_id)) == (1, 1, ["SUCCEEDED"])
+    # The stand-in takes half a second; the plan's iteration a tenth of that.
+    (raised,) = job.suggestions
+    assert raised.suggestion.replan is not None, raised.suggestion.problem
+    assert raised.suggestion.drift.iteration_seconds.measured == 0.5
+    assert [e["state"] for e in events(database, job_id) if e["type"] == "drift"] == ["raised"]
     # Nothing is lost, and nothing is told twice.
     assert iterations(database, job_id) == list(range(1, 9))
     assert all(call.count == 8 for call in job.calls)

@@ -115,7 +115,10 @@ def profiles(
 def calibrate(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="Folders that automap run wrote, or their reports."),
+        typer.Argument(
+            metavar="RUN...",
+            help="Folders that automap run wrote, or their reports; with --server ids of jobs.",
+        ),
     ],
     profile: Annotated[
         str | None,
@@ -140,9 +143,15 @@ def calibrate(
         str,
         typer.Option(
             metavar="automap|verl|openrlhf|nemo-rl",
-            help="Whose runs: of the others, logs of metrics as JSON lines, with --plan.",
+            help="Whose runs: of the others, logs of metrics as JSON lines or TensorBoard's event "
+            "files, with --plan.",
         ),
     ] = "automap",
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="A service whose jobs RUN names by id."),
+    ] = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
 ) -> None:
     """Learn from runs: correct a measured profile, and the response lengths of a spec.
@@ -161,5 +170,7 @@ def calibrate(
             output_spec=output_spec,
             format=format,
             as_json=json,
+            server=server,
+            api_key=api_key,
         )
     )

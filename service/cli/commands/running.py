@@ -113,6 +113,22 @@ def jobs(
     one_job(job_id, action, server=server, api_key=api_key, as_json=json)
 
 
+def history(
+    plan_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[PLAN]", help="Id of a stored plan; else runs of all plans."),
+    ] = None,
+    *,
+    server: ServerOption,
+    api_key: KeyOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what plans of a running service predicted beside what their runs measured."""
+    from service.cli.history import show_history
+
+    show_history(plan_id, server=server, api_key=api_key, as_json=json)
+
+
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,

@@ -1,0 +1,142 @@
+"""Watches one running job for drift from its plan, and has a planner process say what to do."""
+
+import logging
+import threading
+from functools import cached_property
+
+from planner.drift import Drift
+from planner.errors import PlanningError
+from planner.iterations import Window
+from planner.result import Plan
+from planner.suggestion import Suggestion, Watched, drift_of_window
+from service import iterations, profiles, suggestions
+from service.database import Database
+from service.job_queue import JobClaim, Progress
+from service.planner_errors import PlannerCancelledError, PlannerProcessError
+from service.planner_messages import SuggestRequest
+from service.planner_process import PlannerProcess
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 300.0
+"""For two searches of seconds and the prices of a large job on a slow machine."""
+
+
+class DriftWatch:
+    """Looks after every iteration; nothing it does holds up or ends the job.
+
+    The look itself takes medians of a few numbers. A suggestion is computed in a thread of its own,
+    by a process of its own, and one at a time.
+    """
+
+    def __init__(self, database: Database, settings: Settings, held: JobClaim) -> None:
+        self._database = database
+        self._settings = settings
+        self._held = held
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._asked_after = -settings.drift_pause_iterations
+
+    def look(self, progress: Progress) -> None:
+        """Compare the latest iterations with the plan, and raise or end a suggestion."""
+        try:
+            self._look(progress)
+        except Exception:
+            log.exception("job %s: cannot be compared with its plan", self._held.job_id)
+
+    def answer(self, plan: Plan, watched: Watched) -> Suggestion:
+        """Why the run has drifted and whether to move, by a planner process of its own."""
+        profiles.lay_out(self._database, self._settings.profiles_folder, plan.spec)
+        process = PlannerProcess(profiles_folder=self._settings.profiles_folder)
+        try:
+            answer = process.run(
+                SuggestRequest(plan=plan, watched=watched),
+                limit_seconds=ANSWER_SECONDS,
+                keep_going=lambda: not self._closed.is_set(),
+            )
+        finally:
+            process.stop()
+        return Suggestion.model_validate(answer)
+
+    def wait(self) -> None:
+        """Until no suggestion is being computed."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def close(self) -> None:
+        """No more looks; a suggestion that is being computed is given up."""
+        self._closed.set()
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return Plan.model_validate(self._held.plan)
+
+    def _look(self, progress: Progress) -> None:
+        known = iterations.read(progress.measured.get("iterations"))
+        size = self._settings.drift_window_iterations
+        if len(known.recent) < size or self._is_computing:
+            return
+        window = Window.of(known.recent[-size:])
+        found = drift_of_window(self._plan, window, self._settings.drift_threshold)
+        raised = suggestions.raised(progress.measured)
+        if suggestions.is_over(found, raised):
+            with self._database.transaction() as session:
+                suggestions.end(session, self._held, window)
+        elif self._may_ask(window, progress) and suggestions.is_new(found, raised):
+            first = Window.of(known.first) if known.first[-1].number < window.first else None
+            watched = Watched(
+                window=window,
+                first=first,
+                iterations_left=progress.iterations - progress.iteration,
+                threshold=self._settings.drift_threshold,
+            )
+            self._ask(watched, found)
+
+    @property
+    def _is_computing(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _may_ask(self, window: Window, progress: Progress) -> bool:
+        since = window.last - self._asked_after
+        # A restart may have set the run back to earlier iterations.
+        paused = 0 <= since < self._settings.drift_pause_iterations
+        return not paused and progress.iteration < progress.iterations
+
+    def _ask(self, watched: Watched, found: Drift) -> None:
+        self._asked_after = watched.window.last
+        self._thread = threading.Thread(
+            target=self._raise,
+            args=(watched, found),
+            name=f"drift {self._held.job_id}",
+            daemon=True,
+        )
+        self._thread.start()
+
+    def _raise(self, watched: Watched, found: Drift) -> None:
+        """Compute the suggestion and store it; without a re-plan where that failed."""
+        job = self._held.job_id
+        try:
+            suggestion = self.answer(self._plan, watched)
+        except PlannerCancelledError:
+            return
+        except Exception as error:
+            log.warning("job %s: nothing can be said of another plan: %s", job, error)
+            suggestion = Suggestion(
+                after_iteration=watched.window.last,
+                window=watched.window,
+                drift=found,
+                problem=_reason(error),
+            )
+        try:
+            with self._database.transaction() as session:
+                if suggestions.add(session, self._held, suggestion):
+                    log.info("job %s: has drifted from its plan", job)
+        except Exception as error:
+            log.warning("job %s: a suggestion cannot be stored: %s", job, error)
+
+
+def _reason(error: Exception) -> str:
+    """For those who read the job: no more of an unexpected error than that there was one."""
+    expected = isinstance(error, PlanningError | PlannerProcessError)
+    return str(error) if expected else "the re-planning failed; see the worker's log"
