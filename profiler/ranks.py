@@ -2,6 +2,10 @@
 
 All processes go through the keys in the same order and take every decision together: the slowest
 one's seconds count, and the first one's clock says when the budget is used.
+
+A core that communicates does not compute, and the threads that carry a message wake up on cores
+that were computing. So between cores a collective is what it adds to the work that makes its
+buffer (profiler/between_work.py); between GPUs, to nothing.
 """
 
 import json
@@ -17,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.parent import when_stdin_closes
+from profiler.between_work import Work
 from profiler.devices import WaitClock, repeats
 from profiler.output import reserved_stdout
 from profiler.timing import Measurement, Sample, measure
@@ -27,6 +32,8 @@ LEAST_BUDGET_SECONDS = 2.0
 """Once the processes have met, however long that took."""
 ELEMENT_BYTES = 4
 LEAST_LIMIT_SECONDS = 0.05
+LEAST_SECONDS = 1e-6
+"""Of a collective that added nothing that shows."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +106,10 @@ def _measure_and_tell(
 
 
 def _measured(here: _Here, key: dict[str, Any], group: Any, limit_seconds: float) -> Measurement:
-    run = _collective(here, key, group)
+    work = Work(_buffer_elements(key)) if here.device.type == "cpu" else None
+    run = _collective(here, key, group, work)
     run()
-    sampler = _Together(here, run, group, repeats=1)
+    sampler = _Together(here, run, group, repeats=1, work=work)
     once = _agreed(here, sampler.sample().seconds, group)
     sampler.repeats = min(repeats(once, SAMPLE_SECONDS), MOST_REPEATS)
     end = time.perf_counter() + max(limit_seconds, LEAST_LIMIT_SECONDS)
@@ -114,43 +122,69 @@ def _measured(here: _Here, key: dict[str, Any], group: Any, limit_seconds: float
 
 @dataclass
 class _Together:
-    """Samples of a collective: all start at a barrier, the slowest one's time counts."""
+    """Samples of a collective: all start at a barrier, the slowest one's time counts.
+
+    `work`: what makes its buffers; the same without the collective is subtracted.
+    """
 
     here: _Here
     run: Callable[[], object]
     group: Any
     repeats: int
+    work: Work | None = None
 
     def sample(self) -> Sample:
+        wall, waited = self._slowest(self.run)
+        alone = self._slowest(self.work.result)[0] if self.work else 0.0
+        # One waits for the other: how much of the waiting was for a processor cannot be told.
+        each = (wall - alone) / self.repeats
+        return Sample(max(each, LEAST_SECONDS), min(waited / wall, 1.0))
+
+    def _slowest(self, run: Callable[[], object]) -> tuple[float, float]:
+        """Seconds, and of those waited for a processor, of all repeats."""
         dist.barrier(group=self.group)
         waited, start = self.here.waiting.seconds(), time.perf_counter()
         for _ in range(self.repeats):
-            self.run()
+            run()
         self.here.wait_for_device()
         wall = time.perf_counter() - start
         waited = self.here.waiting.seconds() - waited
         both = torch.tensor([wall, waited], dtype=torch.float64, device=self.here.device)
         dist.all_reduce(both, op=dist.ReduceOp.MAX, group=self.group)
         wall, waited = both.tolist()
-        # One waits for the other: how much of the waiting was for a processor cannot be told.
-        return Sample(wall / self.repeats, min(waited / wall, 1.0))
+        return wall, waited
 
 
-def _collective(here: _Here, key: dict[str, Any], group: Any) -> Callable[[], object]:
+def _buffer_elements(key: dict[str, Any]) -> int:
+    """Of the whole buffer, which is split evenly."""
+    span: int = key["num_gpus"]
+    return max(key["size_bytes"] // ELEMENT_BYTES // span, 1) * span
+
+
+def _collective(
+    here: _Here, key: dict[str, Any], group: Any, work: Work | None
+) -> Callable[[], object]:
     """The collective of a key over a buffer of its size, as nccl-tests counts it."""
-    span, name = key["num_gpus"], key["collective"]
-    part = max(key["size_bytes"] // ELEMENT_BYTES // span, 1)
-    whole = torch.ones(part * span, device=here.device)
-    piece, other = torch.ones(part, device=here.device), torch.empty_like(whole)
+    size, span = _buffer_elements(key), key["num_gpus"]
+    kept = torch.ones(size, device=here.device)
+
+    def made(share: int = 1) -> Tensor:
+        """The buffer, or a rank's part of it: where there is work, its newest result."""
+        return (work.result() if work else kept)[: size // share]
+
+    def room(share: int = 1) -> Tensor:
+        """Where results go: as in a model, memory that was just asked for."""
+        return torch.empty(size // share, device=here.device)
+
     calls: dict[str, Callable[[], object]] = {
-        "all_reduce": lambda: dist.all_reduce(whole, op=dist.ReduceOp.MAX, group=group),
-        "all_gather": lambda: dist.all_gather_into_tensor(whole, piece, group=group),
-        "reduce_scatter": lambda: dist.reduce_scatter_tensor(piece, whole, group=group),
-        "all_to_all": lambda: dist.all_to_all_single(other, whole, group=group),
-        "broadcast": lambda: dist.broadcast(whole, src=0, group=group),
-        "send_recv": lambda: _send_or_receive(here.rank, whole, group),
+        "all_reduce": lambda: dist.all_reduce(made(), op=dist.ReduceOp.MAX, group=group),
+        "all_gather": lambda: dist.all_gather_into_tensor(room(), made(span), group=group),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(room(span), made(), group=group),
+        "all_to_all": lambda: dist.all_to_all_single(room(), made(), group=group),
+        "broadcast": lambda: dist.broadcast(made(), src=0, group=group),
+        "send_recv": lambda: _send_or_receive(here.rank, made(), group),
     }
-    return calls[name]
+    return calls[key["collective"]]
 
 
 def _send_or_receive(rank: int, buffer: Tensor, group: Any) -> None:

@@ -100,6 +100,16 @@ class Setting:
         return self.profile.host_work(self.stack.host_work)
 
     @property
+    def in_turn(self) -> bool:
+        """The device is the host itself, measured: it computes or communicates, never both."""
+        return not self.host_work.beside_kernels
+
+    @property
+    def collective_slowdown(self) -> float:
+        """Of exposed collectives; what GPUs' streams hide or delay, a host that does neither."""
+        return 1.0 if self.in_turn else self.stack.collective_slowdown
+
+    @property
     def frozen(self) -> "Setting":
         """The same where adapters leave weights alone: no gradient of theirs, no adapter."""
         if self.model.lora_rank is None:
@@ -222,7 +232,7 @@ def collective(
     alone = collective_seconds(
         setting.pool, setting.profile, name, num_bytes, group_size=group_size, stride=stride
     )
-    return scaled(alone, setting.stack.collective_slowdown)
+    return scaled(alone, setting.collective_slowdown)
 
 
 def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
@@ -253,7 +263,8 @@ def context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed
     step = collective(
         setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
     )
-    rest = np.maximum(step.seconds - attention.seconds / context, 0.0)
+    hidden = 0.0 if setting.in_turn else attention.seconds / context
+    rest = np.maximum(step.seconds - hidden, 0.0)
     exposed = np.asarray(rest * (context - 1), dtype=np.float64)
     return Timed(exposed, np.where(context > 1, step.source, 0))
 

@@ -62,7 +62,7 @@ def price_forward(
         setting, layouts, stage_parameters(model, layouts), bytes_each=setting.product_bytes
     )
     sharded = layouts.sharding == memory.FULLY_SHARDED
-    streamed = np.where(sharded, exposed(gather.seconds, stage.compute), 0.0)
+    streamed = np.where(sharded, exposed(setting, gather.seconds, stage.compute), 0.0)
     work = num_micro_batches * slowest
     # Rounding leaves a single stage a hair off zero.
     piped = layouts.pipeline_parallel_size > 1

@@ -172,7 +172,7 @@ def stage_hop(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) ->
         setting.pool, setting.profile, size, crosses_node=crosses
     )
     piped = layouts.pipeline_parallel_size > 1
-    seconds = seconds * setting.stack.collective_slowdown
+    seconds = seconds * setting.collective_slowdown
     return Timed(np.where(piped, seconds, 0.0), np.where(piped, source, 0))
 
 
@@ -188,7 +188,7 @@ def _hops_in_steady_state(
     sent = 2.0 * chunks * hop.seconds
     if not setting.stack.overlaps_stages:
         return sent
-    return np.where(chunks > 1, exposed(sent, passes.compute), sent)
+    return np.where(chunks > 1, exposed(setting, sent, passes.compute), sent)
 
 
 def _passes(
