@@ -34,6 +34,17 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "optimizer": ("optimizer", "num_parameters"),
     "host_copies": ("direction", "size_bytes"),
     "host_work": ("framework", "recompute", "part"),
+    "layers": (
+        "framework",
+        "recompute",
+        "part",
+        "precision",
+        "num_sequences",
+        "sequence_length",
+        "hidden_size",
+        "intermediate_size",
+        *_ATTENTION,
+    ),
     "collectives": ("collective", "num_gpus", "size_bytes"),
 }
 """The columns of each table of a profile beside `seconds`; gemm, the two forward attentions, moe

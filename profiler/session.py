@@ -23,6 +23,9 @@ from profiler.host_work import TABLE as HOST_WORK
 from profiler.host_work import keys as host_work_keys
 from profiler.host_work import measure_host_work
 from profiler.journal import Entry, Journal, identity
+from profiler.layers import TABLE as LAYERS
+from profiler.layers import keys as layer_keys
+from profiler.layers import measure_layers
 from profiler.lock import device_lock, folder_lock
 from profiler.operators import operation, warm_up
 from profiler.report import Conditions, ProfileReport, Progress, TableCoverage
@@ -42,13 +45,14 @@ WEIGHTS = {
     "gemm": 34.0,
     COLLECTIVES: 20.0,
     HOST_WORK: 50.0,
+    LAYERS: 40.0,
 }
 """Tables in the order in which they are measured, and their parts of the budget. What one leaves
 over goes to those after it, and what all leave over to a second round of the operators."""
 LEAST_LIMIT_SECONDS = 0.02
 MOST_LIMIT_SECONDS = 1.0
 """Of one shape."""
-PROCESSES = (COLLECTIVES, HOST_WORK)
+PROCESSES = (COLLECTIVES, HOST_WORK, LAYERS)
 """Measured by processes beside this one, once."""
 LEAST_ENGINE_BUDGET_SECONDS = 120.0
 """Engines take most of a minute to import and start: a shorter budget is too short for them."""
@@ -151,6 +155,8 @@ class _Session:
         ]
         engines = host_work_keys() if budget >= LEAST_ENGINE_BUDGET_SECONDS else []
         found[HOST_WORK] = [Shape(HOST_WORK, key, 0.0, 0.0) for key in engines]
+        whole = layer_keys(self._device, models, budget_seconds=budget) if engines else []
+        found[LAYERS] = [Shape(LAYERS, key, 0.0, 0.0) for key in whole]
         return {table: found[table] for table in WEIGHTS}
 
     def _ranks(self) -> int:
@@ -197,6 +203,9 @@ class _Session:
             wanted_keys = [shape.key for shape in missing]
             kind = self._device.kind
             entries = measure_host_work(wanted_keys, device=kind, deadline=deadline)
+        elif table == LAYERS:
+            wanted_keys = [shape.key for shape in missing]
+            entries = measure_layers(wanted_keys, device=self._device.kind, deadline=deadline)
         else:
             entries = self._operators(missing, deadline)
         for number, entry in enumerate(entries):

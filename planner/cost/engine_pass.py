@@ -140,7 +140,8 @@ def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Tim
         experts = add(experts, _products(setting, rows, shared))
     spread = expert > tensor
     group = np.where(spread, expert, 1)
-    size = rows.tokens * np.maximum(group // tensor, 1) * arch.hidden_size * _activation_bytes(setting)
+    each = arch.hidden_size * _activation_bytes(setting)
+    size = rows.tokens * np.maximum(group // tensor, 1) * each
     gathered = add(
         collective_seconds(
             setting.pool, setting.profile, "all_gather", size, group_size=group, stride=1
