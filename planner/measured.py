@@ -46,9 +46,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *_ATTENTION,
     ),
     "collectives": ("collective", "num_gpus", "size_bytes"),
+    "custom_all_reduce": ("num_gpus", "size_bytes"),
 }
-"""The columns of each table of a profile beside `seconds`; gemm, the two forward attentions, moe
-and collectives are those of the shipped tables."""
+"""The columns of each table of a profile beside `seconds`; gemm, the two forward attentions, moe,
+collectives and custom_all_reduce are those of the shipped tables."""
 TEXTS = frozenset(
     {
         "precision",

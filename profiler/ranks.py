@@ -14,6 +14,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import count
+from types import SimpleNamespace
 from typing import Any, TextIO
 
 import torch
@@ -22,6 +24,7 @@ from torch import Tensor
 
 from executor.parent import when_stdin_closes
 from profiler.between_work import Work
+from profiler.collectives import ENGINE_COLLECTIVE
 from profiler.devices import WaitClock, repeats
 from profiler.output import reserved_stdout
 from profiler.timing import Measurement, Sample, measure
@@ -34,6 +37,8 @@ LEAST_BUDGET_SECONDS = 2.0
 """Once the processes have met, however long that took."""
 ELEMENT_BYTES = 4
 LEAST_LIMIT_SECONDS = 0.05
+_NUMBER = count()
+"""Of the engine's groups of this process: their names in shared memory differ."""
 LEAST_SECONDS = 1e-6
 """Of a collective that added nothing that shows."""
 
@@ -68,6 +73,8 @@ def main() -> None:
     groups = {span: dist.new_group(list(range(span))) for span in spans if span < ranks}
     groups[ranks] = dist.group.WORLD
     here = _Here(out, rank, device, WaitClock(all_threads=True))
+    if ENGINE_COLLECTIVE in {key["collective"] for key in task["keys"]}:
+        _import_engine()
     # The parent's clock: monotonic time is the same in all processes of a machine, and where they
     # are on several, the first one's counts.
     end = max(task["deadline"], time.monotonic() + LEAST_BUDGET_SECONDS)
@@ -78,6 +85,9 @@ def main() -> None:
         if rank < key["num_gpus"]:
             _measure_and_tell(here, number, key, groups[key["num_gpus"]], limit_seconds=2 * left)
         dist.barrier()
+    if ENGINE_COLLECTIVE in {key["collective"] for key in task["keys"]}:
+        out.close()
+        os._exit(0)  # its shared memory ends with the process, and nothing else may end before it
     dist.destroy_process_group()
 
 
@@ -191,7 +201,36 @@ def _collective(
         "broadcast": lambda: dist.broadcast(made(), src=0, group=group),
         "send_recv": lambda: _send_or_receive(here.rank, made(), group),
     }
+    if key["collective"] == ENGINE_COLLECTIVE:
+        reduce = _engines_all_reduce(here, span, group)
+        return lambda: reduce(made())
     return calls[key["collective"]]
+
+
+def _import_engine() -> None:
+    """Of the first collective it would take most of the budget."""
+    from executor.rollout.environment import prepare_environment
+
+    prepare_environment()
+    from vllm.platforms import current_platform
+
+    current_platform.import_kernels()
+
+
+def _engines_all_reduce(here: _Here, span: int, group: Any) -> Callable[[Tensor], object]:
+    """The all-reduce of vLLM between processes of a machine, started as its workers do."""
+    from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
+
+    os.environ["VLLM_DIST_IDENT"] = f"profile-{os.environ['MASTER_PORT']}-{next(_NUMBER)}"
+    world: Any = SimpleNamespace(
+        unique_name="tp:0",
+        ranks=list(range(span)),
+        world_size=span,
+        rank=here.rank,
+        device_group=group,
+    )
+    reduce: Callable[[Tensor], object] = _CPUSHMDistributed(world).all_reduce
+    return reduce
 
 
 def _send_or_receive(rank: int, buffer: Tensor, group: Any) -> None:

@@ -13,8 +13,9 @@ import torch
 
 from profiler import fingerprint
 from profiler.cluster import write_cluster
+from profiler.collectives import ENGINE_TABLE as ENGINE_ALL_REDUCE
 from profiler.collectives import TABLE as COLLECTIVES
-from profiler.collectives import measure_collectives
+from profiler.collectives import engine_keys, measure_collectives
 from profiler.company import Company, company
 from profiler.devices import Device, choose_device
 from profiler.errors import ProfileError
@@ -33,6 +34,7 @@ from profiler.settings import MAX_RANKS, ProfileSettings
 from profiler.shapes import COLLECTOR, Shape, collective_keys, shapes
 from profiler.tables import Key
 from profiler.timing import Measurement, measure
+from profiler.validation import layer_errors
 
 WEIGHTS = {
     "memory_bound": 4.0,
@@ -44,6 +46,7 @@ WEIGHTS = {
     "moe": 12.0,
     "gemm": 34.0,
     COLLECTIVES: 20.0,
+    ENGINE_ALL_REDUCE: 6.0,
     HOST_WORK: 50.0,
     LAYERS: 40.0,
 }
@@ -52,7 +55,7 @@ over goes to those after it, and what all leave over to a second round of the op
 LEAST_LIMIT_SECONDS = 0.02
 MOST_LIMIT_SECONDS = 1.0
 """Of one shape."""
-PROCESSES = (COLLECTIVES, HOST_WORK, LAYERS)
+PROCESSES = (COLLECTIVES, ENGINE_ALL_REDUCE, HOST_WORK, LAYERS)
 """Measured by processes beside this one, once."""
 LEAST_ENGINE_BUDGET_SECONDS = 120.0
 """Engines take most of a minute to import and start: a shorter budget is too short for them."""
@@ -110,9 +113,11 @@ class _Session:
             seconds = time.monotonic() - self._start
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
             entries = list(journal.entries.values())
+            layers = layer_errors(self._device.gpu, journal)
         ended = fingerprint.conditions(self._device)
         conditions = _conditions(state, drift)
         results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
+        results |= {"layers": [each.model_dump(mode="json") for each in layers]} if layers else {}
         self._keep(state, {**results, "throttled": conditions.throttled})
         write_cluster(self._folder, self._device)
         return ProfileReport(
@@ -123,6 +128,7 @@ class _Session:
             budget_seconds=self._settings.budget_seconds,
             tables=[each for each in coverage if each.wanted],
             held_out=held_out_errors(self._device.gpu, entries),
+            layers=layers,
             conditions=conditions,
         )
 
@@ -152,6 +158,14 @@ class _Session:
         keys = collective_keys(self._ranks())
         found[COLLECTIVES] = [
             Shape(COLLECTIVES, key, 0.0, float(key["size_bytes"])) for key in keys
+        ]
+        reduced = (
+            engine_keys(self._device, self._ranks())
+            if budget >= LEAST_ENGINE_BUDGET_SECONDS
+            else []
+        )
+        found[ENGINE_ALL_REDUCE] = [
+            Shape(ENGINE_ALL_REDUCE, key, 0.0, float(key["size_bytes"])) for key in reduced
         ]
         engines = host_work_keys() if budget >= LEAST_ENGINE_BUDGET_SECONDS else []
         found[HOST_WORK] = [Shape(HOST_WORK, key, 0.0, 0.0) for key in engines]
@@ -191,13 +205,14 @@ class _Session:
         missing = self._missing(wanted, journal)
         done = len(wanted) - len(missing)
         self._tell(table, done, len(wanted))
-        if table == COLLECTIVES:
+        if table in (COLLECTIVES, ENGINE_ALL_REDUCE):
             self._others.pause()
             entries = measure_collectives(
                 self._device,
                 [shape.key for shape in missing],
                 ranks=self._ranks(),
                 deadline=deadline,
+                table=table,
             )
         elif table == HOST_WORK:
             wanted_keys = [shape.key for shape in missing]

@@ -6,9 +6,10 @@ operators is nobody's. So a profile measures some layers end to end. They valida
 has them, layers are priced as the sum times what a measured layer takes of its sum.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import median
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,35 +23,67 @@ from planner.cost.optimizer_step import optimizer_traffic_bytes
 from planner.cost.profile import Profile
 from planner.cost.stacks import STACKS
 from planner.job import Model
-from planner.layout import FloatArray
 from planner.spec import TrainingStack, WorkloadSpec
 
 Recompute = Literal["none", "selective", "full"]
 Part = Literal["forward", "training"]
 FRAMEWORKS: tuple[TrainingStack, ...] = ("megatron-core", "fsdp")
-FEWEST_FOR_A_SLOPE = 3
-"""Layers from which the ratio may depend on how long they are."""
+PRECISIONS = ("fp32", "bf16")
+"""In which devices train, by kind of device."""
 
 
 @dataclass(frozen=True, slots=True)
-class LayerCheck:
-    """One layer that was measured, and what the operators of the same profile add up to."""
+class LayerKey:
+    """What was measured: so many layers of a model more, in one pass over one micro-batch."""
 
     framework: TrainingStack
     recompute: Recompute
     part: Part
-    """Training: forward, backward and the optimizer step of its weights."""
+    """Training: forward, backward and the optimizer step of the layer's weights."""
     precision: str
     num_sequences: int
     sequence_length: int
-    hidden_size: int
-    measured: float
-    operators: float
-    """Seconds of its kernels."""
+    sizes: tuple[tuple[str, int], ...]
+    """Of the layer, by name: hidden_size, intermediate_size and those of attention."""
+
+    @property
+    def micro_batch(self) -> tuple[object, ...]:
+        """Equal for the same layer and micro-batch."""
+        return self.num_sequences, self.sequence_length, self.sizes
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSum:
+    """Seconds of a layer by the operators and the host work of a profile."""
+
+    forward: float
+    backward: float
+    again: float
+    """What recomputation repeats."""
+    step: float
+    """The optimizer step of its weights."""
     host: float
-    """Seconds of the host beside them, by the table of host work."""
+    """Of all these, what the host takes beside the kernels."""
+
+    def seconds(self, part: Part, *, forward: float = 1.0, backward: float = 1.0) -> float:
+        """Of a part, with a factor on each pass."""
+        there = self.forward * forward
+        if part == "forward":
+            return there
+        return there + self.backward * backward + self.again * forward + self.step
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCheck:
+    """One layer that was measured, and what the profile says of it."""
+
+    key: LayerKey
+    measured: float
     summed: float
-    """What both add up to: the sum, or on a GPU the longer of the two."""
+    """Its operators and the host's work: their sum, or on a GPU the longer of the two."""
+    host: float
+    priced: float
+    """As plans are priced: the sum times the ratio of the framework's layers."""
 
     @property
     def error(self) -> float:
@@ -59,49 +92,31 @@ class LayerCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
-    """Measured over summed seconds of layers: exp(level + slope · ln(summed)), within bounds."""
-
-    level: float = 0.0
-    slope: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    """Of the logarithm: no measured layer lies beyond."""
-
-    def at(self, summed: FloatArray) -> FloatArray:
-        """Of layers of so many seconds."""
-        line = self.level + self.slope * np.log(np.maximum(summed, 1e-9))
-        return np.asarray(np.exp(np.clip(line, self.low, self.high)), dtype=np.float64)
-
-    @classmethod
-    def of(cls, measured: Sequence[float], summed: Sequence[float]) -> "Ratio":
-        """Least squares in the logarithms; a mean where there are few layers."""
-        known = [(m, s) for m, s in zip(measured, summed, strict=True) if m > 0 and s > 0]
-        if not known:
-            return cls()
-        seconds = np.log([s for _, s in known])
-        logs = np.log([m / s for m, s in known])
-        slope, level = 0.0, float(logs.mean())
-        if len(set(seconds)) >= FEWEST_FOR_A_SLOPE:
-            slope, level = (float(each) for each in np.polyfit(seconds, logs, 1))
-        return cls(level, slope, float(logs.min()), float(logs.max()))
-
-
-@dataclass(frozen=True, slots=True)
 class Ratios:
-    """Of both passes of a framework's layers."""
+    """Measured over summed seconds of a framework's layers, medians over those measured."""
 
-    forward: Ratio = Ratio()
-    backward: Ratio = Ratio()
+    forward: float = 1.0
+    backward: float = 1.0
 
 
 def layer_checks(profile: Profile) -> Iterator[LayerCheck]:
     """Every layer that the profile has measured."""
     for framework in FRAMEWORKS:
-        for recompute in get_args(Recompute):
-            for part in get_args(Part):
-                for precision in ("fp32", "bf16"):
-                    yield from _checks(profile, framework, recompute, part, precision)
+        for precision in PRECISIONS:
+            ratios = _ratios(profile, framework, precision)
+            for recompute in get_args(Recompute):
+                for part in get_args(Part):
+                    rows = _measured(profile, framework, recompute, part, precision)
+                    for key, measured in rows.items():
+                        found = _sum(profile, key)
+                        factors = {"forward": ratios.forward, "backward": ratios.backward}
+                        yield LayerCheck(
+                            key=key,
+                            measured=measured,
+                            summed=found.seconds(part),
+                            host=found.host,
+                            priced=found.seconds(part, **factors),
+                        )
 
 
 def priced_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
@@ -110,64 +125,14 @@ def priced_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     if not setting.profile.measured_here:
         return summed
     ratios = _ratios(setting.profile, setting.stack.host_work, setting.precision)
-    forward = ratios.forward.at(summed.forward)
     return UnitSeconds(
-        forward=summed.forward * forward,
-        backward=summed.backward * ratios.backward.at(summed.backward),
-        selective=summed.selective * forward,
+        forward=summed.forward * ratios.forward,
+        backward=summed.backward * ratios.backward,
+        selective=summed.selective * ratios.forward,
         forward_communication=summed.forward_communication,
         backward_communication=summed.backward_communication,
         source=summed.source,
     )
-
-
-@lru_cache(maxsize=64)
-def _ratios(profile: Profile, framework: TrainingStack, precision: str) -> Ratios:
-    forward = list(_checks(profile, framework, "none", "forward", precision))
-    training = {
-        (each.num_sequences, each.sequence_length, each.hidden_size): each
-        for each in _checks(profile, framework, "none", "training", precision)
-    }
-    pairs = [
-        (each, both)
-        for each in forward
-        if (both := training.get((each.num_sequences, each.sequence_length, each.hidden_size)))
-    ]
-    return Ratios(
-        Ratio.of([each.measured for each in forward], [each.summed for each in forward]),
-        Ratio.of(
-            [both.measured - each.measured for each, both in pairs],
-            [both.summed - each.summed for each, both in pairs],
-        ),
-    )
-
-
-def _checks(
-    profile: Profile, framework: TrainingStack, recompute: Recompute, part: Part, precision: str
-) -> Iterator[LayerCheck]:
-    if profile.tables is None:
-        return
-    table = profile.tables.layers(framework, recompute, part, precision)
-    for row in range(len(table["seconds"])):
-        sizes = {name: int(column[row]) for name, column in table.items() if name != "seconds"}
-        sequences, length = sizes.pop("num_sequences"), sizes.pop("sequence_length")
-        architecture = layer_architecture(sizes)
-        operators, host, summed = _summed(
-            profile, framework, recompute, part, precision, sequences, length, architecture
-        )
-        yield LayerCheck(
-            framework=framework,
-            recompute=recompute,
-            part=part,
-            precision=precision,
-            num_sequences=sequences,
-            sequence_length=length,
-            hidden_size=sizes["hidden_size"],
-            measured=float(table["seconds"][row]),
-            operators=operators,
-            host=host,
-            summed=summed,
-        )
 
 
 def layer_architecture(sizes: dict[str, int], *, num_layers: int = 1) -> ModelArchitecture:
@@ -177,51 +142,81 @@ def layer_architecture(sizes: dict[str, int], *, num_layers: int = 1) -> ModelAr
     )
 
 
-def _summed(
-    profile: Profile,
-    framework: TrainingStack,
-    recompute: Recompute,
-    part: Part,
-    precision: str,
-    sequences: int,
-    length: int,
-    architecture: ModelArchitecture,
-) -> tuple[float, float, float]:
-    """(kernels, host, both as they are priced) of one layer in one pass."""
-    lengths = SequenceLengths(np.array([float(length)]), np.ones(1), length)
+@lru_cache(maxsize=64)
+def _ratios(profile: Profile, framework: TrainingStack, precision: str) -> Ratios:
+    """Medians: a single layer may have been disturbed while it was measured."""
+    forward = _measured(profile, framework, "none", "forward", precision)
+    training = {
+        key.micro_batch: measured
+        for key, measured in _measured(profile, framework, "none", "training", precision).items()
+    }
+    there, back = [], []
+    for key, measured in forward.items():
+        summed = _sum(profile, key)
+        there.append(measured / summed.forward)
+        both = training.get(key.micro_batch)
+        if both is not None and both - measured > summed.step:
+            back.append((both - measured - summed.step) / summed.backward)
+    return Ratios(median(there) if there else 1.0, median(back) if back else 1.0)
+
+
+def _measured(
+    profile: Profile, framework: TrainingStack, recompute: Recompute, part: Part, precision: str
+) -> dict[LayerKey, float]:
+    if profile.tables is None:
+        return {}
+    table = profile.tables.layers(framework, recompute, part, precision)
+    found: dict[LayerKey, float] = {}
+    for row, seconds in enumerate(table["seconds"]):
+        sizes = {name: int(column[row]) for name, column in table.items() if name != "seconds"}
+        sequences, length = sizes.pop("num_sequences"), sizes.pop("sequence_length")
+        own = tuple(sizes.items())
+        key = LayerKey(framework, recompute, part, precision, sequences, length, own)
+        found[key] = float(seconds)
+    return found
+
+
+def _sum(profile: Profile, key: LayerKey) -> LayerSum:
+    """Of the layer alone on one device."""
+    architecture = layer_architecture(dict(key.sizes))
+    length = key.sequence_length
     setting = Setting(
-        Model("layer", architecture, False, trainable=True, lora_rank=None),
+        Model("layer", architecture, scalar_head=False, trainable=True, lora_rank=None),
         _one_device(profile.gpu),
         profile,
-        precision,
-        lengths,
-        stack=STACKS[framework],
+        key.precision,
+        SequenceLengths(np.array([float(length)]), np.ones(1), length),
+        stack=STACKS[key.framework],
     )
-    one, many = np.ones(1, dtype=np.int64), np.array([sequences])
-    found = dense_layer_seconds(setting, MicroBatch(one, one, one, many, many * length))
-    work = setting.host_work
+    one, sequences = np.ones(1, dtype=np.int64), np.array([key.num_sequences])
+    found = dense_layer_seconds(setting, MicroBatch(one, one, one, sequences, sequences * length))
     forward, backward = float(found.forward[0]), float(found.backward[0])
-    host_forward = float(np.max(work.forward.seconds(many)))
-    host_backward = float(np.max(work.backward.seconds(many)))
-    if part == "forward":
-        kernels = forward if work.beside_kernels else forward - host_forward
-        return kernels, host_forward, forward
-    again = {"none": 0.0, "selective": float(found.selective[0]), "full": forward}[recompute]
-    step = float(profile.memory_bound(_step_bytes(framework, precision, architecture)).seconds)
-    summed = forward + backward + again + step + work.step.layer
-    host = host_forward * (2 if recompute == "full" else 1) + host_backward + work.step.layer
-    return (summed if work.beside_kernels else summed - host), host, summed
+    work = setting.host_work
+    there = float(np.max(work.forward.seconds(sequences)))
+    back = float(np.max(work.backward.seconds(sequences)))
+    update = float(profile.memory_bound(_step_bytes(key, architecture)).seconds)
+    training = key.part == "training"
+    repeated = {"none": 0.0, "selective": float(found.selective[0]), "full": forward}
+    return LayerSum(
+        forward=forward,
+        backward=backward,
+        again=repeated[key.recompute],
+        step=update + work.step.layer,
+        host=there * (2 if key.recompute == "full" else 1) + back + work.step.layer
+        if training
+        else there,
+    )
 
 
-def _step_bytes(framework: TrainingStack, precision: str, arch: ModelArchitecture) -> int:
+def _step_bytes(key: LayerKey, arch: ModelArchitecture) -> int:
     """What the optimizer step moves for a layer's weights."""
     workload = WorkloadSpec.model_validate(
         {
             "prompts_per_iteration": 1,
             "prompt_length": {"mean": 1, "max": 1},
             "response_length": {"mean": 1, "max": 1},
-            "precision": precision,
-            "training_stack": framework,
+            "precision": key.precision,
+            "training_stack": key.framework,
         }
     )
     return optimizer_traffic_bytes(workload) * arch.dense_layer_parameters
