@@ -34,10 +34,22 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "optimizer": ("optimizer", "num_parameters"),
     "host_copies": ("direction", "size_bytes"),
     "host_work": ("framework", "recompute", "part"),
+    "layers": (
+        "framework",
+        "recompute",
+        "part",
+        "precision",
+        "num_sequences",
+        "sequence_length",
+        "hidden_size",
+        "intermediate_size",
+        *_ATTENTION,
+    ),
     "collectives": ("collective", "num_gpus", "size_bytes"),
+    "custom_all_reduce": ("num_gpus", "size_bytes"),
 }
-"""The columns of each table of a profile beside `seconds`; gemm, the two forward attentions, moe
-and collectives are those of the shipped tables."""
+"""The columns of each table of a profile beside `seconds`; gemm, the two forward attentions, moe,
+collectives and custom_all_reduce are those of the shipped tables."""
 TEXTS = frozenset(
     {
         "precision",

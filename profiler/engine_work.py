@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from planner.architecture import ModelArchitecture
 from profiler.timing import Measurement, measure
 
 FORWARD_PARTS = (
@@ -107,14 +108,14 @@ def training(
     forwards, steps = [], []
     for num_layers in NUM_LAYERS:
         for micro_batches, size in MICRO_BATCHES:
-            engine = _trainer(framework, recompute, num_layers, size)
-            rows = _rows(micro_batches * size)
+            engine = trainer(framework, recompute, tiny(num_layers), size)
+            rows = batch_of(micro_batches * size)
             each = {"micro": micro_batches, "size": size, "layers": num_layers}
             if forward:
-                timed = _timed(device, partial(engine.forward, rows, "log_probs"))
-                forwards.append(Timing(timed, _forward_parts(**each)))
-            timed = _timed(device, partial(engine.train_step, rows, _loss()))
-            steps.append(Timing(timed, _training_parts(**each)))
+                seconds = timed(device, partial(engine.forward, rows, "log_probs"))
+                forwards.append(Timing(seconds, _forward_parts(**each)))
+            seconds = timed(device, partial(engine.train_step, rows, loss()))
+            steps.append(Timing(seconds, _training_parts(**each)))
     found = explained(steps, TRAINING_PARTS)
     return found | explained(forwards, FORWARD_PARTS) if forward else found
 
@@ -140,17 +141,28 @@ def _training_parts(*, micro: int, size: int, layers: int) -> Parts:
     }
 
 
-def _trainer(framework: str, recompute: str, num_layers: int, micro_batch_size: int) -> Any:
+def tiny(num_layers: int) -> ModelArchitecture:
+    """A model whose arithmetic is nothing."""
+    return ModelArchitecture(num_layers=num_layers, **SIZES)
+
+
+def trainer(
+    framework: str,
+    recompute: str,
+    architecture: ModelArchitecture,
+    micro_batch_size: int,
+    precision: str = "fp32",
+) -> Any:
+    """A training engine of this project on one device, with random weights."""
     from executor.engines.random_model import config_of
     from executor.layout import RankLayout
     from executor.settings import TrainingSettings
-    from planner.architecture import ModelArchitecture
 
-    config = config_of(ModelArchitecture(num_layers=num_layers, **SIZES))
+    config = config_of(architecture)
     settings: Any = TrainingSettings(engine="fsdp" if framework == "fsdp" else "megatron")
     common: dict[str, Any] = {
         "layout": RankLayout(),
-        "precision": "fp32",
+        "precision": precision,
         "training": settings,
         "micro_batch_size": micro_batch_size,
         "recompute": recompute,
@@ -164,7 +176,8 @@ def _trainer(framework: str, recompute: str, num_layers: int, micro_batch_size: 
     return MegatronEngine(config, **common)
 
 
-def _loss() -> Any:
+def loss() -> Any:
+    """One that a training step needs nothing else for."""
     from executor.algorithms.losses import PolicyLoss
 
     return PolicyLoss(aggregate="token_mean", clip=None, reads_old_log_probs=False)
@@ -178,15 +191,16 @@ def _tokens(count: int, length: int) -> Any:
     return Ragged.of([torch.randint(SIZES["vocab_size"], (length,)) for _ in range(count)])
 
 
-def _rows(count: int) -> Any:
+def batch_of(count: int, length: int = PROMPT_TOKENS + RESPONSE_TOKENS) -> Any:
+    """So many sequences of a length, the second half of each a response."""
     import torch
 
     from executor.batch import Batch
 
-    responses = _tokens(count, RESPONSE_TOKENS)
+    responses = _tokens(count, length // 2)
     return Batch(
         {
-            "prompt_tokens": _tokens(count, PROMPT_TOKENS),
+            "prompt_tokens": _tokens(count, length - length // 2),
             "response_tokens": responses,
             "advantages": responses.with_values(torch.randn(len(responses.values))),
             "weight": torch.ones(count),
@@ -201,10 +215,10 @@ def generation(device: Any) -> Mapping[str, Measurement]:
         engine = _vllm(device, num_layers)
         load = partial(_load, engine, _weights(num_layers))
         parts: Parts = {"weights_call": 1, "weights_layer": num_layers}
-        loads.append(Timing(_timed(device, load), parts))
+        loads.append(Timing(timed(device, load), parts))
         for sequences, tokens in GENERATIONS:
-            timed = _timed(device, partial(_generate, engine, sequences, tokens))
-            steps.append(Timing(timed, _engine_parts(sequences, tokens, num_layers)))
+            seconds = timed(device, partial(_generate, engine, sequences, tokens))
+            steps.append(Timing(seconds, _engine_parts(sequences, tokens, num_layers)))
         engine.shutdown()
     return {**explained(steps, ENGINE_PARTS), **explained(loads, WEIGHTS_PARTS)}
 
@@ -224,10 +238,9 @@ def _vllm(device: Any, num_layers: int) -> Any:
     from executor.engines.random_model import config_of
     from executor.rollout.engine import VllmEngine
     from executor.settings import RolloutSettings
-    from planner.architecture import ModelArchitecture
 
     return VllmEngine(
-        config_of(ModelArchitecture(num_layers=num_layers, **SIZES)),
+        config_of(tiny(num_layers)),
         ranks=[0],
         precision="fp32" if device.kind == "cpu" else "bf16",
         rollout=RolloutSettings(max_running_sequences=max(count for count, _ in GENERATIONS)),
@@ -246,9 +259,9 @@ def _weights(num_layers: int) -> Callable[[], Any]:
     from executor.reshard.transition import model_parallel_transition
 
     framework = "megatron-core" if find_spec("megatron") else "fsdp"
-    trainer = _trainer(framework, "none", num_layers, 1)
+    engine = trainer(framework, "none", tiny(num_layers), 1)
     transition = model_parallel_transition(
-        pieces_of(trainer, tensor_rank=0),
+        pieces_of(engine, tensor_rank=0),
         GenerationLayout(RankLayout(), 1, 1),
         num_key_value_heads=SIZES["num_key_value_heads"],
     )
@@ -277,8 +290,11 @@ def _generate(engine: Any, sequences: int, tokens: int) -> None:
     )
 
 
-def _timed(device: Any, operation: Callable[[], object]) -> Measurement:
+def timed(
+    device: Any, operation: Callable[[], object], *, limit_seconds: float = LIMIT_SECONDS
+) -> Measurement:
+    """An operation that has run once before it is sampled."""
     operation()
-    found = measure(device.sampler(operation), limit_seconds=LIMIT_SECONDS)
+    found = measure(device.sampler(operation), limit_seconds=limit_seconds)
     device.release()
     return found

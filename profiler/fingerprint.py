@@ -17,7 +17,7 @@ from profiler.errors import ProfileError
 from profiler.lock import FOLDER_FILE
 
 FILE = "fingerprint.json"
-FORMAT = 2
+FORMAT = 3
 BUSY_LOAD_SHARE = 0.25
 """Load average of others, per core, from which a machine counts as busy."""
 BUSY_GPU_PERCENT = 10

@@ -71,7 +71,7 @@ class Journal:
         Raises:
             ProfileError: a line in the middle of the file is damaged.
         """
-        self._folder = folder
+        self.folder = folder
         path = folder / FILE
         self.entries: dict[tuple[str, ...], Entry] = {}
         end = 0
@@ -102,7 +102,7 @@ class Journal:
 
     def write_tables(self) -> None:
         """Write the Parquet files anew."""
-        write_tables(self._folder, self.rows())
+        write_tables(self.folder, self.rows())
 
     def close(self) -> None:
         """Close the file."""

@@ -44,6 +44,29 @@ class HeldOut(ReportModel):
     mean_error: float
 
 
+class LayerError(ReportModel):
+    """One layer measured end to end, against what its operators add up to."""
+
+    framework: str
+    recompute: str
+    part: str
+    """`forward`; or `training`: forward, backward, and the optimizer step of its weights."""
+    precision: str
+    num_sequences: int
+    sequence_length: int
+    sizes: dict[str, int]
+    measured_seconds: float
+    sum_seconds: float
+    """Operators and host work: their sum, or on a GPU the longer of the two."""
+    host_seconds: float
+    priced_seconds: float
+    """As plans are priced: times the median ratio of the framework's layers."""
+    sum_error: float
+    price_error: float
+    explanation: str
+    """Of a large error of the sum; else empty."""
+
+
 class Conditions(ReportModel):
     """The machine meanwhile."""
 
@@ -68,6 +91,7 @@ class ProfileReport(ReportModel):
     budget_seconds: float
     tables: list[TableCoverage]
     held_out: list[HeldOut]
+    layers: list[LayerError] = []
     conditions: Conditions
 
 

@@ -13,8 +13,9 @@ import torch
 
 from profiler import fingerprint
 from profiler.cluster import write_cluster
+from profiler.collectives import ENGINE_TABLE as ENGINE_ALL_REDUCE
 from profiler.collectives import TABLE as COLLECTIVES
-from profiler.collectives import measure_collectives
+from profiler.collectives import engine_keys, measure_collectives
 from profiler.company import Company, company
 from profiler.devices import Device, choose_device
 from profiler.errors import ProfileError
@@ -23,6 +24,9 @@ from profiler.host_work import TABLE as HOST_WORK
 from profiler.host_work import keys as host_work_keys
 from profiler.host_work import measure_host_work
 from profiler.journal import Entry, Journal, identity
+from profiler.layers import TABLE as LAYERS
+from profiler.layers import keys as layer_keys
+from profiler.layers import measure_layers
 from profiler.lock import device_lock, folder_lock
 from profiler.operators import operation, warm_up
 from profiler.report import Conditions, ProfileReport, Progress, TableCoverage
@@ -30,6 +34,7 @@ from profiler.settings import MAX_RANKS, ProfileSettings
 from profiler.shapes import COLLECTOR, Shape, collective_keys, shapes
 from profiler.tables import Key
 from profiler.timing import Measurement, measure
+from profiler.validation import layer_errors
 
 WEIGHTS = {
     "memory_bound": 4.0,
@@ -41,14 +46,16 @@ WEIGHTS = {
     "moe": 12.0,
     "gemm": 34.0,
     COLLECTIVES: 20.0,
+    ENGINE_ALL_REDUCE: 6.0,
     HOST_WORK: 50.0,
+    LAYERS: 40.0,
 }
 """Tables in the order in which they are measured, and their parts of the budget. What one leaves
 over goes to those after it, and what all leave over to a second round of the operators."""
 LEAST_LIMIT_SECONDS = 0.02
 MOST_LIMIT_SECONDS = 1.0
 """Of one shape."""
-PROCESSES = (COLLECTIVES, HOST_WORK)
+PROCESSES = (COLLECTIVES, ENGINE_ALL_REDUCE, HOST_WORK, LAYERS)
 """Measured by processes beside this one, once."""
 LEAST_ENGINE_BUDGET_SECONDS = 120.0
 """Engines take most of a minute to import and start: a shorter budget is too short for them."""
@@ -106,9 +113,11 @@ class _Session:
             seconds = time.monotonic() - self._start
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
             entries = list(journal.entries.values())
+            layers = layer_errors(self._device.gpu, journal)
         ended = fingerprint.conditions(self._device)
         conditions = _conditions(state, drift)
         results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
+        results |= {"layers": [each.model_dump(mode="json") for each in layers]} if layers else {}
         self._keep(state, {**results, "throttled": conditions.throttled})
         write_cluster(self._folder, self._device)
         return ProfileReport(
@@ -119,6 +128,7 @@ class _Session:
             budget_seconds=self._settings.budget_seconds,
             tables=[each for each in coverage if each.wanted],
             held_out=held_out_errors(self._device.gpu, entries),
+            layers=layers,
             conditions=conditions,
         )
 
@@ -149,8 +159,18 @@ class _Session:
         found[COLLECTIVES] = [
             Shape(COLLECTIVES, key, 0.0, float(key["size_bytes"])) for key in keys
         ]
+        reduced = (
+            engine_keys(self._device, self._ranks())
+            if budget >= LEAST_ENGINE_BUDGET_SECONDS
+            else []
+        )
+        found[ENGINE_ALL_REDUCE] = [
+            Shape(ENGINE_ALL_REDUCE, key, 0.0, float(key["size_bytes"])) for key in reduced
+        ]
         engines = host_work_keys() if budget >= LEAST_ENGINE_BUDGET_SECONDS else []
         found[HOST_WORK] = [Shape(HOST_WORK, key, 0.0, 0.0) for key in engines]
+        whole = layer_keys(self._device, models, budget_seconds=budget) if engines else []
+        found[LAYERS] = [Shape(LAYERS, key, 0.0, 0.0) for key in whole]
         return {table: found[table] for table in WEIGHTS}
 
     def _ranks(self) -> int:
@@ -185,18 +205,22 @@ class _Session:
         missing = self._missing(wanted, journal)
         done = len(wanted) - len(missing)
         self._tell(table, done, len(wanted))
-        if table == COLLECTIVES:
+        if table in (COLLECTIVES, ENGINE_ALL_REDUCE):
             self._others.pause()
             entries = measure_collectives(
                 self._device,
                 [shape.key for shape in missing],
                 ranks=self._ranks(),
                 deadline=deadline,
+                table=table,
             )
         elif table == HOST_WORK:
             wanted_keys = [shape.key for shape in missing]
             kind = self._device.kind
             entries = measure_host_work(wanted_keys, device=kind, deadline=deadline)
+        elif table == LAYERS:
+            wanted_keys = [shape.key for shape in missing]
+            entries = measure_layers(wanted_keys, device=self._device.kind, deadline=deadline)
         else:
             entries = self._operators(missing, deadline)
         for number, entry in enumerate(entries):

@@ -133,14 +133,21 @@ def point_to_point_seconds(
 ) -> Timed:
     """One GPU sends `size_bytes` to another; over the network where `crosses_node`.
 
-    No table has this, so the profile is not looked at; it is asked for because one may.
+    Inside a node at the rate that a profile measured, if it has one; shipped tables have none.
     """
     (size, crosses), shape = _columns(size_bytes, np.asarray(crosses_node, dtype=np.float64))
     network = crosses > 0
     link = np.where(network, pool.inter_node_bytes_per_second, pool.intra_node_bytes_per_second)
     start = np.where(network, links.network_start_seconds, links.local_start_seconds)
     seconds = start + size / (links.point_to_point_fraction * link)
-    return Timed(seconds.reshape(shape), np.full(shape, ANALYTICAL))
+    source = np.full(len(size), ANALYTICAL)
+    grid = profile.tables.collective("send_recv") if profile.tables else None
+    if grid is not None:
+        pair = np.full(len(size), 2.0)
+        measured, known = _from_grid(pool, profile, grid, "send_recv", size, pair)
+        seconds = np.where(network, seconds, measured)
+        source = np.where(network, source, known)
+    return Timed(seconds.reshape(shape), source.reshape(shape))
 
 
 def sent_part(collective: Collective, group: FloatArray) -> FloatArray:

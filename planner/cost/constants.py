@@ -66,6 +66,11 @@ first and last bucket never hide."""
 OVERLAP_SLOWDOWN = 0.2
 """Compute lost per second of collective that runs beside it. Chosen: NCCL occupies 16-24 of 108-132
 multiprocessors and a share of memory bandwidth."""
+STEP_AGREEMENTS = 3
+SCORING_AGREEMENTS = 2
+"""Small collectives of an optimizer step and of a scoring call over all ranks; counted in
+executor/engines: of micro-batches, of the loss and its weight, of the norm; of micro-batches, and
+of the results from the last stage. Shown only where nothing runs beside them."""
 STEP_OVERHEAD_SECONDS = 0.02
 """Host work of one optimizer step or one scoring call: data hand-over, norm synchronisation,
 scheduler, logging. Chosen: an order of magnitude; it only shows in very short calls."""

@@ -63,7 +63,7 @@ def engine_pass(setting: Setting, rows: EnginePass) -> tuple[Timed, Timed]:
     hop = point_to_point_seconds(
         setting.pool,
         setting.profile,
-        rows.tokens * arch.hidden_size * 2,
+        rows.tokens * arch.hidden_size * _activation_bytes(setting),
         crosses_node=tensor * rows.pipeline_parallel_size > setting.pool.nvlink_domain_gpus,
     )
     hops = rows.pipeline_parallel_size - 1
@@ -103,10 +103,15 @@ def _products(setting: Setting, rows: EnginePass, linears: tuple[Linear, ...]) -
     return add(*(product(one) for one in linears))
 
 
+def _activation_bytes(setting: Setting) -> int:
+    """What travels between GPUs stays in 16 bits where weights have 8."""
+    return max(setting.element_bytes, 2)
+
+
 def _all_reduce(setting: Setting, rows: EnginePass) -> Timed:
     """One all-reduce in the tensor group; a decode step's as the engine exposes it."""
     size, tensor = (
-        rows.tokens * setting.model.architecture.hidden_size * 2,
+        rows.tokens * setting.model.architecture.hidden_size * _activation_bytes(setting),
         rows.tensor_parallel_size,
     )
     reduced = custom_all_reduce_seconds(setting.pool, setting.profile, size, group_size=tensor)
@@ -135,7 +140,8 @@ def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Tim
         experts = add(experts, _products(setting, rows, shared))
     spread = expert > tensor
     group = np.where(spread, expert, 1)
-    size = rows.tokens * np.maximum(group // tensor, 1) * arch.hidden_size * 2
+    each = arch.hidden_size * _activation_bytes(setting)
+    size = rows.tokens * np.maximum(group // tensor, 1) * each
     gathered = add(
         collective_seconds(
             setting.pool, setting.profile, "all_gather", size, group_size=group, stride=1

@@ -100,6 +100,16 @@ class Setting:
         return self.profile.host_work(self.stack.host_work)
 
     @property
+    def in_turn(self) -> bool:
+        """The device is the host itself, measured: it computes or communicates, never both."""
+        return not self.host_work.beside_kernels
+
+    @property
+    def collective_slowdown(self) -> float:
+        """Of exposed collectives; what GPUs' streams hide or delay, a host that does neither."""
+        return 1.0 if self.in_turn else self.stack.collective_slowdown
+
+    @property
     def frozen(self) -> "Setting":
         """The same where adapters leave weights alone: no gradient of theirs, no adapter."""
         if self.model.lora_rank is None:
@@ -222,7 +232,7 @@ def collective(
     alone = collective_seconds(
         setting.pool, setting.profile, name, num_bytes, group_size=group_size, stride=stride
     )
-    return scaled(alone, setting.stack.collective_slowdown)
+    return scaled(alone, setting.collective_slowdown)
 
 
 def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
@@ -253,7 +263,8 @@ def context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed
     step = collective(
         setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
     )
-    rest = np.maximum(step.seconds - attention.seconds / context, 0.0)
+    hidden = 0.0 if setting.in_turn else attention.seconds / context
+    rest = np.maximum(step.seconds - hidden, 0.0)
     exposed = np.asarray(rest * (context - 1), dtype=np.float64)
     return Timed(exposed, np.where(context > 1, step.source, 0))
 
@@ -274,7 +285,21 @@ def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
         communication=scaled(tensor_pair(setting, batch), 2.0),
         ring=context_ring(setting, batch, attention[0]),
         num_sequences=batch.num_sequences,
+        gathered_again=scaled(_gathered_again(setting, batch), 2.0),
     )
+
+
+def _gathered_again(setting: Setting, batch: MicroBatch) -> Timed:
+    """The all-gather of a block's input that its weight gradients need, backward.
+
+    On a GPU it travels beside the product of the data gradient, and nothing of it shows.
+    """
+    if not (setting.in_turn and setting.model.trainable):
+        nothing = np.zeros(len(batch))
+        return Timed(nothing, nothing.astype(np.int64))
+    size = batch.tokens * setting.model.architecture.hidden_size * setting.product_bytes
+    group = batch.tensor_parallel_size
+    return collective(setting, "all_gather", size, group_size=group, stride=1)
 
 
 def layer_seconds(
@@ -288,16 +313,20 @@ def layer_seconds(
     ring: Timed,
     num_sequences: IntArray,
     least_seconds: float = 0.0,
+    gathered_again: Timed | None = None,
 ) -> UnitSeconds:
     """Assemble a layer; elementwise kernels move twice the bytes backward.
 
-    `least_seconds`: of the whole layer forward, communication included.
+    `least_seconds`: of the whole layer forward, communication included. `gathered_again`: what only
+    the backward pass receives.
     """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
     host = setting.host_work
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
+    if gathered_again is not None:
+        moved_back = add(moved_back, gathered_again)
     least = host.forward.seconds(num_sequences)
     least_back = host.backward.seconds(num_sequences)
     if least_seconds:
@@ -311,3 +340,15 @@ def layer_seconds(
         backward_communication=moved_back.seconds,
         source=add(there, back, moved).source,
     )
+
+
+def agreement_seconds(setting: Setting, num_devices: IntArray, *, times: int) -> FloatArray:
+    """Small all-reduces in which all ranks of a call agree on counts, losses, norms.
+
+    On GPUs they are microseconds, and part of the host's work of a step.
+    """
+    if not setting.in_turn:
+        return np.zeros(len(num_devices))
+    number = np.full(len(num_devices), 8)
+    found = collective(setting, "all_reduce", number, group_size=num_devices, stride=1)
+    return times * found.seconds

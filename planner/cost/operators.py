@@ -48,6 +48,14 @@ These, and the number of neighbours, gave the least error when each measured con
 turn was predicted from the others (H100, B200): 5 % at the median for prefill, 3 % for decode."""
 
 ATTENTION_FEATURES = ("num_attention_heads", "num_key_value_heads", "head_dim")
+LAYER_SIZES = (
+    "num_sequences",
+    "sequence_length",
+    "hidden_size",
+    "intermediate_size",
+    *ATTENTION_FEATURES,
+)
+LayerTable = dict[str, FloatArray]
 MOE_FEATURES = (
     "hidden_size",
     "moe_intermediate_size",
@@ -204,6 +212,13 @@ class Tables:
         rows = self._reader.rows("host_work", framework=framework, part=part, recompute="none")
         (seconds,) = self._reader.columns("host_work", ("seconds",), rows)
         return float(seconds[0]) if len(seconds) else None
+
+    def layers(self, framework: str, recompute: str, part: str, precision: str) -> LayerTable:
+        """Whole layers measured in a framework: numeric columns of the table, by name."""
+        texts = {"framework": framework, "recompute": recompute, "part": part}
+        rows = self._reader.rows("layers", **texts, precision=precision)
+        columns = self._reader.columns("layers", (*LAYER_SIZES, "seconds"), rows)
+        return dict(zip((*LAYER_SIZES, "seconds"), columns, strict=True))
 
     @cached_property
     def decode_attention(self) -> ConfigGrid | None:

@@ -12,11 +12,14 @@ from planner.layout import FloatArray, IntArray, Layouts
 from planner.spec import WorkloadSpec
 
 
-def exposed(seconds: FloatArray, behind: FloatArray) -> FloatArray:
+def exposed(setting: Setting, seconds: FloatArray, behind: FloatArray) -> FloatArray:
     """What a collective adds to the compute behind which it hides.
 
-    Its first or last part never hides, and while both run, compute is slower.
+    Its first or last part never hides, and while both run, compute is slower. On a device that
+    does one thing after the other nothing hides.
     """
+    if setting.in_turn:
+        return seconds
     share = constants.DATA_OVERLAP_SHARE
     open_part = np.maximum(seconds - share * behind, (1.0 - share) * seconds)
     return open_part + constants.OVERLAP_SLOWDOWN * np.minimum(seconds, behind)
@@ -72,13 +75,17 @@ def data_parallel_seconds(
     gather, scatter, reduce = gathered_weights(
         setting, layouts, parameters, bytes_each=setting.product_bytes
     )
-    updated = exposed(gather.seconds, forward)
+
+    def behind(seconds: FloatArray, passes: FloatArray) -> FloatArray:
+        return exposed(setting, seconds, passes)
+
+    updated = behind(gather.seconds, forward)
     by_code = np.stack(
         [
-            exposed(reduce.seconds, backward),
-            exposed(scatter.seconds, backward) + updated,
-            num_micro_batches * exposed(scatter.seconds, backward) + updated,
-            num_micro_batches * (exposed(scatter.seconds + gather.seconds, backward) + updated),
+            behind(reduce.seconds, backward),
+            behind(scatter.seconds, backward) + updated,
+            num_micro_batches * behind(scatter.seconds, backward) + updated,
+            num_micro_batches * (behind(scatter.seconds + gather.seconds, backward) + updated),
         ]
     )
     rows = np.arange(len(layouts))

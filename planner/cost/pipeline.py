@@ -11,10 +11,10 @@ from planner.cost.layer import (
     MicroBatch,
     Setting,
     UnitSeconds,
-    dense_layer_seconds,
 )
 from planner.cost.rows import ceil_div, distinct_rows
 from planner.cost.shards import stage_layers
+from planner.cost.whole_layers import priced_layer_seconds
 from planner.layout import FloatArray, IntArray, Layouts
 
 Blocks = tuple[FloatArray, FloatArray | None, FloatArray, FloatArray]
@@ -81,7 +81,7 @@ def units(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) -> Uni
     batch = MicroBatch(tensor, context, expert, sequences, tokens)
     has_experts = setting.model.architecture.num_moe_layers > 0
     return Units(
-        dense=dense_layer_seconds(setting, batch).take(inverse),
+        dense=priced_layer_seconds(setting, batch).take(inverse),
         moe=moe_layer_seconds(setting, batch).take(inverse) if has_experts else None,
         embedding=embedding_seconds(setting, batch).take(inverse),
         head=head_seconds(setting, batch).take(inverse),

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import memory
+from planner.cost import constants, memory
 from planner.cost.activations import forward_activation_bytes
 from planner.cost.batches import SequenceLengths, micro_batches, sequence_lengths
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
-from planner.cost.layer import Setting
+from planner.cost.layer import Setting, agreement_seconds
 from planner.cost.optimizer_step import exposed, gathered_weights
 from planner.cost.pipeline import units, worst_stage
 from planner.cost.profile import Profile
@@ -62,7 +62,7 @@ def price_forward(
         setting, layouts, stage_parameters(model, layouts), bytes_each=setting.product_bytes
     )
     sharded = layouts.sharding == memory.FULLY_SHARDED
-    streamed = np.where(sharded, exposed(gather.seconds, stage.compute), 0.0)
+    streamed = np.where(sharded, exposed(setting, gather.seconds, stage.compute), 0.0)
     work = num_micro_batches * slowest
     # Rounding leaves a single stage a hair off zero.
     piped = layouts.pipeline_parallel_size > 1
@@ -83,7 +83,8 @@ def price_forward(
             stages=layouts.pipeline_parallel_size,
             micro_batches=num_micro_batches,
             micro_batch_size=micro_batch_size,
-        ),
+        )
+        + agreement_seconds(setting, layouts.num_gpus, times=constants.SCORING_AGREEMENTS),
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from planner.cluster import Pool
-from planner.cost import memory
+from planner.cost import constants, memory
 from planner.cost.activations import FULL, SELECTIVE, activation_bytes
 from planner.cost.batches import (
     micro_batch_tokens,
@@ -14,7 +14,7 @@ from planner.cost.batches import (
 )
 from planner.cost.communication import point_to_point_seconds
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
-from planner.cost.layer import Adapters, Setting, UnitSeconds
+from planner.cost.layer import Adapters, Setting, UnitSeconds, agreement_seconds
 from planner.cost.optimizer_step import data_parallel_seconds, exposed, optimizer_seconds
 from planner.cost.pipeline import StageSeconds, units, worst_stage
 from planner.cost.profile import Profile, Timed
@@ -154,7 +154,8 @@ def _step_seconds(
             stages=layouts.pipeline_parallel_size,
             micro_batches=num_micro_batches,
             micro_batch_size=micro_batch_size,
-        ),
+        )
+        + agreement_seconds(setting, layouts.num_gpus, times=constants.STEP_AGREEMENTS),
     )
     source = np.maximum.reduce([passes.source, hop.source, reduction.source, optimizer.source])
     return seconds, source
@@ -172,7 +173,7 @@ def stage_hop(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) ->
         setting.pool, setting.profile, size, crosses_node=crosses
     )
     piped = layouts.pipeline_parallel_size > 1
-    seconds = seconds * setting.stack.collective_slowdown
+    seconds = seconds * setting.collective_slowdown
     return Timed(np.where(piped, seconds, 0.0), np.where(piped, source, 0))
 
 
@@ -188,7 +189,7 @@ def _hops_in_steady_state(
     sent = 2.0 * chunks * hop.seconds
     if not setting.stack.overlaps_stages:
         return sent
-    return np.where(chunks > 1, exposed(sent, passes.compute), sent)
+    return np.where(chunks > 1, exposed(setting, sent, passes.compute), sent)
 
 
 def _passes(

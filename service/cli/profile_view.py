@@ -1,11 +1,19 @@
 """The report of a profile: what was measured, how well it predicts itself, and the machine."""
 
+import statistics
 from collections.abc import Iterator
 
 from rich.table import Table
 from rich.text import Text
 
-from profiler.report import ClusterReport, Conditions, HeldOut, ProfileReport, TableCoverage
+from profiler.report import (
+    ClusterReport,
+    Conditions,
+    HeldOut,
+    LayerError,
+    ProfileReport,
+    TableCoverage,
+)
 from service.cli import console, formats
 from service.cli.call_table import plain_table
 
@@ -26,6 +34,11 @@ def print_report(report: ProfileReport, *, quiet: bool) -> None:
         out.print()
         out.print(Text("Shapes left out, predicted from the others", style="bold"))
         out.print(_held_out_table(report.held_out))
+    if report.layers:
+        out.print()
+        title = "Layers end to end, against what their operators add up to"
+        out.print(Text(title, style="bold"))
+        out.print(_layer_table(report.layers))
     for line in _remarks(report.conditions):
         out.print(Text(f"- {line}"), soft_wrap=True)
     out.print()
@@ -94,6 +107,33 @@ def _held_out_table(results: list[HeldOut]) -> Table:
             f"{100 * each.mean_error:.1f}%",
             "" if each.median_error <= TARGET_ERROR else f"above {100 * TARGET_ERROR:g}%",
         )
+    return table
+
+
+def _layer_table(layers: list[LayerError]) -> Table:
+    table = plain_table()
+    for name in ("framework", "recompute", "part"):
+        table.add_column(name, no_wrap=True)
+    for name in ("batch", "measured\nms", "sum\nms", "error", "as\npriced"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("why")
+    for each in layers:
+        table.add_row(
+            each.framework,
+            each.recompute,
+            each.part,
+            f"{each.num_sequences} × {each.sequence_length}",
+            f"{1e3 * each.measured_seconds:.3g}",
+            f"{1e3 * each.sum_seconds:.3g}",
+            f"{100 * each.sum_error:+.0f}%",
+            f"{100 * each.price_error:+.0f}%",
+            each.explanation,
+        )
+    medians = [
+        statistics.median([abs(error) for error in errors])
+        for errors in zip(*((each.sum_error, each.price_error) for each in layers), strict=True)
+    ]
+    table.add_row("median", *[""] * 5, *(f"{100 * error:.0f}%" for error in medians), "")
     return table
 
 
