@@ -1,22 +1,27 @@
 """Every kind of node of a Ray cluster: found, one of each profiled, and the link between two."""
 
 import json
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ray
 import yaml
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, NodeDiedError, RayError, WorkerCrashedError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executor.ray_address import knock
 from planner.cluster import GIB
 from profiler import on_node
 from profiler.cluster import FILE as CLUSTER_FILE
-from profiler.errors import ProfileError
+from profiler.errors import NodeLostError, ProfileError
+from profiler.fingerprint import FILE as FINGERPRINT
+from profiler.journal import FILE as MEASUREMENTS
 from profiler.processes import Meeting
 from profiler.report import ClusterReport, KindReport, LinkReport, ProfileReport, Progress
 from profiler.settings import DeviceKind, ProfileSettings
@@ -31,6 +36,7 @@ HEADER = """\
 # share a network card, divide it among them.
 """
 Listener = Callable[[Progress], None]
+_LOST = (NodeDiedError, WorkerCrashedError)
 
 
 @dataclass(frozen=True)
@@ -55,35 +61,61 @@ class Node:
         return _held(function, self.id, self.device, self.reserved, **options)
 
 
-def profile_cluster(settings: ProfileSettings, listener: Listener) -> ClusterReport:
+def profile_cluster(
+    settings: ProfileSettings,
+    listener: Listener,
+    *,
+    measured: Callable[[KindReport], None] = lambda _: None,
+) -> ClusterReport:
     """Profile one node of each kind into a folder of its own, going on with what is there.
 
+    A kind that cannot be measured is named in the report beside those that could. `measured` is
+    told of each as soon as it is done.
+
     Raises:
-        ProfileError: no Ray there, no node with such devices, or none of a kind can be measured.
+        ProfileError: no Ray there, no node with such devices, or no kind can be measured.
     """
     _connect(settings.ray_address)
     try:
-        kinds = _kinds(nodes(settings.device))
+        found, failures = nodes(settings.device)
+        kinds = _kinds(found)
         settings.output.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(len(kinds)) as threads:
-            reports = list(
+            outcomes = list(
                 threads.map(
-                    lambda named: _profiled(named[0], named[1], settings, listener), kinds.items()
+                    lambda name: _outcome(name, kinds[name], settings, listener, measured), kinds
                 )
             )
+        reports = [each for each in outcomes if isinstance(each, KindReport)]
+        missed = [each for each in outcomes if isinstance(each, ProfileError)]
+        if not reports:
+            raise next((each for each in missed if isinstance(each, NodeLostError)), missed[0])
+        cluster = {"pools": _pools(kinds, reports)}
         file = settings.output / CLUSTER_FILE
         if not file.exists():
-            _write_cluster(file, kinds, reports)
+            text = yaml.safe_dump({"cluster": cluster}, sort_keys=False)
+            file.write_text(HEADER + text, encoding="utf-8")
     finally:
         ray.shutdown()
-    return ClusterReport(folder=str(settings.output), cluster_file=str(file), kinds=reports)
+    return ClusterReport(
+        folder=str(settings.output),
+        cluster_file=str(file),
+        cluster=cluster,
+        kinds=reports,
+        failures=[*failures, *map(_in_a_line, missed)],
+    )
+
+
+def _in_a_line(error: ProfileError) -> str:
+    return "; ".join([error.headline, *error.lines])
 
 
 def _connect(address: str | None) -> None:
     try:
         if address is not None:
             knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="error")
+        with _own_signal_handlers():
+            ray.init(address=address, log_to_driver=False, logging_level="error")
     except (RayError, OSError, RuntimeError, ValueError) as error:
         raise ProfileError(
             f"--ray-address: no Ray answers at {address}: {(str(error).splitlines() or [''])[0]}",
@@ -91,11 +123,22 @@ def _connect(address: str | None) -> None:
         ) from None
 
 
-def nodes(kind: DeviceKind | None) -> list[Node]:
+@contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Those that were there: Ray puts its own in their place."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def nodes(kind: DeviceKind | None) -> tuple[list[Node], list[str]]:
     """The nodes with devices of the kind; without one, GPUs where a node has any.
 
+    And those that cannot be looked at, each named with the reason.
+
     Raises:
-        ProfileError: there is none, or the devices of one were in use all the time.
+        ProfileError: there is none.
     """
     alive = [node for node in ray.nodes() if node["Alive"]]
     asked = []
@@ -110,17 +153,31 @@ def nodes(kind: DeviceKind | None) -> list[Node]:
             f"no node of the {len(alive)} that Ray knows has a {kind or 'device'} to measure",
             ["give --device cpu, or start the nodes with their GPUs"],
         )
-    return [
-        Node(
-            id=node["NodeID"],
-            name=node["NodeManagerHostname"],
-            address=node["NodeManagerAddress"],
-            device=device,
-            reserved=count,
-            found=_got(look, node["NodeManagerHostname"]),
+    found: list[Node] = []
+    failures: list[ProfileError] = []
+    deadline = time.monotonic() + WAIT_SECONDS
+    for node, device, count, look in asked:
+        name = node["NodeManagerHostname"]
+        try:
+            seen = _got(look, name, seconds=max(deadline - time.monotonic(), 0.0))
+        except ProfileError as error:
+            failures.append(error)
+            continue
+        found.append(
+            Node(
+                id=node["NodeID"],
+                name=name,
+                address=node["NodeManagerAddress"],
+                device=device,
+                reserved=count,
+                found=seen,
+            )
         )
-        for node, device, count, look in asked
-    ]
+    if not found:
+        raise ProfileError(
+            failures[0].headline, [*failures[0].lines, *map(_in_a_line, failures[1:])]
+        )
+    return found, [_in_a_line(each) for each in failures]
 
 
 def _held(function: Any, node: str, device: DeviceKind, count: int, **options: Any) -> Any:
@@ -131,20 +188,25 @@ def _held(function: Any, node: str, device: DeviceKind, count: int, **options: A
     )
 
 
-def _got(reference: Any, node: str, *, beyond: float = 0.0) -> Any:
-    seconds = WAIT_SECONDS + beyond
+def _got(reference: Any, node: str, *, seconds: float) -> Any:
     try:
         return ray.get(reference, timeout=seconds)
     except GetTimeoutError:
         ray.cancel(reference, force=True)
         raise ProfileError(
-            f"{node}: its devices were not free for {seconds:.0f} s",
+            f"{node}: its devices were not free for {WAIT_SECONDS:.0f} s",
             ["end what runs there, or profile when it is done"],
         ) from None
     except ProfileError as error:  # Ray's copy of it
         raise ProfileError(f"{node}: {error.headline}", error.lines) from None
     except RayError as error:
-        raise ProfileError(f"{node}: {(str(error).splitlines() or [''])[0]}") from None
+        raise _lost(node, error) from None
+
+
+def _lost(node: str, error: RayError, *lines: str) -> ProfileError:
+    """Ray's error, with the node it is about."""
+    what = "was lost" if isinstance(error, _LOST) else (str(error).splitlines() or [""])[0]
+    return NodeLostError(f"{node}: {what}", lines)
 
 
 def _kinds(nodes: Sequence[Node]) -> dict[str, list[Node]]:
@@ -160,28 +222,52 @@ def _kinds(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     return named
 
 
+def _outcome(
+    name: str,
+    nodes: Sequence[Node],
+    settings: ProfileSettings,
+    listener: Listener,
+    measured: Callable[[KindReport], None],
+) -> KindReport | ProfileError:
+    try:
+        report = _profiled(name, nodes, settings, listener)
+    except ProfileError as error:
+        return error
+    measured(report)
+    return report
+
+
 def _profiled(
     name: str, nodes: Sequence[Node], settings: ProfileSettings, listener: Listener
 ) -> KindReport:
     """One node's profile; where it is lost or its devices are taken, the next node's."""
     folder = settings.output.absolute() / name
-    remarks: list[str] = []
+    errors: list[ProfileError] = []
+    before: dict[str, bytes] = {}
     for node in nodes:
+        kept = _Kept()
         try:
-            report = _measured(node, folder, settings, listener)
+            report = _measured(node, folder, settings, listener, before, kept)
             break
         except ProfileError as error:
-            remarks.append("; ".join([error.headline, *error.lines]))
+            errors.append(error)
+            before = kept.files() or before
     else:
-        raise ProfileError(
-            f"no node of the kind {name} could be measured: {remarks[0]}", remarks[1:]
+        if not (folder / MEASUREMENTS).exists():  # else the nodes measure into the same one
+            _keep(folder, before)
+        lost = any(isinstance(error, NodeLostError) for error in errors)
+        raise (NodeLostError if lost else ProfileError)(
+            f"no node of the kind {name} could be measured: {_in_a_line(errors[0])}",
+            [_in_a_line(error) for error in errors[1:]],
         )
+    remarks = [_in_a_line(error) for error in errors]
     link = None
-    if len(nodes) > 1:
+    well = nodes[len(errors) :]
+    if len(well) > 1:
         try:
-            link = _link(nodes[0], nodes[1])
+            link = _link(well[0], well[1])
         except ProfileError as error:
-            remarks.append("; ".join([f"link: {error.headline}", *error.lines]))
+            remarks.append(f"link: {_in_a_line(error)}")
     return KindReport(
         name=name,
         nodes=[node.name for node in nodes],
@@ -191,16 +277,43 @@ def _profiled(
     )
 
 
+@dataclass
+class _Kept:
+    """What a node has measured so far: the next of its kind goes on from there if it is lost."""
+
+    fingerprint: str = ""
+    measurements: list[str] = field(default_factory=list)
+
+    def take(self, told: dict[str, str]) -> None:
+        """Lines of the journal that are new."""
+        self.fingerprint = told["fingerprint"]
+        self.measurements.append(told["measurements"])
+
+    def files(self) -> dict[str, bytes]:
+        """As they stand in a profile's folder; none if nothing was measured."""
+        if not self.measurements:
+            return {}
+        text = "".join(self.measurements)
+        return {FINGERPRINT: self.fingerprint.encode(), MEASUREMENTS: text.encode()}
+
+
 def _measured(
-    node: Node, folder: Path, settings: ProfileSettings, listener: Listener
+    node: Node,
+    folder: Path,
+    settings: ProfileSettings,
+    listener: Listener,
+    before: dict[str, bytes],
+    kept: _Kept,
 ) -> ProfileReport:
     changes = {"output": folder, "device": node.device, "ray_address": None}
     wanted = settings.model_copy(update=changes).model_dump_json()
     report = None
-    for told in _told(node, wanted):
+    for told in _told(node, wanted, before):
         if "progress" in told:
             progress = Progress.model_validate(told["progress"])
             listener(progress.model_copy(update={"table": f"{folder.name}: {progress.table}"}))
+        elif "journal" in told:
+            kept.take(told["journal"])
         elif "error" in told:
             raise ProfileError(f"{node.name}: {told['error']['headline']}", told["error"]["lines"])
         elif "report" in told:
@@ -212,13 +325,12 @@ def _measured(
     return report
 
 
-def _told(node: Node, wanted: str) -> Iterator[dict[str, Any]]:
+def _told(node: Node, wanted: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     try:
-        for reference in node.task(on_node.measure, num_returns="streaming").remote(wanted):
+        for reference in node.task(on_node.measure, num_returns="streaming").remote(wanted, before):
             yield ray.get(reference)
     except RayError as error:
-        lines = ["what it measured is in its folder there; start again to go on"]
-        raise ProfileError(f"{node.name}: {(str(error).splitlines() or [''])[0]}", lines) from None
+        raise _lost(node.name, error, "start again to go on with what was measured") from None
 
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
@@ -232,7 +344,9 @@ def _keep(folder: Path, files: dict[str, bytes]) -> None:
 
 def _link(first: Node, second: Node) -> LinkReport:
     """Seconds of buffers sent from one node to the other, one process on each."""
-    port = _got(first.task(on_node.meeting_port).remote(first.address), first.name)
+    port = _got(
+        first.task(on_node.meeting_port).remote(first.address), first.name, seconds=WAIT_SECONDS
+    )
     keys = [{"collective": "send_recv", "num_gpus": 2, "size_bytes": size} for size in LINK_BYTES]
     task = {"keys": keys, "device": first.device, "memory_bytes": 4 * LINK_BYTES[-1]}
     sides = [
@@ -242,7 +356,7 @@ def _link(first: Node, second: Node) -> LinkReport:
         for rank, node in enumerate((first, second))
     ]
     told, _ = (
-        _got(side, node.name, beyond=LINK_SECONDS)
+        _got(side, node.name, seconds=WAIT_SECONDS + LINK_SECONDS)
         for side, node in zip(sides, (first, second), strict=True)
     )
     measured = {
@@ -261,21 +375,23 @@ def _link(first: Node, second: Node) -> LinkReport:
     )
 
 
-def _write_cluster(path: Path, kinds: dict[str, list[Node]], reports: Sequence[KindReport]) -> None:
+def _pools(kinds: dict[str, list[Node]], reports: Sequence[KindReport]) -> list[dict[str, Any]]:
+    """The cluster as a job spec has it; a kind that was not measured has no profile."""
+    by_name = {report.name: report for report in reports}
     pools = []
-    for report in reports:
-        nodes = kinds[report.name]
+    for name, nodes in kinds.items():
         memory = nodes[0].found["host_memory_bytes"]
         pool: dict[str, Any] = {
-            "name": report.name,
+            "name": name,
             "gpu": nodes[0].found["identity"]["device_type"],
             "num_nodes": len(nodes),
             "gpus_per_node": min(nodes[0].reserved, nodes[0].found["count"]),
             "host_memory_bytes": memory // GIB * GIB or memory,
-            "profile": report.profile.folder,
         }
-        if report.link is not None:
-            pool["inter_node_bytes_per_second"] = round(report.link.bytes_per_second)
+        report = by_name.get(name)
+        if report is not None:
+            pool["profile"] = report.profile.folder
+            if report.link is not None:
+                pool["inter_node_bytes_per_second"] = round(report.link.bytes_per_second)
         pools.append(pool)
-    text = yaml.safe_dump({"cluster": {"pools": pools}}, sort_keys=False)
-    path.write_text(HEADER + text, encoding="utf-8")
+    return pools

@@ -1,5 +1,7 @@
 """What a profile says of itself while it is measured and at the end."""
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -99,4 +101,9 @@ class ClusterReport(ReportModel):
 
     folder: str
     cluster_file: str
+    cluster: dict[str, Any]
+    """As in the file, but for what was changed there: `cluster` of a job spec."""
     kinds: list[KindReport]
+    """Those that were measured."""
+    failures: list[str] = []
+    """Nodes and kinds that could not be, each named, and why."""

@@ -71,7 +71,11 @@ def profile(settings: ProfileSettings, listener: Listener) -> ProfileReport:
     """
     device = choose_device(settings.device)
     folder = _writable(settings.output)
-    with device_lock(fingerprint.device_keys(device)), folder_lock(folder):
+    wait = settings.wait_seconds
+    with (
+        device_lock(fingerprint.device_keys(device), wait_seconds=wait),
+        folder_lock(folder, wait_seconds=wait),
+    ):
         return _Session(settings, folder, device, listener).run()
 
 

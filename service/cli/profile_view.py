@@ -26,7 +26,7 @@ def print_report(report: ProfileReport, *, quiet: bool) -> None:
         out.print()
         out.print(Text("Shapes left out, predicted from the others", style="bold"))
         out.print(_held_out_table(report.held_out))
-    for line in _remarks(report.conditions):
+    for line in remarks(report.conditions):
         out.print(Text(f"- {line}"), soft_wrap=True)
     out.print()
     out.print(Text(f"Plan with it: automap plan SPEC --profile {report.folder}"), soft_wrap=True)
@@ -47,6 +47,8 @@ def print_cluster_report(report: ClusterReport, *, quiet: bool) -> None:
         for remark in kind.remarks:
             out.print(Text(f"- {remark}"), soft_wrap=True)
         out.print()
+    for failure in report.failures:
+        out.print(Text(formats.printable(f"Not measured: {failure}"), style="red"), soft_wrap=True)
     out.print(Text(f"The cluster as a spec: {report.cluster_file}"), soft_wrap=True)
 
 
@@ -97,7 +99,8 @@ def _held_out_table(results: list[HeldOut]) -> Table:
     return table
 
 
-def _remarks(conditions: Conditions) -> Iterator[str]:
+def remarks(conditions: Conditions) -> Iterator[str]:
+    """What disturbed a profile, in sentences."""
     if conditions.busy:
         yield (
             f"The machine was busy when this began (load {conditions.load:g} on "
