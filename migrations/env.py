@@ -33,6 +33,7 @@ def _unenforced_foreign_keys(connection: Connection) -> Iterator[None]:
     try:
         yield
     finally:
+        connection.rollback()  # what was looked at since the migrations were committed
         driver.execute("PRAGMA foreign_keys = ON")
 
 
@@ -49,8 +50,6 @@ def _run(connection: Connection) -> None:
         if not sqlite:  # SQLite's transaction is IMMEDIATE: it holds the only write lock
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         context.run_migrations()
-        if sqlite and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
-            raise RuntimeError("the migration would leave rows that refer to none")
 
 
 given: Connection | None = context.config.attributes.get("connection")

@@ -4,6 +4,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+DRIFT_SHARE = 0.1
+"""Change of a reference product over the profile from which the clock counts as throttled."""
+
 
 class ReportModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,6 +34,10 @@ class TableCoverage(ReportModel):
     """Outliers and disturbed samples."""
     disturbed: int
     """Shapes that had hardly an undisturbed sample: their waiting was subtracted instead."""
+    busy: int = 0
+    """Shapes measured while others used the device."""
+    throttled: int = 0
+    """Shapes measured while its clock was slow."""
     median_interval: float | None
     """Half of the 95 % interval of a shape's median as a share of it, the median over shapes."""
 
@@ -52,10 +59,14 @@ class Conditions(ReportModel):
     load: float
     cores: int
     busy: bool
-    """Others were at work when it began."""
+    """Others were at work when it began; `busy` of the tables says what they disturbed later."""
     drift: float
     """Of one product from the beginning to the end: 0.1 is 10 % slower."""
     throttled: bool
+    others: list[str] = []
+    """Who else was seen to use the device, some of them."""
+    slowed: list[str] = []
+    """What was seen to slow its clock down."""
 
 
 class ProfileReport(ReportModel):

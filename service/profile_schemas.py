@@ -34,6 +34,8 @@ class Measurement(ApiModel):
     samples: Count | None = None
     rejected: Count | None = None
     disturbed: bool = False
+    busy: bool = Field(default=False, description="Others used the device meanwhile")
+    throttled: bool = Field(default=False, description="Its clock was slow meanwhile")
 
     @model_validator(mode="after")
     def _one_of_its_table(self) -> Self:

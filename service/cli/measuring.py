@@ -44,7 +44,7 @@ def show_measurement(record: ProfileJobRecord) -> None:
         out.print()
         out.print(_stored(record, kinds))
     for kind in kinds.values():
-        for line in [*kind.remarks, *remarks(kind.profile.conditions)]:
+        for line in [*kind.remarks, *remarks(kind.profile)]:
             out.print(Text(formats.printable(f"- {kind.name}: {line}")), soft_wrap=True)
     if record.cluster is not None:
         document = {"cluster": record.cluster.model_dump(mode="json", exclude_none=True)}

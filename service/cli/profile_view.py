@@ -5,7 +5,13 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from profiler.report import ClusterReport, Conditions, HeldOut, ProfileReport, TableCoverage
+from profiler.report import (
+    DRIFT_SHARE,
+    ClusterReport,
+    HeldOut,
+    ProfileReport,
+    TableCoverage,
+)
 from service.cli import console, formats
 from service.cli.call_table import plain_table
 
@@ -26,7 +32,7 @@ def print_report(report: ProfileReport, *, quiet: bool) -> None:
         out.print()
         out.print(Text("Shapes left out, predicted from the others", style="bold"))
         out.print(_held_out_table(report.held_out))
-    for line in remarks(report.conditions):
+    for line in remarks(report):
         out.print(Text(f"- {line}"), soft_wrap=True)
     out.print()
     out.print(Text(f"Plan with it: automap plan SPEC --profile {report.folder}"), soft_wrap=True)
@@ -99,15 +105,26 @@ def _held_out_table(results: list[HeldOut]) -> Table:
     return table
 
 
-def remarks(conditions: Conditions) -> Iterator[str]:
+def remarks(report: ProfileReport) -> Iterator[str]:
     """What disturbed a profile, in sentences."""
+    conditions = report.conditions
+    shapes = sum(table.measured for table in report.tables)
+    busy, throttled = (
+        f"{formats.count(sum(getattr(table, mark) for table in report.tables))} of "
+        f"{formats.count(shapes)} shapes"
+        for mark in ("busy", "throttled")
+    )
     if conditions.busy:
         yield (
             f"The machine was busy when this began (load {conditions.load:g} on "
             f"{formats.number_of(conditions.cores, 'core')}): measure again when it is idle, into "
             "another folder."
         )
-    if conditions.throttled:
+    if conditions.others:
+        yield f"Others used it while {busy} were measured: {'; '.join(conditions.others)}."
+    if conditions.slowed:
+        yield f"The clock was slow while {throttled} were measured: {'; '.join(conditions.slowed)}."
+    if conditions.drift > DRIFT_SHARE:
         yield (
             f"The same product took {100 * conditions.drift:.0f}% longer at the end: the clock "
             "slowed down, or others came."

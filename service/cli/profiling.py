@@ -64,16 +64,7 @@ def run_profile(options: ProfileOptions) -> None:
         )
     if options.make_default and options.server is None:
         raise BadInputError("--make-default: give --server URL, the service whose default it is")
-    if options.ray_address is not None and importlib.util.find_spec("ray") is None:
-        raise BadInputError(
-            "--ray-address needs Ray, which this installation lacks",
-            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
-        )
-    if importlib.util.find_spec("torch") is None:
-        raise BadInputError(
-            "measuring needs torch, which this installation lacks",
-            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
-        )
+    _check_installed(options)
     settings = _settings(options)
     report = _run(settings, quiet=options.quiet)
     profiles = (
@@ -99,6 +90,18 @@ def run_profile(options: ProfileOptions) -> None:
         line = f"{record['device_type']}: stored as {record['version']}{is_default}"
         console.stdout_console().print(line, highlight=False)
     _fail_if_incomplete(report)
+
+
+def _check_installed(options: ProfileOptions) -> None:
+    needed = {"measuring": "torch"}
+    if options.ray_address is not None:
+        needed = {"--ray-address": "ray", **needed}
+    for what, library in needed.items():
+        if importlib.util.find_spec(library) is None:
+            raise BadInputError(
+                f"{what} needs {library}, which this installation lacks",
+                ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
+            )
 
 
 def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
