@@ -332,6 +332,6 @@ def _conditions(began: dict[str, Any], drift: float, watch: Watch) -> Conditions
         busy=began["busy"],
         drift=drift,
         throttled=drift > DRIFT_SHARE or bool(watch.slowed),
-        others=list(dict.fromkeys([*began["others"], *watch.others])),
+        others=watch.others or began["others"],
         slowed=watch.slowed,
     )

@@ -55,7 +55,7 @@ class Watch:
         self._every = min(max(LOOK_SHARE * budget_seconds, LEAST_LOOK_SECONDS), LOOK_SECONDS)
         self._looked = time.monotonic()
         self._state = State()
-        self._others: dict[str, None] = {}
+        self._others: dict[str, str] = {}
         self._slowed: dict[str, None] = {}
         use.since_last()
 
@@ -67,7 +67,7 @@ class Watch:
     @property
     def others(self) -> list[str]:
         """Who was seen at work, some of them."""
-        return list(self._others)[:MOST_NAMED]
+        return list(self._others.values())[:MOST_NAMED]
 
     @property
     def slowed(self) -> list[str]:
@@ -105,7 +105,8 @@ class Watch:
                 state = State(slowed=f"a reference product took {drift:.0%} longer")
                 self._use.since_last()
         self._state = state
-        self._others |= dict.fromkeys(state.others)
+        # Each with the share that it had the last time.
+        self._others |= {words.rpartition(": ")[0]: words for words in state.others}
         self._slowed |= dict.fromkeys([state.slowed] if state.slowed else [])
         self._looked = time.monotonic()
 
