@@ -1,5 +1,8 @@
 """Run by Alembic: connects, takes a lock so that two servers never migrate at once, migrates."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from alembic import context
 from sqlalchemy import Connection, text
 
@@ -12,6 +15,29 @@ LOCK_KEY = 5_207_011_846
 
 
 def run(connection: Connection) -> None:
+    with _unenforced_foreign_keys(connection):
+        _run(connection)
+
+
+@contextmanager
+def _unenforced_foreign_keys(connection: Connection) -> Iterator[None]:
+    """On SQLite, where altering a table drops the old one, and what refers to its rows with it.
+
+    It can only be said between transactions. What is true before a migration is true after it.
+    """
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    driver = connection.connection.dbapi_connection
+    driver.execute("PRAGMA foreign_keys = OFF")
+    try:
+        yield
+    finally:
+        connection.rollback()  # what was looked at since the migrations were committed
+        driver.execute("PRAGMA foreign_keys = ON")
+
+
+def _run(connection: Connection) -> None:
     sqlite = connection.dialect.name == "sqlite"
     context.configure(
         connection=connection,

@@ -10,3 +10,7 @@ class ProfileError(Exception):
         super().__init__(headline)
         self.headline = headline
         self.lines = list(lines)
+
+
+class NodeLostError(ProfileError):
+    """A node went away while it was measured: nobody's request is at fault."""

@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,8 @@ from profiler.lock import FOLDER_FILE
 
 FILE = "fingerprint.json"
 FORMAT = 3
-BUSY_LOAD_SHARE = 0.25
-"""Load average of others, per core, from which a machine counts as busy."""
 BUSY_GPU_PERCENT = 10
-DRIFT_SHARE = 0.1
-"""Change of a reference product over the profile from which the clock counts as throttled."""
+"""Utilisation from which a GPU counts as busy before we have begun."""
 QUERY = ("uuid", "driver_version", "clocks.sm", "clocks.max.sm", "power.limit", "utilization.gpu")
 
 
@@ -50,14 +47,11 @@ def identity(device: Device) -> dict[str, Any]:
 
 
 def conditions(device: Device) -> dict[str, Any]:
-    """What may change while measuring: who else is here, how fast the clock is."""
-    load = os.getloadavg()[0]
+    """What may change while measuring: the load, ours included, and how fast the clock is."""
     gpus = _nvidia() if device.kind == "cuda" else []
-    busy_gpu = any(_number(gpu["utilization.gpu"]) >= BUSY_GPU_PERCENT for gpu in gpus)
     return {
-        "load": round(load, 2),
+        "load": round(os.getloadavg()[0], 2),
         "cores": cores(),
-        "busy": load / cores() > BUSY_LOAD_SHARE or busy_gpu,
         "clock_mhz": gpus[0]["clocks.sm"] if gpus else _cpu_mhz(),
     }
 
@@ -128,31 +122,37 @@ def _nccl() -> str:
 
 
 def _nvidia() -> list[dict[str, str]]:
-    """What the driver's tool says of each GPU that this process sees, in its order.
+    """What the driver's tool says of each GPU that this process sees, in its order."""
+    # The tool knows nothing of CUDA_VISIBLE_DEVICES.
+    by_uuid = {row["uuid"]: row for row in nvidia_smi("gpu", QUERY)}
+    return [by_uuid[uuid] for uuid in visible_uuids() if uuid in by_uuid]
 
-    Nothing where the tool is missing or does not answer.
+
+def nvidia_smi(what: str, columns: Sequence[str]) -> list[dict[str, str]]:
+    """What the driver's tool says of all GPUs or of what runs on them, a row each.
+
+    Nothing where the tool is missing, does not answer, or does not know a column.
     """
     if shutil.which("nvidia-smi") is None:
         return []
-    command = ["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"]
+    query = f"--query-{what}={','.join(columns)}"
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
     try:
         told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except subprocess.TimeoutExpired:
         return []
     cells = [[cell.strip() for cell in line.split(",")] for line in told.stdout.splitlines()]
-    rows = [dict(zip(QUERY, row, strict=True)) for row in cells if len(row) == len(QUERY)]
-    # The tool knows nothing of CUDA_VISIBLE_DEVICES.
-    by_uuid = {row["uuid"]: row for row in rows}
-    return [by_uuid[uuid] for uuid in _visible_uuids() if uuid in by_uuid]
+    return [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
 
 
-def _visible_uuids() -> list[str]:
+def visible_uuids() -> list[str]:
     """As the driver's tool spells them."""
     count = torch.cuda.device_count()
     return [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(count)]
 
 
-def _number(text: str) -> float:
+def number(text: str) -> float:
+    """What the tool says, 0 where it knows none."""
     try:
         return float(text)
     except ValueError:  # "[N/A]"

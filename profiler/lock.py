@@ -3,6 +3,7 @@
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,16 +11,20 @@ from pathlib import Path
 from profiler.errors import ProfileError
 
 FOLDER_FILE = ".lock"
+LOOK_SECONDS = 0.2
 
 
 @contextmanager
-def device_lock(keys: Sequence[str], *, folder: Path | None = None) -> Iterator[None]:
-    """Hold every device named, or none.
+def device_lock(
+    keys: Sequence[str], *, folder: Path | None = None, wait_seconds: float = 0.0
+) -> Iterator[None]:
+    """Hold every device named, or none; wait so long at most for those who hold one to end.
 
     Raises:
         ProfileError: another profile is being measured on one of them, or its lock is not ours to
             open.
     """
+    deadline = time.monotonic() + wait_seconds
     place = folder or Path(tempfile.gettempdir())
     with ExitStack() as stack:
         for key in keys:
@@ -32,19 +37,19 @@ def device_lock(keys: Sequence[str], *, folder: Path | None = None) -> Iterator[
                     ["remove that file while nobody measures, or set TMPDIR to another folder"],
                 ) from None
             stack.callback(os.close, descriptor)
-            _hold(descriptor, f"on {key}")
+            _hold(descriptor, f"on {key}", deadline)
         yield
 
 
 @contextmanager
-def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder that a profile is written to.
+def folder_lock(folder: Path, *, wait_seconds: float = 0.0) -> Iterator[None]:
+    """Hold a folder that a profile is written to; wait likewise.
 
     Raises:
         ProfileError: another profile is being measured into it.
     """
     with (folder / FOLDER_FILE).open("ab") as file:
-        _hold(file.fileno(), f"into {folder}")
+        _hold(file.fileno(), f"into {folder}", time.monotonic() + wait_seconds)
         yield
 
 
@@ -63,11 +68,16 @@ def _opened(path: Path) -> int:
         return descriptor
 
 
-def _hold(descriptor: int, where: str) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ProfileError(
-            f"another profile is being measured {where}, and each would disturb the other",
-            ["wait until it is done, or end it"],
-        ) from None
+def _hold(descriptor: int, where: str, deadline: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() < deadline:
+                time.sleep(LOOK_SECONDS)
+                continue
+            raise ProfileError(
+                f"another profile is being measured {where}, and each would disturb the other",
+                ["wait until it is done, or end it"],
+            ) from None
+        return

@@ -1,30 +1,26 @@
 """Every kind of node of a Ray cluster: found, one of each profiled, and the link between two."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ray
 import yaml
-from ray.exceptions import GetTimeoutError, RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from ray.exceptions import RayError
 
-from executor.ray_address import knock
 from planner.cluster import GIB
 from profiler import on_node
 from profiler.cluster import FILE as CLUSTER_FILE
-from profiler.errors import ProfileError
-from profiler.processes import Meeting
-from profiler.report import ClusterReport, KindReport, LinkReport, ProfileReport, Progress
-from profiler.settings import DeviceKind, ProfileSettings
+from profiler.errors import NodeLostError, ProfileError
+from profiler.fingerprint import FILE as FINGERPRINT
+from profiler.journal import FILE as MEASUREMENTS
+from profiler.ray_link import measure_link
+from profiler.ray_nodes import Node, connect, in_a_line, lost, nodes
+from profiler.report import ClusterReport, KindReport, ProfileReport, Progress
+from profiler.settings import ProfileSettings
 
-WAIT_SECONDS = 120.0
-"""For a node whose devices others use, and for its libraries to be imported."""
-LINK_SECONDS = 20.0
-LINK_BYTES = (1024, 16_384, 2**18, 2**22, 2**24, 2**26)
 HEADER = """\
 # The nodes that Ray knows, as they were found; put it into a job spec in place of its `cluster`.
 # Between nodes the measured speed of one device's link applies; where several devices of a node
@@ -33,118 +29,49 @@ HEADER = """\
 Listener = Callable[[Progress], None]
 
 
-@dataclass(frozen=True)
-class Node:
-    """A node of the cluster with devices to measure."""
-
-    id: str
-    name: str
-    address: str
-    device: DeviceKind
-    reserved: int
-    """Devices that Ray gives out there; a task that holds them all has the node to itself."""
-    found: dict[str, Any]
-
-    @property
-    def kind(self) -> str:
-        """Equal for nodes whose measurements are interchangeable."""
-        return json.dumps([self.found["identity"], self.reserved], sort_keys=True)
-
-    def task(self, function: Any, **options: Any) -> Any:
-        """The function as a Ray task that holds this node's devices."""
-        return _held(function, self.id, self.device, self.reserved, **options)
-
-
-def profile_cluster(settings: ProfileSettings, listener: Listener) -> ClusterReport:
+def profile_cluster(
+    settings: ProfileSettings,
+    listener: Listener,
+    *,
+    measured: Callable[[KindReport], None] = lambda _: None,
+) -> ClusterReport:
     """Profile one node of each kind into a folder of its own, going on with what is there.
 
+    A kind that cannot be measured is named in the report beside those that could. `measured` is
+    told of each as soon as it is done.
+
     Raises:
-        ProfileError: no Ray there, no node with such devices, or none of a kind can be measured.
+        ProfileError: no Ray there, no node with such devices, or no kind can be measured.
     """
-    _connect(settings.ray_address)
+    connect(settings.ray_address)
     try:
-        kinds = _kinds(nodes(settings.device))
+        found, failures = nodes(settings.device)
+        kinds = _kinds(found)
         settings.output.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(len(kinds)) as threads:
-            reports = list(
+            outcomes = list(
                 threads.map(
-                    lambda named: _profiled(named[0], named[1], settings, listener), kinds.items()
+                    lambda name: _outcome(name, kinds[name], settings, listener, measured), kinds
                 )
             )
+        reports = [each for each in outcomes if isinstance(each, KindReport)]
+        missed = [each for each in outcomes if isinstance(each, ProfileError)]
+        if not reports:
+            raise next((each for each in missed if isinstance(each, NodeLostError)), missed[0])
+        cluster = {"pools": _pools(kinds, reports)}
         file = settings.output / CLUSTER_FILE
         if not file.exists():
-            _write_cluster(file, kinds, reports)
+            text = yaml.safe_dump({"cluster": cluster}, sort_keys=False)
+            file.write_text(HEADER + text, encoding="utf-8")
     finally:
         ray.shutdown()
-    return ClusterReport(folder=str(settings.output), cluster_file=str(file), kinds=reports)
-
-
-def _connect(address: str | None) -> None:
-    try:
-        if address is not None:
-            knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level="error")
-    except (RayError, OSError, RuntimeError, ValueError) as error:
-        raise ProfileError(
-            f"--ray-address: no Ray answers at {address}: {(str(error).splitlines() or [''])[0]}",
-            ["give HOST:PORT of the head node, or auto on a node of the cluster"],
-        ) from None
-
-
-def nodes(kind: DeviceKind | None) -> list[Node]:
-    """The nodes with devices of the kind; without one, GPUs where a node has any.
-
-    Raises:
-        ProfileError: there is none, or the devices of one were in use all the time.
-    """
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    asked = []
-    for node in alive:
-        device = kind or ("cuda" if node["Resources"].get("GPU") else "cpu")
-        count = int(node["Resources"].get("GPU" if device == "cuda" else "CPU", 0))
-        if count:
-            look = _held(on_node.look, node["NodeID"], device, count).remote(device)
-            asked.append((node, device, count, look))
-    if not asked:
-        raise ProfileError(
-            f"no node of the {len(alive)} that Ray knows has a {kind or 'device'} to measure",
-            ["give --device cpu, or start the nodes with their GPUs"],
-        )
-    return [
-        Node(
-            id=node["NodeID"],
-            name=node["NodeManagerHostname"],
-            address=node["NodeManagerAddress"],
-            device=device,
-            reserved=count,
-            found=_got(look, node["NodeManagerHostname"]),
-        )
-        for node, device, count, look in asked
-    ]
-
-
-def _held(function: Any, node: str, device: DeviceKind, count: int, **options: Any) -> Any:
-    holding = {"num_gpus": count, "num_cpus": 0} if device == "cuda" else {"num_cpus": count}
-    here = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(function).options(
-        scheduling_strategy=here, max_retries=0, **holding, **options
+    return ClusterReport(
+        folder=str(settings.output),
+        cluster_file=str(file),
+        cluster=cluster,
+        kinds=reports,
+        failures=[*failures, *map(in_a_line, missed)],
     )
-
-
-def _got(reference: Any, node: str, *, beyond: float = 0.0) -> Any:
-    seconds = WAIT_SECONDS + beyond
-    try:
-        return ray.get(reference, timeout=seconds)
-    except GetTimeoutError:
-        ray.cancel(reference, force=True)
-        raise ProfileError(
-            f"{node}: its devices were not free for {seconds:.0f} s",
-            ["end what runs there, or profile when it is done"],
-        ) from None
-    except ProfileError as error:  # Ray's copy of it
-        raise ProfileError(f"{node}: {error.headline}", error.lines) from None
-    except RayError as error:
-        raise ProfileError(f"{node}: {(str(error).splitlines() or [''])[0]}") from None
 
 
 def _kinds(nodes: Sequence[Node]) -> dict[str, list[Node]]:
@@ -160,47 +87,107 @@ def _kinds(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     return named
 
 
+def _outcome(
+    name: str,
+    nodes: Sequence[Node],
+    settings: ProfileSettings,
+    listener: Listener,
+    measured: Callable[[KindReport], None],
+) -> KindReport | ProfileError:
+    try:
+        report = _profiled(name, nodes, settings, listener)
+    except ProfileError as error:
+        return error
+    measured(report)
+    return report
+
+
 def _profiled(
     name: str, nodes: Sequence[Node], settings: ProfileSettings, listener: Listener
 ) -> KindReport:
     """One node's profile; where it is lost or its devices are taken, the next node's."""
     folder = settings.output.absolute() / name
-    remarks: list[str] = []
+    errors: list[ProfileError] = []
+    before: dict[str, bytes] = {}
     for node in nodes:
+        kept = _Kept()
         try:
-            report = _measured(node, folder, settings, listener)
+            report = _measured(node, folder, settings, listener, before, kept)
             break
         except ProfileError as error:
-            remarks.append("; ".join([error.headline, *error.lines]))
+            errors.append(error)
+            before = kept.files() or before
     else:
-        raise ProfileError(
-            f"no node of the kind {name} could be measured: {remarks[0]}", remarks[1:]
+        if not (folder / MEASUREMENTS).exists():  # else the nodes measure into the same one
+            _keep(folder, before)
+        any_lost = any(isinstance(error, NodeLostError) for error in errors)
+        raise (NodeLostError if any_lost else ProfileError)(
+            f"no node of the kind {name} could be measured: {in_a_line(errors[0])}",
+            [in_a_line(error) for error in errors[1:]],
         )
+    remarks = [in_a_line(error) for error in errors]
     link = None
-    if len(nodes) > 1:
+    well = nodes[len(errors) :]
+    if len(well) > 1:
         try:
-            link = _link(nodes[0], nodes[1])
+            link = measure_link(well[0], well[1])
         except ProfileError as error:
-            remarks.append("; ".join([f"link: {error.headline}", *error.lines]))
+            remarks.append(f"link: {in_a_line(error)}")
     return KindReport(
         name=name,
-        nodes=[node.name for node in nodes],
+        nodes=[node.name for node in [*_still_there(nodes, errors), *well]],
         profile=report,
         link=link,
         remarks=remarks,
     )
 
 
+def _still_there(nodes: Sequence[Node], errors: Sequence[ProfileError]) -> list[Node]:
+    """Of nodes that could not be measured those that were not lost."""
+    return [
+        node
+        for node, error in zip(nodes, errors, strict=False)
+        if not isinstance(error, NodeLostError)
+    ]
+
+
+@dataclass
+class _Kept:
+    """What a node has measured so far: the next of its kind goes on from there if it is lost."""
+
+    fingerprint: str = ""
+    measurements: list[str] = field(default_factory=list)
+
+    def take(self, told: dict[str, str]) -> None:
+        """Lines of the journal that are new."""
+        self.fingerprint = told["fingerprint"]
+        self.measurements.append(told["measurements"])
+
+    def files(self) -> dict[str, bytes]:
+        """As they stand in a profile's folder; none if nothing was measured."""
+        if not self.measurements:
+            return {}
+        text = "".join(self.measurements)
+        return {FINGERPRINT: self.fingerprint.encode(), MEASUREMENTS: text.encode()}
+
+
 def _measured(
-    node: Node, folder: Path, settings: ProfileSettings, listener: Listener
+    node: Node,
+    folder: Path,
+    settings: ProfileSettings,
+    listener: Listener,
+    before: dict[str, bytes],
+    kept: _Kept,
 ) -> ProfileReport:
     changes = {"output": folder, "device": node.device, "ray_address": None}
     wanted = settings.model_copy(update=changes).model_dump_json()
     report = None
-    for told in _told(node, wanted):
+    for told in _told(node, wanted, before):
         if "progress" in told:
             progress = Progress.model_validate(told["progress"])
             listener(progress.model_copy(update={"table": f"{folder.name}: {progress.table}"}))
+        elif "journal" in told:
+            kept.take(told["journal"])
         elif "error" in told:
             raise ProfileError(f"{node.name}: {told['error']['headline']}", told["error"]["lines"])
         elif "report" in told:
@@ -212,13 +199,12 @@ def _measured(
     return report
 
 
-def _told(node: Node, wanted: str) -> Iterator[dict[str, Any]]:
+def _told(node: Node, wanted: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     try:
-        for reference in node.task(on_node.measure, num_returns="streaming").remote(wanted):
+        for reference in node.task(on_node.measure, num_returns="streaming").remote(wanted, before):
             yield ray.get(reference)
     except RayError as error:
-        lines = ["what it measured is in its folder there; start again to go on"]
-        raise ProfileError(f"{node.name}: {(str(error).splitlines() or [''])[0]}", lines) from None
+        raise lost(node.name, error, "start again to go on with what was measured") from None
 
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
@@ -230,52 +216,23 @@ def _keep(folder: Path, files: dict[str, bytes]) -> None:
             path.write_bytes(content)
 
 
-def _link(first: Node, second: Node) -> LinkReport:
-    """Seconds of buffers sent from one node to the other, one process on each."""
-    port = _got(first.task(on_node.meeting_port).remote(first.address), first.name)
-    keys = [{"collective": "send_recv", "num_gpus": 2, "size_bytes": size} for size in LINK_BYTES]
-    task = {"keys": keys, "device": first.device, "memory_bytes": 4 * LINK_BYTES[-1]}
-    sides = [
-        node.task(on_node.send_and_receive).remote(
-            task, Meeting(first.address, port, rank, 2), seconds=LINK_SECONDS
-        )
-        for rank, node in enumerate((first, second))
-    ]
-    told, _ = (
-        _got(side, node.name, beyond=LINK_SECONDS)
-        for side, node in zip(sides, (first, second), strict=True)
-    )
-    measured = {
-        LINK_BYTES[each["number"]]: each["measurement"]["seconds"]
-        for each in told
-        if "measurement" in each
-    }
-    if not measured:
-        raise ProfileError(f"nothing was sent from {first.name} to {second.name}")
-    largest = max(measured)
-    return LinkReport(
-        nodes=(first.name, second.name),
-        bytes_per_second=largest / measured[largest],
-        seconds=measured[min(measured)],
-        largest_bytes=largest,
-    )
-
-
-def _write_cluster(path: Path, kinds: dict[str, list[Node]], reports: Sequence[KindReport]) -> None:
+def _pools(kinds: dict[str, list[Node]], reports: Sequence[KindReport]) -> list[dict[str, Any]]:
+    """The cluster as a job spec has it; a kind that was not measured has no profile."""
+    by_name = {report.name: report for report in reports}
     pools = []
-    for report in reports:
-        nodes = kinds[report.name]
-        memory = nodes[0].found["host_memory_bytes"]
+    for name, members in kinds.items():
+        report = by_name.get(name)
+        memory = members[0].found["host_memory_bytes"]
         pool: dict[str, Any] = {
-            "name": report.name,
-            "gpu": nodes[0].found["identity"]["device_type"],
-            "num_nodes": len(nodes),
-            "gpus_per_node": min(nodes[0].reserved, nodes[0].found["count"]),
+            "name": name,
+            "gpu": members[0].found["identity"]["device_type"],
+            "num_nodes": len(members if report is None else report.nodes),
+            "gpus_per_node": min(members[0].reserved, members[0].found["count"]),
             "host_memory_bytes": memory // GIB * GIB or memory,
-            "profile": report.profile.folder,
         }
-        if report.link is not None:
-            pool["inter_node_bytes_per_second"] = round(report.link.bytes_per_second)
+        if report is not None:
+            pool["profile"] = report.profile.folder
+            if report.link is not None:
+                pool["inter_node_bytes_per_second"] = round(report.link.bytes_per_second)
         pools.append(pool)
-    text = yaml.safe_dump({"cluster": {"pools": pools}}, sort_keys=False)
-    path.write_text(HEADER + text, encoding="utf-8")
+    return pools

@@ -1,6 +1,11 @@
 """What a profile says of itself while it is measured and at the end."""
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict
+
+DRIFT_SHARE = 0.1
+"""Change of a reference product over the profile from which the clock counts as throttled."""
 
 
 class ReportModel(BaseModel):
@@ -29,6 +34,10 @@ class TableCoverage(ReportModel):
     """Outliers and disturbed samples."""
     disturbed: int
     """Shapes that had hardly an undisturbed sample: their waiting was subtracted instead."""
+    busy: int = 0
+    """Shapes measured while others used the device."""
+    throttled: int = 0
+    """Shapes measured while its clock was slow."""
     median_interval: float | None
     """Half of the 95 % interval of a shape's median as a share of it, the median over shapes."""
 
@@ -73,10 +82,14 @@ class Conditions(ReportModel):
     load: float
     cores: int
     busy: bool
-    """Others were at work when it began."""
+    """Others were at work when it began; `busy` of the tables says what they disturbed later."""
     drift: float
     """Of one product from the beginning to the end: 0.1 is 10 % slower."""
     throttled: bool
+    others: list[str] = []
+    """Who else was seen to use the device, some of them."""
+    slowed: list[str] = []
+    """What was seen to slow its clock down."""
 
 
 class ProfileReport(ReportModel):
@@ -123,4 +136,9 @@ class ClusterReport(ReportModel):
 
     folder: str
     cluster_file: str
+    cluster: dict[str, Any]
+    """As in the file, but for what was changed there: `cluster` of a job spec."""
     kinds: list[KindReport]
+    """Those that were measured."""
+    failures: list[str] = []
+    """Nodes and kinds that could not be, each named, and why."""

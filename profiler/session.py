@@ -29,12 +29,14 @@ from profiler.layers import keys as layer_keys
 from profiler.layers import measure_layers
 from profiler.lock import device_lock, folder_lock
 from profiler.operators import operation, warm_up
-from profiler.report import Conditions, ProfileReport, Progress, TableCoverage
+from profiler.report import DRIFT_SHARE, Conditions, ProfileReport, Progress, TableCoverage
 from profiler.settings import MAX_RANKS, ProfileSettings
 from profiler.shapes import COLLECTOR, Shape, collective_keys, shapes
 from profiler.tables import Key
-from profiler.timing import Measurement, measure
+from profiler.timing import Measurement, Sampler, measure
+from profiler.use import use_of
 from profiler.validation import layer_errors
+from profiler.watch import LEAST_LOOK_SECONDS, Watch, busy
 
 WEIGHTS = {
     "memory_bound": 4.0,
@@ -78,7 +80,11 @@ def profile(settings: ProfileSettings, listener: Listener) -> ProfileReport:
     """
     device = choose_device(settings.device)
     folder = _writable(settings.output)
-    with device_lock(fingerprint.device_keys(device)), folder_lock(folder):
+    wait = settings.wait_seconds
+    with (
+        device_lock(fingerprint.device_keys(device), wait_seconds=wait),
+        folder_lock(folder, wait_seconds=wait),
+    ):
         return _Session(settings, folder, device, listener).run()
 
 
@@ -96,29 +102,43 @@ class _Session:
         self._before = fingerprint.check_same(self._folder, self._identity)
 
     def run(self) -> ProfileReport:
-        state = fingerprint.conditions(self._device)
+        use = use_of(self._device)
+        time.sleep(LEAST_LOOK_SECONDS)
+        others = list(use.since_last().others)
+        if others and self._settings.strict:
+            raise busy(others)
+        state = {**fingerprint.conditions(self._device), "busy": bool(others), "others": others}
         self._sessions = [*(self._before or {}).get("sessions", []), {}]
         self._keep(state, {})
-        with closing(Journal(self._folder)) as journal, self._company() as others:
-            self._others = others
+        with closing(Journal(self._folder)) as journal, self._company() as company:
+            self._others = company
             already = len(journal.entries)
             warm_up(self._device)
             self._start = time.monotonic()
-            reference = self._reference()
+            sampler = self._device.sampler(operation(self._device, "gemm", REFERENCE))
+            reference = self._reference(sampler)
+            self._watch = Watch(
+                use,
+                reference=sampler,
+                usual=reference,
+                budget_seconds=self._settings.budget_seconds,
+                strict=self._settings.strict,
+            )
             wanted = self._wanted()
             again = [table for table in wanted if table not in PROCESSES]
             for tables in (list(wanted), again):
                 self._measure_round({table: wanted[table] for table in tables}, journal)
-            drift = self._reference() / reference - 1.0
+            drift = self._reference(sampler) / reference - 1.0
             seconds = time.monotonic() - self._start
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
             entries = list(journal.entries.values())
             layers = layer_errors(self._device.gpu, journal)
         ended = fingerprint.conditions(self._device)
-        conditions = _conditions(state, drift)
+        conditions = _conditions(state, drift, self._watch)
         results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
         results |= {"layers": [each.model_dump(mode="json") for each in layers]} if layers else {}
-        self._keep(state, {**results, "throttled": conditions.throttled})
+        seen = conditions.model_dump(include={"throttled", "others", "slowed"})
+        self._keep(state, {**results, **seen})
         write_cluster(self._folder, self._device)
         return ProfileReport(
             folder=str(self._folder),
@@ -146,8 +166,7 @@ class _Session:
         document = {"identity": self._identity, "sessions": self._sessions}
         fingerprint.write(self._folder, document)
 
-    def _reference(self) -> float:
-        sampler = self._device.sampler(operation(self._device, "gemm", REFERENCE))
+    def _reference(self, sampler: Sampler) -> float:
         limit = min(REFERENCE_SHARE * self._settings.budget_seconds, MOST_LIMIT_SECONDS)
         return measure(sampler, limit_seconds=limit).seconds
 
@@ -222,12 +241,24 @@ class _Session:
             wanted_keys = [shape.key for shape in missing]
             entries = measure_layers(wanted_keys, device=self._device.kind, deadline=deadline)
         else:
-            entries = self._operators(missing, deadline)
+            entries = self._watched(self._operators(missing, deadline))
         for number, entry in enumerate(entries):
             journal.append(entry)
             self._tried.add(entry.identity)
             self._tell(table, done + number + 1, len(wanted))
         self._others.resume()
+        if table in PROCESSES:
+            self._watch.skip()
+
+    def _watched(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        """The entries some seconds later, marked with what was the matter meanwhile."""
+        waiting: list[Entry] = []
+        for entry in entries:
+            waiting.append(entry)
+            if self._watch.is_due:
+                yield from self._watch.marked(waiting)
+                waiting.clear()
+        yield from self._watch.marked(waiting)
 
     def _operators(self, missing: Sequence[Shape], deadline: float) -> Iterator[Entry]:
         fair = (deadline - time.monotonic()) / max(len(missing), 1)
@@ -312,15 +343,19 @@ def _coverage(table: str, wanted: Sequence[Shape], journal: Journal) -> TableCov
         samples=sum(each.samples for each in measured),
         rejected=sum(each.rejected for each in measured),
         disturbed=sum(each.disturbed for each in measured),
+        busy=sum(each.busy for each in measured),
+        throttled=sum(each.throttled for each in measured),
         median_interval=float(torch.tensor(intervals).median()) if intervals else None,
     )
 
 
-def _conditions(began: dict[str, Any], drift: float) -> Conditions:
+def _conditions(began: dict[str, Any], drift: float, watch: Watch) -> Conditions:
     return Conditions(
         load=began["load"],
         cores=began["cores"],
         busy=began["busy"],
         drift=drift,
-        throttled=drift > fingerprint.DRIFT_SHARE,
+        throttled=drift > DRIFT_SHARE or bool(watch.slowed),
+        others=watch.others or began["others"],
+        slowed=watch.slowed,
     )

@@ -11,12 +11,11 @@ DeviceKind = Literal["cpu", "cuda"]
 MAX_RANKS = 64
 
 
-class ProfileSettings(BaseModel):
-    """One request for a profile of this machine."""
+class MeasureSettings(BaseModel):
+    """What to measure and for how long, wherever that is."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    output: Path
     models: dict[str, ModelArchitecture] = {}
     """Whose shapes are measured first; the grid follows."""
     budget_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 300.0
@@ -24,5 +23,16 @@ class ProfileSettings(BaseModel):
     """None: CUDA where there is a device, else the CPU."""
     ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] | None = None
     """Most processes of a collective; None: one per device here (a core is a device)."""
+    strict: bool = False
+    """Refuse a device that others use, and end when others come; else what they disturb is marked.
+    """
+
+
+class ProfileSettings(MeasureSettings):
+    """One request for a profile of this machine, or of the nodes of a Ray cluster."""
+
+    output: Path
     ray_address: str | None = None
     """Of a Ray cluster: one node of each kind is profiled, each into a folder in `output`."""
+    wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    """For another profile on the device, or in the folder, to end, before this one is refused."""

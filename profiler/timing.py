@@ -48,6 +48,10 @@ class Measurement:
     """Outliers and disturbed samples that were left out."""
     disturbed: bool
     """Too few samples were undisturbed, so the least disturbed third counts."""
+    busy: bool = False
+    """Others used the device meanwhile."""
+    throttled: bool = False
+    """Its clock was slow meanwhile."""
 
     @property
     def relative_interval(self) -> float:

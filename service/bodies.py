@@ -1,6 +1,6 @@
 """Request bodies: JSON or YAML, bounded, checked, and shown as such in the OpenAPI document."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -21,6 +21,7 @@ _DRAINED_BODIES = 32
 """A body up to so many times the limit is read to its end, so that its sender sees our answer."""
 
 Content = TypeVar("Content", bound=BaseModel)
+Other = TypeVar("Other", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +64,60 @@ def body_of(
     """
 
     def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
-        try:
-            max_bytes = getattr(request.app.state.settings, limit)
-            data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
-        except DocumentError as error:
-            raise problems.invalid_document(error.message, line=error.line) from None
-        try:
-            return Body(content=content.model_validate(data), data=data)
-        except ValidationError as error:
-            raise problems.invalid_fields(error, data, what=what) from None
+        return _checked(_loaded(request, raw, limit), content, what=what)
 
     return read
 
 
+def body_by_field(
+    field: str, given: type[Content], otherwise: type[Other], *, what: str, limit: str
+) -> Callable[..., Body[Content] | Body[Other]]:
+    """A dependency that reads the body as `given` where it has the field, else as `otherwise`.
+
+    So that an error is about what was meant, not about both.
+    """
+
+    def read(
+        request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]
+    ) -> Body[Content] | Body[Other]:
+        data = _loaded(request, raw, limit)
+        if isinstance(data, dict) and field in data:
+            return _checked(data, given, what=what)
+        return _checked(data, otherwise, what=what)
+
+    return read
+
+
+def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
+    try:
+        max_bytes = getattr(request.app.state.settings, limit)
+        return load_document(raw.text, media=raw.media, max_bytes=max_bytes)
+    except DocumentError as error:
+        raise problems.invalid_document(error.message, line=error.line) from None
+
+
+def _checked(data: object, content: type[Content], *, what: str) -> Body[Content]:
+    try:
+        return Body(content=content.model_validate(data), data=data)
+    except ValidationError as error:
+        raise problems.invalid_fields(error, data, what=what) from None
+
+
 def body_docs(content: type[BaseModel], examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """What a route passes as `openapi_extra`: the body's schema and examples in both media."""
-    shown = {"schema": {"$ref": f"#/components/schemas/{content.__name__}"}, "examples": examples}
+    return _docs({"$ref": f"#/components/schemas/{content.__name__}"}, examples)
+
+
+def body_docs_of_either(
+    contents: Sequence[type[BaseModel]], examples: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The same of a body that is one of several."""
+    references = [{"$ref": f"#/components/schemas/{content.__name__}"} for content in contents]
+    return _docs({"oneOf": references}, examples)
+
+
+def _docs(schema: dict[str, Any], examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    shown = {"schema": schema, "examples": examples}
     return {
         "requestBody": {
             "required": True,

@@ -72,7 +72,11 @@ PROFILE_EXAMPLES: dict[str, dict[str, Any]] = {
                 }
             ],
         },
-    }
+    },
+    "measure": {
+        "summary": "Have the workers' cluster measured for ten minutes, Qwen2.5 7B first",
+        "value": {"measure": {"models": ["qwen2.5-7b"], "budget_seconds": 600}},
+    },
 }
 COMPARE_EXAMPLES: dict[str, dict[str, Any]] = {
     "two": {

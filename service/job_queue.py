@@ -1,9 +1,12 @@
-"""The life of a job, which is a run of a plan: one function per transition.
+"""The life of a job, a run of a plan or a measurement of the cluster: a function per transition.
 
 The jobs table is the queue. A worker claims a job with a lease and a token, submits it to Ray under
 a name made of the job's id and its attempt, follows what it prints, and writes everything guarded
 by the token. A worker that dies stops renewing its lease; the next one claims the job, finds the
 run in Ray by its name, and goes on reading where the tables end.
+
+Runs are side by side, but a profile has the cluster to itself: it waits for what was queued before
+it, and what is queued after it waits for it. Else each would measure the other.
 """
 
 from collections.abc import Callable
@@ -12,19 +15,22 @@ from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
 from pydantic import JsonValue
-from sqlalchemy import and_, or_, select
-from sqlalchemy.orm import Session, contains_eager
+from sqlalchemy import and_, exists, func, or_, select
+from sqlalchemy.orm import Session, aliased, contains_eager
 from sqlalchemy.sql import ColumnElement
 
-from service import iterations, measured
+from service import iterations, measured, measurement_events
 from service.database import utc_now
 from service.job_history import add_events, add_text, next_number
 from service.problems import Problem, plan_failed, run_lost
 from service.run_output import Printed
+from service.schemas import JobKind
 from service.tables import JobEventRow, JobRow, JsonObject, PlanRow
 
 UNFINISHED = ("queued", "starting", "running")
 _SUBMITTED = ("starting", "running")
+_CLAIM_LOCK = 5_207_011_847
+"""Any number but that of the migrations, the same for all workers of a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,9 @@ class JobClaim:
 
     job_id: UUID
     token: UUID
-    plan: JsonObject
+    kind: JobKind
+    plan: JsonObject | None
+    """Of a run."""
     settings: JsonObject
     submission_id: str
     output: str
@@ -62,7 +70,7 @@ class Standing:
 
 
 def enqueue(session: Session, row: JobRow) -> None:
-    """→ queued; it waits for its plan if that is not made yet."""
+    """→ queued; a run waits for its plan if that is not made yet."""
     row.status = "queued"
     session.add(row)
     session.flush()
@@ -80,7 +88,9 @@ def fail_unplanned(session: Session) -> None:
         .execution_options(populate_existing=True)
     )
     for row in rows.all():
-        _end(session, row, "failed", plan_failed(row.plan_id, row.plan.status, row.plan.problem))
+        plan = row.plan
+        assert plan is not None  # by the join
+        _end(session, row, "failed", plan_failed(row.plan_id, plan.status, plan.problem))
 
 
 def any_submitted(session: Session) -> bool:
@@ -92,7 +102,7 @@ def any_submitted(session: Session) -> bool:
 
 def is_waiting(session: Session, *, new: bool) -> bool:
     """Whether there is a job to claim; without `new` only one that was submitted before."""
-    found = select(JobRow.id).join(JobRow.plan).where(_claimable(utc_now(), new=new)).limit(1)
+    found = select(JobRow.id).outerjoin(JobRow.plan).where(_claimable(utc_now(), new=new)).limit(1)
     return session.scalar(found) is not None
 
 
@@ -101,19 +111,20 @@ def claim(
 ) -> JobClaim | None:
     """Queued with a plan → starting, or take over a submitted job that nobody holds.
 
-    None: there is nothing to do. Without `new` no queued job is taken.
+    None: there is nothing to do, or another worker claims. Without `new` no queued job is taken.
     """
+    if not _claims_alone(session):
+        return None
     now = utc_now()
     row = session.scalars(
         select(JobRow)
-        .join(JobRow.plan)
+        .outerjoin(JobRow.plan)
         .where(_claimable(now, new=new))
         # What runs already comes first: its events wait to be read.
         .order_by(JobRow.status == "queued", JobRow.created_at, JobRow.id)
         .limit(1)
         .options(contains_eager(JobRow.plan).load_only(PlanRow.plan))
-        # Two PostgreSQL workers take different rows; on SQLite this is left out of the SQL, where
-        # only one transaction writes at a time.
+        # Left out of the SQL on SQLite, where only one transaction writes at a time.
         .with_for_update(skip_locked=True, of=JobRow)
     ).one_or_none()
     if row is None:
@@ -123,9 +134,17 @@ def claim(
     if row.status == "queued":
         row.output = f"{runs_folder}/{row.id}"
         _begin_attempt(session, row)
-    plan = row.plan.plan
-    assert plan is not None
-    return _claim_of(row, plan)
+    return _claim_of(row, None if row.plan is None else row.plan.plan)
+
+
+def _claims_alone(session: Session) -> bool:
+    """Whether nobody else claims until this transaction ends.
+
+    What may start depends on what runs, which must not change between the look and the claim.
+    """
+    if session.get_bind().dialect.name == "sqlite":  # it has only one writer at a time
+        return True
+    return bool(session.scalar(select(func.pg_try_advisory_xact_lock(_CLAIM_LOCK))))
 
 
 def record(
@@ -138,9 +157,8 @@ def record(
     row.lease_expires_at = utc_now() + timedelta(seconds=lease_seconds)
     if printed:
         row.log_offset = printed.end_offset
-        row.measured = _with_events(row.measured, printed.events)
         add_text(session, row.id, printed.text, max_characters=max_log_bytes)
-        add_events(session, row.id, [_taken_in(row, event) for event in printed.events])
+        add_events(session, row.id, _taken_in(session, row, printed.events))
     return Standing(
         cancelling=row.cancel_requested_at is not None,
         log_offset=row.log_offset,
@@ -271,17 +289,35 @@ def last_failure(session: Session, held: JobClaim) -> JsonObject | None:
 def _claimable(now: datetime, *, new: bool) -> ColumnElement[bool]:
     free = or_(JobRow.lease_token.is_(None), JobRow.lease_expires_at < now)
     submitted = and_(JobRow.status.in_(_SUBMITTED), free)
-    planned = and_(JobRow.status == "queued", PlanRow.status == "succeeded")
-    return or_(submitted, planned) if new else submitted
+    if not new:
+        return submitted
+    planned = and_(PlanRow.status == "succeeded", ~_is_before(kind="profile"))
+    measurable = and_(JobRow.kind == "profile", ~_is_before(kind=None))
+    return or_(submitted, and_(JobRow.status == "queued", or_(planned, measurable)))
 
 
-def _claim_of(row: JobRow, plan: JsonObject) -> JobClaim:
+def _is_before(*, kind: JobKind | None) -> ColumnElement[bool]:
+    """Whether a job of the kind, or any, is submitted; or a profile was queued earlier."""
+    other = aliased(JobRow)
+    submitted = other.status.in_(_SUBMITTED)
+    earlier = and_(
+        other.kind == "profile",
+        other.status == "queued",
+        other.created_at < JobRow.created_at,
+    )
+    of_kind = submitted if kind is None else and_(submitted, other.kind == kind)
+    return exists(select(other.id).where(or_(of_kind, earlier)))
+
+
+def _claim_of(row: JobRow, plan: JsonObject | None) -> JobClaim:
+    assert (plan is not None) == (row.kind == "run")
     assert row.lease_token is not None
     assert row.submission_id is not None
     assert row.output is not None
     return JobClaim(
         job_id=row.id,
         token=row.lease_token,
+        kind="run" if row.kind == "run" else "profile",
         plan=plan,
         settings=row.settings,
         submission_id=row.submission_id,
@@ -321,8 +357,15 @@ def _tell(session: Session, row: JobRow, **more: JsonValue) -> None:
     add_events(session, row.id, [{"type": "status", "status": row.status, **more}])
 
 
-def _taken_in(row: JobRow, event: JsonObject) -> JsonObject:
-    """The event, after the row has taken from it what it shows itself."""
+def _taken_in(session: Session, row: JobRow, events: list[JsonObject]) -> list[JsonObject]:
+    """The events, after the row has taken from them what it shows itself."""
+    if row.kind == "profile":
+        return [measurement_events.taken_in(session, row, event) for event in events]
+    row.measured = _with_events(row.measured, events)
+    return [_taken_in_of_run(row, event) for event in events]
+
+
+def _taken_in_of_run(row: JobRow, event: JsonObject) -> JsonObject:
     if event["type"] == "iteration" and (done := measured.number(event.get("iteration"))):
         row.iteration = min(max(int(done), 0), row.iterations)
     if event["type"] != "finished":

@@ -12,11 +12,29 @@ from planner.spec import JobSpec
 from service import iterations, measured, problems, suggestions
 from service.database import utc_now
 from service.drift import drift_of
+from service.found_clusters import found_cluster
 from service.job_queue import UNFINISHED
+from service.measurement import (
+    AnyJobRecord,
+    AnyJobSummary,
+    MeasuredKind,
+    MeasureJobSettings,
+    ProfileJobRecord,
+    ProfileJobSummary,
+    TableProgress,
+)
 from service.pages import page_of
 from service.problems import Problem
 from service.run_settings import RunSettings
-from service.schemas import JobQuery, JobRecord, JobSuggestion, JobSummary, Page, PlanJob
+from service.schemas import (
+    JobQuery,
+    JobRecord,
+    JobState,
+    JobSuggestion,
+    JobSummary,
+    Page,
+    PlanJob,
+)
 from service.tables import JobEventRow, JobLogRow, JobRow, PlanRow
 
 JOBS_SHOWN = 20
@@ -39,7 +57,7 @@ def new_job_row(plan: PlanRow, settings: RunSettings) -> JobRow:
     )
 
 
-def find_job(session: Session, job_id: UUID) -> JobRecord:
+def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
     """The job with this id; a `not-found` problem if there is none."""
     row = session.scalars(
         select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
@@ -49,17 +67,19 @@ def find_job(session: Session, job_id: UUID) -> JobRecord:
     return job_record(row, suggestions.of_job(session, row))
 
 
-def list_jobs(session: Session, query: JobQuery) -> Page[JobSummary]:
+def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
     """One page of jobs, newest first."""
     shown = (PlanRow.spec_name, PlanRow.algorithm, PlanRow.iteration_seconds)
     statement = (
         select(JobRow)
-        .join(JobRow.plan)
+        .outerjoin(JobRow.plan)
         .options(
             contains_eager(JobRow.plan).load_only(*shown, raiseload=True),
             *(defer(column, raiseload=True) for column in _DOCUMENTS),
         )
     )
+    if query.kind is not None:
+        statement = statement.where(JobRow.kind == query.kind)
     if query.status is not None:
         statement = statement.where(JobRow.status == query.status)
     if query.plan_id is not None:
@@ -71,8 +91,13 @@ def list_jobs(session: Session, query: JobQuery) -> Page[JobSummary]:
     if query.created_before is not None:
         statement = statement.where(JobRow.created_at < query.created_before)
     rows, next_cursor = page_of(session, statement, JobRow, query)
-    items = [JobSummary(**_summary(row, row.plan)) for row in rows]
-    return Page(items=items, next_cursor=next_cursor)
+    return Page(items=[_job_summary(row) for row in rows], next_cursor=next_cursor)
+
+
+def _job_summary(row: JobRow) -> JobSummary | ProfileJobSummary:
+    if row.plan is None:
+        return ProfileJobSummary(**_profile_summary(row))
+    return JobSummary(**_summary(row, row.plan))
 
 
 def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
@@ -93,8 +118,12 @@ def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
     ]
 
 
-def job_record(row: JobRow, suggested: Sequence[JobSuggestion] = ()) -> JobRecord:
+def job_record(
+    row: JobRow, suggested: Sequence[JobSuggestion] = ()
+) -> JobRecord | ProfileJobRecord:
     """The row, which has its plan with it, as the API shows it."""
+    if row.plan is None:
+        return _profile_record(row)
     return JobRecord(
         **_summary(row, row.plan),
         calls=measured.calls_of(_plan(row.plan), row.measured),
@@ -107,6 +136,29 @@ def job_record(row: JobRow, suggested: Sequence[JobSuggestion] = ()) -> JobRecor
         drift=drift_of(row.report),
         problem=None if row.problem is None else Problem.model_validate(row.problem),
     )
+
+
+def _profile_record(row: JobRow) -> ProfileJobRecord:
+    known: Any = row.measured
+    return ProfileJobRecord(
+        **_profile_summary(row),
+        settings=MeasureJobSettings.model_validate(row.settings),
+        tables=[TableProgress(table=name, **each) for name, each in known["tables"].items()],
+        submission_id=row.submission_id,
+        output=row.output,
+        cluster=found_cluster(row),
+        report=row.report,
+        problem=None if row.problem is None else Problem.model_validate(row.problem),
+    )
+
+
+def _profile_summary(row: JobRow) -> dict[str, Any]:
+    known: Any = row.measured
+    return _state(row) | {
+        "seconds": known["seconds"],
+        "budget_seconds": known["budget_seconds"],
+        "profiles": [MeasuredKind(pool=pool, **each) for pool, each in known["profiles"].items()],
+    }
 
 
 def has_unfinished(session: Session, plan_id: UUID) -> bool:
@@ -162,12 +214,20 @@ def _plan(row: PlanRow) -> Plan | None:
 
 
 def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
-    same = set(JobSummary.model_fields) & set(JobRow.__table__.columns.keys())
-    over = row.status not in UNFINISHED
-    return {name: getattr(row, name) for name in same} | {
-        "cancelling": row.cancel_requested_at is not None and not over,
+    return _state(row) | {
+        "plan_id": plan.id,
+        "iteration": row.iteration,
+        "iterations": row.iterations,
         "spec_name": plan.spec_name,
         "algorithm": plan.algorithm,
         "predicted_iteration_seconds": plan.iteration_seconds,
         "measured_iteration_seconds": measured.iteration_seconds(row.measured),
+    }
+
+
+def _state(row: JobRow) -> dict[str, Any]:
+    same = set(JobState.model_fields) & set(JobRow.__table__.columns.keys())
+    over = row.status not in UNFINISHED
+    return {name: getattr(row, name) for name in same} | {
+        "cancelling": row.cancel_requested_at is not None and not over
     }

@@ -12,6 +12,7 @@ from planner.explain.result import ExplainOptions
 from planner.replan.result import ReplanOptions
 from planner.spec import JobSpec
 from service import problems
+from service.measurement import MeasureRequest
 from service.profile_schemas import NewProfile
 from service.schemas import (
     CompareRequest,
@@ -35,6 +36,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     SimulateRequest,
     NewCluster,
     NewProfile,
+    MeasureRequest,
     problems.Problem,
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which

@@ -117,9 +117,13 @@ def history(session: Session, query: HistoryQuery) -> HistoryPage:
     if query.created_before is not None:
         statement = statement.where(JobRow.created_at < query.created_before)
     rows, next_cursor = page_of(session, statement, JobRow, query)
-    plans = {row.plan_id: row.plan for row in rows}
+    plans = {row.plan.id: row.plan for row in rows if row.plan is not None}
     predicted = {plan_id: Predicted.of(plan) for plan_id, plan in plans.items()}
-    found = [_job_history(row, predicted[row.plan_id], over_time=False) for row in rows]
+    found = [
+        _job_history(row, predicted[row.plan.id], over_time=False)
+        for row in rows
+        if row.plan is not None
+    ]
     items = [each for each in found if each is not None]
     return HistoryPage(
         items=items, next_cursor=next_cursor, accuracy=list(_accuracy(items, predicted))
@@ -141,15 +145,15 @@ def _measured_jobs() -> Select[JobRow]:
 
 
 def _job_history(row: JobRow, predicted: Predicted, *, over_time: bool) -> JobHistory | None:
-    """None: its seconds cannot be read."""
+    """None: its seconds cannot be read, or it runs no plan."""
     seconds = measured.iteration_seconds(row.measured)
-    if seconds is None:
+    if seconds is None or row.plan is None:
         return None
     known = iterations.read(row.measured.get("iterations"))
     usual = {call.call: call.measured_seconds for call in measured.calls_of(None, row.measured)}
     return JobHistory(
         job_id=row.id,
-        plan_id=row.plan_id,
+        plan_id=row.plan.id,
         spec_name=row.plan.spec_name,
         algorithm=row.plan.algorithm,
         status=row.status,

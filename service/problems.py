@@ -249,6 +249,18 @@ def run_failed(cause: str) -> Problem:
     return _problem("run-failed", HTTPStatus.INTERNAL_SERVER_ERROR, "The run failed", cause)
 
 
+def profile_refused(cause: str) -> Problem:
+    """The cluster cannot be measured as it was asked for."""
+    return _problem(
+        "profile-refused", HTTPStatus.UNPROCESSABLE_ENTITY, "The profile was refused", cause
+    )
+
+
+def profile_failed(cause: str) -> Problem:
+    """Not every kind of node was measured; what was measured is stored."""
+    return _problem("profile-failed", HTTPStatus.INTERNAL_SERVER_ERROR, "The profile failed", cause)
+
+
 def run_lost(attempts: int, reason: str) -> Problem:
     """The run was ended from outside as often as it is tried."""
     return _problem(

@@ -4,6 +4,7 @@ import hashlib
 import json
 from datetime import datetime
 from typing import Annotated, Self
+from uuid import UUID
 
 from pydantic import Field, JsonValue, field_validator, model_validator
 
@@ -11,6 +12,7 @@ from planner import catalogue
 from planner.cost.corrections import Corrections
 from planner.errors import SpecError
 from planner.measured import COLUMNS, TEXTS
+from planner.spec import ClusterSpec
 from service.schemas import ApiModel, PageQuery
 
 Version = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$", description="Of a stored profile")]
@@ -32,6 +34,8 @@ class Measurement(ApiModel):
     samples: Count | None = None
     rejected: Count | None = None
     disturbed: bool = False
+    busy: bool = Field(default=False, description="Others used the device meanwhile")
+    throttled: bool = Field(default=False, description="Its clock was slow meanwhile")
 
     @model_validator(mode="after")
     def _one_of_its_table(self) -> Self:
@@ -122,11 +126,15 @@ class ProfileSummary(ApiModel):
     corrections: Corrections | None = Field(
         default=None, description="What runs have taught, with the evidence"
     )
+    job_id: UUID | None = Field(default=None, description="Of the job that measured it, if one did")
 
 
 class ProfileRecord(ProfileSummary):
     """A stored profile."""
 
+    cluster: ClusterSpec | None = Field(
+        default=None, description="That it was measured on, where a job of the service measured it"
+    )
     measurements: list[Measurement]
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median, quantiles
+from uuid import UUID
 
 from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
@@ -22,6 +23,7 @@ from planner.profile_tables import MEASUREMENTS
 from planner.spec import ClusterSpec, JobSpec, PoolSpec
 from service import problems
 from service.database import Database
+from service.found_clusters import found_cluster
 from service.pages import page_of
 from service.profile_schemas import (
     IdentityDifference,
@@ -35,7 +37,7 @@ from service.profile_schemas import (
     TableDifference,
 )
 from service.schemas import Page
-from service.tables import ProfileRow
+from service.tables import JobRow, ProfileRow
 
 FURTHEST = 10
 REMEDY = (
@@ -44,8 +46,13 @@ REMEDY = (
 )
 
 
-def add(session: Session, new: NewProfile) -> tuple[ProfileSummary, bool]:
-    """Store a profile; False: the very same was stored before, and is the answer."""
+def add(
+    session: Session, new: NewProfile, *, job_id: UUID | None = None
+) -> tuple[ProfileSummary, bool]:
+    """Store a profile; False: the very same was stored before, and is the answer.
+
+    `job_id`: the job that measured it.
+    """
     row = ProfileRow(
         version=new.version,
         device_type=str(new.identity["device_type"]),
@@ -54,6 +61,7 @@ def add(session: Session, new: NewProfile) -> tuple[ProfileSummary, bool]:
         corrections=None if new.corrections is None else new.corrections.model_dump(mode="json"),
         measurements=[each.model_dump(mode="json", exclude_none=True) for each in new.measurements],
         is_default=False,
+        job_id=job_id,
     )
     is_new = True
     try:
@@ -70,7 +78,13 @@ def find(session: Session, version: str) -> ProfileRecord:
     """The profile of this version; a `not-found` problem if there is none."""
     row = _row(session, version)
     measurements = [Measurement.model_validate(each) for each in row.measurements]
-    return ProfileRecord(**dict(_summary(row)), measurements=measurements)
+    cluster = None if row.job_id is None else _cluster_found(session, row.job_id)
+    return ProfileRecord(**dict(_summary(row)), cluster=cluster, measurements=measurements)
+
+
+def _cluster_found(session: Session, job_id: UUID) -> ClusterSpec | None:
+    row = session.get(JobRow, job_id)
+    return None if row is None else found_cluster(row)
 
 
 def list_profiles(session: Session, query: ProfileQuery) -> Page[ProfileSummary]:

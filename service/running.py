@@ -10,6 +10,7 @@ from service import idempotency, job_queue, job_store, plan_queue, problems, sto
 from service.bodies import Body
 from service.field_errors import FieldError, shown, value_at
 from service.idempotency import HeldKey
+from service.measurement import ProfileJobRecord
 from service.planning import Planning, resolve_spec
 from service.run_settings import settings_errors, spec_errors
 from service.schemas import JobRecord, JobRequest
@@ -28,7 +29,7 @@ def post_job(service: Planning, body: Body[JobRequest], *, key: str | None) -> J
     )
     if isinstance(taken, UUID):
         with service.database.reading() as session:
-            return job_store.find_job(session, taken)
+            return _as_run(job_store.find_job(session, taken))
     stored = False
     try:
         record = _make(service, body, taken)
@@ -56,9 +57,14 @@ def _make(service: Planning, body: Body[JobRequest], held: HeldKey | None) -> Jo
         job_queue.enqueue(session, row)
         if held is not None:
             idempotency.complete(session, held, job_id=row.id)
-        record = job_store.job_record(row)
+        record = _as_run(job_store.job_record(row))
     if spec is not None:
         service.dispatcher.wake()
+    return record
+
+
+def _as_run(record: JobRecord | ProfileJobRecord) -> JobRecord:
+    assert isinstance(record, JobRecord)
     return record
 
 
@@ -122,7 +128,7 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
     return row
 
 
-def cancel_job(session: Session, job_id: UUID) -> JobRecord:
+def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:
     """The job, cancelled or about to be; a problem if there is none or it has ended otherwise."""
     job_queue.cancel(session, job_id)
     record = job_store.find_job(session, job_id)

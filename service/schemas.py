@@ -28,6 +28,7 @@ from service.placements import placement_of
 from service.problems import Problem
 
 PlanStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+JobKind = Literal["run", "profile"]
 JobStatus = Literal["queued", "starting", "running", "succeeded", "failed", "cancelled"]
 Item = TypeVar("Item")
 
@@ -76,23 +77,29 @@ class CallSeconds(ApiModel):
     count: int = Field(description="How often it was measured")
 
 
-class JobSummary(ApiModel):
-    """A job, which is one run of a plan, without its documents: what a list shows."""
+class JobState(ApiModel):
+    """What every job has, whatever its kind."""
 
     id: UUID
-    plan_id: UUID
     status: JobStatus
     cancelling: bool = Field(description="Its end was asked for and is not reached yet")
     created_at: datetime
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    attempts: int = Field(description="How often it was submitted to Ray")
+
+
+class JobSummary(JobState):
+    """A job that is one run of a plan, without its documents: what a list shows."""
+
+    kind: Literal["run"] = "run"
+    plan_id: UUID
     spec_name: str
     algorithm: str | None
     iteration: int = Field(description="Iterations that are done")
     iterations: int
     predicted_iteration_seconds: float | None = Field(description="Null: the plan is not made yet")
     measured_iteration_seconds: float | None = Field(description="As of its calls")
-    attempts: int = Field(description="How often it was submitted to Ray")
 
 
 class PlanJob(JobSummary):
@@ -193,9 +200,10 @@ class JobRequest(ApiModel):
 class JobQuery(PageQuery):
     """Which jobs; all given filters hold together."""
 
+    kind: JobKind | None = None
     status: JobStatus | None = None
-    plan_id: UUID | None = None
-    algorithm: AlgorithmName | None = None
+    plan_id: UUID | None = Field(default=None, description="Runs of this plan")
+    algorithm: AlgorithmName | None = Field(default=None, description="Runs of such plans")
     created_after: Moment | None = Field(default=None, description="With time zone, exclusive")
     created_before: Moment | None = Field(default=None, description="With time zone, exclusive")
 

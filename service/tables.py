@@ -119,10 +119,14 @@ class ProfileRow(Base):
     measurements: Mapped[list[JsonObject]] = mapped_column(Document)
     corrections: Mapped[JsonObject | None] = mapped_column(Document)
     """What runs have taught about it."""
+    job_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("jobs.id", ondelete="SET NULL"), index=True
+    )
+    """The job that measured it; none: a client brought it."""
 
 
 class JobRow(Base):
-    """A run of a plan: this table is also the queue of the workers."""
+    """A run of a plan, or a measurement of the cluster: also the queue of the workers."""
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -145,12 +149,18 @@ class JobRow(Base):
             name="finished",
         ),
         CheckConstraint("iteration BETWEEN 0 AND iterations", name="progress"),
+        CheckConstraint("kind IN ('run', 'profile')", name="kind"),
+        CheckConstraint("(kind = 'run') = (plan_id IS NOT NULL)", name="plan"),
         Index(None, "created_at", "id"),
         Index(None, "status", "created_at"),
     )
 
     id: Mapped[UUID] = mapped_column(primary_key=True, default=uuid4)
-    plan_id: Mapped[UUID] = mapped_column(ForeignKey("plans.id", ondelete="CASCADE"), index=True)
+    kind: Mapped[str] = mapped_column(String(16), default="run", server_default="run")
+    """`run` of a plan, or `profile`: measure the cluster."""
+    plan_id: Mapped[UUID | None] = mapped_column(
+        ForeignKey("plans.id", ondelete="CASCADE"), index=True
+    )
     status: Mapped[str] = mapped_column(String(16))
     created_at: Mapped[datetime] = mapped_column(UtcDateTime, default=utc_now)
     started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -162,8 +172,9 @@ class JobRow(Base):
     iteration: Mapped[int] = mapped_column(default=0)
     """Iterations that are done."""
     iterations: Mapped[int]
+    """Of a run; a profile has none."""
     measured: Mapped[JsonObject] = mapped_column(Document)
-    """What `service.measured` keeps of the events."""
+    """What `service.measured`, or `service.measurement_events`, keeps of the events."""
     report: Mapped[JsonObject | None] = mapped_column(Document)
     problem: Mapped[JsonObject | None] = mapped_column(Document)
 
@@ -178,7 +189,7 @@ class JobRow(Base):
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
-    plan: Mapped[PlanRow] = relationship(lazy="raise")
+    plan: Mapped[PlanRow | None] = relationship(lazy="raise")
 
 
 class JobEventRow(Base):

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from rich.text import Text
 
 from executor.report import RunReport
@@ -28,7 +28,8 @@ from service.cli.metric_logs import read_log
 from service.cli.remote import Service
 from service.documents import MAX_DOCUMENT_BYTES
 from service.measured import other_plan
-from service.schemas import JobRecord, PlanRecord
+from service.measurement import AnyJobRecord, ProfileJobRecord
+from service.schemas import PlanRecord
 
 AUTOMAP = "automap"
 """The format of our own runs."""
@@ -144,8 +145,11 @@ def read_job(job_id: str, service: Service) -> MeasuredRun:
         BadInputError: there is no such job, or it has measured nothing yet.
     """
     response = service.ask("GET", f"jobs/{job_id}")
-    job = answer_of(response, JobRecord, service.server)
-    stored = answer_of(service.ask("GET", f"plans/{job.plan_id}"), PlanRecord, service.server)
+    job = answer_of(response, TypeAdapter(AnyJobRecord), service.server)
+    if isinstance(job, ProfileJobRecord):
+        raise BadInputError(f"job {job_id} measures a profile; calibrate learns from runs")
+    answer = service.ask("GET", f"plans/{job.plan_id}")
+    stored = answer_of(answer, TypeAdapter(PlanRecord), service.server)
     if stored.plan is None or job.measured_iteration_seconds is None:
         raise BadInputError(f"job {job_id} has measured no iteration yet: it is {job.status}")
     try:

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from uuid import UUID
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -18,9 +18,17 @@ from service.cli import console, formats
 from service.cli.call_table import NOTHING, plain_table
 from service.cli.failures import BadInputError, RunFailedError, ServerError
 from service.cli.inputs import error_lines, read_document, read_run_settings, read_spec_of
+from service.cli.measuring import show_measurement
+from service.cli.profile_progress import MeasureProgress
 from service.cli.remote import Service
 from service.cli.run_view import RunProgress, drift_lines, ratio, seconds_table
 from service.drift import advice, suggested
+from service.measurement import (
+    AnyJobRecord,
+    AnyJobSummary,
+    ProfileJobRecord,
+    ProfileJobSummary,
+)
 from service.schemas import JobRecord, JobSummary, Page, PlanRecord
 
 JobAction = Literal["show", "follow", "logs", "cancel"]
@@ -31,7 +39,7 @@ EXIT_CANCELLED = 130
 WIDE_COLUMNS = 120
 """From this width on a list shows when and how long, too."""
 
-Model = TypeVar("Model", bound=BaseModel)
+Answer = TypeVar("Answer")
 
 
 def submit_job(
@@ -48,8 +56,13 @@ def submit_job(
     what, spec = _what_to_run(source, service)
     settings = read_run_settings(settings_source, beside=source, spec=spec)
     request = {**what, "settings": settings.model_dump(mode="json", exclude_unset=True)}
-    response = service.ask("POST", "jobs", data=request)
-    record = _record(response, server)
+    start_job(service, "jobs", request, follow=follow, as_json=as_json)
+
+
+def start_job(service: Service, path: str, request: object, *, follow: bool, as_json: bool) -> None:
+    """POST what makes a job; show it, or stay with it to its end."""
+    response = service.ask("POST", path, data=request)
+    record = _record(response, service.server)
     if follow:
         _follow(service, record, as_json=as_json)
     elif as_json:
@@ -65,7 +78,7 @@ def list_jobs(*, server: str, api_key: str | None, as_json: bool) -> None:
     if as_json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
-    page = answer_of(response, Page[JobSummary], server)
+    page = answer_of(response, TypeAdapter(Page[AnyJobSummary]), server)
     out = console.stdout_console()
     wide = out.width >= WIDE_COLUMNS
     table = plain_table()
@@ -82,10 +95,16 @@ def list_jobs(*, server: str, api_key: str | None, as_json: bool) -> None:
     out.print(table)
 
 
-def _cells(job: JobSummary, *, wide: bool) -> Iterator[RenderableType]:
-    predicted, measured = job.predicted_iteration_seconds, job.measured_iteration_seconds
+def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[RenderableType]:
     yield str(job.id)
     yield "cancelling" if job.cancelling else job.status
+    if isinstance(job, ProfileJobSummary):
+        yield Text("profile of the cluster", style="italic")
+        if wide:
+            yield f"{job.created_at.astimezone():%Y-%m-%d %H:%M}"
+        yield f"{job.seconds:.0f}/{job.budget_seconds:.0f} s"
+        return
+    predicted, measured = job.predicted_iteration_seconds, job.measured_iteration_seconds
     yield Text(formats.printable(job.spec_name))
     if wide:
         yield f"{job.created_at.astimezone():%Y-%m-%d %H:%M}"
@@ -134,7 +153,7 @@ def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobS
                 ],
             )
     response = service.ask("GET", f"plans/{_uuid(str(plan_id))}")
-    record = answer_of(response, PlanRecord, service.server)
+    record = answer_of(response, TypeAdapter(PlanRecord), service.server)
     return {"plan_id": str(record.id)}, record.spec
 
 
@@ -153,10 +172,14 @@ def _uuid(text: str) -> UUID:
         raise BadInputError(f"{text!r} is no id; `automap jobs` lists those there are") from None
 
 
-def _follow(service: Service, record: JobRecord, *, as_json: bool) -> None:
-    """Show events until the job is over; the exit code is that of the run."""
+def _follow(service: Service, record: JobRecord | ProfileJobRecord, *, as_json: bool) -> None:
+    """Show events until the job is over; the exit code is that of what it ran."""
     path = f"jobs/{record.id}"
-    progress = RunProgress(_plan_of(service, record), iterations=record.iterations, quiet=as_json)
+    progress = (
+        MeasureProgress(quiet=as_json)
+        if isinstance(record, ProfileJobRecord)
+        else RunProgress(_plan_of(service, record), iterations=record.iterations, quiet=as_json)
+    )
     try:
         with progress:
             _take_events(service, f"{path}/events", progress)
@@ -180,7 +203,7 @@ def _follow(service: Service, record: JobRecord, *, as_json: bool) -> None:
         raise RunFailedError(record.problem.detail)
 
 
-def _take_events(service: Service, path: str, progress: RunProgress) -> None:
+def _take_events(service: Service, path: str, progress: RunProgress | MeasureProgress) -> None:
     last, failures = 0, 0
     while True:
         try:
@@ -198,10 +221,13 @@ def _take_events(service: Service, path: str, progress: RunProgress) -> None:
 
 def _plan_of(service: Service, record: JobRecord) -> Plan | None:
     response = service.ask("GET", f"plans/{record.plan_id}")
-    return answer_of(response, PlanRecord, service.server).plan
+    return answer_of(response, TypeAdapter(PlanRecord), service.server).plan
 
 
-def _show(record: JobRecord) -> None:
+def _show(record: JobRecord | ProfileJobRecord) -> None:
+    if isinstance(record, ProfileJobRecord):
+        show_measurement(record)
+        return
     out = console.stdout_console()
     status = "cancelling" if record.cancelling else record.status
     out.print(
@@ -225,13 +251,12 @@ def _show(record: JobRecord) -> None:
         out.print(line, soft_wrap=True)
 
 
-def _record(response: httpx.Response, server: str) -> JobRecord:
-    return answer_of(response, JobRecord, server)
+def _record(response: httpx.Response, server: str) -> JobRecord | ProfileJobRecord:
+    return answer_of(response, TypeAdapter(AnyJobRecord), server)
 
 
-def answer_of(response: httpx.Response, model: type[Model], server: str) -> Model:
-    """What a service answered, as ours would have; ServerError otherwise."""
+def answer_of(response: httpx.Response, model: TypeAdapter[Answer], server: str) -> Answer:
     try:
-        return model.model_validate_json(response.content)
+        return model.validate_json(response.content)
     except ValidationError as error:
         raise ServerError(f"{server} answers as another version would: {error}") from None

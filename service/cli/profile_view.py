@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from profiler.report import (
+    DRIFT_SHARE,
     ClusterReport,
-    Conditions,
     HeldOut,
     LayerError,
     ProfileReport,
@@ -39,7 +39,7 @@ def print_report(report: ProfileReport, *, quiet: bool) -> None:
         title = "Layers end to end, against what their operators add up to"
         out.print(Text(title, style="bold"))
         out.print(_layer_table(report.layers))
-    for line in _remarks(report.conditions):
+    for line in remarks(report):
         out.print(Text(f"- {line}"), soft_wrap=True)
     out.print()
     out.print(Text(f"Plan with it: automap plan SPEC --profile {report.folder}"), soft_wrap=True)
@@ -60,6 +60,8 @@ def print_cluster_report(report: ClusterReport, *, quiet: bool) -> None:
         for remark in kind.remarks:
             out.print(Text(f"- {remark}"), soft_wrap=True)
         out.print()
+    for failure in report.failures:
+        out.print(Text(formats.printable(f"Not measured: {failure}"), style="red"), soft_wrap=True)
     out.print(Text(f"The cluster as a spec: {report.cluster_file}"), soft_wrap=True)
 
 
@@ -137,14 +139,26 @@ def _layer_table(layers: list[LayerError]) -> Table:
     return table
 
 
-def _remarks(conditions: Conditions) -> Iterator[str]:
+def remarks(report: ProfileReport) -> Iterator[str]:
+    """What disturbed a profile, in sentences."""
+    conditions = report.conditions
+    shapes = sum(table.measured for table in report.tables)
+    busy, throttled = (
+        f"{formats.count(sum(getattr(table, mark) for table in report.tables))} of "
+        f"{formats.count(shapes)} shapes"
+        for mark in ("busy", "throttled")
+    )
     if conditions.busy:
         yield (
             f"The machine was busy when this began (load {conditions.load:g} on "
             f"{formats.number_of(conditions.cores, 'core')}): measure again when it is idle, into "
             "another folder."
         )
-    if conditions.throttled:
+    if conditions.others:
+        yield f"Others used it while {busy} were measured: {'; '.join(conditions.others)}."
+    if conditions.slowed:
+        yield f"The clock was slow while {throttled} were measured: {'; '.join(conditions.slowed)}."
+    if conditions.drift > DRIFT_SHARE:
         yield (
             f"The same product took {100 * conditions.drift:.0f}% longer at the end: the clock "
             "slowed down, or others came."

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.text import Text
 
 from planner import catalogue
 from planner.architecture import ModelArchitecture
 from planner.errors import SpecError
-from profiler.report import ClusterReport, ProfileReport
-from profiler.report import Progress as Reached
+from profiler.report import ClusterReport, ProfileReport, Progress
 from profiler.settings import ProfileSettings
 from service.cli import console
 from service.cli.failures import BadInputError, RunFailedError
+from service.cli.jobs import start_job
+from service.cli.measuring import measure_request
+from service.cli.profile_progress import ProfileProgress
 from service.cli.profile_view import print_cluster_report, print_report
 from service.cli.remote import Service
 from service.cli.stored_profiles import upload
@@ -45,22 +45,26 @@ class ProfileOptions:
     server: str | None = None
     api_key: str | None = None
     make_default: bool = False
+    strict: bool = False
+    on_cluster: bool = False
+    follow: bool = False
 
 
 def run_profile(options: ProfileOptions) -> None:
-    """Measure this machine, show what was measured, and store it where that is asked for."""
+    """Measure this machine, show what was measured, and store it where that is asked for.
+
+    With `on_cluster` the service measures, and stores what it has measured itself.
+    """
+    if options.on_cluster:
+        _measure_on_cluster(options)
+        return
+    if options.follow:
+        raise BadInputError(
+            "--follow: give --on-cluster; a profile of this machine is shown anyway"
+        )
     if options.make_default and options.server is None:
         raise BadInputError("--make-default: give --server URL, the service whose default it is")
-    if options.ray_address is not None and importlib.util.find_spec("ray") is None:
-        raise BadInputError(
-            "--ray-address needs Ray, which this installation lacks",
-            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
-        )
-    if importlib.util.find_spec("torch") is None:
-        raise BadInputError(
-            "measuring needs torch, which this installation lacks",
-            ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
-        )
+    _check_installed(options)
     settings = _settings(options)
     report = _run(settings, quiet=options.quiet)
     profiles = (
@@ -75,6 +79,7 @@ def run_profile(options: ProfileOptions) -> None:
         document = report.model_dump(mode="json")
         versions = {"stored": [record["version"] for record in stored]} if stored else {}
         console.write_json(json.dumps({**document, **versions}, indent=2))
+        _fail_if_incomplete(report)
         return
     if isinstance(report, ClusterReport):
         print_cluster_report(report, quiet=options.quiet)
@@ -84,6 +89,42 @@ def run_profile(options: ProfileOptions) -> None:
         is_default = ", the default" if record["is_default"] else ""
         line = f"{record['device_type']}: stored as {record['version']}{is_default}"
         console.stdout_console().print(line, highlight=False)
+    _fail_if_incomplete(report)
+
+
+def _check_installed(options: ProfileOptions) -> None:
+    needed = {"measuring": "torch"}
+    if options.ray_address is not None:
+        needed = {"--ray-address": "ray", **needed}
+    for what, library in needed.items():
+        if importlib.util.find_spec(library) is None:
+            raise BadInputError(
+                f"{what} needs {library}, which this installation lacks",
+                ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
+            )
+
+
+def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
+    if isinstance(report, ClusterReport) and report.failures:
+        raise RunFailedError(
+            "not every kind of node was measured; what was measured is kept",
+            [*report.failures, f"start it again to go on: {report.folder}"],
+        )
+
+
+def _measure_on_cluster(options: ProfileOptions) -> None:
+    if options.server is None:
+        raise BadInputError("--on-cluster: give --server URL, the service whose cluster it is")
+    for name, given in (("--output", options.output), ("--ray-address", options.ray_address)):
+        if given is not None:
+            raise BadInputError(f"--on-cluster: the service chooses where; leave out {name}")
+    start_job(
+        Service(options.server, options.api_key),
+        "profiles",
+        measure_request(_settings(options), make_default=options.make_default),
+        follow=options.follow,
+        as_json=options.as_json,
+    )
 
 
 def _settings(options: ProfileOptions) -> ProfileSettings:
@@ -95,6 +136,7 @@ def _settings(options: ProfileOptions) -> ProfileSettings:
             budget_seconds=options.budget_seconds,
             device=options.device,
             ranks=options.ranks,
+            strict=options.strict,
             ray_address=options.ray_address,
         )
     except ValidationError as error:
@@ -150,18 +192,7 @@ def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:
     """Show the progress; the last thing that was told besides."""
     assert process.stdout is not None
     told: dict[str, Any] = {}
-    shown = console.stderr_console()
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[shapes]}"),
-        TimeElapsedColumn(),
-        console=shown,
-        transient=True,
-        disable=quiet or not shown.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("starting", total=1.0, shapes="")
+    with ProfileProgress(quiet=quiet) as bar:
         for line in process.stdout:
             try:
                 document = json.loads(line)
@@ -170,12 +201,5 @@ def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:
             if "progress" not in document:
                 told |= document
                 continue
-            reached = Reached.model_validate(document["progress"])
-            bar.update(
-                task,
-                completed=min(reached.seconds, reached.budget_seconds),
-                total=reached.budget_seconds,
-                description=Text(reached.table).plain,
-                shapes=f"{reached.done} of {reached.wanted} shapes",
-            )
+            bar.show(Progress.model_validate(document["progress"]))
     return told

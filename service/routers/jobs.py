@@ -10,10 +10,11 @@ from service.database import DatabaseDep, ReadSessionDep, SessionDep
 from service.event_stream import event_stream
 from service.examples import JOB_EXAMPLES
 from service.job_queue import UNFINISHED
+from service.measurement import AnyJobRecord, AnyJobSummary, ProfileJobRecord
 from service.openapi import problem_responses, response_headers
 from service.planning import PlanningDep
 from service.routers.plans import KeyHeader
-from service.schemas import JobQuery, JobRecord, JobRequest, JobSummary, Page
+from service.schemas import JobQuery, JobRecord, JobRequest, Page
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -61,14 +62,18 @@ def create_job(
 
 
 @router.get("", summary="List jobs", responses=problem_responses(422, 503))
-def list_jobs(query: Annotated[JobQuery, Query()], session: ReadSessionDep) -> Page[JobSummary]:
+def list_jobs(query: Annotated[JobQuery, Query()], session: ReadSessionDep) -> Page[AnyJobSummary]:
     """Jobs, newest first, page by page, without their documents."""
     return job_store.list_jobs(session, query)
 
 
 @router.get("/{job_id}", summary="Get a job", responses=problem_responses(404, 422, 503))
-def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> JobRecord:
-    """How far a job is, what its calls took beside what was predicted, and its report."""
+def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJobRecord:
+    """How far a job is, and its report.
+
+    Of a run what its calls took beside what was predicted; of a profile the versions stored, and
+    the cluster that was found.
+    """
     record = job_store.find_job(session, job_id)
     _ask_again_later(response, record)
     return record
@@ -120,14 +125,14 @@ def get_job_logs(job_id: UUID, session: ReadSessionDep, tail: TailQuery = 1000) 
     responses={
         200: {"description": "It is cancelled"},
         202: {
-            "model": JobRecord,
+            "model": AnyJobRecord,
             "description": "It is being ended; poll it",
             "headers": response_headers("Retry-After"),
         },
         **problem_responses(404, 409, 422, 503),
     },
 )
-def cancel_job(job_id: UUID, session: SessionDep, response: Response) -> JobRecord:
+def cancel_job(job_id: UUID, session: SessionDep, response: Response) -> AnyJobRecord:
     """Cancel a job that waits (200), or ask for the end of one that runs (202)."""
     record = running.cancel_job(session, job_id)
     response.status_code = 202 if record.status in UNFINISHED else 200
@@ -135,6 +140,6 @@ def cancel_job(job_id: UUID, session: SessionDep, response: Response) -> JobReco
     return record
 
 
-def _ask_again_later(response: Response, record: JobRecord) -> None:
+def _ask_again_later(response: Response, record: JobRecord | ProfileJobRecord) -> None:
     if record.status in UNFINISHED:
         response.headers["Retry-After"] = "1"

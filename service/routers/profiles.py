@@ -2,11 +2,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from service import profiles
-from service.bodies import Body, body_docs, body_of
+from service import measuring, profiles
+from service.bodies import Body, body_by_field, body_docs_of_either
 from service.database import ReadSessionDep, SessionDep
 from service.examples import PROFILE_EXAMPLES
+from service.measurement import MeasureRequest, ProfileJobRecord
 from service.openapi import problem_responses, response_headers
+from service.planning import PlanningDep
 from service.profile_schemas import (
     NewProfile,
     ProfileDifference,
@@ -15,31 +17,57 @@ from service.profile_schemas import (
     ProfileSummary,
     Version,
 )
+from service.routers.plans import KeyHeader
 from service.schemas import Page
 
 PATH = "/profiles"
 router = APIRouter(prefix=PATH, tags=["profiles"])
 
 ProfileBody = Annotated[
-    Body[NewProfile],
-    Depends(body_of(NewProfile, what="The profile", limit="max_profile_bytes")),
+    Body[MeasureRequest] | Body[NewProfile],
+    Depends(
+        body_by_field(
+            "measure", MeasureRequest, NewProfile, what="The profile", limit="max_profile_bytes"
+        )
+    ),
 ]
 
 
 @router.post(
     "",
     status_code=201,
-    summary="Store a measured profile",
+    summary="Measure the cluster, or store a measured profile",
     responses={
         200: {"model": ProfileSummary, "description": "The very same was stored before"},
         201: {"description": "Stored", "headers": response_headers("Location")},
+        202: {
+            "model": ProfileJobRecord,
+            "description": "A job that measures is queued; poll the Location",
+            "headers": response_headers("Location", "Retry-After"),
+        },
         **problem_responses(400, 409, 413, 415, 422, 503),
     },
-    openapi_extra=body_docs(NewProfile, PROFILE_EXAMPLES),
+    openapi_extra=body_docs_of_either([MeasureRequest, NewProfile], PROFILE_EXAMPLES),
 )
-def create_profile(body: ProfileBody, session: SessionDep, response: Response) -> ProfileSummary:
-    """Store what `automap profile` has measured; a pool may then say `profile: VERSION`."""
-    summary, is_new = profiles.add(session, body.content)
+def create_profile(
+    body: ProfileBody, service: PlanningDep, response: Response, idempotency_key: KeyHeader = None
+) -> ProfileSummary | ProfileJobRecord:
+    """Have the cluster measured, or store what `automap profile` has measured elsewhere.
+
+    With `measure` a job is queued (202) that measures one node of each kind of the Ray cluster of
+    the workers and stores a profile of each; follow it as any job. With `fingerprint` and
+    `measurements` the profile is stored. A pool of a spec may then say `profile: VERSION`.
+    """
+    content = body.content
+    if isinstance(content, MeasureRequest):
+        asked = Body(content=content, data=body.data)
+        record = measuring.post_measurement(service, asked, key=idempotency_key)
+        response.status_code = 202
+        response.headers["Location"] = f"/v1/jobs/{record.id}"
+        response.headers["Retry-After"] = "1"
+        return record
+    with service.database.transaction() as session:
+        summary, is_new = profiles.add(session, content)
     response.status_code = 201 if is_new else 200
     response.headers["Location"] = f"/v1/profiles/{summary.version}"
     return summary

@@ -1,10 +1,7 @@
 """One job in a worker's hands: submitted, followed, ended, and its outcome written down."""
 
 import asyncio
-import json
 import logging
-import shlex
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,13 +14,19 @@ from sqlalchemy.orm import Session
 from service import job_queue
 from service.database import Database
 from service.job_queue import JobClaim, Standing
-from service.problems import Problem, run_failed, run_refused
+from service.problems import (
+    Problem,
+    profile_failed,
+    profile_refused,
+    run_failed,
+    run_refused,
+)
 from service.run_output import OutputReader, Printed
-from service.run_settings import RunSettings, resuming
 from service.settings import Settings
 from service.worker.drift_watch import DriftWatch
 from service.worker.log_follower import LogFollower
-from service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError, Submission
+from service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
+from service.worker.submissions import submission_of
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -112,34 +115,9 @@ class Supervision:
             return True
         if self._held.was_running:
             return self._try_again("Ray was restarted and knows it no more")
-        ray.submit(self._submission())
+        ray.submit(submission_of(self._held, self._settings))
         log.info("job %s: submitted as %s", self._held.job_id, self._held.submission_id)
         return False
-
-    def _submission(self) -> Submission:
-        held = self._held
-        # The folder is the job's own: an attempt finds there what earlier ones have left.
-        settings = resuming(RunSettings.model_validate(held.settings))
-        # exec: the run itself gets the signals, and its exit code is the job's.
-        arguments = [
-            *("--plan", "plan.json", "--settings", "settings.json"),
-            *("--output", held.output, "--ray-address", "auto"),
-        ]
-        return Submission(
-            submission_id=held.submission_id,
-            entrypoint=f"exec {self._command()} {shlex.join(arguments)}",
-            files={
-                "plan.json": json.dumps(held.plan).encode(),
-                "settings.json": settings.model_dump_json().encode(),
-            },
-            stop_seconds=self._settings.stop_seconds,
-        )
-
-    def _command(self) -> str:
-        if self._settings.run_command is not None:
-            return self._settings.run_command
-        here = self._settings.ray_address is None
-        return f"{shlex.quote(sys.executable) if here else 'python'} -m executor.run"
 
     def _note_running(self) -> None:
         if not self._write(lambda session: job_queue.run(session, self._held)):
@@ -198,13 +176,14 @@ class Supervision:
         log.info("job %s: %s with exit code %s", held.job_id, found.status, code)
         if found.status == "SUCCEEDED":
             if not self._write(lambda session: job_queue.succeed(session, held)):
-                self._fail(run_failed("it ended with exit code 0, but sent no report"))
+                cause = self._told_cause() or "it ended with exit code 0, but sent no report"
+                self._fail(self._failed(cause))
         elif standing.cancelling or found.status == "STOPPED":
             self._write(lambda session: job_queue.cancelled(session, held))
         elif code == EXIT_REFUSED:
-            self._fail(run_refused(self._cause(found)))
+            self._fail(self._refused(self._cause(found)))
         elif code == EXIT_FAILED:
-            self._fail(run_failed(self._cause(found)))
+            self._fail(self._failed(self._cause(found)))
         elif code is not None:
             return self._try_again(f"it was ended from outside (exit code {code})")
         else:
@@ -212,10 +191,19 @@ class Supervision:
         return True
 
     def _cause(self, found: RayJob) -> str:
-        """What the run says itself; else the end of what it printed, from Ray."""
+        """What the job says itself; else the end of what it printed, from Ray."""
+        return self._told_cause() or found.message
+
+    def _told_cause(self) -> str:
         told = self._write(lambda session: job_queue.last_failure(session, self._held))
         cause = told.get("cause") if told else None
-        return cause if isinstance(cause, str) and cause else found.message
+        return cause if isinstance(cause, str) else ""
+
+    def _failed(self, cause: str) -> Problem:
+        return (run_failed if self._held.kind == "run" else profile_failed)(cause)
+
+    def _refused(self, cause: str) -> Problem:
+        return (run_refused if self._held.kind == "run" else profile_refused)(cause)
 
     def _fail(self, problem: Problem) -> None:
         self._write(lambda session: job_queue.fail(session, self._held, problem))

@@ -71,18 +71,10 @@ def test_a_damaged_fingerprint_is_refused(tmp_path: Path, text: str) -> None:
         fingerprint.check_same(tmp_path, HERE)
 
 
-def test_a_load_beside_us_makes_a_machine_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    device = CpuDevice()
-    monkeypatch.setattr("os.getloadavg", lambda: (0.1 * device.count, 0.0, 0.0))
-    assert not fingerprint.conditions(device)["busy"]
-    monkeypatch.setattr("os.getloadavg", lambda: (3.0 * device.count, 0.0, 0.0))
-    assert fingerprint.conditions(device)["busy"]
-
-
 def answer(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr("subprocess.run", run)
-    monkeypatch.setattr(fingerprint, "_visible_uuids", lambda: ["GPU-b"])
+    monkeypatch.setattr(fingerprint, "visible_uuids", lambda: ["GPU-b"])
 
 
 def test_only_gpus_that_are_visible_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Profiles of the nodes of a Ray cluster: two raylets on this machine stand for two nodes."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -12,9 +13,9 @@ from ray.cluster_utils import Cluster
 from planner import catalogue
 from planner.measured import profile_folder
 from planner.spec import ClusterSpec
-from profiler import ray_cluster
+from profiler import ray_nodes
 from profiler.errors import ProfileError
-from profiler.ray_cluster import profile_cluster
+from profiler.ray_cluster import _kinds, profile_cluster
 from profiler.report import Progress
 from profiler.settings import ProfileSettings
 
@@ -67,15 +68,82 @@ class Other:
 
 
 def test_a_node_that_is_busy_is_named(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "WAIT_SECONDS", 20.0)
+    monkeypatch.setattr(ray_nodes, "WAIT_SECONDS", 20.0)
     ray.init(address=address, log_to_driver=False)
     try:
         other = Other.remote()
         ray.get(other.here.remote())
-        with pytest.raises(ProfileError, match="its devices were not free for 20 s"):
-            ray_cluster.nodes(None)
+        found, failures = ray_nodes.nodes(None)
+        assert len(found) == 1  # the other one is measured
+        assert failures[0].partition(": ")[2].startswith("its devices were not free for 20 s")
     finally:
         ray.shutdown()
+
+
+@pytest.fixture
+def two_kinds() -> Iterator[Cluster]:
+    """Nodes of one and of two cores on this machine, where one waits for the other's lock."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+        yield made
+        made.shutdown()
+
+
+def lose_when_measured(made: Cluster, node: Any, pool: str) -> Callable[[Progress], None]:
+    """A listener that takes a node away once something is measured on its kind."""
+    gone: list[Any] = []
+
+    def listen(reached: Progress) -> None:
+        if reached.table.startswith(f"{pool}: ") and reached.done >= 3 and not gone:
+            gone.append(node)
+            made.remove_node(node, allow_graceful=False)
+
+    return listen
+
+
+def test_a_node_that_dies_is_named_and_the_others_are_kept(
+    two_kinds: Cluster, tmp_path: Path
+) -> None:
+    other = two_kinds.add_node(num_cpus=2, object_store_memory=80 * 2**20)
+    two_kinds.wait_for_nodes()
+    asked = settings(two_kinds.address, tmp_path, wait_seconds=120.0, budget_seconds=6.0)
+    ray.init(address=two_kinds.address, log_to_driver=False)
+    kinds = {name: nodes[0].reserved for name, nodes in _kinds(ray_nodes.nodes(None)[0]).items()}
+    ray.shutdown()
+    (lost,) = (name for name, cores in kinds.items() if cores == 2)
+    (kept,) = set(kinds) - {lost}
+    done: list[str] = []
+    report = profile_cluster(
+        asked,
+        lose_when_measured(two_kinds, other, lost),
+        measured=lambda kind: done.append(kind.name),
+    )
+    assert done == [kind.name for kind in report.kinds] == [kept]
+    (failure,) = report.failures
+    assert failure.startswith(f"no node of the kind {lost} could be measured: ")
+    assert "was lost" in failure
+    pools = {pool["name"]: pool for pool in report.cluster["pools"]}
+    assert pools[kept]["profile"] == str(tmp_path / kept)
+    assert "profile" not in pools[lost]
+    # What was measured on the node that died is there, too.
+    assert (tmp_path / lost / "measurements.jsonl").read_bytes().count(b"\n") >= 3
+
+
+def test_where_a_node_dies_the_next_of_its_kind_goes_on(two_kinds: Cluster, tmp_path: Path) -> None:
+    other = two_kinds.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+    two_kinds.wait_for_nodes()
+    ray.init(address=two_kinds.address, log_to_driver=False)
+    first = ray_nodes.nodes(None)[0][0]
+    ray.shutdown()
+    if first.id != other.node_id:
+        pytest.skip("the head is measured first, and cannot be taken away")
+    asked = settings(two_kinds.address, tmp_path, wait_seconds=120.0)
+    report = profile_cluster(asked, lose_when_measured(two_kinds, other, "cpu"))
+    (kind,) = report.kinds
+    assert (len(kind.nodes), kind.link, report.failures) == (1, None, [])
+    assert "was lost" in kind.remarks[0]
+    assert kind.profile.resumed >= 3
 
 
 def test_no_ray_is_said(tmp_path: Path) -> None:

@@ -5,15 +5,16 @@ from uuid import uuid4
 
 import pytest
 from alembic import command
-from sqlalchemy import CheckConstraint, Uuid, bindparam, inspect, select, text
+from sqlalchemy import CheckConstraint, Uuid, bindparam, inspect, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 import migrations
 from service.database import Base, Database, UtcDateTime, utc_now
 from service.settings import Settings
-from service.tables import IdempotencyRow
+from service.tables import IdempotencyRow, JobRow
 from tests.service.conftest import Databases
-from tests.service.workers import add_job
+from tests.service.measured_jobs import add_measurement
+from tests.service.workers import add_job, events, record
 
 
 def opened(databases: Databases, name: str) -> Database:
@@ -67,6 +68,30 @@ def test_keys_survive_the_way_up_and_those_of_plans_the_way_down(databases: Data
     migrations.upgrade(database.engine)
     with database.engine.connect() as connection:
         command.check(migrations.alembic_config(connection))
+    database.dispose()
+
+
+def test_what_belongs_to_a_job_survives_the_way_up_and_runs_the_way_down(
+    databases: Databases,
+) -> None:
+    """SQLite builds the table of jobs anew, and what refers to it must not go with the old one."""
+    database = opened(databases, "jobs")
+    migrations.upgrade(database.engine)
+    job_id = add_job(database)
+    migrations.downgrade(database.engine, "0003")
+    migrations.upgrade(database.engine)
+    assert record(database, job_id).status == "queued"
+    assert [event["status"] for event in events(database, job_id)] == ["queued"]
+    profile_id = add_measurement(database)
+    migrations.downgrade(database.engine, "0003")
+    migrations.upgrade(database.engine)
+    assert record(database, job_id).status == "queued"
+    with database.reading() as session:
+        assert session.get(JobRow, profile_id) is None
+        assert session.get(JobRow, job_id) is not None
+    # Foreign keys are enforced again.
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.execute(update(JobRow).values(plan_id=uuid4()))
     database.dispose()
 
 

@@ -52,12 +52,24 @@ def profile(
         bool,
         typer.Option("--make-default", help="There it prices pools that name no profile."),
     ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse devices that others use, instead of marking that."),
+    ] = False,
+    on_cluster: Annotated[
+        bool,
+        typer.Option("--on-cluster", help="Have the --server measure the cluster it runs jobs on."),
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="With --on-cluster: stay and show what happens.")
+    ] = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Measure this machine's operators and collectives, for plans with --profile FOLDER.
 
     A profile that was interrupted goes on where it was when started again with its --output.
+    With --on-cluster a job of the service measures every kind of node, and stores the profiles.
     """
     from service.cli.profiling import ProfileOptions, run_profile
 
@@ -74,6 +86,9 @@ def profile(
             server=server,
             api_key=api_key,
             make_default=make_default,
+            strict=strict,
+            on_cluster=on_cluster,
+            follow=follow,
         )
     )
 

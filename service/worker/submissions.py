@@ -1,0 +1,61 @@
+"""What a worker submits to Ray for a job: a program of the executor or of the profiler."""
+
+import json
+import shlex
+import sys
+
+from profiler.settings import ProfileSettings
+from service.job_queue import JobClaim
+from service.measurement import MeasureJobSettings
+from service.run_settings import RunSettings, resuming
+from service.settings import Settings
+from service.worker.ray_jobs import Submission
+
+LOCK_SECONDS = 60.0
+"""For what an attempt that was killed has left behind to be gone from the devices."""
+
+
+def submission_of(held: JobClaim, settings: Settings) -> Submission:
+    """The next attempt of a job. Its folder is its own: what earlier attempts left is there."""
+    if held.kind == "run":
+        command, arguments, files = _run(held, settings)
+    else:
+        command, arguments, files = _profile(held, settings)
+    return Submission(
+        submission_id=held.submission_id,
+        # exec: the program itself gets the signals, and its exit code is the job's.
+        entrypoint=f"exec {command} {shlex.join(arguments)}",
+        files=files,
+        stop_seconds=settings.stop_seconds,
+    )
+
+
+def _run(held: JobClaim, settings: Settings) -> tuple[str, list[str], dict[str, bytes]]:
+    run_settings = resuming(RunSettings.model_validate(held.settings))
+    arguments = [
+        *("--plan", "plan.json", "--settings", "settings.json"),
+        *("--output", held.output, "--ray-address", "auto"),
+    ]
+    files = {
+        "plan.json": json.dumps(held.plan).encode(),
+        "settings.json": run_settings.model_dump_json().encode(),
+    }
+    return settings.run_command or _python(settings, "executor.run"), arguments, files
+
+
+def _profile(held: JobClaim, settings: Settings) -> tuple[str, list[str], dict[str, bytes]]:
+    measure = MeasureJobSettings.model_validate(held.settings)
+    profile_settings = ProfileSettings(
+        **measure.model_dump(exclude={"make_default"}),
+        output=held.output,
+        ray_address="auto",
+        wait_seconds=LOCK_SECONDS,
+    )
+    files = {"settings.json": profile_settings.model_dump_json().encode()}
+    command = settings.profile_command or _python(settings, "profiler.job")
+    return command, ["--settings", "settings.json"], files
+
+
+def _python(settings: Settings, module: str) -> str:
+    here = settings.ray_address is None
+    return f"{shlex.quote(sys.executable) if here else 'python'} -m {module}"
