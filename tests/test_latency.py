@@ -7,10 +7,11 @@ from planner.cost import constants, memory
 from planner.cost.batches import micro_batches, rank_imbalance, sequence_lengths
 from planner.cost.estimates import CallEstimates
 from planner.cost.layer import Setting
+from planner.cost.optimizer_step import exposed
 from planner.cost.pipeline import units
 from planner.cost.profile import load_profile
 from planner.cost.scoring import price_forward
-from planner.cost.training import exposed, price_train, stage_hop
+from planner.cost.training import price_train, stage_hop
 from planner.layout import IntArray, Layouts
 from planner.spec import WorkloadSpec
 from tests.cost_model import assert_same_rows, call, ints, layouts, model, pool, workload
@@ -340,7 +341,10 @@ def test_an_offloaded_reference_reloads_once() -> None:
 
 def test_what_overlap_leaves_is_between_nothing_and_all() -> None:
     collective, compute = np.array([1.0, 1.0, 1.0]), np.array([0.0, 1.0, 10.0])
-    left = exposed(collective, compute)
+    hardware = pool()
+    profile = load_profile(hardware.gpu)
+    setting = Setting(model(), hardware, profile, "bf16", sequence_lengths(workload()))
+    left = exposed(setting, collective, compute)
     assert left[0] == 1.0
     assert np.all(np.diff(left) <= 0)
     assert left[2] > 0.0

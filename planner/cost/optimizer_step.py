@@ -4,7 +4,7 @@ import numpy as np
 
 from planner.cost import constants, memory
 from planner.cost.communication import Collective
-from planner.cost.layer import Setting, add, collective
+from planner.cost.layer import Setting, add, collective, scaled
 from planner.cost.profile import Timed
 from planner.cost.shards import StageParameters, expert_shards
 from planner.cost.stacks import STACKS
@@ -42,8 +42,12 @@ def gathered_weights(
     adapters = model.trainable and model.lora_rank is not None
     trained = parameters.adapter if adapters else parameters.dense
 
+    messages = model.architecture.num_layers + 1 if _by_layer(setting) else 1
+
     def over(name: Collective, dense: IntArray, size: int, *, experts: bool) -> Timed:
-        found = collective(setting, name, dense * size, group_size=group, stride=tensor)
+        each = dense * size / messages
+        found = collective(setting, name, each, group_size=group, stride=tensor)
+        found = scaled(found, messages)
         if not (experts and has_experts):
             return found
         other = parameters.expert * size
@@ -55,6 +59,11 @@ def gathered_weights(
         over("reduce_scatter", trained, gradient, experts=not adapters),
         over("all_reduce", trained, gradient, experts=not adapters),
     )
+
+
+def _by_layer(setting: Setting) -> bool:
+    """Whether it shows that FSDP moves each layer by itself, gradients in every micro-batch."""
+    return setting.in_turn and setting.stack.host_work == "fsdp"
 
 
 def data_parallel_seconds(
@@ -80,10 +89,11 @@ def data_parallel_seconds(
         return exposed(setting, seconds, passes)
 
     updated = behind(gather.seconds, forward)
+    reductions = num_micro_batches if _by_layer(setting) else 1
     by_code = np.stack(
         [
             behind(reduce.seconds, backward),
-            behind(scatter.seconds, backward) + updated,
+            reductions * behind(scatter.seconds, backward) + updated,
             num_micro_batches * behind(scatter.seconds, backward) + updated,
             num_micro_batches * (behind(scatter.seconds + gather.seconds, backward) + updated),
         ]

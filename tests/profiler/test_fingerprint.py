@@ -46,7 +46,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     kept(tmp_path, format=1)
     with pytest.raises(ProfileError) as refused:
         fingerprint.check_same(tmp_path, HERE)
-    assert refused.value.lines[0] == "format: the profile has 1, this machine 2"
+    assert refused.value.lines[0] == "format: the profile has 1, this machine 3"
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
