@@ -166,6 +166,7 @@ def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
     over = row.status not in UNFINISHED
     return {name: getattr(row, name) for name in same} | {
         "cancelling": row.cancel_requested_at is not None and not over,
+        "drifting": not over and suggestions.stands(row.measured),
         "spec_name": plan.spec_name,
         "algorithm": plan.algorithm,
         "predicted_iteration_seconds": plan.iteration_seconds,

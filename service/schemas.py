@@ -93,6 +93,9 @@ class JobSummary(ApiModel):
     predicted_iteration_seconds: float | None = Field(description="Null: the plan is not made yet")
     measured_iteration_seconds: float | None = Field(description="As of its calls")
     attempts: int = Field(description="How often it was submitted to Ray")
+    drifting: bool = Field(
+        default=False, description="It runs otherwise than planned: see its suggestions"
+    )
 
 
 class PlanJob(JobSummary):
