@@ -421,4 +421,4 @@ def test_a_report_of_another_plan_is_refused(
     arguments = (str(run_folder), "--plan", str(other), "--profile", "x", "--output", "y")
     code, _, err = call(capsys, *arguments)
     assert code == 2
-    assert "this is the report of another plan: its plan was named 'tiny-ppo-cpu'" in " ".join(err.split())
+    assert "of another plan: its plan was named 'tiny-ppo-cpu'" in " ".join(err.split())
