@@ -12,6 +12,8 @@ THRESHOLD = 0.15
 """Relative deviation from the plan that suggests another one; RLinf's."""
 
 
+LENGTHS = 1 / 3
+"""Times the threshold: a call that lengths move by less has not drifted because of them."""
 COUNTS = 0.01
 """Share of an iteration: a call that is off by less explains nothing of a drift."""
 
@@ -116,7 +118,9 @@ def _causes(
     call: CallSeconds, window: Window, name: str, threshold: float
 ) -> list[tuple[str, str | None]]:
     found: list[tuple[str, str | None]] = []
-    if abs(log(call.measured / call.expected)) < abs(log(call.measured / call.planned)):
+    moved = Deviation(planned=call.planned, measured=call.expected)
+    nearer = abs(log(call.measured / call.expected)) < abs(log(call.measured / call.planned))
+    if nearer and moved.beyond(LENGTHS * threshold):
         found.append(("lengths", None))
     remaining = Deviation(planned=call.expected, measured=call.measured)
     if not remaining.beyond(threshold):

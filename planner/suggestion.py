@@ -7,17 +7,20 @@ the cost model makes of longer responses is no error of its own. Only the rest c
 import re
 from math import ceil
 
+import numpy as np
 from pydantic import Field
 
 from planner import catalogue
 from planner.drift import CallSeconds, Cause, Deviation, Drift, causes_of, drift
 from planner.errors import PlanningError
-from planner.iterations import ObservedLengths, Window
+from planner.iterations import QUANTILES, ObservedLengths, Window
 from planner.lengths import LengthSpec
 from planner.replan.result import Replan, ReplanOptions
 from planner.result import Plan, ResultModel
 from planner.spec import ClusterSpec, PositiveInt
 
+LEVELS = (0.5, 0.9, 0.99)
+"""Of the percentiles by which lengths are observed."""
 SEARCH_SECONDS = 2.0
 """For a better plan, at most: the run that it is for may share this machine."""
 
@@ -56,7 +59,8 @@ class Suggestion(ResultModel):
     drift: Drift
     causes: list[Cause] = Field(default=[])
     response_length: LengthSpec | None = None
-    """As observed, in the form of a spec; null: not beyond the threshold."""
+    """As observed, in the form of a spec; null: neither its mean nor a percentile is beyond the
+    threshold."""
     replan: Replan | None = None
     """Null: no other plan could be looked for; `problem` says why."""
     without_node: WithoutNode | None = None
@@ -139,10 +143,20 @@ def _replan(plan: Plan, options: ReplanOptions) -> Replan:
 
 
 def _lengths(plan: Plan, seen: ObservedLengths | None, found: Drift) -> LengthSpec | None:
-    tokens = found.response_tokens
-    if seen is None or tokens is None or not tokens.beyond(found.threshold):
+    """What was observed, if the mean or a percentile is beyond the threshold."""
+    if seen is None or found.response_tokens is None:
         return None
-    return seen.spec(plan.spec.workload.response_length)
+    before = plan.spec.workload.response_length
+    observed = seen.spec(before)
+    pairs = [found.response_tokens]
+    if observed.p50 is not None:  # the tail may have grown, and the mean not
+        lengths, weights = before.distribution()
+        planned = np.interp(LEVELS, np.cumsum(weights), lengths)
+        now = [float(getattr(observed, name)) for name in QUANTILES]
+        pairs += [
+            Deviation(planned=float(p), measured=n) for p, n in zip(planned, now, strict=True)
+        ]
+    return observed if any(pair.beyond(found.threshold) for pair in pairs) else None
 
 
 def _with_lengths(plan: Plan, lengths: LengthSpec) -> Plan:

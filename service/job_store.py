@@ -218,6 +218,7 @@ def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
         "plan_id": plan.id,
         "iteration": row.iteration,
         "iterations": row.iterations,
+        "drifting": row.status in UNFINISHED and suggestions.stands(row.measured),
         "spec_name": plan.spec_name,
         "algorithm": plan.algorithm,
         "predicted_iteration_seconds": plan.iteration_seconds,

@@ -100,6 +100,9 @@ class JobSummary(JobState):
     iterations: int
     predicted_iteration_seconds: float | None = Field(description="Null: the plan is not made yet")
     measured_iteration_seconds: float | None = Field(description="As of its calls")
+    drifting: bool = Field(
+        default=False, description="It runs otherwise than planned: see its suggestions"
+    )
 
 
 class PlanJob(JobSummary):

@@ -106,7 +106,7 @@ def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
     if query.created_before is not None:
         statement = statement.where(PlanRow.created_at < query.created_before)
     rows, next_cursor = page_of(session, statement, PlanRow, query)
-    runs = plan_history.runs_of(session, [row.id for row in rows])
+    runs = plan_history.runs_of(session, [row.id for row in rows]) if rows else {}
     return Page(items=[_summary(row, runs.get(row.id)) for row in rows], next_cursor=next_cursor)
 
 

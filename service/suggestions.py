@@ -48,6 +48,12 @@ def raised(measured: JsonObject) -> list[Raised]:
         return []
 
 
+def stands(measured: JsonObject) -> bool:
+    """Whether the latest one is about a drift that is not over."""
+    known = raised(measured)
+    return bool(known) and known[-1].over_after_iteration is None
+
+
 def is_new(found: Drift, known: list[Raised]) -> bool:
     """Whether a drift calls for a suggestion that does not stand already.
 

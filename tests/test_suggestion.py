@@ -101,6 +101,20 @@ def test_longer_responses_explain_what_the_cost_model_makes_of_them() -> None:
     assert "actor.train" in kinds(found)["lengths"]
 
 
+def test_a_longer_tail_is_seen_although_the_mean_is_as_planned() -> None:
+    mean = spec_lengths().mean_tokens
+    tail = ObservedLengths(mean=mean, p50=0.5 * mean, p90=2.2 * mean, p99=4 * mean)
+    workload = plan().spec.workload
+    longer = workload.model_copy(update={"response_length": tail.spec(spec_lengths())})
+    priced = estimate(plan().spec.model_copy(update={"workload": longer}), plan().placement())
+    latest = window(30, of=priced, actor_train=1.5).model_copy(update={"lengths": tail})
+    found = suggest(plan(), watched(latest, window(2)))
+    assert found.response_length == tail.spec(spec_lengths())
+    assert kinds(found)["slowdown"] == ["actor.train"]
+    as_planned = suggest(plan(), watched(window(30, actor_train=1.5), window(2)))
+    assert as_planned.response_length is None
+
+
 def test_a_device_that_is_always_the_slowest_is_named_and_its_node_weighed() -> None:
     def slow(number: int, device: str) -> Iteration:
         rank = SlowRank(device=device, seconds=3.0, others_seconds=2.0)

@@ -173,6 +173,10 @@ def test_a_drifting_job_says_so_and_teaches_a_spec(server, database, spec, capsy
     assert code == 0, err
     lengths = yaml.safe_load(learnt.read_text())["workload"]["response_length"]
     assert lengths == {"p50": 24.0, "p90": 24.0, "p99": 24.0, "max": 32}
+    finish(database, run.held)
+    code, _, err = call(capsys, "jobs", job, "--server", server, "--follow")
+    assert code == 0
+    assert "1.50 times the 16 that were planned" in " ".join(err.split())
     code, _, err = call(capsys, "calibrate", str(add_job(database)), "--server", server, *to_spec)
     assert code == 2
     assert "has measured no iteration yet: it is queued" in " ".join(err.split())

@@ -275,7 +275,8 @@ def test_the_api_shows_a_job_with_what_was_suggested(
     assert raised["suggestion"]["replan"]["verdict"] in ("keep", "move")
     assert raised["suggestion"]["drift"]["replan"]
     assert shown["response_lengths"]["mean"] == 16.0
-    listed = client.get("/v1/jobs").json()["items"]
-    assert "suggestions" not in listed[0]
+    (listed,) = client.get("/v1/jobs").json()["items"]
+    assert "suggestions" not in listed
+    assert (listed["drifting"], shown["drifting"]) == (True, True)
     last = [e for e in events(database, run.job_id) if e["type"] == "drift"]
     assert last[0]["suggestion"] == raised["suggestion"]

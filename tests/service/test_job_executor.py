@@ -113,6 +113,7 @@ def test_a_job_runs_to_its_end_and_is_stored(service: RealService, undisturbed: 
         assert calls[name]["predicted_seconds"] > 0
         assert calls[name]["measured_seconds"] > 0
         assert calls[name]["count"] == ITERATIONS
+    check_its_history(service, undisturbed, planned)
     told = list(service.follow(str(undisturbed.id)))
     steps = [event["iteration"] for event in told if event["type"] == "iteration"]
     assert steps == list(range(1, ITERATIONS + 1))
@@ -123,6 +124,19 @@ def test_a_job_runs_to_its_end_and_is_stored(service: RealService, undisturbed: 
     log = service.log(str(undisturbed.id))
     assert "-m executor.run --plan plan.json" in log
     assert "AUTOMAP-EVENT" not in log
+
+
+def check_its_history(service: RealService, job: JobRecord, planned: list[str]) -> None:
+    """All but the first iteration, which warms up, call by call."""
+    lengths = job.response_lengths
+    assert lengths is not None
+    assert lengths.iterations == ITERATIONS - 1
+    assert 0 < (lengths.p50 or 0) <= (lengths.p99 or 0) <= (lengths.max or 0)
+    history = service.client.get(f"/plans/{job.plan_id}/history").json()
+    (run,) = (run for run in history["jobs"] if run["job_id"] == str(job.id))
+    assert [each["last_iteration"] for each in run["stretches"]] == list(range(2, ITERATIONS + 1))
+    assert all(set(planned) <= set(each["calls"]) for each in run["stretches"])
+    assert all(each["response_tokens"] > 0 for each in run["stretches"])
 
 
 def test_a_killed_controller_is_a_new_attempt_with_the_same_end(

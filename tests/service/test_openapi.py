@@ -40,6 +40,8 @@ OPERATIONS = {
     ("post", "/v1/plans"),
     ("get", "/v1/plans"),
     ("get", "/v1/plans/{plan_id}"),
+    ("get", "/v1/plans/history"),
+    ("get", "/v1/plans/{plan_id}/history"),
     ("delete", "/v1/plans/{plan_id}"),
     ("post", "/v1/plans/{plan_id}/compare"),
     ("post", "/v1/plans/{plan_id}/simulate"),
