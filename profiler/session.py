@@ -125,12 +125,13 @@ class _Session:
             seconds = time.monotonic() - self._start
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
             entries = list(journal.entries.values())
+            rows = journal.rows()
         ended = fingerprint.conditions(self._device)
         conditions = _conditions(state, drift, self._watch)
         results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
         seen = conditions.model_dump(include={"throttled", "others", "slowed"})
         self._keep(state, {**results, **seen})
-        write_cluster(self._folder, self._device)
+        write_cluster(self._folder, self._device, rows)
         return ProfileReport(
             folder=str(self._folder),
             device=self._device.gpu.name,
