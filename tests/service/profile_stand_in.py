@@ -31,7 +31,7 @@ def main() -> None:
     folder, events = Path(settings["output"]), Events()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     if settings["ranks"] == 4:
-        events.send("failed", cause="no node has a cuda to measure", kind="bad_input")
+        events.send("failed", cause="no node has a cuda device to measure", kind="bad_input")
         sys.exit(2)
     went_on = folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
