@@ -19,7 +19,7 @@ from tests.service.workers import (
 )
 
 
-@pytest.mark.slow_on("postgresql")
+@pytest.mark.slow
 def test_measurements_run_one_after_another_and_go_on_after_a_kill(
     database: Database, ray: Ray, tmp_path: Path
 ) -> None:
