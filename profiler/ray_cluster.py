@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from ray.exceptions import RayError
 from planner.cluster import GIB
 from profiler import on_node
 from profiler.cluster import FILE as CLUSTER_FILE
+from profiler.cluster import measured_links
 from profiler.errors import NodeLostError, ProfileError
 from profiler.fingerprint import FILE as FINGERPRINT
 from profiler.journal import FILE as MEASUREMENTS
+from profiler.journal import Journal
 from profiler.ray_link import measure_link
 from profiler.ray_nodes import Node, connect, in_a_line, lost, nodes
 from profiler.report import ClusterReport, KindReport, ProfileReport, Progress
@@ -231,8 +234,15 @@ def _pools(kinds: dict[str, list[Node]], reports: Sequence[KindReport]) -> list[
             "host_memory_bytes": memory // GIB * GIB or memory,
         }
         if report is not None:
+            pool |= _links_inside(Path(report.profile.folder))
             pool["profile"] = report.profile.folder
             if report.link is not None:
                 pool["inter_node_bytes_per_second"] = round(report.link.bytes_per_second)
         pools.append(pool)
     return pools
+
+
+def _links_inside(folder: Path) -> dict[str, int]:
+    """What was measured between devices of a node, and between them and their host."""
+    with closing(Journal(folder)) as journal:
+        return measured_links(journal.rows())

@@ -88,8 +88,9 @@ def nodes(kind: DeviceKind | None) -> tuple[list[Node], list[str]]:
             look = _held(on_node.look, node["NodeID"], device, count).remote(device)
             asked.append((node, device, count, look))
     if not asked:
+        wanted = "device" if kind is None else f"{kind} device"
         raise ProfileError(
-            f"no node of the {len(alive)} that Ray knows has a {kind or 'device'} to measure",
+            f"no node of the {len(alive)} that Ray knows has a {wanted} to measure",
             ["give --device cpu, or start the nodes with their GPUs"],
         )
     found: list[Node] = []

@@ -133,13 +133,14 @@ class _Session:
             coverage = [_coverage(table, wanted[table], journal) for table in wanted]
             entries = list(journal.entries.values())
             layers = layer_errors(self._device.gpu, journal)
+            rows = journal.rows()
         ended = fingerprint.conditions(self._device)
         conditions = _conditions(state, drift, self._watch)
         results = {"ended": ended, "seconds": round(seconds, 1), "drift": round(drift, 4)}
         results |= {"layers": [each.model_dump(mode="json") for each in layers]} if layers else {}
         seen = conditions.model_dump(include={"throttled", "others", "slowed"})
         self._keep(state, {**results, **seen})
-        write_cluster(self._folder, self._device)
+        write_cluster(self._folder, self._device, rows)
         return ProfileReport(
             folder=str(self._folder),
             device=self._device.gpu.name,

@@ -4,23 +4,20 @@ The jobs table is the queue. A worker claims a job with a lease and a token, sub
 a name made of the job's id and its attempt, follows what it prints, and writes everything guarded
 by the token. A worker that dies stops renewing its lease; the next one claims the job, finds the
 run in Ray by its name, and goes on reading where the tables end.
-
-Runs are side by side, but a profile has the cluster to itself: it waits for what was queued before
-it, and what is queued after it waits for it. Else each would measure the other.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 from pydantic import JsonValue
-from sqlalchemy import and_, exists, func, or_, select
-from sqlalchemy.orm import Session, aliased, contains_eager
-from sqlalchemy.sql import ColumnElement
+from sqlalchemy import select
+from sqlalchemy.orm import Session, contains_eager
 
 from service import iterations, measured, measurement_events
 from service.database import utc_now
+from service.job_claims import SUBMITTED, claimable, claims_alone
 from service.job_history import add_events, add_text, next_number
 from service.problems import Problem, plan_failed, run_lost
 from service.run_output import Printed
@@ -28,9 +25,6 @@ from service.schemas import JobKind
 from service.tables import JobEventRow, JobRow, JsonObject, PlanRow
 
 UNFINISHED = ("queued", "starting", "running")
-_SUBMITTED = ("starting", "running")
-_CLAIM_LOCK = 5_207_011_847
-"""Any number but that of the migrations, the same for all workers of a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +90,13 @@ def fail_unplanned(session: Session) -> None:
 def any_submitted(session: Session) -> bool:
     """Whether some job has a run in Ray."""
     return (
-        session.scalar(select(JobRow.id).where(JobRow.status.in_(_SUBMITTED)).limit(1)) is not None
+        session.scalar(select(JobRow.id).where(JobRow.status.in_(SUBMITTED)).limit(1)) is not None
     )
 
 
 def is_waiting(session: Session, *, new: bool) -> bool:
     """Whether there is a job to claim; without `new` only one that was submitted before."""
-    found = select(JobRow.id).outerjoin(JobRow.plan).where(_claimable(utc_now(), new=new)).limit(1)
+    found = select(JobRow.id).outerjoin(JobRow.plan).where(claimable(utc_now(), new=new)).limit(1)
     return session.scalar(found) is not None
 
 
@@ -113,13 +107,13 @@ def claim(
 
     None: there is nothing to do, or another worker claims. Without `new` no queued job is taken.
     """
-    if not _claims_alone(session):
+    if not claims_alone(session):
         return None
     now = utc_now()
     row = session.scalars(
         select(JobRow)
         .outerjoin(JobRow.plan)
-        .where(_claimable(now, new=new))
+        .where(claimable(now, new=new))
         # What runs already comes first: its events wait to be read.
         .order_by(JobRow.status == "queued", JobRow.created_at, JobRow.id)
         .limit(1)
@@ -135,16 +129,6 @@ def claim(
         row.output = f"{runs_folder}/{row.id}"
         _begin_attempt(session, row)
     return _claim_of(row, None if row.plan is None else row.plan.plan)
-
-
-def _claims_alone(session: Session) -> bool:
-    """Whether nobody else claims until this transaction ends.
-
-    What may start depends on what runs, which must not change between the look and the claim.
-    """
-    if session.get_bind().dialect.name == "sqlite":  # it has only one writer at a time
-        return True
-    return bool(session.scalar(select(func.pg_try_advisory_xact_lock(_CLAIM_LOCK))))
 
 
 def record(
@@ -284,29 +268,6 @@ def last_failure(session: Session, held: JobClaim) -> JsonObject | None:
         if document["type"] == "status" and document.get("status") == "starting":
             break
     return None
-
-
-def _claimable(now: datetime, *, new: bool) -> ColumnElement[bool]:
-    free = or_(JobRow.lease_token.is_(None), JobRow.lease_expires_at < now)
-    submitted = and_(JobRow.status.in_(_SUBMITTED), free)
-    if not new:
-        return submitted
-    planned = and_(PlanRow.status == "succeeded", ~_is_before(kind="profile"))
-    measurable = and_(JobRow.kind == "profile", ~_is_before(kind=None))
-    return or_(submitted, and_(JobRow.status == "queued", or_(planned, measurable)))
-
-
-def _is_before(*, kind: JobKind | None) -> ColumnElement[bool]:
-    """Whether a job of the kind, or any, is submitted; or a profile was queued earlier."""
-    other = aliased(JobRow)
-    submitted = other.status.in_(_SUBMITTED)
-    earlier = and_(
-        other.kind == "profile",
-        other.status == "queued",
-        other.created_at < JobRow.created_at,
-    )
-    of_kind = submitted if kind is None else and_(submitted, other.kind == kind)
-    return exists(select(other.id).where(or_(of_kind, earlier)))
 
 
 def _claim_of(row: JobRow, plan: JsonObject | None) -> JobClaim:

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from profiler import fingerprint
-from profiler.cluster import write_cluster
+from profiler.cluster import measured_links, write_cluster
 from profiler.devices import CpuDevice
 from profiler.errors import ProfileError
+from profiler.tables import Row
 
 HERE = fingerprint.identity(CpuDevice())
 
@@ -62,6 +63,24 @@ def test_a_cluster_that_was_changed_is_left(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text("mine")
     write_cluster(tmp_path, CpuDevice())
     assert (tmp_path / "cluster.yaml").read_text() == "mine"
+
+
+def test_links_are_those_of_the_largest_buffers() -> None:
+    def sent(size: int, seconds: float, collective: str = "send_recv", num_gpus: int = 2) -> Row:
+        key = {"collective": collective, "num_gpus": num_gpus, "size_bytes": size}
+        return "collectives", key, seconds
+
+    def copied(direction: str, size: int, seconds: float) -> Row:
+        return "host_copies", {"direction": direction, "size_bytes": size}, seconds
+
+    assert measured_links([]) == {}
+    assert measured_links([sent(100, 1.0, num_gpus=4), sent(100, 1.0, "all_reduce")]) == {}
+    rows = [sent(10, 1.0), sent(1000, 2.0), copied("to_host", 800, 2.0)]
+    rows += [copied("to_device", 800, 1.0), copied("to_device", 8, 1e-3)]
+    assert measured_links(rows) == {
+        "intra_node_bytes_per_second": 500,
+        "host_link_bytes_per_second": 500,  # priced at four fifths of it: the 400 measured
+    }
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"identity": 3'])

@@ -16,6 +16,11 @@ from profiler.report import KindReport
 from profiler.settings import ProfileSettings
 
 LINE = json.dumps({"table": "gemm", "key": {}, "seconds": 1.0}) + "\n"
+SENT = (
+    b'{"table": "collectives", "key": {"collective": "send_recv", "num_gpus": 2, '
+    b'"size_bytes": 1073741824}, "seconds": 0.5, "low": 0.4, "high": 0.6, "samples": 7, '
+    b'"rejected": 0, "disturbed": false}\n'
+)
 REPORT = {
     "folder": "/runs/1/cpu",
     "device": "cpu",
@@ -63,11 +68,12 @@ def outcome(folder: Path, *nodes: Node) -> tuple[KindReport | ProfileError, list
 def test_the_next_node_is_given_what_the_lost_one_had_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    folder = str(tmp_path / "cpu")
     told = Told(
         monkeypatch,
         a=[{"progress": PROGRESS}, JOURNAL, JOURNAL, NodeLostError("a: was lost")],
         b=[{"error": {"headline": "others use it", "lines": ["python"]}}],
-        c=[{"files": {"measurements.jsonl": b"all"}}, {"report": REPORT}],
+        c=[{"files": {"measurements.jsonl": SENT}}, {"report": REPORT | {"folder": folder}}],
     )
     found, done = outcome(tmp_path, node("a"), node("b"), node("c"))
     assert isinstance(found, KindReport)
@@ -78,9 +84,10 @@ def test_the_next_node_is_given_what_the_lost_one_had_measured(
     assert found.remarks == ["a: was lost", "b: others use it; python"]
     assert found.nodes == ["b", "c"]  # the lost one is no node any more
     assert found.link is None
-    assert (tmp_path / "cpu" / "measurements.jsonl").read_bytes() == b"all"
+    assert (tmp_path / "cpu" / "measurements.jsonl").read_bytes() == SENT
     (pool,) = _pools({"cpu": [node("a"), node("b"), node("c")]}, [found])
     assert (pool["num_nodes"], pool["gpus_per_node"]) == (2, 2)
+    assert pool["intra_node_bytes_per_second"] == 2**31
 
 
 def test_what_was_measured_on_the_last_node_that_was_lost_is_kept(

@@ -21,6 +21,7 @@ WITH_RAY = [
     "test_job_restart.py",
     "test_job_local_ray.py",
     "test_job_executor.py",
+    "test_measuring_worker.py",
 ]
 collect_ignore = [] if find_spec("ray") else WITH_RAY
 

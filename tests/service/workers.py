@@ -25,6 +25,7 @@ from tests.service.samples import Json
 
 LEASE_SECONDS = 4.0
 STAND_IN = Path(__file__).parent / "run_stand_in.py"
+PROFILE_STAND_IN = Path(__file__).parent / "profile_stand_in.py"
 TINY: Json = {
     "name": "tiny",
     "algorithm": "rloo",
@@ -114,6 +115,7 @@ def worker_environment(url: str, folder: Path, **settings: object) -> dict[str, 
         "AUTOMAP_POLL_SECONDS": "0.2",
         "AUTOMAP_RUNS_FOLDER": str(folder),
         "AUTOMAP_RUN_COMMAND": f"{sys.executable} {STAND_IN}",
+        "AUTOMAP_PROFILE_COMMAND": f"{sys.executable} {PROFILE_STAND_IN}",
         "AUTOMAP_RUNNING_JOBS": "4",
         "AUTOMAP_STOP_SECONDS": "2",
         **{f"AUTOMAP_{name.upper()}": str(value) for name, value in settings.items()},

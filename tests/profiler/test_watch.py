@@ -1,0 +1,214 @@
+"""What is noticed of others and of a slow clock: counters made up, and real processes beside us."""
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler import use
+from profiler.errors import ProfileError
+from profiler.journal import Entry
+from profiler.timing import Measurement, Sample
+from profiler.use import CpuUse, GpuUse
+from profiler.watch import LEAST_LOOK_SECONDS, State, Watch
+
+ME = os.getpid()
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def write_proc(proc: Path, *, work: int, idle: int, stolen: int = 0, **processes: int) -> None:
+    """Ticks over all our cores; `mine`, `child`, `other`: those of processes."""
+    share = len(CORES)
+    cells = [work // share, 0, 0, idle // share, 0, 0, 0, stolen // share, 0, 0]
+    lines = [f"cpu{core} {' '.join(map(str, cells))}\n" for core in CORES]
+    proc.mkdir(exist_ok=True)
+    (proc / "stat").write_text("cpu 9 9 9 9\n" + "".join(lines))
+    for name, (pid, parent) in {
+        "mine": (ME, 1),
+        "child": (ME + 1, ME),
+        "other": (ME + 2, 1),
+    }.items():
+        (proc / str(pid)).mkdir(exist_ok=True)
+        ticks = processes.get(name, 0)
+        before = f"{pid} (a (strange) name) S {parent} " + "0 " * 9
+        (proc / str(pid) / "stat").write_text(before + f"{ticks} 0 0 0 20 0\n")
+
+
+def test_what_we_and_our_children_do_is_ours(tmp_path: Path) -> None:
+    write_proc(tmp_path, work=0, idle=0)
+    used = CpuUse(tmp_path)
+    write_proc(tmp_path, work=800, idle=200, mine=400, child=390)
+    assert used.since_last() == State()
+    assert used.since_last() == State()  # no time has passed
+
+
+def test_others_are_named_with_their_share(tmp_path: Path) -> None:
+    write_proc(tmp_path, work=0, idle=0)
+    used = CpuUse(tmp_path)
+    write_proc(tmp_path, work=700, idle=300, mine=300, other=350)
+    core_ticks = 1000 / len(CORES)
+    found = used.since_last()
+    assert found.others == (
+        f"a (strange) name (process {ME + 2}): {350 / core_ticks:.0%} of a core",
+        "all others together: 40% of the cores",
+    )
+    assert found.slowed == ""
+    write_proc(tmp_path, work=900, idle=1100, mine=300, other=450)
+    assert used.since_last() == State()  # a fifth is not much
+
+
+def test_what_the_host_takes_slows_the_clock(tmp_path: Path) -> None:
+    write_proc(tmp_path, work=0, idle=0)
+    used = CpuUse(tmp_path)
+    write_proc(tmp_path, work=400, idle=400, stolen=200, mine=400)
+    assert used.since_last().slowed == "the host took 20% of the cores' time"
+
+
+class Fake:
+    """States one after another in place of counters, and seconds in place of a product."""
+
+    def __init__(self, *states: State, seconds: float = 1.0) -> None:
+        self._states: Iterator[State] = iter([State(), *states])
+        self._seconds = seconds
+
+    def since_last(self) -> State:
+        return next(self._states, State())
+
+    def sample(self) -> Sample:
+        return Sample(self._seconds)
+
+
+def watch(fake: Fake, *, strict: bool = False) -> Watch:
+    made = Watch(fake, reference=fake, usual=1.0, budget_seconds=60.0, strict=strict)
+    made._looked -= LEAST_LOOK_SECONDS
+    return made
+
+
+MEASURED = Entry("optimizer", {}, Measurement(1.0, 1.0, 1.0, 7, 0, False))
+FAILED = Entry("optimizer", {}, None, "out of memory")
+
+
+def marks(entries: list[Entry]) -> list[tuple[bool, bool] | None]:
+    return [
+        None if each.measurement is None else (each.measurement.busy, each.measurement.throttled)
+        for each in entries
+    ]
+
+
+def test_what_was_measured_meanwhile_is_marked() -> None:
+    others = ("python (process 7): 90% of a core", "all others together: 45% of the cores")
+    found = watch(Fake(State(others)))
+    assert marks(found.marked([MEASURED, FAILED])) == [(True, False), None]
+    # A moment later the last look says most.
+    assert marks(found.marked([MEASURED])) == [(True, False)]
+    assert found.others == list(others)
+    quiet = watch(Fake(State()))
+    assert quiet.marked([MEASURED]) == [MEASURED]
+    assert quiet.others == quiet.slowed == []
+
+
+def test_a_product_that_takes_longer_tells_of_the_clock_unless_others_are_there() -> None:
+    slow = watch(Fake(State(), seconds=1.25))
+    assert marks(slow.marked([MEASURED])) == [(False, True)]
+    assert slow.slowed == ["a reference product took 25% longer"]
+    hardly = watch(Fake(State(), seconds=1.05))
+    assert marks(hardly.marked([MEASURED])) == [(False, False)]
+    disturbed = watch(Fake(State(("python: 90% of a core",)), seconds=1.25))
+    assert marks(disturbed.marked([MEASURED])) == [(True, False)]
+
+
+def test_who_is_strict_ends_when_others_come() -> None:
+    with pytest.raises(ProfileError, match="others use what is to be measured") as refused:
+        watch(Fake(State(("python: 90% of a core",))), strict=True).marked([MEASURED])
+    assert refused.value.lines[0] == "python: 90% of a core"
+
+
+GPU = "GPU-b"
+
+
+class Driver:
+    """What the driver's tool and PyTorch would say of one GPU of 80 GiB."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.utilization, self.reasons, self.apps = "0", "0x0", [(GPU, ME, "python", 500)]
+        self.foreign = 2**29
+        monkeypatch.setattr(use, "nvidia_smi", self._smi)
+        monkeypatch.setattr(use, "visible_uuids", lambda: [GPU])
+        monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+        monkeypatch.setattr("torch.cuda.memory_reserved", lambda index: 2**33)
+        monkeypatch.setattr(
+            "torch.cuda.mem_get_info", lambda index: (5 * 2**34 - 2**33 - self.foreign, 5 * 2**34)
+        )
+        monkeypatch.setattr(CpuUse, "since_last", lambda self: State())
+
+    def _smi(self, what: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
+        if what == "gpu":
+            cells = (("GPU-a", "99", "0x40"), (GPU, self.utilization, self.reasons))
+        else:
+            cells = tuple(tuple(map(str, app)) for app in self.apps)  # type: ignore[assignment]
+        return [dict(zip(columns, row, strict=True)) for row in cells]
+
+
+def test_a_gpu_that_nobody_else_uses_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(monkeypatch)
+    used = GpuUse()
+    assert used.since_last() == State()
+    driver.utilization = "97"  # ours by now
+    driver.foreign += 2**28
+    assert used.since_last() == State()
+
+
+def test_a_gpu_that_is_at_work_before_we_begin_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    Driver(monkeypatch).utilization = "37"
+    assert GpuUse().since_last().others == ("GPU GPU-b is 37 % utilised",)
+
+
+def test_processes_and_memory_of_others_on_a_gpu_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(monkeypatch)
+    used = GpuUse()
+    assert used.since_last() == State()
+    driver.apps += [(GPU, 77, "train", 4000), ("GPU-a", 78, "elsewhere", 9000)]
+    driver.foreign += 5 * 2**30
+    assert used.since_last().others == (
+        "train (process 77): 4000 MiB of GPU-b",
+        "others hold 5.5 GiB of GPU 0",
+    )
+    driver.apps = [(GPU, 12345678, "host's number", 4000)]  # in a container we are not in the list
+    driver.foreign = 2**29
+    assert used.since_last() == State()
+
+
+@pytest.mark.parametrize(
+    ("reasons", "slowed"),
+    [
+        ("0x0000000000000004", ""),  # at its power limit, as in a run
+        ("0x0000000000000048", "hardware slowdown, thermal slowdown by the hardware"),
+        ("[N/A]", ""),
+    ],
+)
+def test_the_driver_says_why_a_clock_is_slow(
+    monkeypatch: pytest.MonkeyPatch, reasons: str, slowed: str
+) -> None:
+    Driver(monkeypatch).reasons = reasons
+    assert GpuUse().since_last().slowed == slowed
+
+
+def test_here_our_own_work_is_ours() -> None:
+    """On this machine, whoever else is there: what this process does is none of theirs."""
+    proc = Path("/proc")
+    if not (proc / "stat").exists():
+        pytest.skip("no /proc")
+    before, start = use._counts(proc), time.process_time()
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        pass
+    spent = time.process_time() - start
+    after = use._counts(proc)
+    ours = use._ticks(after.processes, use._tree(after.processes)) - use._ticks(
+        before.processes, use._tree(before.processes)
+    )
+    tick = os.sysconf("SC_CLK_TCK")
+    assert ours / tick == pytest.approx(spent, abs=0.05)
