@@ -19,7 +19,7 @@ from planner.lengths import LengthSpec
 from planner.result import Plan
 from service.cli import console
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_document, read_runnable
 from service.documents import MAX_DOCUMENT_BYTES
 
@@ -116,7 +116,8 @@ def _read_log(source: str, given: str, plan: Plan) -> MeasuredRun:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInputError(f"{source}: cannot read it: {error}") from None
-    found = foreign_run(read_lines(text, source=source), given, plan, source=source)
+    with naming_options({source: source}):
+        found = foreign_run(read_lines(text, source=source), given, plan, source=source)
     if found.missing:
         note = f"{source}: without {', '.join(found.missing)}; nothing is learnt of these calls"
         console.stderr_console().print(Text(note), soft_wrap=True)

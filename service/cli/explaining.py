@@ -20,7 +20,7 @@ from planner.result import Plan
 from planner.spec import JobSpec
 from service.cli import console, formats
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_runnable
 from service.cli.planning import make_plan_here, telling_reasons
 from service.cli.render import headline
@@ -38,7 +38,11 @@ def run_explain(
     """Explain a plan, or plan a spec first."""
     options = _options(parts, fewer_gpus, scenarios)
     plan = read_plan(source, as_json=as_json, quiet=quiet)
-    with console.progress("Solving the alternatives", quiet=quiet):
+    otherwise = f"{source}: the plan cannot be explained"
+    with (
+        naming_options({"plan": source}, otherwise=otherwise),
+        console.progress("Solving the alternatives", quiet=quiet),
+    ):
         found = telling_reasons(lambda: _explain(plan, options), as_json=as_json)
     if as_json:
         console.write_json(found.model_dump_json(indent=2, by_alias=True))

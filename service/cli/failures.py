@@ -2,7 +2,8 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -41,6 +42,49 @@ class ServerError(Exception):
     """A service or its database failed or could not be reached."""
 
 
+@contextmanager
+def naming_options(
+    options: Mapping[str, str], *, otherwise: str = "the spec cannot be planned"
+) -> Iterator[None]:
+    """What is wrong with a field is told by the option, or file, that the user gave it with.
+
+    An option stands for all fields below its own: with `{"measured": "--call"}` what is wrong with
+    `measured.actor.generate` is wrong with `--call actor.generate`. `otherwise` is the headline
+    where the field came with none of them.
+
+    Raises:
+        BadInputError: in place of every SpecError.
+    """
+    try:
+        yield
+    except SpecError as error:
+        if (option := typed(error.field, options)) is not None:
+            raise _of_option(error, option) from None
+        if error.field.startswith("--"):
+            raise
+        raise _of_spec(error, otherwise) from None
+
+
+def typed(field: str, options: Mapping[str, str]) -> str | None:
+    """The option that a field was given with, and which of its values."""
+    if field in options:
+        return options[field]
+    for name, option in options.items():
+        if field.startswith(f"{name}."):
+            between = " " if option.startswith("-") else ": "
+            return f"{option}{between}{field.removeprefix(f'{name}.')}"
+    return None
+
+
+def _of_option(error: SpecError, option: str) -> BadInputError:
+    return BadInputError(f"{option}: {error.message}", [error.remedy] if error.remedy else [])
+
+
+def _of_spec(error: SpecError, headline: str = "the spec cannot be planned") -> BadInputError:
+    remedy = f" ({error.remedy})" if error.remedy else ""
+    return BadInputError(headline, [f"{error.field}: {error.message}{remedy}"])
+
+
 def report(error: Exception, *, debug: bool) -> int:
     """Tell the user on stderr what went wrong; return the exit code."""
     console = stderr_console()
@@ -52,12 +96,8 @@ def report(error: Exception, *, debug: bool) -> int:
             console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
         return EXIT_BAD_INPUT if isinstance(error, BadInputError) else error.code
     if isinstance(error, SpecError):
-        _headline(console, "the spec cannot be planned")
-        remedy = f" ({error.remedy})" if error.remedy else ""
-        console.print(
-            Text(formats.printable(f"  {error.field}: {error.message}{remedy}")), soft_wrap=True
-        )
-        return EXIT_BAD_INPUT
+        told = _of_option(error, error.field) if error.field.startswith("--") else _of_spec(error)
+        return report(told, debug=False)
     if isinstance(error, ExplainedInfeasibleError):
         from service.cli.study_view import refusal_view
 

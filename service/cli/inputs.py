@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from planner.result import Placement, Plan
 from planner.spec import JobSpec
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, typed
 from service.cli.profiles import with_absolute_profiles, with_profiles
 from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from service.field_errors import FieldError, field_errors
@@ -153,6 +153,15 @@ def _validate(document: object, model: TypeAdapter[Parsed], source: str) -> Pars
 def _mistakes(mistakes: Sequence[FieldError], source: str) -> BadInputError:
     number = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
     return BadInputError(f"{_name(source)}: {number}", error_lines(mistakes))
+
+
+def wrong_options(mistakes: Sequence[FieldError], options: Mapping[str, str]) -> BadInputError:
+    """What is wrong with a request, by the options that it was made of."""
+    lines = error_lines(
+        each.model_copy(update={"field": typed(each.field, options) or each.field})
+        for each in mistakes
+    )
+    return BadInputError(lines[0], lines[1:])
 
 
 def error_lines(mistakes: Iterable[FieldError]) -> list[str]:

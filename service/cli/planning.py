@@ -12,7 +12,7 @@ from planner.result import Infeasible, Plan, Strategy
 from planner.spec import JobSpec, StrategyName
 from planner.studies import ExplainedInfeasibleError
 from service.cli import console
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_placement, read_spec
 from service.cli.render import headline, print_plan, strategy_table
 
@@ -121,7 +121,8 @@ def run_estimate(
 
         return estimate(spec, placement)
 
-    with console.progress("Pricing the placement", quiet=quiet):
+    given = {"placement": placement_source}
+    with naming_options(given), console.progress("Pricing the placement", quiet=quiet):
         plan = telling_reasons(estimated, as_json=as_json)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from service.cli import console
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_spec
 from service.cli.planning import need_folder, need_pools, telling_reasons, write_file
 from service.cli.study_view import front_view, what_if_view
@@ -60,8 +60,11 @@ def run_what_if(
     spec = read_spec(source, profiles=profiles)
     need_pools(spec)
     need_folder(output)
-    numbers, types = _numbers("--nodes", nodes), _names(gpus)
-    with console.progress("What if", quiet=quiet) as tell:
+    numbers, types = _numbers("--nodes", nodes), _names("--gpu", gpus)
+    if not numbers and not types:
+        raise BadInputError("nothing is varied", ["give --nodes N,N,... or --gpu TYPE,... or both"])
+    options = {"nodes": "--nodes", "gpus": "--gpu", "pool": "--pool"}
+    with naming_options(options), console.progress("What if", quiet=quiet) as tell:
         from planner.what_if import make_what_if
 
         answer = make_what_if(spec, nodes=numbers, gpus=types, pool=pool, tell=tell)
@@ -79,17 +82,23 @@ def _as_json(answer: BaseModel, *, output: str | None, as_json: bool) -> bool:
     return as_json
 
 
-def _names(given: str | None) -> list[str]:
-    return [name.strip() for name in (given or "").split(",") if name.strip()]
+def _names(option: str, given: str | None) -> list[str]:
+    """The values of a comma-separated option."""
+    if given is None:
+        return []
+    names = [name.strip() for name in given.split(",")]
+    if not all(names):
+        raise BadInputError(f"{option}: {given!r} has an empty value", ["leave out the comma"])
+    return names
 
 
 def _numbers(option: str, given: str | None) -> list[int]:
     """The whole numbers of a comma-separated option."""
-    names = _names(given)
+    names = _names(option, given)
     wrong = [name for name in names if not (name.isascii() and name.isdigit()) or int(name) < 1]
-    if wrong or (given is not None and not names):
+    if wrong:
         raise BadInputError(
-            f"{option}: {', '.join(wrong) or 'nothing'} is no number of nodes",
+            f"{option}: {', '.join(wrong)} is no number of nodes",
             ["give whole numbers from 1, separated by commas: 4,8,16"],
         )
     return [int(name) for name in names]

@@ -10,6 +10,7 @@ from service.cli.options import (
     QuietOption,
     ServerOption,
 )
+from service.cli.usage import POSITIVE
 
 
 def profile(
@@ -22,7 +23,10 @@ def profile(
         ),
     ] = None,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Measure for about so long.")
+        float,
+        typer.Option(
+            parser=POSITIVE, metavar="SECONDS", help="Measure for about so long."
+        ),
     ] = 300.0,
     output: Annotated[
         str | None,

@@ -12,6 +12,7 @@ from service.cli.options import (
     QuietOption,
     SpecArgument,
 )
+from service.cli.usage import SHARE
 
 
 def plan(
@@ -90,7 +91,9 @@ def pareto(
     tolerance: Annotated[
         float,
         typer.Option(
-            min=0.0, max=1.0, metavar="SHARE", help="Leave out what others beat up to this share."
+            parser=SHARE,
+            metavar="SHARE",
+            help="Leave out what others beat up to this share.",
         ),
     ] = 0.0,
     picture: Annotated[

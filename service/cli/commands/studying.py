@@ -8,6 +8,7 @@ from service.cli.options import (
     JsonOption,
     QuietOption,
 )
+from service.cli.usage import SECONDS
 
 
 def explain(
@@ -67,7 +68,12 @@ def replan(
         int | None, typer.Option(min=1, help="Of the run; default: those of the spec.")
     ] = None,
     startup_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Of a restart; default: those of the spec.")
+        float | None,
+        typer.Option(
+            parser=SECONDS,
+            metavar="SECONDS",
+            help="Of a restart; default: those of the spec.",
+        ),
     ] = None,
     move_by: Annotated[
         str, typer.Option(metavar="restart|reshard", help="How a move would be done.")
