@@ -20,7 +20,7 @@ from planner.result import Plan
 from service.cli import console
 from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError, naming_options
-from service.cli.inputs import read_document, read_runnable
+from service.cli.inputs import read_document, read_report, read_runnable
 from service.documents import MAX_DOCUMENT_BYTES
 
 AUTOMAP = "automap"
@@ -132,17 +132,12 @@ def read_run(source: str, *, plan: str | None) -> MeasuredRun:
     """
     path = Path(source).expanduser()
     file = path / "report.json" if path.is_dir() else path
-    try:
-        report = RunReport.model_validate_json(file.read_bytes())
-    except OSError as error:
+    if not file.is_file():
         raise BadInputError(
-            f"{source}: cannot read {file}: {error.strerror or error}",
+            f"{source}: there is no {file}",
             ["name a folder that automap run wrote, or the report.json in it"],
-        ) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise BadInputError(f"{file} is no run report: {where}: {first['msg']}") from None
+        )
+    report = read_report(str(file), remedy="name the folder of its run, or the report.json in it")
     return MeasuredRun(
         source=str(file.absolute()),
         plan=_plan_of(plan or str(file.with_name("plan.json")), source),

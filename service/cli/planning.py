@@ -113,7 +113,7 @@ def run_estimate(
     """Price the caller's own placement."""
     spec = read_spec(source, profiles=profiles)
     need_pools(spec)
-    placement = read_placement(placement_source)
+    placement = read_placement(placement_source, spec)
     need_folder(output)
 
     def estimated() -> Plan:

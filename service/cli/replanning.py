@@ -9,18 +9,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from executor.report import RunReport
 from planner.replan.result import Replan, ReplanOptions
 from planner.result import Plan
 from planner.spec import JobSpec
 from service.cli import console, formats
 from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError, naming_options
-from service.cli.inputs import error_lines, read_document, read_runnable, wrong_options
+from service.cli.inputs import read_report, read_runnable, wrong_options
 from service.cli.planning import need_folder, telling_reasons, write_file
 from service.cli.usage import POSITIVE
 from service.field_errors import field_errors
-
 
 OPTIONS = {
     "measured": "--call",
@@ -111,12 +109,7 @@ def _of_report(source: str | None) -> dict[str, float]:
     """Call id → median seconds of a run's report; what the plan does not know is left out."""
     if source is None:
         return {}
-    document = read_document(source)
-    try:
-        report = RunReport.model_validate(document)
-    except ValidationError as error:
-        lines = error_lines(field_errors(error, document))
-        raise BadInputError(f"{source}: this is no report of a run", lines) from None
+    report = read_report(source)
     measured = {
         call.id: call.seconds.measured.median
         for call in report.calls

@@ -43,15 +43,20 @@ def run_simulate(source: str, options: SimulateOptions) -> None:
         else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
     )
     from planner.simulation.chrome_trace import chrome_trace
-    from planner.simulation.report import simulate_plan
+    from planner.simulation.report import PlanCheckError, simulate_plan
 
     with console.progress("Simulating", quiet=options.quiet):
         try:
             simulation, timeline = simulate_plan(
                 plan, iterations=options.iterations, seed=options.seed
             )
+        except PlanCheckError as error:
+            raise BadInputError(
+                f"{source}: the plan cannot be simulated, {error.cause}",
+                [*error.found, "plan the job again: automap plan SPEC --output PLAN.json"],
+            ) from None
         except ValueError as error:
-            raise BadInputError(f"the plan cannot be simulated: {error}") from None
+            raise BadInputError(f"{source}: the plan cannot be simulated: {error}") from None
     if options.trace is not None:
         _write(options.trace, json.dumps(chrome_trace(timeline)))
     if options.picture is not None:

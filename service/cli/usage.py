@@ -20,7 +20,7 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 class OnceCommand(TyperCommand):
     """A command that refuses an option given twice, of which parsing would take the last."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: D102
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in order:
             many = getattr(param, "multiple", False) or getattr(param, "is_flag", False)
@@ -31,9 +31,7 @@ class OnceCommand(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def finite_number(
-    wanted: str, valid: Callable[[float], bool]
-) -> Callable[[str | float], float]:
+def finite_number(wanted: str, valid: Callable[[float], bool]) -> Callable[[str | float], float]:
     """A parser of an option's number: finite, and valid; `wanted` says so in words."""
 
     def number(given: str | float) -> float:

@@ -24,9 +24,7 @@ def profile(
     ] = None,
     budget: Annotated[
         float,
-        typer.Option(
-            parser=POSITIVE, metavar="SECONDS", help="Measure for about so long."
-        ),
+        typer.Option(parser=POSITIVE, metavar="SECONDS", help="Measure for about so long."),
     ] = 300.0,
     output: Annotated[
         str | None,
