@@ -34,10 +34,13 @@ class Body(Generic[Content]):
 @dataclass(frozen=True, slots=True)
 class _RawBody:
     text: bytes
-    media: Media
+    media: Media | None
+    """None: there is no body."""
 
 
 async def _raw_body(request: Request) -> _RawBody:
+    if "content-type" not in request.headers and not await request.body():
+        return _RawBody(b"", None)
     return _RawBody(media=_media(request), text=await request.body())
 
 
@@ -55,14 +58,23 @@ def _media(request: Request) -> Media:
 
 
 def body_of(
-    content: type[Content], *, what: str, limit: str = "max_body_bytes"
+    content: type[Content],
+    *,
+    what: str,
+    limit: str = "max_body_bytes",
+    optional: bool = False,
 ) -> Callable[..., Body[Content]]:
     """A dependency that reads the body as `content`; `what` names it in problems.
 
-    `limit` names the setting that bounds it.
+    `limit` names the setting that bounds it. An `optional` one that is not there stands for one
+    without fields.
     """
 
     def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
+        if raw.media is None and not optional:
+            raise problems.unsupported_media_type("")
+        if raw.media is None:
+            return Body(content=content(), data={})
         try:
             max_bytes = getattr(request.app.state.settings, limit)
             data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
@@ -76,12 +88,14 @@ def body_of(
     return read
 
 
-def body_docs(content: type[BaseModel], examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def body_docs(
+    content: type[BaseModel], examples: dict[str, dict[str, Any]], *, optional: bool = False
+) -> dict[str, Any]:
     """What a route passes as `openapi_extra`: the body's schema and examples in both media."""
     shown = {"schema": {"$ref": f"#/components/schemas/{content.__name__}"}, "examples": examples}
     return {
         "requestBody": {
-            "required": True,
+            "required": not optional,
             "content": {"application/json": shown, "application/yaml": shown},
         }
     }

@@ -45,13 +45,11 @@ class PlanCheckError(ValueError):
     """The plan is not what its job is priced as here: of another version, or edited."""
 
     def __init__(self, others: Sequence[str], found: Sequence[str]) -> None:
-        self.cause = (
-            f"it was made by another version: {', '.join(others)}"
-            if others
-            else "it was edited, or it was made with another profile"
-        )
+        self.cause = "made by another version" if others else "edited, or made with another profile"
         self.found = list(found)
-        super().__init__(f"{self.cause}; the plan fails the check: {'; '.join(found)}")
+        named = f" ({', '.join(others)})" if others else ""
+        told = "; ".join(found)
+        super().__init__(f"the plan was {self.cause}{named}, so it fails the check: {told}")
 
 
 def simulate_plan(plan: Plan, *, iterations: int, seed: int) -> tuple[Simulation, list[Occurrence]]:

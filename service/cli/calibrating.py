@@ -41,6 +41,7 @@ class CalibrateOptions:
     output_spec: str | None
     format: str
     as_json: bool
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +244,8 @@ def _show(
             ]
             cells = (each.kind, each.role_class, f"{each.factor:.3f}", str(each.observations))
             table.add_row(*cells, _ratios(own))
-        out.print(table)
+        if not options.quiet:
+            out.print(table)
         out.print(Text(f"Written to {options.output}"), soft_wrap=True)
     if lengths is not None:
         told = ", ".join(f"{name} {value:g}" for name, value in lengths.items())

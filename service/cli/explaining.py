@@ -48,7 +48,7 @@ def run_explain(
         console.write_json(found.model_dump_json(indent=2, by_alias=True))
         return
     out = console.stdout_console()
-    out.print(headline(plan))
+    out.print(headline(plan), soft_wrap=quiet)
     if not quiet:
         out.print(explanation_view(found))
 

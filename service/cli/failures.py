@@ -19,8 +19,10 @@ EXIT_BAD_INPUT = 2
 EXIT_NO_PLAN = 3
 
 
-class BadInputError(Exception):
-    """What the user gave is wrong; one line per thing to mend."""
+class ToldError(Exception):
+    """What a headline, a line per thing to know, and the exit code say in full."""
+
+    code = EXIT_OUR_FAULT
 
     def __init__(self, headline: str, lines: Sequence[str] = ()) -> None:
         super().__init__(headline)
@@ -28,18 +30,28 @@ class BadInputError(Exception):
         self.lines = list(lines)
 
 
-class RunFailedError(Exception):
+class BadInputError(ToldError):
+    """What the user gave is wrong; one line per thing to mend."""
+
+    code = EXIT_BAD_INPUT
+
+
+class RunFailedError(ToldError):
     """A run did not end well; one line per thing to know."""
 
     def __init__(self, headline: str, lines: Sequence[str] = (), *, code: int = EXIT_OUR_FAULT):
-        super().__init__(headline)
-        self.headline = headline
-        self.lines = list(lines)
+        super().__init__(headline, lines)
         self.code = code
 
 
-class ServerError(Exception):
-    """A service or its database failed or could not be reached."""
+class ServerError(ToldError):
+    """A service or its database failed."""
+
+
+class UnreachableError(ServerError):
+    """Nothing answers at the address that was given."""
+
+    code = EXIT_BAD_INPUT
 
 
 @contextmanager
@@ -90,14 +102,13 @@ def report(error: Exception, *, debug: bool) -> int:
     console = stderr_console()
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    if isinstance(error, BadInputError | RunFailedError):
+    if isinstance(error, SpecError):
+        error = _of_option(error, error.field) if error.field.startswith("--") else _of_spec(error)
+    if isinstance(error, ToldError):
         _headline(console, error.headline)
         for line in error.lines:
             console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
-        return EXIT_BAD_INPUT if isinstance(error, BadInputError) else error.code
-    if isinstance(error, SpecError):
-        told = _of_option(error, error.field) if error.field.startswith("--") else _of_spec(error)
-        return report(told, debug=False)
+        return error.code
     if isinstance(error, ExplainedInfeasibleError):
         from service.cli.study_view import refusal_view
 
@@ -112,9 +123,6 @@ def report(error: Exception, *, debug: bool) -> int:
     if isinstance(error, NoSolutionInTimeError):
         _headline(console, str(error))
         return EXIT_NO_PLAN
-    if isinstance(error, ServerError):
-        _headline(console, str(error))
-        return EXIT_OUR_FAULT
     _headline(console, f"internal error, a fault of automap: {type(error).__name__}: {error}")
     if not debug:
         console.print(Text("  Run `automap --debug …` for the traceback and report it, please."))

@@ -128,6 +128,8 @@ def read_run_settings(given: str | None, *, beside: str, spec: JobSpec) -> RunSe
         raise _mistakes(mistakes, beside)
     source = given or _settings_beside(beside)
     document = read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
+    if kind_of(document) in (PLAN, RECORD, SPEC, REPORT):
+        need_kind(document, _name(source), SETTINGS, remedy="give what NAME.run.yaml would hold")
     settings = _validate(document, _SETTINGS, source)
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
     settings = anchored(settings, folder)

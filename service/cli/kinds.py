@@ -13,10 +13,10 @@ _MARKS = (
     (RECORD, ("plan", "spec")),
     (PLACEMENT, ("copies",)),
     (REPORT, ("outcome", "calls")),
+    (SETTINGS, ("data",)),
     (SPEC, ("models",)),
     (SPEC, ("workload",)),
     (SPEC, ("cluster",)),
-    (SETTINGS, ("data",)),
 )
 """The fields that only this kind of document has together; the first kind that fits counts."""
 _LOOKS = {

@@ -23,9 +23,7 @@ ProfileOption = Annotated[
         help="Price pools with what automap profile measured on their GPU type; may be repeated.",
     ),
 ]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress; one line of result.")
-]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; a line per result.")]
 STRATEGY_NAMES = (
     "One of colocate_all, split, standalone, hybridflow, verl, deepspeed_chat, openrlhf, "
     "nemo_aligner, app_interleaving, app_separation, real_heuristic, real_mcmc, rlinf, "

@@ -14,7 +14,7 @@ from planner.studies import ExplainedInfeasibleError
 from service.cli import console
 from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_placement, read_spec
-from service.cli.render import headline, print_plan, strategy_table
+from service.cli.render import headline, print_plan, strategy_lines, strategy_table
 
 Answer = TypeVar("Answer")
 
@@ -94,11 +94,14 @@ def run_compare(
         console.write_json(json.dumps(document, indent=2))
         return
     out = console.stdout_console()
+    if quiet:
+        for line in strategy_lines([_as_strategy(plan), *compared]):
+            out.print(line, soft_wrap=True)
+        return
     out.print(headline(plan))
     out.print()
     out.print(strategy_table([_as_strategy(plan), *compared], claims=True))
-    if not quiet:
-        _describe([item.name for item in compared])
+    _describe([item.name for item in compared])
 
 
 def run_estimate(

@@ -13,7 +13,7 @@ from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.result import Plan
 from planner.spec import JobSpec
 from planner.studies import ExplainedInfeasibleError, Refusal
-from service.cli.failures import BadInputError, ServerError
+from service.cli.failures import BadInputError, ServerError, UnreachableError
 from service.cli.inputs import error_lines
 from service.deadlines import planning_deadline_seconds
 
@@ -105,6 +105,12 @@ class Service:
         except httpx.UnsupportedProtocol:
             raise BadInputError(
                 f"--server: {self.server!r} must begin with http:// or https://"
+            ) from None
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            cause = error or type(error).__name__
+            raise UnreachableError(
+                f"--server: cannot reach {self.server}: {cause}",
+                ["is it running there? `automap serve` starts a service"],
             ) from None
         except httpx.HTTPError as error:
             cause = error or type(error).__name__

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from service.cli import console, formats
 from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError
 from service.cli.inputs import read_runnable
+from service.cli.pictures import need_picture
 from service.cli.planning import make_plan_here
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def run_simulate(source: str, options: SimulateOptions) -> None:
             )
         except PlanCheckError as error:
             raise BadInputError(
-                f"{source}: the plan cannot be simulated, {error.cause}",
+                f"{source}: the plan cannot be simulated, it was {error.cause}",
                 [*error.found, "plan the job again: automap plan SPEC --output PLAN.json"],
             ) from None
         except ValueError as error:
@@ -76,11 +76,7 @@ def _check_outputs(options: SimulateOptions, source: str) -> None:
             raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
         if Path(path).resolve() == given:
             raise BadInputError(f"{option}: {path} is the file that is read; name another")
-    if options.picture is not None and util.find_spec("matplotlib") is None:
-        raise BadInputError(
-            "--picture needs matplotlib, which is not installed",
-            ["pip install matplotlib, or leave --picture out"],
-        )
+    need_picture(options.picture)
 
 
 def _write(path: str, text: str) -> None:

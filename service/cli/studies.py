@@ -1,18 +1,15 @@
 """The commands that answer with several plans: pareto and what-if."""
 
 from collections.abc import Sequence
-from importlib import util
-from pathlib import Path
 
 from pydantic import BaseModel
 
 from service.cli import console
 from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_spec
+from service.cli.pictures import need_picture
 from service.cli.planning import need_folder, need_pools, telling_reasons, write_file
 from service.cli.study_view import front_view, what_if_view
-
-PICTURES = (".png", ".svg", ".pdf")
 
 
 def run_pareto(
@@ -29,7 +26,7 @@ def run_pareto(
     spec = read_spec(source, profiles=profiles)
     need_pools(spec)
     need_folder(output)
-    _need_picture(picture)
+    need_picture(picture)
     with console.progress("Pareto front", quiet=quiet) as tell:
         from planner.front import make_front
 
@@ -42,7 +39,7 @@ def run_pareto(
         plot(front, picture)
     if not _as_json(front, output=output, as_json=as_json):
         out = console.stdout_console()
-        out.print(front_view(front, width=out.width, brief=quiet))
+        out.print(front_view(front, width=out.width, brief=quiet), soft_wrap=quiet)
 
 
 def run_what_if(
@@ -70,7 +67,7 @@ def run_what_if(
         answer = make_what_if(spec, nodes=numbers, gpus=types, pool=pool, tell=tell)
     if not _as_json(answer, output=output, as_json=as_json):
         out = console.stdout_console()
-        out.print(what_if_view(answer, width=out.width))
+        out.print(what_if_view(answer, width=out.width, brief=quiet), soft_wrap=quiet)
 
 
 def _as_json(answer: BaseModel, *, output: str | None, as_json: bool) -> bool:
@@ -102,17 +99,3 @@ def _numbers(option: str, given: str | None) -> list[int]:
             ["give whole numbers from 1, separated by commas: 4,8,16"],
         )
     return [int(name) for name in names]
-
-
-def _need_picture(path: str | None) -> None:
-    """Say so before the search when its picture could not be drawn."""
-    if path is None:
-        return
-    need_folder(path)
-    if Path(path).suffix.lower() not in PICTURES:
-        raise BadInputError(f"--picture: {path} does not end in {', '.join(PICTURES)}")
-    if util.find_spec("matplotlib") is None:
-        raise BadInputError(
-            "--picture needs matplotlib, which is not installed",
-            ["pip install matplotlib, or leave --picture out"],
-        )

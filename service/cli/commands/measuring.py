@@ -146,6 +146,7 @@ def calibrate(
         ),
     ] = "automap",
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Learn from runs: correct a measured profile, and the response lengths of a spec.
 
@@ -163,5 +164,6 @@ def calibrate(
             output_spec=output_spec,
             format=format,
             as_json=json,
+            quiet=quiet,
         )
     )
