@@ -42,8 +42,9 @@ def other_versions(made: Provenance, job: Job) -> list[str]:
 
 def _others(made: Provenance, here: Provenance) -> Iterator[str]:
     for name in ("code_version", "catalogue_version"):
-        if getattr(made, name) != getattr(here, name):
-            yield f"{name} {getattr(made, name)} (here {getattr(here, name)})"
+        then, now = getattr(made, name), getattr(here, name)
+        if then and then != now:
+            yield f"{name} {then} (here {now})"
     for gpu, now in here.profile_versions.items():
-        if (then := made.profile_versions.get(gpu)) not in (now, None):
+        if (then := made.profile_versions.get(gpu)) not in (now, None, ""):
             yield f"profile_versions.{gpu} {then} (here {now})"

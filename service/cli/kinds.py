@@ -10,7 +10,7 @@ PLAN, RECORD, PLACEMENT = "a plan", "the record of a plan", "a placement"
 REPORT, SPEC, SETTINGS = "the report of a run", "a job spec", "run settings"
 _MARKS = (
     (PLAN, ("copies", "iteration_seconds")),
-    (RECORD, ("plan", "spec")),
+    (RECORD, ("plan",)),
     (PLACEMENT, ("copies",)),
     (REPORT, ("outcome", "calls")),
     (SETTINGS, ("data",)),

@@ -9,6 +9,10 @@ SpecArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 ServerOption = Annotated[str, typer.Option(metavar="URL", help="A running service.")]
+MaybeServerOption = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="Have a running service do it; plans are stored."),
+]
 KeyOption = Annotated[
     str | None,
     typer.Option(envvar="AUTOMAP_API_KEY", help="Key for --server.", show_default=False),

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import typer
 from pydantic import ValidationError
@@ -19,6 +20,9 @@ from service.cli.inputs import read_report, read_runnable, wrong_options
 from service.cli.planning import need_folder, telling_reasons, write_file
 from service.cli.usage import POSITIVE
 from service.field_errors import field_errors
+
+if TYPE_CHECKING:
+    from service.cli.remote import Service
 
 OPTIONS = {
     "measured": "--call",
@@ -45,22 +49,34 @@ class Situation:
 
 
 def run_replan(
-    source: str, given: Situation, *, output: str | None, as_json: bool, quiet: bool
+    source: str,
+    given: Situation,
+    *,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+    server: str | None = None,
+    api_key: str | None = None,
 ) -> None:
     """Keep or move, with gain, cost and break-even."""
+    from service.cli.remote import service_of, stored_plan
+
     need_folder(output)
-    plan = read_runnable(source)
-    if isinstance(plan, JobSpec):
-        raise BadInputError(
-            f"{source}: this is a job spec, not a plan that runs",
-            ["plan it first: automap plan SPEC --output PLAN.json"],
-        )
+    service = service_of(server, api_key)
+    if service is None:
+        plan = _running(source)
+    else:
+        stored = stored_plan(service, source, plan_specs=False)
+        plan = stored.plan
     reported = _of_report(given.report)
     options = _options(given, reported)
     names = OPTIONS | {f"measured.{it}": f"--measured {given.report}: {it}" for it in reported}
     names["plan"] = source
 
     def answered() -> Replan:
+        if service is not None:
+            asked = options.model_dump(mode="json", exclude_unset=True)
+            return service.answer(f"plans/{stored.id}/replan", asked, Replan)
         from planner.replan.replan import replan
 
         return replan(plan, options)
@@ -71,7 +87,8 @@ def run_replan(
     ):
         found = telling_reasons(answered, as_json=as_json)
     if output is not None and found.placement is not None:
-        write_file(output, _new_plan(plan, options, found).model_dump_json(indent=2, by_alias=True))
+        new = _new_plan(plan, options, found, service)
+        write_file(output, new.model_dump_json(indent=2, by_alias=True))
     if as_json:
         console.write_json(found.model_dump_json(indent=2, by_alias=True))
         return
@@ -81,13 +98,30 @@ def run_replan(
         out.print(_view(found))
 
 
-def _new_plan(plan: Plan, options: ReplanOptions, found: Replan) -> Plan:
+def _running(source: str) -> Plan:
+    plan = read_runnable(source)
+    if isinstance(plan, JobSpec):
+        raise BadInputError(
+            f"{source}: this is a job spec, not a plan that runs",
+            ["plan it first: automap plan SPEC --output PLAN.json"],
+        )
+    return plan
+
+
+def _new_plan(plan: Plan, options: ReplanOptions, found: Replan, service: "Service | None") -> Plan:
     """The new placement as a plan to run, priced without the corrections."""
     from planner.planning import estimate
     from planner.replan.situation import changed_spec
 
     assert found.placement is not None
-    return estimate(changed_spec(plan.spec, options), found.placement)
+    spec = changed_spec(plan.spec, options)
+    if service is None:
+        return estimate(spec, found.placement)
+    asked = {
+        "spec": spec.model_dump(mode="json", exclude_unset=True),
+        "placement": found.placement.model_dump(mode="json", by_alias=True),
+    }
+    return service.answer("estimates", asked, Plan)
 
 
 def _options(given: Situation, reported: Mapping[str, float]) -> ReplanOptions:

@@ -1,6 +1,7 @@
 """`automap simulate`: iterations of a plan as discrete events, with lengths drawn anew."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +14,13 @@ from planner.result import Plan
 from service.cli import console, formats
 from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError
-from service.cli.inputs import read_runnable
 from service.cli.pictures import need_picture
-from service.cli.planning import make_plan_here
+from service.cli.planning import read_plan
 
 if TYPE_CHECKING:
+    from planner.simulation.report import Occurrence
     from planner.simulation.result import Simulation
+    from service.cli.remote import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +33,43 @@ class SimulateOptions:
     picture: str | None
     as_json: bool
     quiet: bool
+    profiles: Sequence[str] = ()
+    server: str | None = None
+    api_key: str | None = None
 
 
 def run_simulate(source: str, options: SimulateOptions) -> None:
     """Simulate a plan, or plan a spec and simulate that."""
+    from service.cli.remote import service_of
+
     _check_outputs(options, source)
-    runnable = read_runnable(source)
-    plan = (
-        runnable
-        if isinstance(runnable, Plan)
-        else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
+    service = service_of(options.server, options.api_key, profiles=options.profiles)
+    if service is not None:
+        _show(_simulated_on(service, source, options), options)
+        return
+    plan = read_plan(
+        source, profiles=options.profiles, as_json=options.as_json, quiet=options.quiet
     )
-    from planner.simulation.chrome_trace import chrome_trace
+    simulation, timeline = _simulated(plan, source, options)
+    if options.trace is not None:
+        from planner.simulation.chrome_trace import chrome_trace
+
+        _write(options.trace, json.dumps(chrome_trace(timeline)))
+    if options.picture is not None:
+        from service.cli.simulation_picture import draw
+
+        draw(timeline, title=_title(simulation), path=options.picture)
+    _show(simulation, options)
+
+
+def _simulated(
+    plan: Plan, source: str, options: SimulateOptions
+) -> "tuple[Simulation, list[Occurrence]]":
     from planner.simulation.report import PlanCheckError, simulate_plan
 
     with console.progress("Simulating", quiet=options.quiet):
         try:
-            simulation, timeline = simulate_plan(
-                plan, iterations=options.iterations, seed=options.seed
-            )
+            return simulate_plan(plan, iterations=options.iterations, seed=options.seed)
         except PlanCheckError as error:
             raise BadInputError(
                 f"{source}: the plan cannot be simulated, it was {error.cause}",
@@ -57,13 +77,20 @@ def run_simulate(source: str, options: SimulateOptions) -> None:
             ) from None
         except ValueError as error:
             raise BadInputError(f"{source}: the plan cannot be simulated: {error}") from None
-    if options.trace is not None:
-        _write(options.trace, json.dumps(chrome_trace(timeline)))
-    if options.picture is not None:
-        from service.cli.simulation_picture import draw
 
-        draw(timeline, title=_title(simulation), path=options.picture)
-    _show(simulation, options)
+
+def _simulated_on(service: "Service", source: str, options: SimulateOptions) -> "Simulation":
+    """The same on a service, which tells no timeline."""
+    from planner.simulation.result import Simulation
+    from service.cli.remote import stored_plan
+
+    for option, given in (("--trace", options.trace), ("--picture", options.picture)):
+        if given is not None:
+            raise BadInputError(f"{option}: a service sends no timeline; leave out --server")
+    stored = stored_plan(service, source)
+    asked = {"iterations": options.iterations, "seed": options.seed}
+    with console.progress("Simulating", quiet=options.quiet):
+        return service.answer(f"plans/{stored.id}/simulate", asked, Simulation)
 
 
 def _check_outputs(options: SimulateOptions, source: str) -> None:

@@ -152,7 +152,8 @@ def _cluster(variant: Variant) -> str:
 
 def _renamed(answer: WhatIf, variant: Variant) -> dict[str, str]:
     """The pool by its GPUs where these are others than the spec's: its name may be the old type."""
-    assert not isinstance(answer.spec.cluster, str), "what-if needs pools"
+    if isinstance(answer.spec.cluster, str):  # stored on a service
+        return {variant.pool: variant.gpu}
     own = next(pool.gpu for pool in answer.spec.cluster.pools if pool.name == variant.pool)
     return {} if gpu_type(own).name == variant.gpu else {variant.pool: variant.gpu}
 

@@ -21,6 +21,7 @@ class OnceCommand(TyperCommand):
     """A command that refuses an option given twice, of which parsing would take the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        order: list[Any]
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for param in order:
             many = getattr(param, "multiple", False) or getattr(param, "is_flag", False)

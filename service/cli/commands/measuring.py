@@ -98,9 +98,12 @@ def profiles(
         bool,
         typer.Option("--make-default", help="Price pools that name no profile with it."),
     ] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Forget it; plans made with it stay.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the profiles that a service has stored, store one, compare two, choose the default."""
+    """List the profiles that a service has stored, store, compare, delete, choose the default."""
     from service.cli.stored_profiles import show_profiles
 
     show_profiles(
@@ -110,6 +113,7 @@ def profiles(
         store=store,
         diff=diff,
         make_default=make_default,
+        delete=delete,
         as_json=json,
     )
 

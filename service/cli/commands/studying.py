@@ -6,6 +6,9 @@ import typer
 
 from service.cli.options import (
     JsonOption,
+    KeyOption,
+    MaybeServerOption,
+    ProfileOption,
     QuietOption,
 )
 from service.cli.usage import SECONDS
@@ -29,6 +32,9 @@ def explain(
         int | None,
         typer.Option(metavar="N", min=1, max=1000, help="True seconds drawn for the regret."),
     ] = None,
+    profile: ProfileOption = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -40,8 +46,11 @@ def explain(
         parts=part or [],
         fewer_gpus=fewer_gpus,
         scenarios=scenarios,
+        profiles=profile or [],
         as_json=json,
         quiet=quiet,
+        server=server,
+        api_key=api_key,
     )
 
 
@@ -82,6 +91,8 @@ def replan(
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the new plan here, if any."),
     ] = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -97,7 +108,15 @@ def replan(
         startup_seconds=startup_seconds,
         move_by=move_by,
     )
-    run_replan(plan, given, output=output, as_json=json, quiet=quiet)
+    run_replan(
+        plan,
+        given,
+        output=output,
+        as_json=json,
+        quiet=quiet,
+        server=server,
+        api_key=api_key,
+    )
 
 
 def simulate(
@@ -116,6 +135,9 @@ def simulate(
         str | None,
         typer.Option(metavar="FILE", help="Draw the timeline (.png, .svg, .pdf)."),
     ] = None,
+    profile: ProfileOption = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -134,6 +156,9 @@ def simulate(
             picture=picture,
             as_json=json,
             quiet=quiet,
+            profiles=profile or [],
+            server=server,
+            api_key=api_key,
         ),
     )
 
