@@ -3,9 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 
-from planner import catalogue
 from planner.assembly import (
     PricedCall,
     PricedCopy,
@@ -19,7 +17,6 @@ from planner.assembly import (
 from planner.assumptions import assumptions
 from planner.check.check import violations
 from planner.comparison import strategy
-from planner.cost.corrections import summary
 from planner.cost.pricing import Pricing
 from planner.cost.streaming import TAILS
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
@@ -31,8 +28,9 @@ from planner.job import Job
 from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
+from planner.provenance import provenance_of
 from planner.resolve import resolve
-from planner.result import Placement, Plan, Provenance, SearchReport, Strategy
+from planner.result import Placement, Plan, SearchReport, Strategy
 from planner.run_time import run_seconds
 from planner.search import enumeration
 from planner.search.attempts import Attempt
@@ -275,7 +273,7 @@ def _plan(
         search=report,
         alternatives=[],
         assumptions=assumptions(job),
-        provenance=_provenance(job),
+        provenance=provenance_of(job),
         spec=spec,
     )
     return with_intervals(job, plan)
@@ -334,30 +332,6 @@ def _tokens_per_iteration(job: Job) -> float:
     workload = job.spec.workload
     mean = workload.prompt_length.mean_tokens + workload.response_length.mean_tokens
     return workload.num_sequences * mean
-
-
-def _provenance(job: Job) -> Provenance:
-    pricing = Pricing(job)
-    try:
-        code_version = version("automap")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        code_version = "unknown"
-    return Provenance(
-        code_version=code_version,
-        profile_versions={pool.gpu.name: pricing.profile(pool).version for pool in job.pools},
-        operator_tables={pool.gpu.name: pricing.profile(pool).table_gpu for pool in job.pools},
-        measured_profiles={
-            pool.name: f"{pricing.profile(pool).version} in {pool.profile}"
-            for pool in job.pools
-            if pool.profile is not None
-        },
-        corrections={
-            pool.name: summary(pricing.profile(pool).corrections)
-            for pool in job.pools
-            if pricing.profile(pool).corrections
-        },
-        catalogue_version=catalogue.catalogue_version(),
-    )
 
 
 def sound(job: Job, plan: Plan) -> Plan:

@@ -17,7 +17,7 @@ from planner.result import Plan
 from planner.search.candidates import price
 from planner.search.enumeration import has_candidates_of, usable_gpus
 from planner.search.tables import Tables
-from planner.spec import ClusterSpec, JobSpec, PoolSpec
+from planner.spec import MAX_NODES, ClusterSpec, JobSpec, PoolSpec
 from planner.studies import Variant, WhatIf
 
 MOST_VARIANTS = 64
@@ -114,8 +114,10 @@ def cases_of(
     if not nodes and not gpus:
         raise SpecError("nodes", "nothing is varied", remedy="give numbers of nodes, or GPU types")
     for number in nodes:
-        if not 1 <= number <= 100_000:
-            raise SpecError("nodes", f"{number} is no number of nodes", remedy="use 1 to 100000")
+        if not 1 <= number <= MAX_NODES:
+            raise SpecError(
+                "nodes", f"{number} is no number of nodes", remedy=f"use 1 to {MAX_NODES}"
+            )
     numbers = dict.fromkeys(nodes or [varied.num_nodes])
     own = gpu_type(varied.gpu, field="cluster.pools").name
     types = dict.fromkeys(gpu_type(name, field="gpus").name for name in gpus or [varied.gpu])

@@ -35,10 +35,13 @@ class Body(Generic[Content]):
 @dataclass(frozen=True, slots=True)
 class _RawBody:
     text: bytes
-    media: Media
+    media: Media | None
+    """None: there is no body."""
 
 
 async def _raw_body(request: Request) -> _RawBody:
+    if "content-type" not in request.headers and not await request.body():
+        return _RawBody(b"", None)
     return _RawBody(media=_media(request), text=await request.body())
 
 
@@ -56,14 +59,21 @@ def _media(request: Request) -> Media:
 
 
 def body_of(
-    content: type[Content], *, what: str, limit: str = "max_body_bytes"
+    content: type[Content],
+    *,
+    what: str,
+    limit: str = "max_body_bytes",
+    optional: bool = False,
 ) -> Callable[..., Body[Content]]:
     """A dependency that reads the body as `content`; `what` names it in problems.
 
-    `limit` names the setting that bounds it.
+    `limit` names the setting that bounds it. An `optional` one that is not there stands for one
+    without fields.
     """
 
     def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
+        if raw.media is None and optional:
+            return Body(content=content(), data={})
         return _checked(_loaded(request, raw, limit), content, what=what)
 
     return read
@@ -89,6 +99,8 @@ def body_by_field(
 
 
 def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
+    if raw.media is None:
+        raise problems.unsupported_media_type("")
     try:
         max_bytes = getattr(request.app.state.settings, limit)
         return load_document(raw.text, media=raw.media, max_bytes=max_bytes)
@@ -103,9 +115,12 @@ def _checked(data: object, content: type[Content], *, what: str) -> Body[Content
         raise problems.invalid_fields(error, data, what=what) from None
 
 
-def body_docs(content: type[BaseModel], examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def body_docs(
+    content: type[BaseModel], examples: dict[str, dict[str, Any]], *, optional: bool = False
+) -> dict[str, Any]:
     """What a route passes as `openapi_extra`: the body's schema and examples in both media."""
-    return _docs({"$ref": f"#/components/schemas/{content.__name__}"}, examples)
+    reference = {"$ref": f"#/components/schemas/{content.__name__}"}
+    return _docs(reference, examples, required=not optional)
 
 
 def body_docs_of_either(
@@ -113,14 +128,16 @@ def body_docs_of_either(
 ) -> dict[str, Any]:
     """The same of a body that is one of several."""
     references = [{"$ref": f"#/components/schemas/{content.__name__}"} for content in contents]
-    return _docs({"oneOf": references}, examples)
+    return _docs({"oneOf": references}, examples, required=True)
 
 
-def _docs(schema: dict[str, Any], examples: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _docs(
+    schema: dict[str, Any], examples: dict[str, dict[str, Any]], *, required: bool
+) -> dict[str, Any]:
     shown = {"schema": schema, "examples": examples}
     return {
         "requestBody": {
-            "required": True,
+            "required": required,
             "content": {"application/json": shown, "application/yaml": shown},
         }
     }

@@ -16,6 +16,8 @@ from planner.result import placement_json_schema
 from planner.spec import job_spec_json_schema
 
 MAX_ERRORS = 50
+VERSION_PATTERN = r"^[0-9a-f]{12}$"
+"""Of a stored profile."""
 _MAX_VALUE_CHARACTERS = 200
 
 _REMEDIES = {
@@ -31,6 +33,8 @@ _BOUNDS = {
     "less_than_equal": ("of at most", "le"),
 }
 """Pydantic's kind of error, in words, and where it keeps the limit."""
+_PATTERNS = {VERSION_PATTERN: "use the version that the profile was given: 12 hexadecimal digits"}
+"""What a text must match, in words."""
 _NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type")
 WHOLE_DOCUMENT = "document"
 """The field of an error about what has no fields at all."""
@@ -85,6 +89,8 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
     elif kind in _BOUNDS:
         words, limit = _BOUNDS[kind]
         remedy = f"use a number {words} {context[limit]}"
+    elif context.get("pattern") in _PATTERNS:
+        remedy = _PATTERNS[context["pattern"]]
     elif "expected" in context:
         remedy = _valid_values(details.get("input"), str(context["expected"]))
     value = None if kind == "missing" else shown(details.get("input"))

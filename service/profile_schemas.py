@@ -13,9 +13,10 @@ from planner.cost.corrections import Corrections
 from planner.errors import SpecError
 from planner.measured import COLUMNS, TEXTS
 from planner.spec import ClusterSpec
+from service.field_errors import VERSION_PATTERN
 from service.schemas import ApiModel, PageQuery
 
-Version = Annotated[str, Field(pattern=r"^[0-9a-f]{12}$", description="Of a stored profile")]
+Version = Annotated[str, Field(pattern=VERSION_PATTERN, description="Of a stored profile")]
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 """Host work may be too little to be told from none."""
 Bound = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]

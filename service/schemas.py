@@ -21,7 +21,7 @@ from planner.errors import Reason
 from planner.iterations import ObservedLengths
 from planner.result import Placement, Plan, Strategy
 from planner.simulation.result import Iterations
-from planner.spec import AlgorithmName, ClusterSpec, JobSpec, Name
+from planner.spec import MAX_NODES, AlgorithmName, ClusterSpec, JobSpec, Name
 from planner.studies import OpenNodes
 from planner.suggestion import Suggestion
 from service.placements import placement_of
@@ -270,7 +270,7 @@ class WhatIfRequest(ApiModel):
     """A job and the clusters to plan it on: other nodes, other GPUs, of one pool."""
 
     spec: JobSpec
-    nodes: Annotated[list[Annotated[int, Field(ge=1, le=100_000)]], Field(max_length=64)] = Field(
+    nodes: Annotated[list[Annotated[int, Field(ge=1, le=MAX_NODES)]], Field(max_length=64)] = Field(
         default=[], description="Numbers of nodes; none: those of the spec"
     )
     gpus: Annotated[

@@ -137,7 +137,8 @@ def test_sizes_whose_search_was_cut_short_stay_open(monkeypatch: pytest.MonkeyPa
     [
         ({"measured": {"critic.train": 1.0}}, "measured.critic.train", "actor.generate"),
         ({"lose_nodes": {"h100": 1}}, "lose_nodes.h100", "use a100"),
-        ({"lose_nodes": {"a100": 2}}, "lose_nodes.a100", "at most 1"),
+        ({"lose_nodes": {"a100": 2}}, "lose_nodes.a100", "on other pools"),
+        ({"add_nodes": {"a100": 10**8}}, "add_nodes.a100", "add at most"),
     ],
 )
 def test_what_the_plan_has_not_is_refused(

@@ -14,7 +14,7 @@ from planner.search.space import (
     Arena,
     rows_up_to,
 )
-from planner.spec import JobSpec
+from planner.spec import MAX_NODES, JobSpec
 
 SLOWER = 1.25
 """Times what the lost GPUs would account for: how slow a first plan without them may be."""
@@ -36,12 +36,23 @@ def changed_spec(spec: JobSpec, options: ReplanOptions) -> JobSpec:
             if left < 1:
                 raise SpecError(
                     f"{field}.{name}",
-                    f"the pool has {pools[name].num_nodes} nodes, {count} cannot be lost",
-                    remedy=f"lose at most {pools[name].num_nodes - 1}",
+                    f"the pool has {_nodes(pools[name].num_nodes)}, without {count} of them "
+                    "nothing is left",
+                    remedy="plan the job anew on other pools",
+                )
+            if left > MAX_NODES:
+                raise SpecError(
+                    f"{field}.{name}",
+                    f"the pool would have {_nodes(left)}, more than a pool can have",
+                    remedy=f"add at most {MAX_NODES - pools[name].num_nodes}",
                 )
             pools[name] = pools[name].model_copy(update={"num_nodes": left})
     cluster = spec.cluster.model_copy(update={"pools": list(pools.values())})
     return spec.model_copy(update={"cluster": cluster})
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
 
 
 @dataclass(frozen=True, slots=True)

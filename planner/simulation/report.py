@@ -11,6 +11,7 @@ from planner.check.prices import price_again
 from planner.check.subject import Span, Subject
 from planner.check.time import Schedule, schedule_of
 from planner.layout import FloatArray
+from planner.provenance import other_versions
 from planner.resolve import resolve
 from planner.result import Plan
 from planner.simulation.durations import sampled_seconds
@@ -40,6 +41,17 @@ class Occurrence:
     spans: tuple[Span, ...]
 
 
+class PlanCheckError(ValueError):
+    """The plan is not what its job is priced as here: of another version, or edited."""
+
+    def __init__(self, others: Sequence[str], found: Sequence[str]) -> None:
+        self.cause = "made by another version" if others else "edited, or made with another profile"
+        self.found = list(found)
+        named = f" ({', '.join(others)})" if others else ""
+        told = "; ".join(found)
+        super().__init__(f"the plan was {self.cause}{named}, so it fails the check: {told}")
+
+
 def simulate_plan(plan: Plan, *, iterations: int, seed: int) -> tuple[Simulation, list[Occurrence]]:
     """Run a plan's iterations as discrete events; the second is their timeline.
 
@@ -56,7 +68,7 @@ def simulate_plan(plan: Plan, *, iterations: int, seed: int) -> tuple[Simulation
     job = resolve(plan.spec)
     found = violations(job, plan)
     if found:
-        raise ValueError("the plan fails the check: " + "; ".join(found))
+        raise PlanCheckError(other_versions(plan.provenance, job), found)
     subject = Subject(job, plan)
     schedule = schedule_of(subject, price_again(subject))
     settling = SETTLING if schedule.cyclic else 0

@@ -1,7 +1,7 @@
 """The job spec: one pydantic model for HTTP, command line and files."""
 
 from planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
-from planner.spec.cluster import ClusterSpec, PoolSpec
+from planner.spec.cluster import MAX_NODES, ClusterSpec, PoolSpec
 from planner.spec.constraints import ConstraintsSpec, ParallelismConstraint
 from planner.spec.dataflow import CallKind, DataflowCallSpec, DataflowEdgeSpec, DataflowSpec
 from planner.spec.job import AlgorithmName, JobSpec, job_spec_json_schema, unrunnable_field
@@ -11,6 +11,7 @@ from planner.spec.workload import EIGHT_BIT_STACKS, RolloutEngine, TrainingStack
 
 __all__ = [
     "EIGHT_BIT_STACKS",
+    "MAX_NODES",
     "UNSTATED_CONCURRENCY",
     "AlgorithmName",
     "CallKind",

@@ -6,13 +6,16 @@ from pydantic import Field, model_validator
 
 from planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
 
+MAX_NODES = 100_000
+"""Of a pool."""
+
 
 class PoolSpec(SpecModel):
     """Equal nodes of one GPU type. What is left out defaults from the catalogue's node type."""
 
     name: Name
     gpu: str
-    num_nodes: Annotated[int, Field(ge=1, le=100_000)]
+    num_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
     gpus_per_node: Annotated[int, Field(ge=1, le=128)] | None = None
     price_per_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
         default=None,

@@ -21,11 +21,10 @@ from planner.lengths import LengthSpec
 from planner.result import Plan
 from service.cli import console
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError
-from service.cli.inputs import read_document, read_runnable
-from service.cli.jobs import answer_of
+from service.cli.failures import BadInputError, naming_options
+from service.cli.inputs import read_document, read_report, read_runnable
 from service.cli.metric_logs import read_log
-from service.cli.remote import Service
+from service.cli.remote import Service, parsed
 from service.documents import MAX_DOCUMENT_BYTES
 from service.measured import other_plan
 from service.measurement import AnyJobRecord, ProfileJobRecord
@@ -48,6 +47,7 @@ class CalibrateOptions:
     output_spec: str | None
     format: str
     as_json: bool
+    quiet: bool = False
     server: str | None = None
     api_key: str | None = None
 
@@ -123,7 +123,9 @@ def _read_log(source: str, given: str, plan: Plan) -> MeasuredRun:
         known = ", ".join((AUTOMAP, *FORMATS))
         raise BadInputError(f"--format: {given!r} is none of {known}")
     path = Path(source).expanduser()
-    found = foreign_run(read_log(source), given, plan, source=source)
+    log = read_log(source)
+    with naming_options({source: source}):
+        found = foreign_run(log, given, plan, source=source)
     if found.missing:
         note = f"{source}: without {', '.join(found.missing)}; nothing is learnt of these calls"
         console.stderr_console().print(Text(note), soft_wrap=True)
@@ -145,11 +147,11 @@ def read_job(job_id: str, service: Service) -> MeasuredRun:
         BadInputError: there is no such job, or it has measured nothing yet.
     """
     response = service.ask("GET", f"jobs/{job_id}")
-    job = answer_of(response, TypeAdapter(AnyJobRecord), service.server)
+    job = parsed(TypeAdapter(AnyJobRecord), response.content, service.server)
     if isinstance(job, ProfileJobRecord):
         raise BadInputError(f"job {job_id} measures a profile; calibrate learns from runs")
     answer = service.ask("GET", f"plans/{job.plan_id}")
-    stored = answer_of(answer, TypeAdapter(PlanRecord), service.server)
+    stored = parsed(PlanRecord, answer.content, service.server)
     if stored.plan is None or job.measured_iteration_seconds is None:
         raise BadInputError(f"job {job_id} has measured no iteration yet: it is {job.status}")
     try:
@@ -178,19 +180,14 @@ def read_run(source: str, *, plan: str | None) -> MeasuredRun:
     """
     path = Path(source).expanduser()
     file = path / "report.json" if path.is_dir() else path
-    try:
-        report = RunReport.model_validate_json(file.read_bytes())
-    except OSError as error:
+    if not file.is_file():
         if is_id(source):
-            raise BadInputError(f"{source}: a job of a service needs --server URL") from None
+            raise BadInputError(f"{source}: a job of a service needs --server URL")
         raise BadInputError(
-            f"{source}: cannot read {file}: {error.strerror or error}",
+            f"{source}: there is no {file}",
             ["name a folder that automap run wrote, or the report.json in it"],
-        ) from None
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the file"
-        raise BadInputError(f"{file} is no run report: {where}: {first['msg']}") from None
+        )
+    report = read_report(str(file), remedy="name the folder of its run, or the report.json in it")
     found = _plan_of(plan or str(file.with_name("plan.json")), source)
     if difference := other_plan(report, found):
         raise BadInputError(
@@ -302,7 +299,8 @@ def _show(
             ]
             cells = (each.kind, each.role_class, f"{each.factor:.3f}", str(each.observations))
             table.add_row(*cells, _ratios(own))
-        out.print(table)
+        if not options.quiet:
+            out.print(table)
         out.print(Text(f"Written to {options.output}"), soft_wrap=True)
     if lengths is not None:
         told = ", ".join(f"{name} {value:g}" for name, value in lengths.items())

@@ -17,12 +17,10 @@ from planner.explain.result import (
     Threshold,
 )
 from planner.result import Plan
-from planner.spec import JobSpec
 from service.cli import console, formats
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError
-from service.cli.inputs import read_runnable
-from service.cli.planning import make_plan_here, telling_reasons
+from service.cli.failures import BadInputError, naming_options
+from service.cli.planning import read_plan, telling_reasons
 from service.cli.render import headline
 
 
@@ -32,29 +30,42 @@ def run_explain(
     parts: Sequence[str],
     fewer_gpus: int | None,
     scenarios: int | None,
+    profiles: Sequence[str],
     as_json: bool,
     quiet: bool,
+    server: str | None = None,
+    api_key: str | None = None,
 ) -> None:
     """Explain a plan, or plan a spec first."""
+    from service.cli.remote import service_of, stored_plan
+
     options = _options(parts, fewer_gpus, scenarios)
-    plan = read_plan(source, as_json=as_json, quiet=quiet)
-    with console.progress("Solving the alternatives", quiet=quiet):
-        found = telling_reasons(lambda: _explain(plan, options), as_json=as_json)
+    service = service_of(server, api_key, profiles=profiles)
+    if service is None:
+        plan = read_plan(source, profiles=profiles, as_json=as_json, quiet=quiet)
+    else:
+        stored = stored_plan(service, source)
+        plan = stored.plan
+
+    def explained() -> Explanation:
+        if service is None:
+            return _explain(plan, options)
+        asked = options.model_dump(mode="json", exclude_unset=True)
+        return service.answer(f"plans/{stored.id}/explain", asked, Explanation)
+
+    otherwise = f"{source}: the plan cannot be explained"
+    with (
+        naming_options({"plan": source}, otherwise=otherwise),
+        console.progress("Solving the alternatives", quiet=quiet),
+    ):
+        found = telling_reasons(explained, as_json=as_json)
     if as_json:
         console.write_json(found.model_dump_json(indent=2, by_alias=True))
         return
     out = console.stdout_console()
-    out.print(headline(plan))
+    out.print(headline(plan), soft_wrap=quiet)
     if not quiet:
         out.print(explanation_view(found))
-
-
-def read_plan(source: str, *, as_json: bool, quiet: bool) -> Plan:
-    """The plan in a file, or that of the job spec in it."""
-    given = read_runnable(source)
-    if isinstance(given, JobSpec):
-        return make_plan_here(given, as_json=as_json, quiet=quiet)
-    return given
 
 
 def _options(parts: Sequence[str], fewer_gpus: int | None, scenarios: int | None) -> ExplainOptions:

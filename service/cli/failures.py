@@ -2,7 +2,8 @@
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -18,8 +19,10 @@ EXIT_BAD_INPUT = 2
 EXIT_NO_PLAN = 3
 
 
-class BadInputError(Exception):
-    """What the user gave is wrong; one line per thing to mend."""
+class ToldError(Exception):
+    """What a headline, a line per thing to know, and the exit code say in full."""
+
+    code = EXIT_OUR_FAULT
 
     def __init__(self, headline: str, lines: Sequence[str] = ()) -> None:
         super().__init__(headline)
@@ -27,18 +30,71 @@ class BadInputError(Exception):
         self.lines = list(lines)
 
 
-class RunFailedError(Exception):
+class BadInputError(ToldError):
+    """What the user gave is wrong; one line per thing to mend."""
+
+    code = EXIT_BAD_INPUT
+
+
+class RunFailedError(ToldError):
     """A run did not end well; one line per thing to know."""
 
     def __init__(self, headline: str, lines: Sequence[str] = (), *, code: int = EXIT_OUR_FAULT):
-        super().__init__(headline)
-        self.headline = headline
-        self.lines = list(lines)
+        super().__init__(headline, lines)
         self.code = code
 
 
-class ServerError(Exception):
-    """A service or its database failed or could not be reached."""
+class ServerError(ToldError):
+    """A service or its database failed."""
+
+
+class UnreachableError(ServerError):
+    """Nothing answers at the address that was given."""
+
+    code = EXIT_BAD_INPUT
+
+
+@contextmanager
+def naming_options(
+    options: Mapping[str, str], *, otherwise: str = "the spec cannot be planned"
+) -> Iterator[None]:
+    """What is wrong with a field is told by the option, or file, that the user gave it with.
+
+    An option stands for all fields below its own: with `{"measured": "--call"}` what is wrong with
+    `measured.actor.generate` is wrong with `--call actor.generate`. `otherwise` is the headline
+    where the field came with none of them.
+
+    Raises:
+        BadInputError: in place of every SpecError.
+    """
+    try:
+        yield
+    except SpecError as error:
+        if (option := typed(error.field, options)) is not None:
+            raise _of_option(error, option) from None
+        if error.field.startswith("--"):
+            raise
+        raise _of_spec(error, otherwise) from None
+
+
+def typed(field: str, options: Mapping[str, str]) -> str | None:
+    """The option that a field was given with, and which of its values."""
+    if field in options:
+        return options[field]
+    for name, option in options.items():
+        if field.startswith(f"{name}."):
+            between = " " if option.startswith("-") else ": "
+            return f"{option}{between}{field.removeprefix(f'{name}.')}"
+    return None
+
+
+def _of_option(error: SpecError, option: str) -> BadInputError:
+    return BadInputError(f"{option}: {error.message}", [error.remedy] if error.remedy else [])
+
+
+def _of_spec(error: SpecError, headline: str = "the spec cannot be planned") -> BadInputError:
+    remedy = f" ({error.remedy})" if error.remedy else ""
+    return BadInputError(headline, [f"{error.field}: {error.message}{remedy}"])
 
 
 def report(error: Exception, *, debug: bool) -> int:
@@ -46,18 +102,13 @@ def report(error: Exception, *, debug: bool) -> int:
     console = stderr_console()
     if debug:
         traceback.print_exception(error, file=sys.stderr)
-    if isinstance(error, BadInputError | RunFailedError):
+    if isinstance(error, SpecError):
+        error = _of_option(error, error.field) if error.field.startswith("--") else _of_spec(error)
+    if isinstance(error, ToldError):
         _headline(console, error.headline)
         for line in error.lines:
             console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)
-        return EXIT_BAD_INPUT if isinstance(error, BadInputError) else error.code
-    if isinstance(error, SpecError):
-        _headline(console, "the spec cannot be planned")
-        remedy = f" ({error.remedy})" if error.remedy else ""
-        console.print(
-            Text(formats.printable(f"  {error.field}: {error.message}{remedy}")), soft_wrap=True
-        )
-        return EXIT_BAD_INPUT
+        return error.code
     if isinstance(error, ExplainedInfeasibleError):
         from service.cli.study_view import refusal_view
 
@@ -72,9 +123,6 @@ def report(error: Exception, *, debug: bool) -> int:
     if isinstance(error, NoSolutionInTimeError):
         _headline(console, str(error))
         return EXIT_NO_PLAN
-    if isinstance(error, ServerError):
-        _headline(console, str(error))
-        return EXIT_OUR_FAULT
     _headline(console, f"internal error, a fault of automap: {type(error).__name__}: {error}")
     if not debug:
         console.print(Text("  Run `automap --debug …` for the traceback and report it, please."))

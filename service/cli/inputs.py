@@ -2,15 +2,28 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from planner.result import Placement, Plan
+from executor.report import RunReport
+from planner.result import Placement, Plan, Provenance
 from planner.spec import JobSpec
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, typed
+from service.cli.kinds import (
+    PLACEMENT,
+    PLAN,
+    RECORD,
+    REPORT,
+    SETTINGS,
+    SPEC,
+    kind_of,
+    mark_of,
+    need_kind,
+    warn_of_other_version,
+)
 from service.cli.profiles import with_absolute_profiles, with_profiles
 from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from service.field_errors import FieldError, field_errors
@@ -37,11 +50,13 @@ def read_spec(source: str, *, profiles: Sequence[str] = ()) -> JobSpec:
 
 def read_spec_of(document: object, source: str) -> JobSpec:
     """The job spec in a document that was read from `source`."""
+    if kind_of(document) not in (None, SETTINGS):
+        need_kind(document, _name(source), SPEC, remedy="give the spec that it was made of")
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
     document = with_absolute_profiles(_with_local_architectures(document, folder), folder)
     if isinstance(document, dict) and ":" in str(document.get("algorithm") or ""):
         return _spec_of_program(document, folder, source)
-    return _validate(document, _SPEC, source)
+    return _validate(document, _SPEC, source, kind=SPEC)
 
 
 def _spec_of_program(document: dict[str, object], folder: Path, source: str) -> JobSpec:
@@ -60,32 +75,48 @@ def _spec_of_program(document: dict[str, object], folder: Path, source: str) -> 
         raise _mistakes(field_errors(error, document), source) from None
 
 
-def read_placement(source: str) -> Placement:
+def read_placement(source: str, spec: JobSpec | None = None) -> Placement:
     """The placement in a file, which may also hold a plan or a service's record of a plan."""
     document = read_document(source, max_bytes=MAX_PLAN_BYTES)
-    return _validate(document, ANY_PLACEMENT, source)
+    name = _name(source)
+    need_kind(document, name, PLACEMENT, PLAN, RECORD)
+    placement = _validate(document, ANY_PLACEMENT, source, kind=kind_of(document))
+    plan = document.get("plan", document) if isinstance(document, dict) else {}
+    if spec is not None and isinstance(plan, dict) and "provenance" in plan:
+        provenance = _validate(plan["provenance"], TypeAdapter(Provenance), source)
+        warn_of_other_version(provenance, spec, name)
+    return placement
 
 
 def read_runnable(source: str) -> JobSpec | Plan:
     """The plan in a file, which may hold a service's record of it, or else the job spec."""
     document = read_document(source, max_bytes=MAX_PLAN_BYTES)
-    if not isinstance(document, dict) or "models" in document:
+    name = _name(source)
+    kind = kind_of(document)
+    if kind == SPEC:
         return read_spec_of(document, source)
-    if "data" in document and "copies" not in document:
-        raise BadInputError(
-            f"{_name(source)}: these are run settings, not a plan or a job spec",
-            ["name the spec; NAME.yaml takes its settings from NAME.run.yaml, or --settings FILE"],
-        )
-    if "plan" in document and "spec" in document:  # a record
+    if kind == SETTINGS:
+        remedy = "name the spec; NAME.yaml takes its settings from NAME.run.yaml, or --settings"
+    elif kind == PLACEMENT:
+        remedy = "make it a plan: automap estimate SPEC PLACEMENT --output PLAN.json"
+    else:
+        remedy = "the plan of a run is the plan.json beside its report" if kind == REPORT else ""
+    need_kind(document, name, PLAN, RECORD, SPEC, remedy=remedy)
+    if kind == RECORD:
+        assert isinstance(document, dict)
         document = document["plan"]
         if document is None:
-            raise BadInputError(f"{_name(source)}: this record has no plan (yet)")
-    if isinstance(document, dict) and "copies" in document and "iteration_seconds" not in document:
-        raise BadInputError(
-            f"{_name(source)}: a placement alone does not say what job it is for",
-            ["make it a plan: automap estimate SPEC PLACEMENT --output PLAN.json"],
-        )
-    return _validate(document, _PLAN, source)
+            raise BadInputError(f"{name}: this record has no plan (yet)")
+    plan = _validate(document, _PLAN, source, kind=PLAN)
+    warn_of_other_version(plan.provenance, plan.spec, name)
+    return plan
+
+
+def read_report(source: str, *, remedy: str = "give the report.json of its run") -> RunReport:
+    """The report of a run in a file."""
+    document = read_document(source)
+    need_kind(document, _name(source), REPORT, remedy=remedy)
+    return _validate(document, TypeAdapter(RunReport), source, kind=REPORT)
 
 
 def read_run_settings(given: str | None, *, beside: str, spec: JobSpec) -> RunSettings:
@@ -97,6 +128,8 @@ def read_run_settings(given: str | None, *, beside: str, spec: JobSpec) -> RunSe
         raise _mistakes(mistakes, beside)
     source = given or _settings_beside(beside)
     document = read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
+    if kind_of(document) in (PLAN, RECORD, SPEC, REPORT):
+        need_kind(document, _name(source), SETTINGS, remedy="give what NAME.run.yaml would hold")
     settings = _validate(document, _SETTINGS, source)
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
     settings = anchored(settings, folder)
@@ -143,16 +176,33 @@ def _read_bytes(source: str, *, max_bytes: int) -> bytes:
         raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
 
 
-def _validate(document: object, model: TypeAdapter[Parsed], source: str) -> Parsed:
+def _validate(
+    document: object, model: TypeAdapter[Parsed], source: str, *, kind: str | None = None
+) -> Parsed:
     try:
         return model.validate_python(document)
     except ValidationError as error:
-        raise _mistakes(field_errors(error, document), source) from None
+        raise _mistakes(field_errors(error, document), source, _taken_for(document, kind)) from None
 
 
-def _mistakes(mistakes: Sequence[FieldError], source: str) -> BadInputError:
+def _taken_for(document: object, kind: str | None) -> str:
+    """As what a document was read, and why."""
+    mark = mark_of(document, kind) if kind else ""
+    return f", read as {kind} for its {mark}" if mark else ""
+
+
+def _mistakes(mistakes: Sequence[FieldError], source: str, taken: str = "") -> BadInputError:
     number = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    return BadInputError(f"{_name(source)}: {number}", error_lines(mistakes))
+    return BadInputError(f"{_name(source)}{taken}: {number}", error_lines(mistakes))
+
+
+def wrong_options(mistakes: Sequence[FieldError], options: Mapping[str, str]) -> BadInputError:
+    """What is wrong with a request, by the options that it was made of."""
+    lines = error_lines(
+        each.model_copy(update={"field": typed(each.field, options) or each.field})
+        for each in mistakes
+    )
+    return BadInputError(lines[0], lines[1:])
 
 
 def error_lines(mistakes: Iterable[FieldError]) -> list[str]:

@@ -3,12 +3,11 @@
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 from uuid import UUID
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -20,7 +19,7 @@ from service.cli.failures import BadInputError, RunFailedError, ServerError
 from service.cli.inputs import error_lines, read_document, read_run_settings, read_spec_of
 from service.cli.measuring import show_measurement
 from service.cli.profile_progress import MeasureProgress
-from service.cli.remote import Service
+from service.cli.remote import Service, parsed, plan_id_of
 from service.cli.run_view import RunProgress, drift_lines, ratio, seconds_table
 from service.drift import advice, suggested
 from service.measurement import (
@@ -38,8 +37,6 @@ RECONNECTS = 30
 EXIT_CANCELLED = 130
 WIDE_COLUMNS = 120
 """From this width on a list shows when and how long, too."""
-
-Answer = TypeVar("Answer")
 
 
 def submit_job(
@@ -78,7 +75,7 @@ def list_jobs(*, server: str, api_key: str | None, as_json: bool) -> None:
     if as_json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
-    page = answer_of(response, TypeAdapter(Page[AnyJobSummary]), server)
+    page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, server)
     out = console.stdout_console()
     wide = out.width >= WIDE_COLUMNS
     table = plain_table()
@@ -137,7 +134,7 @@ def one_job(
 
 def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobSpec]:
     """What names it in the request, and the spec that the settings must go with."""
-    plan_id = _plan_id(source)
+    plan_id = plan_id_of(source)
     if plan_id is None:
         document = read_document(source)
         if not isinstance(document, dict) or "models" in document:
@@ -153,16 +150,8 @@ def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobS
                 ],
             )
     response = service.ask("GET", f"plans/{_uuid(str(plan_id))}")
-    record = answer_of(response, TypeAdapter(PlanRecord), service.server)
+    record = parsed(PlanRecord, response.content, service.server)
     return {"plan_id": str(record.id)}, record.spec
-
-
-def _plan_id(source: str) -> str | None:
-    """The source itself, if it is an id and no file."""
-    try:
-        return None if Path(source).exists() else str(UUID(source))
-    except (ValueError, OSError):
-        return None
 
 
 def _uuid(text: str) -> UUID:
@@ -221,7 +210,7 @@ def _take_events(service: Service, path: str, progress: RunProgress | MeasurePro
 
 def _plan_of(service: Service, record: JobRecord) -> Plan | None:
     response = service.ask("GET", f"plans/{record.plan_id}")
-    return answer_of(response, TypeAdapter(PlanRecord), service.server).plan
+    return parsed(PlanRecord, response.content, service.server).plan
 
 
 def _show(record: JobRecord | ProfileJobRecord) -> None:
@@ -252,11 +241,4 @@ def _show(record: JobRecord | ProfileJobRecord) -> None:
 
 
 def _record(response: httpx.Response, server: str) -> JobRecord | ProfileJobRecord:
-    return answer_of(response, TypeAdapter(AnyJobRecord), server)
-
-
-def answer_of(response: httpx.Response, model: TypeAdapter[Answer], server: str) -> Answer:
-    try:
-        return model.validate_json(response.content)
-    except ValidationError as error:
-        raise ServerError(f"{server} answers as another version would: {error}") from None
+    return parsed(TypeAdapter(AnyJobRecord), response.content, server)

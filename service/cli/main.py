@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from service.cli.commands import listing, measuring, planning, running, studying
+from service.cli.usage import OnceCommand, UsageError, report_usage
 
 app = typer.Typer(
     name="automap",
@@ -33,11 +34,15 @@ def main(arguments: list[str] | None = None) -> None:
     debug = "--debug" in given
     try:
         # --debug may stand anywhere; it belongs to the whole command.
-        app(args=[argument for argument in given if argument != "--debug"], prog_name="automap")
+        arguments = [argument for argument in given if argument != "--debug"]
+        code = app(args=arguments, prog_name="automap", standalone_mode=False)
+    except UsageError as error:
+        sys.exit(report_usage(error))
     except Exception as error:
         from service.cli.failures import report
 
         sys.exit(report(error, debug=debug))
+    sys.exit(code or 0)
 
 
 def _print_version(wanted: bool) -> None:
@@ -86,7 +91,7 @@ for _command in (
     listing.gpus,
     listing.schema,
 ):
-    app.command()(_command)
+    app.command(cls=OnceCommand)(_command)
 
 
 if __name__ == "__main__":

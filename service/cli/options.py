@@ -9,6 +9,10 @@ SpecArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 ServerOption = Annotated[str, typer.Option(metavar="URL", help="A running service.")]
+MaybeServerOption = Annotated[
+    str | None,
+    typer.Option("--server", metavar="URL", help="Have a running service do it; plans are stored."),
+]
 KeyOption = Annotated[
     str | None,
     typer.Option(envvar="AUTOMAP_API_KEY", help="Key for --server.", show_default=False),
@@ -23,9 +27,7 @@ ProfileOption = Annotated[
         help="Price pools with what automap profile measured on their GPU type; may be repeated.",
     ),
 ]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress; one line of result.")
-]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; a line per result.")]
 STRATEGY_NAMES = (
     "One of colocate_all, split, standalone, hybridflow, verl, deepspeed_chat, openrlhf, "
     "nemo_aligner, app_interleaving, app_separation, real_heuristic, real_mcmc, rlinf, "

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 from rich.text import Text
 
@@ -12,9 +12,13 @@ from planner.result import Infeasible, Plan, Strategy
 from planner.spec import JobSpec, StrategyName
 from planner.studies import ExplainedInfeasibleError
 from service.cli import console
-from service.cli.failures import BadInputError
-from service.cli.inputs import read_placement, read_spec
-from service.cli.render import headline, print_plan, strategy_table
+from service.cli.failures import BadInputError, naming_options
+from service.cli.inputs import read_placement, read_runnable, read_spec
+from service.cli.profiles import with_profiles
+from service.cli.render import headline, print_plan, strategy_lines, strategy_table
+
+if TYPE_CHECKING:
+    from service.cli.remote import Service
 
 Answer = TypeVar("Answer")
 
@@ -77,14 +81,25 @@ def run_compare(
     profiles: Sequence[str],
     as_json: bool,
     quiet: bool,
+    server: str | None = None,
+    api_key: str | None = None,
 ) -> None:
     """Plan, then price the named strategies, or all but those that take long."""
+    from service.cli.remote import service_of
+
+    service = service_of(server, api_key, profiles=profiles)
     spec = read_spec(source, profiles=profiles)
     _need_known(strategies)
-    need_pools(spec)
+    if service is None:
+        need_pools(spec)
     with console.progress(_planning_message(spec), quiet=quiet):
         plan, compared = telling_reasons(
-            lambda: _plan_and_compare(spec, strategies), as_json=as_json
+            lambda: (
+                _plan_and_compare(spec, strategies)
+                if service is None
+                else _compare_on(service, spec, strategies)
+            ),
+            as_json=as_json,
         )
     if as_json:
         document = {
@@ -94,11 +109,14 @@ def run_compare(
         console.write_json(json.dumps(document, indent=2))
         return
     out = console.stdout_console()
+    if quiet:
+        for line in strategy_lines([_as_strategy(plan), *compared]):
+            out.print(line, soft_wrap=True)
+        return
     out.print(headline(plan))
     out.print()
     out.print(strategy_table([_as_strategy(plan), *compared], claims=True))
-    if not quiet:
-        _describe([item.name for item in compared])
+    _describe([item.name for item in compared])
 
 
 def run_estimate(
@@ -113,7 +131,7 @@ def run_estimate(
     """Price the caller's own placement."""
     spec = read_spec(source, profiles=profiles)
     need_pools(spec)
-    placement = read_placement(placement_source)
+    placement = read_placement(placement_source, spec)
     need_folder(output)
 
     def estimated() -> Plan:
@@ -121,7 +139,8 @@ def run_estimate(
 
         return estimate(spec, placement)
 
-    with console.progress("Pricing the placement", quiet=quiet):
+    given = {"placement": placement_source}
+    with naming_options(given), console.progress("Pricing the placement", quiet=quiet):
         plan = telling_reasons(estimated, as_json=as_json)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
@@ -139,6 +158,20 @@ def _plan_and_compare(spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, l
     return plan, compare(spec, plan, list(strategies or QUICK))
 
 
+def _compare_on(
+    service: "Service", spec: JobSpec, strategies: Sequence[str]
+) -> tuple[Plan, list[Strategy]]:
+    """The same on a service, which stores the plan."""
+    from planner.search.baselines import QUICK
+    from service.cli.remote import post_plan
+    from service.schemas import Comparison
+
+    stored = post_plan(spec, server=service.server, api_key=service.api_key)
+    asked = {"strategies": list(strategies or QUICK)}
+    found = service.answer(f"plans/{stored.id}/compare", asked, Comparison)
+    return stored.plan, found.strategies
+
+
 def _need_known(strategies: Sequence[str]) -> None:
     """Say so before the search when a strategy's name is wrong."""
     known = get_args(StrategyName)
@@ -151,6 +184,20 @@ def _planning_message(spec: JobSpec) -> str:
     if spec.search.strategy is not None:
         return f"Placing as {spec.search.strategy} does"
     return f"Planning (about {spec.search.time_limit_seconds:g} s of search at most)"
+
+
+def read_plan(source: str, *, profiles: Sequence[str], as_json: bool, quiet: bool) -> Plan:
+    """The plan in a file, or that of the job spec in it."""
+    given = read_runnable(source)
+    if isinstance(given, JobSpec):
+        spec = with_profiles(given, profiles) if profiles else given
+        return make_plan_here(spec, as_json=as_json, quiet=quiet)
+    if profiles:
+        raise BadInputError(
+            f"--profile: {source} is a plan, which has its prices already",
+            ["give the job spec, which is then planned with this profile"],
+        )
+    return given
 
 
 def need_pools(spec: JobSpec) -> None:

@@ -1,27 +1,33 @@
 """A running service, spoken to over HTTP; its problem objects become our errors."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import UUID
 
 import httpx
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError
 from planner.result import Plan
 from planner.spec import JobSpec
 from planner.studies import ExplainedInfeasibleError, Refusal
-from service.cli.failures import BadInputError, ServerError
-from service.cli.inputs import error_lines
+from service.cli.failures import BadInputError, ServerError, UnreachableError
+from service.cli.inputs import error_lines, read_document, read_spec_of
+from service.cli.kinds import SPEC, kind_of
 from service.deadlines import planning_deadline_seconds
 
 ANSWER_SECONDS = 120.0
 """What a request may take beyond the search itself: queueing, start-up, transfer."""
+SEARCHES_SECONDS = 7200.0
+"""What several searches may take together; the service itself ends them sooner."""
 SILENCE_SECONDS = 60.0
 """Of a stream of events: a server that lives says so more often."""
 
+Answer = TypeVar("Answer")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -29,6 +35,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 class StoredPlan:
     """What the service answered: the whole record as text, its plan, and where it is."""
 
+    id: str
     text: str
     plan: Plan
     url: str
@@ -64,6 +71,15 @@ class Service:
         if response.status_code >= 400:
             raise _failure(response, self.server)
         return response
+
+    def answer(self, path: str, data: object, model: type[Answer]) -> Answer:
+        """The answer to a POST that may take as long as its searches do.
+
+        Raises:
+            BadInputError, InfeasibleError, NoSolutionInTimeError, ServerError: as `ask`.
+        """
+        response = self.ask("POST", path, data=data, seconds=SEARCHES_SECONDS)
+        return parsed(model, response.content, self.server)
 
     def events(self, path: str, *, after: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:
         """Server-sent events with their ids, until the service ends the stream or is lost.
@@ -106,6 +122,12 @@ class Service:
             raise BadInputError(
                 f"--server: {self.server!r} must begin with http:// or https://"
             ) from None
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            reason = str(error) or type(error).__name__
+            raise UnreachableError(
+                f"--server: cannot reach {self.server}: {reason}",
+                ["is it running there? `automap serve` starts a service"],
+            ) from None
         except httpx.HTTPError as error:
             cause = error or type(error).__name__
             raise ServerError(f"no answer from {self.server}: {cause}") from None
@@ -130,7 +152,75 @@ def post_plan(spec: JobSpec, *, server: str, api_key: str | None) -> StoredPlan:
         plan = Plan.model_validate(record["plan"])
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise ServerError(f"{server} answered with no plan; another version? {error}") from None
-    return StoredPlan(json.dumps(record, indent=2), plan, service.url(f"plans/{record['id']}"))
+    return _stored(service, record, plan)
+
+
+def _stored(service: Service, record: dict[str, Any], plan: Plan) -> StoredPlan:
+    text, plan_id = json.dumps(record, indent=2), str(record["id"])
+    return StoredPlan(plan_id, text, plan, service.url(f"plans/{plan_id}"))
+
+
+def service_of(
+    server: str | None, api_key: str | None, *, profiles: Sequence[str] = ()
+) -> Service | None:
+    """The service that --server names; None: the work is done here.
+
+    Raises:
+        BadInputError: --profile as well, which names folders of this machine.
+    """
+    if server is not None and profiles:
+        raise BadInputError("--profile: a service plans with its own tables; leave out --server")
+    return None if server is None else Service(server, api_key)
+
+
+def stored_plan(service: Service, source: str, *, plan_specs: bool = True) -> StoredPlan:
+    """The plan that an id or a record names; a job spec is planned and stored first.
+
+    Raises:
+        BadInputError: a plan that the service did not make, or a spec without `plan_specs`.
+    """
+    plan_id = plan_id_of(source)
+    if plan_id is None:
+        document = read_document(source)
+        kind = kind_of(document)
+        if kind in (None, SPEC) and plan_specs:
+            spec = read_spec_of(document, source)
+            return post_plan(spec, server=service.server, api_key=service.api_key)
+        plan_id = document.get("id") if isinstance(document, dict) else None
+        if plan_id is None:
+            raise BadInputError(
+                f"{source}: the service does not know this {'plan' if kind != SPEC else 'job'}",
+                [
+                    "give the id of a plan that is stored there, or its record: "
+                    "`automap plan SPEC --server URL --json --output RECORD.json` makes one"
+                ],
+            )
+    record = service.ask("GET", f"plans/{plan_id}").json()
+    if record.get("plan") is None:
+        raise BadInputError(f"{source}: this record has no plan (yet): it is {record['status']}")
+    plan = parsed(Plan, json.dumps(record["plan"]).encode(), service.server)
+    return _stored(service, record, plan)
+
+
+def plan_id_of(source: str) -> str | None:
+    """The source itself, if it is an id and no file."""
+    try:
+        return None if Path(source).exists() else str(UUID(source))
+    except (ValueError, OSError):
+        return None
+
+
+def parsed(model: type[Answer] | TypeAdapter[Answer], content: bytes, server: str) -> Answer:
+    """What a service answered.
+
+    Raises:
+        ServerError: it is nothing that this version knows.
+    """
+    adapter = model if isinstance(model, TypeAdapter) else TypeAdapter(model)
+    try:
+        return adapter.validate_json(content)
+    except ValidationError as error:
+        raise ServerError(f"{server} answers as another version would: {error}") from None
 
 
 def _failure(response: httpx.Response, server: str) -> Exception:

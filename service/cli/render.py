@@ -232,6 +232,16 @@ def strategy_table(strategies: Sequence[Strategy], *, claims: bool = False) -> T
     return table
 
 
+def strategy_lines(strategies: Sequence[Strategy]) -> Iterator[Text]:
+    """The same in a line each."""
+    for each in sorted(strategies, key=_strategy_rank):
+        if each.iteration_seconds is None:
+            yield Text(f"{each.name}: cannot run, {each.reason}")
+        else:
+            slower = "" if each.times_slower is None else f", {each.times_slower:.2f} times as long"
+            yield Text(f"{each.name}: {formats.seconds(each.iteration_seconds)} s{slower}")
+
+
 def _strategy_rank(strategy: Strategy) -> tuple[bool, float, str]:
     return not strategy.feasible, strategy.iteration_seconds or 0.0, strategy.name
 

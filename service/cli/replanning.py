@@ -1,23 +1,38 @@
 """The command that says whether a running plan should be kept."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+import typer
 from pydantic import ValidationError
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from executor.report import RunReport
 from planner.replan.result import Replan, ReplanOptions
 from planner.result import Plan
 from planner.spec import JobSpec
 from service.cli import console, formats
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError
-from service.cli.inputs import error_lines, read_document, read_runnable
+from service.cli.failures import BadInputError, naming_options
+from service.cli.inputs import read_report, read_runnable, wrong_options
 from service.cli.planning import need_folder, telling_reasons, write_file
+from service.cli.usage import POSITIVE
 from service.field_errors import field_errors
+
+if TYPE_CHECKING:
+    from service.cli.remote import Service
+
+OPTIONS = {
+    "measured": "--call",
+    "lose_nodes": "--lose-node",
+    "add_nodes": "--add-nodes",
+    "move_by": "--move-by",
+    "iterations_left": "--iterations-left",
+    "startup_seconds": "--startup-seconds",
+}
+"""Field of the request → what it is given with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +49,46 @@ class Situation:
 
 
 def run_replan(
-    source: str, given: Situation, *, output: str | None, as_json: bool, quiet: bool
+    source: str,
+    given: Situation,
+    *,
+    output: str | None,
+    as_json: bool,
+    quiet: bool,
+    server: str | None = None,
+    api_key: str | None = None,
 ) -> None:
     """Keep or move, with gain, cost and break-even."""
+    from service.cli.remote import service_of, stored_plan
+
     need_folder(output)
-    plan = read_runnable(source)
-    if isinstance(plan, JobSpec):
-        raise BadInputError(
-            f"{source}: this is a job spec, not a plan that runs",
-            ["plan it first: automap plan SPEC --output PLAN.json"],
-        )
-    options = _options(given)
+    service = service_of(server, api_key)
+    if service is None:
+        plan = _running(source)
+    else:
+        stored = stored_plan(service, source, plan_specs=False)
+        plan = stored.plan
+    reported = _of_report(given.report)
+    options = _options(given, reported)
+    names = OPTIONS | {f"measured.{it}": f"--measured {given.report}: {it}" for it in reported}
+    names["plan"] = source
 
     def answered() -> Replan:
+        if service is not None:
+            asked = options.model_dump(mode="json", exclude_unset=True)
+            return service.answer(f"plans/{stored.id}/replan", asked, Replan)
         from planner.replan.replan import replan
 
         return replan(plan, options)
 
-    with console.progress("Looking for a better plan", quiet=quiet):
+    with (
+        naming_options(names, otherwise=f"{source}: the plan cannot be looked at again"),
+        console.progress("Looking for a better plan", quiet=quiet),
+    ):
         found = telling_reasons(answered, as_json=as_json)
     if output is not None and found.placement is not None:
-        write_file(output, _new_plan(plan, options, found).model_dump_json(indent=2, by_alias=True))
+        new = _new_plan(plan, options, found, service)
+        write_file(output, new.model_dump_json(indent=2, by_alias=True))
     if as_json:
         console.write_json(found.model_dump_json(indent=2, by_alias=True))
         return
@@ -64,20 +98,37 @@ def run_replan(
         out.print(_view(found))
 
 
-def _new_plan(plan: Plan, options: ReplanOptions, found: Replan) -> Plan:
+def _running(source: str) -> Plan:
+    plan = read_runnable(source)
+    if isinstance(plan, JobSpec):
+        raise BadInputError(
+            f"{source}: this is a job spec, not a plan that runs",
+            ["plan it first: automap plan SPEC --output PLAN.json"],
+        )
+    return plan
+
+
+def _new_plan(plan: Plan, options: ReplanOptions, found: Replan, service: "Service | None") -> Plan:
     """The new placement as a plan to run, priced without the corrections."""
     from planner.planning import estimate
     from planner.replan.situation import changed_spec
 
     assert found.placement is not None
-    return estimate(changed_spec(plan.spec, options), found.placement)
+    spec = changed_spec(plan.spec, options)
+    if service is None:
+        return estimate(spec, found.placement)
+    asked = {
+        "spec": spec.model_dump(mode="json", exclude_unset=True),
+        "placement": found.placement.model_dump(mode="json", by_alias=True),
+    }
+    return service.answer("estimates", asked, Plan)
 
 
-def _options(given: Situation) -> ReplanOptions:
+def _options(given: Situation, reported: Mapping[str, float]) -> ReplanOptions:
     document = {
-        "measured": {**_of_report(given.report), **_of_calls(given.calls)},
-        "lose_nodes": dict(_nodes(text, "--lose-node", default=1) for text in given.lose_nodes),
-        "add_nodes": dict(_nodes(text, "--add-nodes", default=None) for text in given.add_nodes),
+        "measured": {**reported, **_of_calls(given.calls)},
+        "lose_nodes": _of_nodes(given.lose_nodes, "--lose-node", default=1),
+        "add_nodes": _of_nodes(given.add_nodes, "--add-nodes", default=None),
         "move_by": given.move_by,
         "iterations_left": given.iterations_left,
         "startup_seconds": given.startup_seconds,
@@ -85,20 +136,14 @@ def _options(given: Situation) -> ReplanOptions:
     try:
         return ReplanOptions.model_validate(document)
     except ValidationError as error:
-        lines = error_lines(field_errors(error, document))
-        raise BadInputError("the options contradict themselves", lines) from None
+        raise wrong_options(field_errors(error, document), OPTIONS) from None
 
 
 def _of_report(source: str | None) -> dict[str, float]:
     """Call id → median seconds of a run's report; what the plan does not know is left out."""
     if source is None:
         return {}
-    document = read_document(source)
-    try:
-        report = RunReport.model_validate(document)
-    except ValidationError as error:
-        lines = error_lines(field_errors(error, document))
-        raise BadInputError(f"{source}: this is no report of a run", lines) from None
+    report = read_report(source)
     measured = {
         call.id: call.seconds.measured.median
         for call in report.calls
@@ -110,16 +155,32 @@ def _of_report(source: str | None) -> dict[str, float]:
 
 
 def _of_calls(texts: Sequence[str]) -> dict[str, float]:
-    found = {}
+    found: dict[str, float] = {}
     for text in texts:
-        name, _, value = text.rpartition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            name = ""
+        name, _, value = (part.strip() for part in text.rpartition("="))
         if not name:
             raise BadInputError(f"--call: {text!r} is not NAME=SECONDS (actor.generate=31.5)")
+        try:
+            seconds = POSITIVE(value)
+        except typer.BadParameter as error:
+            raise BadInputError(f"--call {name}: {error.message}") from None
+        _once(found, name, "--call")
+        found[name] = seconds
     return found
+
+
+def _of_nodes(texts: Sequence[str], option: str, *, default: int | None) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in texts:
+        pool, number = _nodes(text, option, default=default)
+        _once(found, pool, option)
+        found[pool] = number
+    return found
+
+
+def _once(found: Mapping[str, object], name: str, option: str) -> None:
+    if name in found:
+        raise BadInputError(f"{option}: {name} is given twice; give it once")
 
 
 def _nodes(text: str, option: str, *, default: int | None) -> tuple[str, int]:

@@ -1,8 +1,8 @@
 """`automap simulate`: iterations of a plan as discrete events, with lengths drawn anew."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,13 @@ from planner.result import Plan
 from service.cli import console, formats
 from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError
-from service.cli.inputs import read_runnable
-from service.cli.planning import make_plan_here
+from service.cli.pictures import need_picture
+from service.cli.planning import read_plan
 
 if TYPE_CHECKING:
+    from planner.simulation.report import Occurrence
     from planner.simulation.result import Simulation
+    from service.cli.remote import Service
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +33,64 @@ class SimulateOptions:
     picture: str | None
     as_json: bool
     quiet: bool
+    profiles: Sequence[str] = ()
+    server: str | None = None
+    api_key: str | None = None
 
 
 def run_simulate(source: str, options: SimulateOptions) -> None:
     """Simulate a plan, or plan a spec and simulate that."""
-    _check_outputs(options, source)
-    runnable = read_runnable(source)
-    plan = (
-        runnable
-        if isinstance(runnable, Plan)
-        else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
-    )
-    from planner.simulation.chrome_trace import chrome_trace
-    from planner.simulation.report import simulate_plan
+    from service.cli.remote import service_of
 
-    with console.progress("Simulating", quiet=options.quiet):
-        try:
-            simulation, timeline = simulate_plan(
-                plan, iterations=options.iterations, seed=options.seed
-            )
-        except ValueError as error:
-            raise BadInputError(f"the plan cannot be simulated: {error}") from None
+    _check_outputs(options, source)
+    service = service_of(options.server, options.api_key, profiles=options.profiles)
+    if service is not None:
+        _show(_simulated_on(service, source, options), options)
+        return
+    plan = read_plan(
+        source, profiles=options.profiles, as_json=options.as_json, quiet=options.quiet
+    )
+    simulation, timeline = _simulated(plan, source, options)
     if options.trace is not None:
+        from planner.simulation.chrome_trace import chrome_trace
+
         _write(options.trace, json.dumps(chrome_trace(timeline)))
     if options.picture is not None:
         from service.cli.simulation_picture import draw
 
         draw(timeline, title=_title(simulation), path=options.picture)
     _show(simulation, options)
+
+
+def _simulated(
+    plan: Plan, source: str, options: SimulateOptions
+) -> "tuple[Simulation, list[Occurrence]]":
+    from planner.simulation.report import PlanCheckError, simulate_plan
+
+    with console.progress("Simulating", quiet=options.quiet):
+        try:
+            return simulate_plan(plan, iterations=options.iterations, seed=options.seed)
+        except PlanCheckError as error:
+            raise BadInputError(
+                f"{source}: the plan cannot be simulated, it was {error.cause}",
+                [*error.found, "plan the job again: automap plan SPEC --output PLAN.json"],
+            ) from None
+        except ValueError as error:
+            raise BadInputError(f"{source}: the plan cannot be simulated: {error}") from None
+
+
+def _simulated_on(service: "Service", source: str, options: SimulateOptions) -> "Simulation":
+    """The same on a service, which tells no timeline."""
+    from planner.simulation.result import Simulation
+    from service.cli.remote import stored_plan
+
+    for option, given in (("--trace", options.trace), ("--picture", options.picture)):
+        if given is not None:
+            raise BadInputError(f"{option}: a service sends no timeline; leave out --server")
+    stored = stored_plan(service, source)
+    asked = {"iterations": options.iterations, "seed": options.seed}
+    with console.progress("Simulating", quiet=options.quiet):
+        return service.answer(f"plans/{stored.id}/simulate", asked, Simulation)
 
 
 def _check_outputs(options: SimulateOptions, source: str) -> None:
@@ -71,11 +103,7 @@ def _check_outputs(options: SimulateOptions, source: str) -> None:
             raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
         if Path(path).resolve() == given:
             raise BadInputError(f"{option}: {path} is the file that is read; name another")
-    if options.picture is not None and util.find_spec("matplotlib") is None:
-        raise BadInputError(
-            "--picture needs matplotlib, which is not installed",
-            ["pip install matplotlib, or leave --picture out"],
-        )
+    need_picture(options.picture)
 
 
 def _write(path: str, text: str) -> None:

@@ -48,22 +48,22 @@ def show_profiles(
     diff: str | None,
     make_default: bool,
     as_json: bool,
+    delete: bool = False,
 ) -> None:
-    """Store, list, compare, or choose the default, as the command was asked.
+    """Store, list, compare, delete, or choose the default, as the command was asked.
 
     Raises:
         BadInputError: options without the version they are about; what the service found wrong.
     """
     service = Service(server, api_key)
-    if store is not None:
+    if delete:
+        if version is None or any((store, diff, make_default)):
+            raise BadInputError("--delete: give the VERSION to forget, and nothing else")
+        delete_stored(service, version, as_json=as_json)
+    elif store is not None:
         if version is not None or diff is not None:
             raise BadInputError("--store: it stores a folder, so give no VERSION and no --diff")
-        stored = upload(service, Path(store).expanduser(), make_default=make_default)
-        if as_json:
-            console.write_json(json.dumps(stored, indent=2))
-            return
-        line = f"{stored['device_type']}: stored as {stored['version']}"
-        console.stdout_console().print(line, highlight=False)
+        store_one(service, Path(store).expanduser(), make_default=make_default, as_json=as_json)
     elif version is None:
         if diff is not None or make_default:
             raise BadInputError("--diff and --make-default: say of which profile: VERSION")
@@ -73,10 +73,25 @@ def show_profiles(
     elif make_default:
         set_default(service, version, as_json=as_json)
     else:
-        stored = service.ask("GET", f"profiles/{version}").json()
-        if not as_json:
-            del stored["measurements"]
+        show_one(service, version, as_json=as_json)
+
+
+def store_one(service: Service, folder: Path, *, make_default: bool, as_json: bool) -> None:
+    """Store the profile in a folder, and show its version."""
+    stored = upload(service, folder, make_default=make_default)
+    if as_json:
         console.write_json(json.dumps(stored, indent=2))
+        return
+    line = f"{stored['device_type']}: stored as {stored['version']}"
+    console.stdout_console().print(line, highlight=False)
+
+
+def show_one(service: Service, version: str, *, as_json: bool) -> None:
+    """One profile; without --json its measurements are left out."""
+    stored = service.ask("GET", f"profiles/{version}").json()
+    if not as_json:
+        del stored["measurements"]
+    console.write_json(json.dumps(stored, indent=2))
 
 
 def list_stored(service: Service, *, as_json: bool) -> None:
@@ -105,6 +120,15 @@ def list_stored(service: Service, *, as_json: bool) -> None:
     out = console.stdout_console()
     out.print(table)
     out.print(Text("* pools of its device type that name no profile are priced with it", "dim"))
+
+
+def delete_stored(service: Service, version: str, *, as_json: bool) -> None:
+    """Forget a version."""
+    service.ask("DELETE", f"profiles/{version}")
+    if as_json:
+        console.write_json(json.dumps({"deleted": version}))
+        return
+    console.stdout_console().print(f"{version} is deleted", highlight=False)
 
 
 def set_default(service: Service, version: str, *, as_json: bool) -> None:

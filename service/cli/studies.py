@@ -1,18 +1,22 @@
 """The commands that answer with several plans: pareto and what-if."""
 
-from collections.abc import Sequence
-from importlib import util
-from pathlib import Path
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from planner.spec import JobSpec
+from planner.studies import Front, Variant, WhatIf
 from service.cli import console
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_spec
+from service.cli.pictures import need_picture
 from service.cli.planning import need_folder, need_pools, telling_reasons, write_file
 from service.cli.study_view import front_view, what_if_view
 
-PICTURES = (".png", ".svg", ".pdf")
+if TYPE_CHECKING:
+    from service.cli.remote import Service
 
 
 def run_pareto(
@@ -24,25 +28,34 @@ def run_pareto(
     profiles: Sequence[str],
     as_json: bool,
     quiet: bool,
+    server: str | None = None,
+    api_key: str | None = None,
 ) -> None:
-    """The front of a job, shown, drawn and written."""
-    spec = read_spec(source, profiles=profiles)
-    need_pools(spec)
-    need_folder(output)
-    _need_picture(picture)
-    with console.progress("Pareto front", quiet=quiet) as tell:
-        from planner.front import make_front
+    """The front of a job, shown, drawn and written; on a service its plans are stored."""
+    from service.cli.remote import service_of
 
-        front = telling_reasons(
-            lambda: make_front(spec, tolerance=tolerance, tell=tell), as_json=as_json
+    service = service_of(server, api_key, profiles=profiles)
+    spec = read_spec(source, profiles=profiles)
+    if service is None:
+        need_pools(spec)
+    need_folder(output)
+    need_picture(picture)
+    with console.progress("Pareto front", quiet=quiet) as tell:
+        front, answer = telling_reasons(
+            lambda: (
+                _front(spec, tolerance, tell)
+                if service is None
+                else _front_on(service, spec, tolerance)
+            ),
+            as_json=as_json,
         )
     if picture is not None:
         from service.cli.front_plot import plot
 
         plot(front, picture)
-    if not _as_json(front, output=output, as_json=as_json):
+    if not _as_json(answer, output=output, as_json=as_json):
         out = console.stdout_console()
-        out.print(front_view(front, width=out.width, brief=quiet))
+        out.print(front_view(front, width=out.width, brief=quiet), soft_wrap=quiet)
 
 
 def run_what_if(
@@ -55,19 +68,76 @@ def run_what_if(
     profiles: Sequence[str],
     as_json: bool,
     quiet: bool,
+    server: str | None = None,
+    api_key: str | None = None,
 ) -> None:
     """The plans of a job on several clusters, shown and written."""
-    spec = read_spec(source, profiles=profiles)
-    need_pools(spec)
-    need_folder(output)
-    numbers, types = _numbers("--nodes", nodes), _names(gpus)
-    with console.progress("What if", quiet=quiet) as tell:
-        from planner.what_if import make_what_if
+    from service.cli.remote import service_of
 
-        answer = make_what_if(spec, nodes=numbers, gpus=types, pool=pool, tell=tell)
+    service = service_of(server, api_key, profiles=profiles)
+    spec = read_spec(source, profiles=profiles)
+    if service is None:
+        need_pools(spec)
+    need_folder(output)
+    numbers, types = _numbers("--nodes", nodes), _names("--gpu", gpus)
+    if not numbers and not types:
+        raise BadInputError("nothing is varied", ["give --nodes N,N,... or --gpu TYPE,... or both"])
+    options = {"nodes": "--nodes", "gpus": "--gpu", "pool": "--pool"}
+    with naming_options(options), console.progress("What if", quiet=quiet) as tell:
+        asked = {"nodes": numbers, "gpus": types, "pool": pool}
+        found, answer = (
+            _what_if(spec, asked, tell) if service is None else _what_if_on(service, spec, asked)
+        )
     if not _as_json(answer, output=output, as_json=as_json):
         out = console.stdout_console()
-        out.print(what_if_view(answer, width=out.width))
+        out.print(what_if_view(found, width=out.width, brief=quiet), soft_wrap=quiet)
+
+
+def _front(spec: JobSpec, tolerance: float, tell: Callable[[str], None]) -> tuple[Front, BaseModel]:
+    """The front, and what is written of it."""
+    from planner.front import make_front
+
+    front = make_front(spec, tolerance=tolerance, tell=tell)
+    return front, front
+
+
+def _front_on(service: "Service", spec: JobSpec, tolerance: float) -> tuple[Front, BaseModel]:
+    from service.schemas import FrontRecord
+
+    asked = {"spec": spec.model_dump(mode="json", exclude_unset=True), "tolerance": tolerance}
+    record = service.answer("plans/pareto", asked, FrontRecord)
+    plans = [each.plan for each in record.plans if each.plan is not None]
+    same = {name: getattr(record, name) for name in FrontRecord.model_fields if name != "plans"}
+    return Front(spec=spec, plans=plans, **same), record
+
+
+def _what_if(
+    spec: JobSpec, asked: dict[str, Any], tell: Callable[[str], None]
+) -> tuple[WhatIf, BaseModel]:
+    """The plans, and what is written of them."""
+    from planner.what_if import make_what_if
+
+    found = make_what_if(spec, **asked, tell=tell)
+    return found, found
+
+
+def _what_if_on(
+    service: "Service", spec: JobSpec, asked: dict[str, Any]
+) -> tuple[WhatIf, BaseModel]:
+    from service.schemas import WhatIfRecord
+
+    given = {"spec": spec.model_dump(mode="json", exclude_unset=True), **asked}
+    started = time.perf_counter()
+    record = service.answer("plans/what-if", given, WhatIfRecord)
+    variants = [
+        Variant(
+            plan=None if each.plan is None else each.plan.plan,
+            **{name: getattr(each, name) for name in Variant.model_fields if name != "plan"},
+        )
+        for each in record.variants
+    ]
+    seconds = time.perf_counter() - started
+    return WhatIf(spec=spec, variants=variants, seconds=seconds), record
 
 
 def _as_json(answer: BaseModel, *, output: str | None, as_json: bool) -> bool:
@@ -79,31 +149,23 @@ def _as_json(answer: BaseModel, *, output: str | None, as_json: bool) -> bool:
     return as_json
 
 
-def _names(given: str | None) -> list[str]:
-    return [name.strip() for name in (given or "").split(",") if name.strip()]
+def _names(option: str, given: str | None) -> list[str]:
+    """The values of a comma-separated option."""
+    if given is None:
+        return []
+    names = [name.strip() for name in given.split(",")]
+    if not all(names):
+        raise BadInputError(f"{option}: {given!r} has an empty value", ["leave out the comma"])
+    return names
 
 
 def _numbers(option: str, given: str | None) -> list[int]:
     """The whole numbers of a comma-separated option."""
-    names = _names(given)
+    names = _names(option, given)
     wrong = [name for name in names if not (name.isascii() and name.isdigit()) or int(name) < 1]
-    if wrong or (given is not None and not names):
+    if wrong:
         raise BadInputError(
-            f"{option}: {', '.join(wrong) or 'nothing'} is no number of nodes",
+            f"{option}: {', '.join(wrong)} is no number of nodes",
             ["give whole numbers from 1, separated by commas: 4,8,16"],
         )
     return [int(name) for name in names]
-
-
-def _need_picture(path: str | None) -> None:
-    """Say so before the search when its picture could not be drawn."""
-    if path is None:
-        return
-    need_folder(path)
-    if Path(path).suffix.lower() not in PICTURES:
-        raise BadInputError(f"--picture: {path} does not end in {', '.join(PICTURES)}")
-    if util.find_spec("matplotlib") is None:
-        raise BadInputError(
-            "--picture needs matplotlib, which is not installed",
-            ["pip install matplotlib, or leave --picture out"],
-        )

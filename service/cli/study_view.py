@@ -1,11 +1,12 @@
 """Answers of several plans for people: a row per plan."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from planner.catalogue import gpu_type
 from planner.errors import Reason
 from planner.result import Plan
 from planner.studies import Front, Refusal, Variant, WhatIf
@@ -27,6 +28,8 @@ class _Row:
     cells: tuple[str, ...]
     """What stands before the plan's own figures."""
     plan: Plan | None
+    pools: Mapping[str, str] | None = None
+    """As in `shape`."""
 
 
 def front_view(front: Front, *, width: int, brief: bool = False) -> Group:
@@ -38,11 +41,14 @@ def front_view(front: Front, *, width: int, brief: bool = False) -> Group:
     return Group(proof, Text(), *_figures(rows, ("plan",), width=width), *_open_nodes(front))
 
 
-def what_if_view(answer: WhatIf, *, width: int) -> Group:
+def what_if_view(answer: WhatIf, *, width: int, brief: bool = False) -> Group:
     """A row per cluster; below it why some have no plan."""
+    if brief:
+        return Group(*(Text(_in_a_line(variant)) for variant in answer.variants))
     rows = [
-        _Row(_cluster(variant), (_gpus(variant), _scaling(variant)), variant.plan)
+        _Row(_cluster(variant), (_gpus(variant), _scaling(variant)), variant.plan, pools)
         for variant in answer.variants
+        for pools in [_renamed(answer, variant)]
     ]
     without = [
         Text(f"{_cluster(variant)}: {_told(variant.reasons)}")
@@ -76,12 +82,16 @@ def refusal_view(refusal: Refusal, *, width: int) -> Group:
     return Group(*parts)
 
 
-def shape(plan: Plan) -> str:
-    """Which models lie where, and how those that train are split."""
+def shape(plan: Plan, *, pools: Mapping[str, str] | None = None) -> str:
+    """Which models lie where, and how those that train are split.
+
+    `pools`: what to call a pool whose name says another thing than what it is here.
+    """
     trained = {call.copy_id for call in plan.calls if call.kind == "train"}
     places: dict[str, list[str]] = {}
     for copy in plan.copies:
-        where = formats.gpu_range(copy.pool, first_gpu=copy.first_gpu, num_gpus=copy.num_gpus)
+        pool = (pools or {}).get(copy.pool, copy.pool)
+        where = formats.gpu_range(pool, first_gpu=copy.first_gpu, num_gpus=copy.num_gpus)
         split = f" {formats.parallelism(copy.layout)}" if copy.id in trained else ""
         places.setdefault(where, []).append(copy.id + split)
     return "; ".join(f"{where} {', '.join(who)}" for where, who in places.items())
@@ -100,12 +110,15 @@ def _figures(
         table.add_column("placement", overflow="fold")
     for row in rows:
         cells = list(_figure_cells(row.plan, run=wide or len(headers) < 3))
-        placement = [Text("" if row.plan is None else shape(row.plan))] if wide else []
+        where = "" if row.plan is None else shape(row.plan, pools=row.pools)
+        placement = [Text(where)] if wide else []
         table.add_row(Text(row.name), *row.cells, *cells, *placement)
     yield table
     if not wide:
         yield Text()
-        yield from (Text(f"{row.name}: {shape(row.plan)}") for row in rows if row.plan is not None)
+        for row in rows:
+            if row.plan is not None:
+                yield Text(f"{row.name}: {shape(row.plan, pools=row.pools)}")
 
 
 def _figure_cells(plan: Plan | None, *, run: bool) -> Iterator[RenderableType]:
@@ -135,6 +148,25 @@ def _scaling(variant: Variant) -> str:
 
 def _cluster(variant: Variant) -> str:
     return f"{formats.number_of(variant.num_nodes, 'node')} {variant.gpu}"
+
+
+def _renamed(answer: WhatIf, variant: Variant) -> dict[str, str]:
+    """The pool by its GPUs where these are others than the spec's: its name may be the old type."""
+    if isinstance(answer.spec.cluster, str):  # stored on a service
+        return {variant.pool: variant.gpu}
+    own = next(pool.gpu for pool in answer.spec.cluster.pools if pool.name == variant.pool)
+    return {} if gpu_type(own).name == variant.gpu else {variant.pool: variant.gpu}
+
+
+def _in_a_line(variant: Variant) -> str:
+    plan = variant.plan
+    if plan is None:
+        return f"{_cluster(variant)}: no plan, {_told(variant.reasons)}"
+    return (
+        f"{_cluster(variant)}: {formats.seconds(plan.iteration_seconds)} s per iteration, "
+        f"{formats.count(plan.tokens_per_second)} tokens/s, "
+        f"{formats.price(plan.price_per_iteration)} an iteration"
+    )
 
 
 def _told(reasons: Sequence[Reason]) -> str:

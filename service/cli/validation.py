@@ -4,7 +4,6 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import util
 from pathlib import Path
 
 from planner.validation.predictions import Prediction
@@ -12,6 +11,7 @@ from planner.validation.statistics import DIMENSIONS
 from planner.validation.table import NotATableError, Table, parse_table
 from service.cli import console, formats
 from service.cli.failures import BadInputError
+from service.cli.pictures import need_picture
 from service.cli.validation_report import Report, as_document, print_report
 
 MAX_TABLE_BYTES = 64 * 2**20
@@ -119,11 +119,7 @@ def _check_outputs(outputs: Outputs, sources: Sequence[str]) -> None:
             raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
         if path is not None and Path(path).resolve() in tables:
             raise BadInputError(f"cannot write {path}: it is one of the tables that are read")
-    if outputs.plot is not None and util.find_spec("matplotlib") is None:
-        raise BadInputError(
-            "--plot needs matplotlib, which is not installed",
-            ["pip install matplotlib, or leave --plot out"],
-        )
+    need_picture(outputs.plot, option="--plot")
 
 
 def _write_rows(path: str | None, reports: Sequence[Report]) -> None:

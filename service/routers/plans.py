@@ -43,12 +43,16 @@ CompareBody = Annotated[
     Body[CompareRequest], Depends(body_of(CompareRequest, what="The comparison"))
 ]
 SimulateBody = Annotated[
-    Body[SimulateRequest], Depends(body_of(SimulateRequest, what="The simulation"))
+    Body[SimulateRequest], Depends(body_of(SimulateRequest, what="The simulation", optional=True))
 ]
 FrontBody = Annotated[Body[FrontRequest], Depends(body_of(FrontRequest, what="The request"))]
 WhatIfBody = Annotated[Body[WhatIfRequest], Depends(body_of(WhatIfRequest, what="The request"))]
-ExplainBody = Annotated[Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options"))]
-ReplanBody = Annotated[Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation"))]
+ExplainBody = Annotated[
+    Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options", optional=True))
+]
+ReplanBody = Annotated[
+    Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation", optional=True))
+]
 PreferHeader = Annotated[
     str | None,
     Header(description="`respond-async`: queue the job and answer 202", max_length=200),
@@ -224,7 +228,7 @@ def explain_plan(plan_id: UUID, service: PlanningDep) -> Explanation:
     "/{plan_id}/explain",
     summary="Explain parts of a plan",
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
-    openapi_extra=body_docs(ExplainOptions, EXPLAIN_EXAMPLES),
+    openapi_extra=body_docs(ExplainOptions, EXPLAIN_EXAMPLES, optional=True),
 )
 def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep) -> Explanation:
     """The same with options: which parts, how many fewer GPUs, how many scenarios."""
@@ -235,7 +239,7 @@ def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep)
     "/{plan_id}/replan",
     summary="Keep a running plan, or move",
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
-    openapi_extra=body_docs(ReplanOptions, REPLAN_EXAMPLES),
+    openapi_extra=body_docs(ReplanOptions, REPLAN_EXAMPLES, optional=True),
 )
 def replan_plan(plan_id: UUID, body: ReplanBody, service: PlanningDep) -> Replan:
     """With measured seconds, or nodes lost or added: the gain, what a move costs, the break-even.
@@ -249,7 +253,7 @@ def replan_plan(plan_id: UUID, body: ReplanBody, service: PlanningDep) -> Replan
     "/{plan_id}/simulate",
     summary="Simulate a plan's iterations",
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
-    openapi_extra=body_docs(SimulateRequest, SIMULATE_EXAMPLES),
+    openapi_extra=body_docs(SimulateRequest, SIMULATE_EXAMPLES, optional=True),
 )
 def simulate_plan(plan_id: UUID, body: SimulateBody, service: PlanningDep) -> Simulation:
     """Iterations as discrete events, with prompt and response lengths drawn anew in each.

@@ -190,10 +190,10 @@ def test_a_stored_cluster_needs_a_server(capsys, tmp_path):
     assert "--server" in err
 
 
-def test_a_service_that_is_not_there_ends_with_1(capsys):
+def test_a_service_that_is_not_there_ends_with_2(capsys):
     code, out, err = call(capsys, "plan", TINY, "--server", "http://127.0.0.1:9")
-    assert (code, out) == (1, "")
-    assert "no answer from http://127.0.0.1:9" in err
+    assert (code, out) == (2, "")
+    assert "--server: cannot reach http://127.0.0.1:9" in err
     assert "Traceback" not in err
 
 

@@ -13,7 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from planner.explain.result import Explanation
+from planner.replan.result import Replan
 from planner.result import Plan
+from planner.simulation.result import Simulation
 from service.cli.main import main
 from tests.cli.test_command import TINY, TOO_LARGE
 
@@ -85,6 +88,43 @@ def test_the_record_is_printed_as_json_and_can_be_estimated(server, capsys, tmp_
     assert json.loads(out)["iteration_seconds"] == pytest.approx(
         record["plan"]["iteration_seconds"]
     )
+
+
+def test_a_service_does_what_else_is_done_here(server, capsys, tmp_path):
+    file = tmp_path / "record.json"
+    code, out, err = call(capsys, "plan", TINY, "--server", server, "--json", "-o", str(file))
+    assert code == 0, err
+    plan_id = json.loads(out)["id"]
+    at = ("--server", server, "--json")
+    code, out, err = call(capsys, "simulate", plan_id, "-n", "2", *at)
+    assert (code, Simulation.model_validate_json(out).iterations) == (0, 2), err
+    code, out, err = call(capsys, "explain", str(file), "--part", "sensitivity", *at)
+    assert (code, Explanation.model_validate_json(out).regret) == (0, None), err
+    new = tmp_path / "new.json"
+    slow = ("--call", "actor.generate=1000")
+    code, out, err = call(capsys, "replan", plan_id, *slow, "-o", str(new), *at)
+    assert code == 0, err
+    found = Replan.model_validate_json(out)
+    assert found.corrections[0].measured_seconds == 1000
+    assert new.exists() == (found.placement is not None)
+    code, out, err = call(capsys, "compare", TINY, "-s", "colocate_all", *at)
+    assert code == 0, err
+    assert [each["name"] for each in json.loads(out)["strategies"]] == ["colocate_all"]
+    code, out, err = call(capsys, "pareto", TINY, "--server", server)
+    assert code == 0, err
+    assert "1 plan" in out
+    code, out, err = call(capsys, "what-if", TINY, "--nodes", "1", "-q", "--server", server)
+    assert (code, out[:11]) == (0, "1 node cpu:"), err
+    assert len(out.splitlines()) == 1
+
+
+def test_a_stored_profile_is_deleted_by_its_version(server, capsys):
+    unknown = "0" * 12
+    code, _, err = call(capsys, "profiles", unknown, "--delete", "--server", server)
+    assert code == 2
+    assert unknown in err
+    code, _, err = call(capsys, "profiles", "--delete", "--server", server)
+    assert "give the VERSION to forget" in err
 
 
 def test_what_the_service_refuses_has_the_same_exit_codes(server, capsys, tmp_path):

@@ -86,7 +86,7 @@ def test_a_picture_is_drawn_or_refused_before_the_search(capsys, spec, tmp_path)
     code, _, err = call(capsys, "pareto", spec, "--picture", str(picture))
     if find_spec("matplotlib") is None:
         assert code == 2
-        assert "pip install matplotlib" in err
+        assert "pip install 'automap[plot]'" in err
     else:
         assert code == 0
         assert "GPUs" in picture.read_text(encoding="utf-8")
@@ -97,7 +97,7 @@ def test_what_if_shows_every_cluster_and_why_some_have_no_plan(capsys, tight):
     assert (code, err) == (0, "")
     words = " ".join(out.split())
     assert "2 nodes 2" in words
-    assert "2 nodes h200-141gb-sxm: a100[0-1] actor" in words
+    assert "2 nodes h200-141gb-sxm: h200-141gb-sxm[0-1] actor" in words
     assert "1 node a100-80gb-sxm: actor.train does not fit" in words
     assert "GiB too many" in words
     code, out, _ = call(capsys, "what-if", tight, "--nodes", "1,2", "--json")
@@ -113,7 +113,10 @@ def test_what_if_shows_every_cluster_and_why_some_have_no_plan(capsys, tight):
         ((), "nothing is varied"),
         (("--nodes", "4,x"), "x is no number of nodes"),
         (("--nodes", "0"), "0 is no number of nodes"),
-        (("--nodes", ","), "nothing is no number of nodes"),
+        (("--nodes", ","), "has an empty value"),
+        (("--nodes", ""), "has an empty value"),
+        (("--gpu", "h100,,"), "has an empty value"),
+        (("--nodes", "1000000000"), "use 1 to 100000"),
         (("--nodes", "1", "--pool", "b"), "no pool 'b'"),
         (("--gpu", "a1000"), "a1000"),
     ],

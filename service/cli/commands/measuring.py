@@ -10,6 +10,7 @@ from service.cli.options import (
     QuietOption,
     ServerOption,
 )
+from service.cli.usage import POSITIVE
 
 
 def profile(
@@ -22,7 +23,8 @@ def profile(
         ),
     ] = None,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Measure for about so long.")
+        float,
+        typer.Option(parser=POSITIVE, metavar="SECONDS", help="Measure for about so long."),
     ] = 300.0,
     output: Annotated[
         str | None,
@@ -111,9 +113,12 @@ def profiles(
         bool,
         typer.Option("--make-default", help="Price pools that name no profile with it."),
     ] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Forget it; plans made with it stay.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the profiles that a service has stored, store one, compare two, choose the default."""
+    """List the profiles that a service has stored, store, compare, delete, choose the default."""
     from service.cli.stored_profiles import show_profiles
 
     show_profiles(
@@ -123,6 +128,7 @@ def profiles(
         store=store,
         diff=diff,
         make_default=make_default,
+        delete=delete,
         as_json=json,
     )
 
@@ -168,6 +174,7 @@ def calibrate(
     ] = None,
     api_key: KeyOption = None,
     json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
     """Learn from runs: correct a measured profile, and the response lengths of a spec.
 
@@ -187,5 +194,6 @@ def calibrate(
             as_json=json,
             server=server,
             api_key=api_key,
+            quiet=quiet,
         )
     )

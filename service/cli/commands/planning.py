@@ -8,10 +8,12 @@ from service.cli.options import (
     STRATEGY_NAMES,
     JsonOption,
     KeyOption,
+    MaybeServerOption,
     ProfileOption,
     QuietOption,
     SpecArgument,
 )
+from service.cli.usage import SHARE
 
 
 def plan(
@@ -76,13 +78,23 @@ def compare(
         ),
     ] = None,
     profile: ProfileOption = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Plan a job, then show what well-known placement strategies would cost beside the plan."""
     from service.cli.planning import run_compare
 
-    run_compare(spec, strategies=strategy or [], profiles=profile or [], as_json=json, quiet=quiet)
+    run_compare(
+        spec,
+        strategies=strategy or [],
+        profiles=profile or [],
+        as_json=json,
+        quiet=quiet,
+        server=server,
+        api_key=api_key,
+    )
 
 
 def pareto(
@@ -90,7 +102,9 @@ def pareto(
     tolerance: Annotated[
         float,
         typer.Option(
-            min=0.0, max=1.0, metavar="SHARE", help="Leave out what others beat up to this share."
+            parser=SHARE,
+            metavar="SHARE",
+            help="Leave out what others beat up to this share.",
         ),
     ] = 0.0,
     picture: Annotated[
@@ -101,6 +115,8 @@ def pareto(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
     ] = None,
     profile: ProfileOption = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -119,6 +135,8 @@ def pareto(
         profiles=profile or [],
         as_json=json,
         quiet=quiet,
+        server=server,
+        api_key=api_key,
     )
 
 
@@ -139,6 +157,8 @@ def what_if(
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
     ] = None,
     profile: ProfileOption = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -157,6 +177,8 @@ def what_if(
         profiles=profile or [],
         as_json=json,
         quiet=quiet,
+        server=server,
+        api_key=api_key,
     )
 
 

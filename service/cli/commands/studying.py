@@ -6,8 +6,12 @@ import typer
 
 from service.cli.options import (
     JsonOption,
+    KeyOption,
+    MaybeServerOption,
+    ProfileOption,
     QuietOption,
 )
+from service.cli.usage import SECONDS
 
 
 def explain(
@@ -28,6 +32,9 @@ def explain(
         int | None,
         typer.Option(metavar="N", min=1, max=1000, help="True seconds drawn for the regret."),
     ] = None,
+    profile: ProfileOption = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -39,8 +46,11 @@ def explain(
         parts=part or [],
         fewer_gpus=fewer_gpus,
         scenarios=scenarios,
+        profiles=profile or [],
         as_json=json,
         quiet=quiet,
+        server=server,
+        api_key=api_key,
     )
 
 
@@ -67,7 +77,12 @@ def replan(
         int | None, typer.Option(min=1, help="Of the run; default: those of the spec.")
     ] = None,
     startup_seconds: Annotated[
-        float | None, typer.Option(min=0, help="Of a restart; default: those of the spec.")
+        float | None,
+        typer.Option(
+            parser=SECONDS,
+            metavar="SECONDS",
+            help="Of a restart; default: those of the spec.",
+        ),
     ] = None,
     move_by: Annotated[
         str, typer.Option(metavar="restart|reshard", help="How a move would be done.")
@@ -76,6 +91,8 @@ def replan(
         str | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the new plan here, if any."),
     ] = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -91,7 +108,15 @@ def replan(
         startup_seconds=startup_seconds,
         move_by=move_by,
     )
-    run_replan(plan, given, output=output, as_json=json, quiet=quiet)
+    run_replan(
+        plan,
+        given,
+        output=output,
+        as_json=json,
+        quiet=quiet,
+        server=server,
+        api_key=api_key,
+    )
 
 
 def simulate(
@@ -110,6 +135,9 @@ def simulate(
         str | None,
         typer.Option(metavar="FILE", help="Draw the timeline (.png, .svg, .pdf)."),
     ] = None,
+    profile: ProfileOption = None,
+    server: MaybeServerOption = None,
+    api_key: KeyOption = None,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -128,6 +156,9 @@ def simulate(
             picture=picture,
             as_json=json,
             quiet=quiet,
+            profiles=profile or [],
+            server=server,
+            api_key=api_key,
         ),
     )
 
