@@ -6,10 +6,12 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from planner import catalogue
 from service.cli import console
 from service.cli.failures import BadInputError
 from service.cli.inputs import read_spec
 from service.cli.planning import need_folder, need_pools, telling_reasons, write_file
+from service.cli.profiles import by_gpu_type
 from service.cli.study_view import front_view, what_if_view
 
 PICTURES = (".png", ".svg", ".pdf")
@@ -57,14 +59,18 @@ def run_what_if(
     quiet: bool,
 ) -> None:
     """The plans of a job on several clusters, shown and written."""
-    spec = read_spec(source, profiles=profiles)
+    numbers, types = _numbers("--nodes", nodes), _names(gpus)
+    asked = [catalogue.gpu_type(name, field="--gpu").name for name in types]
+    spec = read_spec(source, profiles=profiles, others=asked)
     need_pools(spec)
     need_folder(output)
-    numbers, types = _numbers("--nodes", nodes), _names(gpus)
+    measured = by_gpu_type(profiles)
     with console.progress("What if", quiet=quiet) as tell:
         from planner.what_if import make_what_if
 
-        answer = make_what_if(spec, nodes=numbers, gpus=types, pool=pool, tell=tell)
+        answer = make_what_if(
+            spec, nodes=numbers, gpus=types, pool=pool, profiles=measured, tell=tell
+        )
     if not _as_json(answer, output=output, as_json=as_json):
         out = console.stdout_console()
         out.print(what_if_view(answer, width=out.width))
