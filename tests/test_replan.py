@@ -146,9 +146,9 @@ def errors(given: Study, *, seed: int) -> Factors:
     )
 
 
-@pytest.mark.parametrize("staleness", [0, 1])
+@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) -> None:
-    given = study(small_job("rloo", search__staleness=staleness))
+    given = study(small_job("grpo", search__staleness=staleness))
     exclusion, limits = Exclusion(), Limits.within(20.0, seed=0)
     for seed in range(2):
         now = scaled(given, errors(given, seed=seed))

@@ -12,11 +12,11 @@ from planner.search.pruning import prune
 from planner.search.search import Selected, complete, rows_of
 from planner.search.sizes import Relaxed, Sizes, SizeSearch, rows_of_sizes
 from planner.search.solve import Budget, minimise_period
-from planner.search.space import Arena, Rows, all_rows, arena, least_period, rows_within
+from planner.search.space import Arena, Rows, all_rows, arena, compact, least_period, rows_within
 
-STEPS = (0.015, 0.012, 0.015, 0.02, 0.03, 0.06, 0.12, 0.3)
+STEPS = (0.02, 0.012, 0.015, 0.02, 0.03, 0.06, 0.12, 0.3)
 """Shares of the bound by which the limit is raised while there are no sizes for it."""
-SOLVES = (0.01, 0.02, 0.04, 0.08, 0.2)
+SOLVES = (0.012, 0.024, 0.045, 0.09, 0.2)
 """Shares above the relaxed period of the sizes below which a placement on them is looked for."""
 BOUND_SHARE = 0.005
 """How closely the bound that candidates alone give is found, as a share of it."""
@@ -64,7 +64,8 @@ def _least_seconds(near: Study, limit: float) -> float:
         middle = (low + high) / 2
         left = rows_within(part.tables, part.problem, rows, middle)
         if complete(part, left):
-            high, rows = middle, left
+            part = compact(part, left).arena
+            high, rows = middle, part.rows
         else:
             low = middle
     return low
