@@ -1,6 +1,8 @@
 """Changes to a job spec that may make an impossible job possible."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from planner.catalogue import gpu_type, gpu_types
 from planner.cluster import GpuType
@@ -10,6 +12,9 @@ from planner.spec import ClusterSpec, ConstraintsSpec, JobSpec, LoraSpec, PoolSp
 from planner.studies import ChangeKind
 
 LORA_RANK = 16
+NO_PROFILES: Mapping[str, str] = MappingProxyType({})
+"""GPU type → measured profile of pools that a change gives GPUs of this type; else the tables that
+come along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +148,21 @@ def pool_with_gpu(pool: PoolSpec, gpu: str, *, profile: str | None = None) -> Po
     )
 
 
-def larger_gpus(spec: JobSpec, pool: PoolSpec) -> list[tuple[Change, int]]:
+def larger_gpus(
+    spec: JobSpec, pool: PoolSpec, profiles: Mapping[str, str] = NO_PROFILES
+) -> list[tuple[Change, int]]:
     """The pool with every type of GPU that has more memory, the least first, and how much more."""
     own = gpu_type(pool.gpu).memory_bytes
     larger = [each for each in _usable_gpus(spec) if each.memory_bytes > own]
     return [
-        (_with_gpu(spec, pool, each.name), each.memory_bytes - own)
+        (_with_gpu(spec, pool, each.name, profiles), each.memory_bytes - own)
         for each in sorted(larger, key=lambda gpu: gpu.memory_bytes)
     ]
 
 
-def faster_gpus(spec: JobSpec, pool: PoolSpec) -> list[Change]:
+def faster_gpus(
+    spec: JobSpec, pool: PoolSpec, profiles: Mapping[str, str] = NO_PROFILES
+) -> list[Change]:
     """The pool with every type of GPU that is faster and no smaller, the slowest first."""
     own = gpu_type(pool.gpu)
     faster = [
@@ -164,7 +173,7 @@ def faster_gpus(spec: JobSpec, pool: PoolSpec) -> list[Change]:
         and each.memory_bytes >= 0.99 * own.memory_bytes
     ]
     return [
-        _with_gpu(spec, pool, each.name)
+        _with_gpu(spec, pool, each.name, profiles)
         for each in sorted(faster, key=lambda gpu: gpu.bf16_flops_per_second)
     ]
 
@@ -175,6 +184,7 @@ def _usable_gpus(spec: JobSpec) -> list[GpuType]:
     return [each for each in gpu_types().values() if each.has_bf16 or not with_bf16]
 
 
-def _with_gpu(spec: JobSpec, pool: PoolSpec, gpu: str) -> Change:
+def _with_gpu(spec: JobSpec, pool: PoolSpec, gpu: str, profiles: Mapping[str, str]) -> Change:
     text = f"use {gpu} in pool {pool.name}, {pool.gpu} now"
-    return Change(("gpu",), text, with_pool(spec, pool_with_gpu(pool, gpu)))
+    changed = pool_with_gpu(pool, gpu, profile=profiles.get(gpu))
+    return Change(("gpu",), text, with_pool(spec, changed))

@@ -1,9 +1,9 @@
 """What makes an impossible job possible: every change that helps, each with its plan."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from planner.changes import Change, faster_gpus, more_nodes, pools_of, with_nodes
+from planner.changes import NO_PROFILES, Change, faster_gpus, more_nodes, pools_of, with_nodes
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from planner.infeasible import why
 from planner.planning import make_plan
@@ -22,8 +22,12 @@ MOST_DOUBLINGS = 6
 Tell = Callable[[str], None]
 
 
-def make_plan_or_explain(spec: JobSpec, *, tell: Tell = lambda _: None) -> Plan:
+def make_plan_or_explain(
+    spec: JobSpec, *, profiles: Mapping[str, str] = NO_PROFILES, tell: Tell = lambda _: None
+) -> Plan:
     """make_plan; with `search.explain_infeasible` plans of what would make the job possible.
+
+    Where other GPUs would, their profile is that of their type in `profiles`.
 
     Raises:
         SpecError, NoSolutionInTimeError: as make_plan.
@@ -34,7 +38,7 @@ def make_plan_or_explain(spec: JobSpec, *, tell: Tell = lambda _: None) -> Plan:
     try:
         return make_plan(spec, explain=lambda _: [])
     except InfeasibleError as error:
-        refusal = explain_refusal(spec, tell=tell)
+        refusal = explain_refusal(spec, profiles=profiles, tell=tell)
         if spec.search.strategy is not None:  # whose own reason is the first
             reasons = [*error.reasons[:1], *refusal.reasons]
             refusal = refusal.model_copy(update={"reasons": reasons})
@@ -42,19 +46,24 @@ def make_plan_or_explain(spec: JobSpec, *, tell: Tell = lambda _: None) -> Plan:
 
 
 def explain_refusal(
-    spec: JobSpec, *, limit_seconds: float | None = None, tell: Tell = lambda _: None
+    spec: JobSpec,
+    *,
+    limit_seconds: float | None = None,
+    profiles: Mapping[str, str] = NO_PROFILES,
+    tell: Tell = lambda _: None,
 ) -> Refusal:
     """Why an infeasible job fits nowhere, and plans of the smallest changes with which it would.
 
     Each change is planned, and only those are remedies that have a plan; where no single change
     helps, two together are tried. After `limit_seconds` of processor time (default: the spec's time
-    limit) nothing more is tried or planned. `tell` hears how far it is.
+    limit) nothing more is tried or planned. GPUs of another type have their profile in `profiles`;
+    `tell` hears how far it is.
 
     Raises:
         SpecError: as make_plan.
     """
     limit = spec.search.time_limit_seconds if limit_seconds is None else limit_seconds
-    study = _Study(spec, time.process_time() + limit, tell)
+    study = _Study(spec, time.process_time() + limit, profiles, tell)
     reasons = study.run()
     return Refusal(
         reasons=reasons,
@@ -66,9 +75,11 @@ def explain_refusal(
 class _Study:
     """The remedies found so far."""
 
-    def __init__(self, spec: JobSpec, deadline: float, tell: Tell) -> None:
-        self.spec, self.tell = spec, tell
-        self.trial = Trial(deadline=deadline)
+    def __init__(
+        self, spec: JobSpec, deadline: float, profiles: Mapping[str, str], tell: Tell
+    ) -> None:
+        self.spec, self.profiles, self.tell = spec, profiles, tell
+        self.trial = Trial(deadline=deadline, profiles=profiles)
         self.remedies: list[Remedy] = []
         self.untried: list[str] = []
 
@@ -141,7 +152,7 @@ class _Study:
 
     def _fast_enough(self, pool: PoolSpec) -> None:
         """The GPU with the least arithmetic that meets the target on as many nodes."""
-        for change in faster_gpus(self.spec, pool):
+        for change in faster_gpus(self.spec, pool, self.profiles):
             if self.trial.overdue or self._plan(change):
                 return
 

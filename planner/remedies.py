@@ -1,10 +1,11 @@
 """The smallest changes with which an impossible job becomes possible, one of each kind."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import inf, isqrt
 
 from planner.changes import (
+    NO_PROFILES,
     Change,
     adapters,
     keeping_free,
@@ -67,13 +68,19 @@ class Trial:
     `suspect` is the id of a call that did not fit even alone: it is priced first, as it decides
     quickly, until another call does not fit. `over_bytes` is how much memory a GPU of the unchanged
     job lacks at least. After `deadline`, of time.process_time, what is known by then is proposed,
-    if only roughly the smallest.
+    if only roughly the smallest. GPUs of another type have their profile in `profiles`.
     """
 
     def __init__(
-        self, suspect: str | None = None, *, over_bytes: int = 0, deadline: float = inf
+        self,
+        suspect: str | None = None,
+        *,
+        over_bytes: int = 0,
+        deadline: float = inf,
+        profiles: Mapping[str, str] = NO_PROFILES,
     ) -> None:
         self.suspect, self.over_bytes, self.deadline = suspect, over_bytes, deadline
+        self.profiles = profiles
 
     @property
     def overdue(self) -> bool:
@@ -97,7 +104,7 @@ class Trial:
     def pairs(self, spec: JobSpec) -> Iterator[Change]:
         """Two changes that help together; for where none does alone."""
         # What a GPU lacks is known of the unchanged job only.
-        trial = Trial(self.suspect, deadline=self.deadline)
+        trial = Trial(self.suspect, deadline=self.deadline, profiles=self.profiles)
         seen: set[frozenset[str]] = set()
         for first in [*permissions(spec), *nothing_kept_free(spec), *adapters(spec)]:
             for second in trial.single_changes(first.spec):
@@ -179,7 +186,7 @@ class Trial:
         for pool in pools_of(spec):
             changes = [
                 change
-                for change, extra_bytes in larger_gpus(spec, pool)
+                for change, extra_bytes in larger_gpus(spec, pool, self.profiles)
                 if extra_bytes >= self.over_bytes
             ]
             if not changes or self.overdue:

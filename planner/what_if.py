@@ -4,10 +4,9 @@ import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from planner.catalogue import gpu_type
-from planner.changes import pool_with_gpu, with_nodes
+from planner.changes import NO_PROFILES, pool_with_gpu, with_nodes
 from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
 from planner.infeasible import causes
 from planner.job import Job
@@ -21,7 +20,6 @@ from planner.spec import MAX_NODES, ClusterSpec, JobSpec, PoolSpec
 from planner.studies import Variant, WhatIf
 
 MOST_VARIANTS = 64
-NO_PROFILES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

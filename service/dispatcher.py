@@ -106,12 +106,16 @@ class Dispatcher:
 
     def _plan(self, process: PlannerProcess, held: Claim) -> dict[str, JsonValue]:
         spec = JobSpec.model_validate(held.spec)
-        profiles.lay_out(self._database, self._settings.profiles_folder, spec)
+        folder = self._settings.profiles_folder
+        profiles.lay_out(self._database, folder, spec)
+        others = profiles.lay_out_for_remedies(self._database, folder, spec)
         limit = planning_deadline_seconds(
             spec, overhead_seconds=self._settings.planning_overhead_seconds
         )
         plan = process.run(
-            PlanRequest(spec=spec), limit_seconds=limit, keep_going=lambda: self._renew(held)
+            PlanRequest(spec=spec, profiles=others),
+            limit_seconds=limit,
+            keep_going=lambda: self._renew(held),
         )
         assert isinstance(plan, dict)
         return plan

@@ -98,7 +98,8 @@ def _done(request: PlannerRequest) -> Done:
 
     match request:
         case PlanRequest():
-            return _json(make_plan_or_explain(request.spec))
+            _write_tables(request.profiles.values())
+            return _json(make_plan_or_explain(request.spec, profiles=request.profiles))
         case FrontRequest():
             return _json(make_front(request.spec, tolerance=request.tolerance))
         case WhatIfRequest():

@@ -24,6 +24,8 @@ class PlanRequest(Message):
 
     kind: Literal["plan"] = "plan"
     spec: JobSpec
+    profiles: dict[str, str] = {}
+    """Of GPU types that a change to an impossible job may bring, the stored profiles' versions."""
 
 
 class EstimateRequest(Message):

@@ -125,9 +125,12 @@ def _plan_now(
         spec, overhead_seconds=planning.settings.planning_overhead_seconds
     )
     try:
-        profiles.lay_out(planning.database, planning.settings.profiles_folder, spec)
+        folder = planning.settings.profiles_folder
+        profiles.lay_out(planning.database, folder, spec)
+        others = profiles.lay_out_for_remedies(planning.database, folder, spec)
+        request = PlanRequest(spec=spec, profiles=others)
         with planning.planners.process() as process:
-            plan = process.run(PlanRequest(spec=spec), limit_seconds=limit, keep_going=keep_key)
+            plan = process.run(request, limit_seconds=limit, keep_going=keep_key)
     except (PlanningError, PlannerProcessError) as error:
         raise ProblemError(problem_of(error, data)) from error
     assert isinstance(plan, dict)

@@ -259,6 +259,13 @@ def lay_out(database: Database, folder: Path, spec: JobSpec) -> None:
             _lay_out(session, folder, version)
 
 
+def lay_out_for_remedies(database: Database, folder: Path, spec: JobSpec) -> dict[str, str]:
+    """The default profiles of all GPU types, where remedies of an impossible job may need them."""
+    if not spec.search.explain_infeasible:
+        return {}
+    return lay_out_defaults(database, folder, list(catalogue.gpu_types()))
+
+
 def lay_out_defaults(database: Database, folder: Path, gpus: Sequence[str]) -> dict[str, str]:
     """The default profiles of GPU types, written where planner processes look for them.
 

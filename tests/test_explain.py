@@ -287,7 +287,7 @@ def test_every_part_knows_every_objective(objective: str) -> None:
     made = make_plan(spec)
     given, selected = opened(made)
     value = pytest.approx(made.search.objective_value)
-    assert bill(given, made.placement(), made.iteration_seconds).value == value
+    assert bill(given, selected).value == value
     assert float(Pool(given, selected).own_values([Factors.ones(given)])[0]) == value
     found = replan(made, ReplanOptions(search_seconds=1.0))
     assert (found.verdict, found.proven) == ("keep", True)

@@ -1,14 +1,19 @@
 """Keep or move: against searches on the changed job, and against what the move must cost."""
 
 from functools import cache
+from math import inf
 
+import numpy as np
 import pytest
 
 from planner.errors import SpecError
-from planner.explain.study import study
+from planner.explain import from_below
+from planner.explain.exclusion import Exclusion
+from planner.explain.factors import Factors, scaled
+from planner.explain.solving import best_within
+from planner.explain.study import Study, study
 from planner.moves import move_between
 from planner.planning import estimate, make_plan
-from planner.replan import searching
 from planner.replan.replan import replan
 from planner.replan.result import Replan, ReplanOptions
 from planner.replan.situation import changed_spec, situation_of
@@ -120,16 +125,42 @@ def test_sizes_between_the_steps_are_priced_by_themselves() -> None:
     assert max(int(copy.layouts.num_gpus.max()) for copy in given.tables.copies) == 33
 
 
-def test_sizes_whose_search_was_cut_short_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_is_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     given, seconds = study(plan().spec), plan().iteration_seconds
-    cut_short = Outcome(None, 0.9 * seconds, False, 0.0)
-    monkeypatch.setattr(searching, "minimise_period", lambda *_, **__: cut_short)
+    cut_short = Outcome(None, 0.0, False, 0.0)
+    monkeypatch.setattr(from_below, "minimise_period", lambda *_, **__: cut_short)
     for limit in (1.02 * seconds, 0.999 * seconds):
-        budget = Budget(Limits.within(20.0, seed=0))
-        found = searching._by_sizes(given, limit, budget)
+        found = from_below.from_below(given, limit, 0.0, Budget(Limits.within(20.0, seed=0)))
         assert found.selected is None
-        assert found.proven == (limit < seconds)
-        assert found.proven or found.lower_bound <= seconds
+        assert found.lower_bound <= min(limit, seconds)
+        assert limit < seconds or not found.proven
+
+
+def errors(given: Study, *, seed: int) -> Factors:
+    draw = np.random.default_rng(seed)
+    ones = Factors.ones(given)
+    return Factors(
+        ones.work * draw.uniform(0.5, 2.0, ones.work.shape),
+        ones.reshard * draw.uniform(0.5, 2.0, ones.reshard.shape),
+        ones.sync * draw.uniform(0.5, 2.0, ones.sync.shape),
+    )
+
+
+@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) -> None:
+    given = study(small_job("grpo", search__staleness=staleness))
+    exclusion, limits = Exclusion(), Limits.within(20.0, seed=0)
+    for seed in range(2):
+        now = scaled(given, errors(given, seed=seed))
+        best = best_within(now, inf, limits)
+        assert best.selected is not None
+        assert best.proven
+        seconds = best.selected.timing.period
+        found = from_below.from_below(now, 1.5 * seconds, 0.0, Budget(limits))
+        assert found.selected is not None
+        assert found.lower_bound - 1e-5 <= seconds <= found.selected.timing.period + 1e-5
+        assert exclusion.nothing_within(now, 0.9999 * seconds, Budget(limits))
+        assert not exclusion.nothing_within(now, 1.0001 * seconds, Budget(limits))
 
 
 @pytest.mark.parametrize(

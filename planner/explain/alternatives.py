@@ -1,22 +1,24 @@
 """The plan against its alternatives: each solved under its constraint, and told in numbers."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
-from planner.assembly import PricedCall, price_call, price_copy
-from planner.explain.questions import Question, same_sizes
+from planner.explain.exclusion import Exclusion
+from planner.explain.from_below import from_below
+from planner.explain.questions import Question
 from planner.explain.result import Alternative, CallDifference, Outcome
 from planner.explain.solving import Solved, best_within, limits_of
 from planner.explain.study import Study, located, study
 from planner.explain.words import sizes
 from planner.objective import objective_value
-from planner.payment import paid_gpus, price_per_second
 from planner.result import Placement, Plan
 from planner.search.attempts import STARTING_COUNTS, attempt
-from planner.search.search import Selected, complete, search
-from planner.search.space import Arena, arena
+from planner.search.objectives import price_per_second, touched_gpus
+from planner.search.search import Selected, search
+from planner.search.solve import TICK_SECONDS, Budget
+from planner.search.space import arena
 from planner.shortfall import least_shortfall
 
 GIB = 2**30
@@ -24,17 +26,19 @@ WORTH_TRYING = 1.1
 """Times the plan's period: where nothing known is as good, the strategies are tried too."""
 TRIED = ("colocate_all", "split")
 NEAR_SHARE = 0.25
-"""Of a question's limit: what the search on the plan's own sizes may take."""
+"""Of a question's limit: what it may take to find a placement close to the best."""
+FURTHEST = 4.0
+"""Times the plan's period: where nothing is known, slower alternatives are not looked for soon."""
 SHOWN_SECONDS = 5e-4
 """Half of the last digit shown: what is closer counts as equally fast."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Bill:
+class Bill:
     """A placement's seconds and what they are of."""
 
     period: float
-    calls: dict[str, PricedCall]
+    seconds: dict[str, float]
     num_gpus: dict[str, int]
     paid: int
     price: float
@@ -51,6 +55,8 @@ class Alternatives:
     def __init__(self, given: Study, plan: Plan, selected: Selected, *, seconds: float) -> None:
         self.given, self.plan, self.selected = given, plan, selected
         self.limits = limits_of(given, seconds)
+        self.bill = bill(given, selected)
+        self.exclusion = Exclusion()
         self.found: list[Selected] = [selected]
         """By rows of the given tables."""
 
@@ -73,7 +79,8 @@ class Alternatives:
         placement = posed.placement(solved.selected)
         self.given, found = located(self.given, placement, solved.selected.timing)
         self.found.append(found)
-        return _beside(self.given, self.plan, placement, solved, question)
+        other = bill(self.given, found)
+        return _beside(self.given, self.plan, self.bill, placement, other, solved, question)
 
     def _solved(self, posed: Study, question: Question) -> Solved:
         """The best placement under the constraint; first on the plan's sizes, to have a limit."""
@@ -86,9 +93,23 @@ class Alternatives:
             tried = attempt(part, TRIED, limits=self.limits, most_counts=STARTING_COUNTS)
             starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
-        near = self._on_same_sizes(posed, start)
-        found = search(part, limits=self.limits, incumbent=near or start)
+        budget = Budget(self.limits)
+        best = self._soon(posed, start, budget)
+        if best is not None:
+            # The cyclic search knows whole ticks only.
+            limit = best.timing.period - TICK_SECONDS
+            if self.exclusion.nothing_within(posed, limit, budget):
+                return Solved(best, limit if posed.problem.barrier else limit - TICK_SECONDS, True)
+        found = search(part, limits=budget.rest(), incumbent=best)
         return Solved(found.selected, found.lower_bound_seconds, found.proven)
+
+    def _soon(self, posed: Study, start: Selected | None, budget: Budget) -> Selected | None:
+        """A placement close to the best, or the one that is known."""
+        period = FURTHEST * self.plan.iteration_seconds if start is None else start.timing.period
+        floor = 0.0 if self.plan.search.status == "given" else self.plan.lower_bound_seconds
+        with budget.share(NEAR_SHARE):
+            found = from_below(posed, period - TICK_SECONDS, floor, budget)
+        return found.selected or start
 
     def _carried(self, posed: Study, question: Question) -> list[Selected]:
         """Placements found so far that obey the constraint, by the posed rows."""
@@ -125,25 +146,16 @@ class Alternatives:
             )
         return carried
 
-    def _on_same_sizes(self, posed: Study, start: Selected | None) -> Selected | None:
-        """The best placement whose copies are as large as the plan's: few rows are left."""
-        rows = same_sizes(posed, self.given, self.selected)
-        part = arena(posed.tables, posed.problem)
-        near = Arena(part.tables, part.problem, part.rows.both(rows))
-        if not complete(near, near.rows):
-            return None
-        some = replace(
-            self.limits, deterministic_seconds=self.limits.deterministic_seconds * NEAR_SHARE
-        )
-        return search(near, limits=some, incumbent=start).selected
-
 
 def _beside(
-    given: Study, plan: Plan, placement: Placement, solved: Solved, question: Question
+    given: Study,
+    plan: Plan,
+    mine: Bill,
+    placement: Placement,
+    other: Bill,
+    solved: Solved,
+    question: Question,
 ) -> Alternative:
-    assert solved.selected is not None
-    mine = bill(given, plan.placement(), plan.iteration_seconds)
-    other = bill(given, placement, solved.selected.timing.period)
     lost = other.value - mine.value
     outcome: Outcome = "slower"
     if abs(lost) < SHOWN_SECONDS * (mine.value / max(mine.period, 1e-9)):
@@ -171,26 +183,24 @@ def _beside(
     )
 
 
-def bill(given: Study, placement: Placement, period: float) -> _Bill:
+def bill(given: Study, selected: Selected) -> Bill:
     """What a placement's calls take, and what is idle."""
-    pricing = given.pricing
-    copies = [price_copy(pricing, copy) for copy in placement.copies]
-    by_id = {copy.placement.id: copy for copy in copies}
-    flow = {call.id: call for call in given.job.dataflow.calls}
-    calls = {
-        call.id: price_call(pricing, flow[call.id], call, by_id.get(call.copy_id or ""))
-        for call in placement.calls
-    }
-    num_gpus = {
-        call.id: by_id[call.copy_id].placement.num_gpus if call.copy_id else 0
-        for call in placement.calls
-    }
-    paid = sum(paid_gpus(given.job, copies).values())
-    price_rate = price_per_second(given.job, copies)
-    busy = sum(calls[name].seconds * count for name, count in num_gpus.items())
+    tables, period = given.tables, selected.timing.period
+    by_key = {(table.call, table.copy): table for table in tables.calls}
+    seconds, num_gpus = {}, {}
+    for index, call in enumerate(given.job.dataflow.calls):
+        seconds[call.id], num_gpus[call.id] = given.problem.calls[index].fixed_seconds, 0
+        if chosen := selected.call_rows[index]:
+            table, row = by_key[index, chosen[0]], chosen[1]
+            counts = tables.copies[chosen[0]].layouts.num_gpus
+            seconds[call.id] = float(table.seconds[row])
+            num_gpus[call.id] = int(counts[table.copy_row[row]])
+    touched = touched_gpus(tables, given.problem, selected)
+    paid, price_rate = sum(touched), price_per_second(given.problem, touched)
+    busy = sum(seconds[name] * count for name, count in num_gpus.items())
     idle = max(1 - busy / (paid * period), 0.0) if paid and period else 0.0
     value = objective_value(given.job.spec, period, price_rate, paid)
-    return _Bill(period, calls, num_gpus, paid, period * price_rate, idle, value)
+    return Bill(period, seconds, num_gpus, paid, period * price_rate, idle, value)
 
 
 def _alike(one: Placement, other: Placement) -> bool:
@@ -199,28 +209,28 @@ def _alike(one: Placement, other: Placement) -> bool:
     } == {c.id: c for c in other.calls}
 
 
-def _differences(mine: _Bill, other: _Bill, placement: Placement) -> list[CallDifference]:
+def _differences(mine: Bill, other: Bill, placement: Placement) -> list[CallDifference]:
     layouts = {copy.id: copy.layout for copy in placement.copies}
     found = [
         CallDifference(
-            id=name,
-            plan_seconds=mine.calls[name].seconds,
-            seconds=call.seconds,
-            plan_num_gpus=mine.num_gpus[name],
-            num_gpus=other.num_gpus[name],
-            layout=sizes(call.placement.parallelism or layouts.get(call.placement.copy_id or "")),
+            id=call.id,
+            plan_seconds=mine.seconds[call.id],
+            seconds=other.seconds[call.id],
+            plan_num_gpus=mine.num_gpus[call.id],
+            num_gpus=other.num_gpus[call.id],
+            layout=sizes(call.parallelism or layouts.get(call.copy_id or "")),
         )
-        for name, call in other.calls.items()
-        if abs(call.seconds - mine.calls[name].seconds) >= SHOWN_SECONDS
-        or other.num_gpus[name] != mine.num_gpus[name]
+        for call in placement.calls
+        if abs(other.seconds[call.id] - mine.seconds[call.id]) >= SHOWN_SECONDS
+        or other.num_gpus[call.id] != mine.num_gpus[call.id]
     ]
     return sorted(found, key=lambda d: -abs(d.seconds - d.plan_seconds))
 
 
 def _answer(
     given: Study,
-    mine: _Bill,
-    other: _Bill,
+    mine: Bill,
+    other: Bill,
     differences: list[CallDifference],
     solved: Solved,
     outcome: Outcome,

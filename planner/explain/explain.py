@@ -2,7 +2,7 @@
 
 import time
 
-from planner.explain.alternatives import Alternatives, bill
+from planner.explain.alternatives import Alternatives
 from planner.explain.questions import questions
 from planner.explain.regret import regret_of
 from planner.explain.result import ExplainOptions, Explanation
@@ -35,7 +35,7 @@ def explain(plan: Plan, options: ExplainOptions | None = None) -> Explanation:
     if "alternatives" in parts:
         for question in questions(given, selected, fewer_gpus=options.fewer_gpus):
             answers.append(alternatives.answer(question))
-    pool = Pool(alternatives.given, selected)
+    pool = Pool(alternatives.given, selected, exclusion=alternatives.exclusion)
     for found in alternatives.found:
         pool.add(found)
     return Explanation(
@@ -43,7 +43,7 @@ def explain(plan: Plan, options: ExplainOptions | None = None) -> Explanation:
         objective=plan.spec.search.objective,
         iteration_seconds=plan.iteration_seconds,
         objective_value=plan.search.objective_value,
-        idle_share=bill(given, plan.placement(), plan.iteration_seconds).idle_share,
+        idle_share=alternatives.bill.idle_share,
         margin=margin,
         alternatives=answers,
         sensitivity=sensitivities(pool, plan, margin=margin, search_seconds=search_seconds)

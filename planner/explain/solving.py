@@ -8,6 +8,7 @@ from math import inf
 import numpy as np
 
 from planner.explain.contenders import Contender, contender
+from planner.explain.exclusion import Exclusion
 from planner.explain.factors import Factors, scaled
 from planner.explain.study import Study
 from planner.layout import FloatArray
@@ -89,7 +90,14 @@ class Pool:
     placement, and counts as the plan's own.
     """
 
-    def __init__(self, study: Study, plan: Selected, *, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        study: Study,
+        plan: Selected,
+        *,
+        budget: Budget | None = None,
+        exclusion: Exclusion | None = None,
+    ) -> None:
         self.study = study
         self.plan = plan
         self.budget = budget
@@ -99,6 +107,7 @@ class Pool:
         """The plan's placement with several settings and orders, its own first."""
         self.others: list[Contender] = []
         self.solves, self.unproven = 0, 0
+        self.exclusion = Exclusion() if exclusion is None else exclusion
 
     def add(self, selected: Selected) -> bool:
         """Add a placement, or an order of the plan's own; False when both are known."""
@@ -161,17 +170,29 @@ class Pool:
         """Search for a placement within the limit under some errors, and add what is found."""
         solved = Solved(None, 0.0, False)
         if self.budget is None:
-            solved = best_within(scaled(self.study, factors), limit, limits)
+            solved = self._best_within(factors, limit, limits)
         elif not self.budget.spent:
             some = min(limits.deterministic_seconds, self.budget.left)
             limits = replace(limits, deterministic_seconds=some)
-            solved = best_within(scaled(self.study, factors), limit, limits)
+            solved = self._best_within(factors, limit, limits)
             self.budget.take(solved.deterministic_seconds)
         self.solves += 1
         self.unproven += not solved.proven
         if solved.selected is not None:
             self.add(solved.selected)
         return solved
+
+    def _best_within(self, factors: Factors, limit: float, limits: Limits) -> Solved:
+        """Mostly nothing is within the limit, for much the same reasons as the last time."""
+        now, budget = scaled(self.study, factors), Budget(limits)
+        if now.job.spec.search.objective == "throughput" and limit < inf:
+            nothing = self.exclusion.nothing_within(now, limit, budget)
+            if nothing or budget.spent:
+                used = limits.deterministic_seconds - budget.left
+                return Solved(None, limit if nothing else 0.0, nothing, used)
+        solved = best_within(now, limit, budget.rest())
+        used = limits.deterministic_seconds - budget.left
+        return replace(solved, deterministic_seconds=used + solved.deterministic_seconds)
 
 
 def _rows_of_placement(study: Study, plan: Selected) -> Rows:

@@ -123,6 +123,11 @@ def is_kept(spec: JobSpec) -> bool:
     return _key(resolve(spec), fits_only=True) in _kept
 
 
+def forget() -> None:
+    """Keep no tables any more: the next question about any job prices them."""
+    _kept.clear()
+
+
 def _key(job: Job, *, fits_only: bool) -> str:
     """All that prices depend on: the spec without how to search, and the tables' versions."""
     spec, pricing = job.spec, Pricing(job)

@@ -26,7 +26,7 @@ class ReplanOptions(ResultModel):
     move_by: Literal["restart", "reshard"] = "restart"
     """restart: write a checkpoint and start anew from it; reshard: only the bytes that GPUs lack
     go over the links, for systems that can."""
-    search_seconds: Annotated[float, Field(gt=0, le=600)] = 0.1
+    search_seconds: Annotated[float, Field(gt=0, le=600)] = 0.15
     """Time limit of the search, in the unit of search.time_limit_seconds."""
 
 

@@ -78,10 +78,10 @@ def search(
         rows = rows_within(arena.tables, arena.problem, rows, limit)
     part = compact(arena, rows)
     race = _Race(part.arena, Budget(limits), incumbent, horizon_seconds)
-    scenarios = list(_scenarios(part.arena))
-    for number, rows in enumerate(scenarios):
+    every = list(scenarios(part.arena))
+    for number, rows in enumerate(every):
         # A share for each, so that a hard one does not leave the others without any bound.
-        with race.budget.share(1.0 / (len(scenarios) - number)):
+        with race.budget.share(1.0 / (len(every) - number)):
             race.run(rows)
     period = np.inf if race.best is None else race.best.timing.period
     bound = float(min([period, *race.open_bounds]))
@@ -305,7 +305,7 @@ def complete(arena: Arena, rows: Rows) -> bool:
     return homes and calls <= served
 
 
-def _scenarios(arena: Arena) -> Iterator[Rows]:
+def scenarios(arena: Arena) -> Iterator[Rows]:
     """Rows for every set of shadows that exist, none first.
 
     A shadow with a single call serves it wherever it exists: otherwise nothing would use it.

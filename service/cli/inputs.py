@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from service.cli.kinds import (
     need_kind,
     warn_of_other_version,
 )
-from service.cli.profiles import with_absolute_profiles, with_profiles
+from service.cli.profiles import by_gpu_type, with_absolute_profiles, with_profiles
 from service.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from service.field_errors import FieldError, field_errors
 from service.placements import ANY_PLACEMENT
@@ -39,13 +39,16 @@ _PLAN = TypeAdapter(Plan)
 _SETTINGS = TypeAdapter(RunSettings)
 
 
-def read_spec(source: str, *, profiles: Sequence[str] = ()) -> JobSpec:
+def read_spec(
+    source: str, *, profiles: Sequence[str] = (), others: Collection[str] = ()
+) -> JobSpec:
     """The job spec in a file or on standard input, its config.json files read in.
 
-    Pools are priced with the measured profile of their GPU type among `profiles`.
+    Pools are priced with the measured profile of their GPU type among `profiles`, which may also be
+    of `others`: types that the command tries itself.
     """
     spec = read_spec_of(read_document(source, max_bytes=MAX_DOCUMENT_BYTES), source)
-    return with_profiles(spec, profiles) if profiles else spec
+    return with_profiles(spec, by_gpu_type(profiles), others=others) if profiles else spec
 
 
 def read_spec_of(document: object, source: str) -> JobSpec:

@@ -24,7 +24,7 @@ ProfileOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FOLDER",
-        help="Price pools with what automap profile measured on their GPU type; may be repeated.",
+        help="Price GPUs of a type with what automap profile measured on it; may be repeated.",
     ),
 ]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; a line per result.")]

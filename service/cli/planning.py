@@ -1,12 +1,14 @@
 """The commands that plan and price: plan, compare, estimate."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from rich.text import Text
 
+from planner import catalogue
+from planner.changes import NO_PROFILES
 from planner.errors import InfeasibleError
 from planner.result import Infeasible, Plan, Strategy
 from planner.spec import JobSpec, StrategyName
@@ -14,7 +16,7 @@ from planner.studies import ExplainedInfeasibleError
 from service.cli import console
 from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_placement, read_runnable, read_spec
-from service.cli.profiles import with_profiles
+from service.cli.profiles import by_gpu_type, with_profiles
 from service.cli.render import headline, print_plan, strategy_lines, strategy_table
 
 if TYPE_CHECKING:
@@ -27,26 +29,35 @@ def read_job(
     source: str, *, profiles: Sequence[str], strategy: str | None, explain_infeasible: bool = False
 ) -> JobSpec:
     """A spec, with what the command line says of its search."""
-    spec = read_spec(source, profiles=profiles)
+    spec = read_spec(source)
     said: dict[str, object] = {"explain_infeasible": True} if explain_infeasible else {}
+    if profiles:
+        # Remedies may be of any type of GPU.
+        remedies = explain_infeasible or spec.search.explain_infeasible
+        others = tuple(catalogue.gpu_types()) if remedies else ()
+        spec = with_profiles(spec, by_gpu_type(profiles), others=others)
     if strategy is not None:
         _need_known([strategy])
         said["strategy"] = strategy
     return spec.model_copy(update={"search": spec.search.model_copy(update=said)})
 
 
-def run_plan(spec: JobSpec, *, as_json: bool, output: str | None, quiet: bool) -> None:
+def run_plan(
+    spec: JobSpec, *, profiles: Sequence[str], as_json: bool, output: str | None, quiet: bool
+) -> None:
     """Plan here, in this process."""
     need_folder(output)
-    plan = make_plan_here(spec, as_json=as_json, quiet=quiet)
+    plan = make_plan_here(spec, profiles=by_gpu_type(profiles), as_json=as_json, quiet=quiet)
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
 
-def make_plan_here(spec: JobSpec, *, as_json: bool, quiet: bool) -> Plan:
-    """Search in this process, with a spinner."""
+def make_plan_here(
+    spec: JobSpec, *, profiles: Mapping[str, str] = NO_PROFILES, as_json: bool, quiet: bool
+) -> Plan:
+    """Search in this process, with a spinner; remedies with other GPUs take their `profiles`."""
     need_pools(spec)
     with console.progress(_planning_message(spec), quiet=quiet) as tell:
-        return telling_reasons(lambda: _make_plan(spec, tell), as_json=as_json)
+        return telling_reasons(lambda: _make_plan(spec, profiles, tell), as_json=as_json)
 
 
 def run_plan_on_server(
@@ -145,10 +156,14 @@ def run_estimate(
     _show(plan, as_json=as_json, output=output, quiet=quiet)
 
 
-def _make_plan(spec: JobSpec, tell: Callable[[str], None] = lambda _: None) -> Plan:
+def _make_plan(
+    spec: JobSpec,
+    profiles: Mapping[str, str] = NO_PROFILES,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Plan:
     from planner.refusal import make_plan_or_explain
 
-    return make_plan_or_explain(spec, tell=tell)
+    return make_plan_or_explain(spec, profiles=profiles, tell=tell)
 
 
 def _plan_and_compare(spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:

@@ -1,6 +1,6 @@
 """Folders of measured profiles in specs: anchored, and given with `--profile`."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from planner import catalogue
@@ -28,15 +28,13 @@ def _anchored(pool: object, folder: Path) -> object:
     return {**pool, "profile": str((folder / Path(given).expanduser()).absolute())}
 
 
-def with_profiles(spec: JobSpec, folders: Sequence[str]) -> JobSpec:
-    """The spec with each folder as the profile of the pools whose GPU type it was measured on.
+def by_gpu_type(folders: Sequence[str]) -> dict[str, str]:
+    """GPU type → the folder of what was measured on it.
 
     Raises:
         SpecError: a folder holds no profile.
-        BadInputError: no pool has that GPU type, or two folders are of one.
+        BadInputError: two folders are of one type.
     """
-    if not isinstance(spec.cluster, ClusterSpec):
-        raise BadInputError(f"--profile: cluster {spec.cluster!r} is a name; give its pools")
     by_type: dict[str, str] = {}
     for given in folders:
         folder = Path(given).expanduser().absolute()
@@ -45,15 +43,31 @@ def with_profiles(spec: JobSpec, folders: Sequence[str]) -> JobSpec:
             both = f"{by_type[measured_on]} and {folder}"
             raise BadInputError(f"--profile: {both} were both measured on {measured_on}")
         by_type[measured_on] = str(folder)
+    return by_type
+
+
+def with_profiles(
+    spec: JobSpec, by_type: dict[str, str], *, others: Collection[str] = ()
+) -> JobSpec:
+    """The spec with each profile given to the pools that have its GPU type.
+
+    Raises:
+        BadInputError: no pool has that GPU type, nor is it one of the `others` that the command
+            tries.
+    """
+    if not isinstance(spec.cluster, ClusterSpec):
+        raise BadInputError(f"--profile: cluster {spec.cluster!r} is a name; give its pools")
     types = {
         pool.name: catalogue.gpu_type(pool.gpu, field=f"cluster.pools.{number}.gpu").name
         for number, pool in enumerate(spec.cluster.pools)
     }
     for measured_on, path in by_type.items():
-        if measured_on not in types.values():
+        if measured_on not in {*types.values(), *others}:
+            tried = "which no pool has" if not others else "which no pool has and nobody asks for"
+            known = ", ".join(dict.fromkeys([*types.values(), *others]))
             raise BadInputError(
-                f"--profile: {path} was measured on {measured_on}, which no pool has",
-                [f"the pools have {', '.join(dict.fromkeys(types.values()))}"],
+                f"--profile: {path} was measured on {measured_on}, {tried}",
+                [f"{'asked for are' if others else 'the pools have'} {known}"],
             )
     pools = [
         pool.model_copy(update={"profile": by_type.get(types[pool.name], pool.profile)})

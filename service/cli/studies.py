@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from planner import catalogue
 from planner.spec import JobSpec
 from planner.studies import Front, Variant, WhatIf
 from service.cli import console
@@ -13,6 +14,7 @@ from service.cli.failures import BadInputError, naming_options
 from service.cli.inputs import read_spec
 from service.cli.pictures import need_picture
 from service.cli.planning import need_folder, need_pools, telling_reasons, write_file
+from service.cli.profiles import by_gpu_type
 from service.cli.study_view import front_view, what_if_view
 
 if TYPE_CHECKING:
@@ -75,18 +77,21 @@ def run_what_if(
     from service.cli.remote import service_of
 
     service = service_of(server, api_key, profiles=profiles)
-    spec = read_spec(source, profiles=profiles)
+    numbers, types = _numbers("--nodes", nodes), _names("--gpu", gpus)
+    others = [catalogue.gpu_type(name, field="--gpu").name for name in types]
+    spec = read_spec(source, profiles=profiles, others=others)
     if service is None:
         need_pools(spec)
     need_folder(output)
-    numbers, types = _numbers("--nodes", nodes), _names("--gpu", gpus)
     if not numbers and not types:
         raise BadInputError("nothing is varied", ["give --nodes N,N,... or --gpu TYPE,... or both"])
     options = {"nodes": "--nodes", "gpus": "--gpu", "pool": "--pool"}
     with naming_options(options), console.progress("What if", quiet=quiet) as tell:
         asked = {"nodes": numbers, "gpus": types, "pool": pool}
         found, answer = (
-            _what_if(spec, asked, tell) if service is None else _what_if_on(service, spec, asked)
+            _what_if(spec, asked, profiles, tell)
+            if service is None
+            else _what_if_on(service, spec, asked)
         )
     if not _as_json(answer, output=output, as_json=as_json):
         out = console.stdout_console()
@@ -112,12 +117,12 @@ def _front_on(service: "Service", spec: JobSpec, tolerance: float) -> tuple[Fron
 
 
 def _what_if(
-    spec: JobSpec, asked: dict[str, Any], tell: Callable[[str], None]
+    spec: JobSpec, asked: dict[str, Any], profiles: Sequence[str], tell: Callable[[str], None]
 ) -> tuple[WhatIf, BaseModel]:
     """The plans, and what is written of them."""
     from planner.what_if import make_what_if
 
-    found = make_what_if(spec, **asked, tell=tell)
+    found = make_what_if(spec, **asked, profiles=by_gpu_type(profiles), tell=tell)
     return found, found
 
 

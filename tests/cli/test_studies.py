@@ -9,6 +9,7 @@ import pytest
 from planner.result import Plan
 from planner.studies import Front, Refusal, WhatIf
 from tests.cli.test_command import call
+from tests.profiler.folders import memory_bound, profile_folder
 
 SPEC = """
 name: small
@@ -161,3 +162,26 @@ def test_objectives_by_the_names_that_users_give_them(capsys, spec):
     code, _, err = call(capsys, "plan", spec)
     assert code == 2
     assert "run_price" in err
+
+
+def test_another_type_of_gpu_is_priced_with_its_profile(capsys, tight, tmp_path):
+    code, out, _ = call(capsys, "plan", tight, "--explain-infeasible", "--json")
+    assert code == 3
+    (other,) = [each for each in Refusal.model_validate_json(out).remedies if "gpu" in each.kinds]
+    (pool,) = other.plan.spec.cluster.pools
+    rows = memory_bound({2**20: {"rms_norm": 1e-4}})
+    folder = str(profile_folder(tmp_path / "measured", rows, device_type=pool.gpu))
+    code, out, _ = call(
+        capsys, "plan", tight, "--explain-infeasible", "--profile", folder, "--json"
+    )
+    assert code == 3
+    (other,) = [each for each in Refusal.model_validate_json(out).remedies if "gpu" in each.kinds]
+    assert other.plan.spec.cluster.pools[0].profile == folder
+    code, out, _ = call(capsys, "what-if", tight, "--gpu", pool.gpu, "--profile", folder, "--json")
+    assert code == 0
+    (variant,) = WhatIf.model_validate_json(out).variants
+    assert variant.plan is not None
+    assert variant.plan.spec.cluster.pools[0].profile == folder
+    code, _, err = call(capsys, "what-if", tight, "--nodes", "2", "--profile", folder)
+    assert code == 2
+    assert f"measured on {pool.gpu}, which no pool has" in err

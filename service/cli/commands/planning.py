@@ -57,7 +57,7 @@ def plan(
         spec, profiles=profile or [], strategy=strategy, explain_infeasible=explain_infeasible
     )
     if server is None:
-        run_plan(job, as_json=json, output=output, quiet=quiet)
+        run_plan(job, profiles=profile or [], as_json=json, output=output, quiet=quiet)
     elif profile:
         raise typer.BadParameter("a service plans with its own tables", param_hint="--profile")
     else:
