@@ -43,6 +43,7 @@ from planner.search.problem import Timing
 from planner.search.runs import wanted_tails
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
+from planner.search.staged import can_be_staged, staged
 from planner.search.tables import Tables
 from planner.spec import JobSpec, StrategyName
 
@@ -67,9 +68,11 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    tables = price(job)
+    tables, attempts = staged(job) if can_be_staged(job) else (price(job), None)
     priced = time.perf_counter()
-    return make_plan_of(job, tables, pricing_seconds=priced - started, explain=explain)
+    return make_plan_of(
+        job, tables, pricing_seconds=priced - started, explain=explain, attempts=attempts
+    )
 
 
 def make_plan_of(
@@ -78,15 +81,16 @@ def make_plan_of(
     *,
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
+    attempts: list[Attempt] | None = None,
 ) -> Plan:
-    """make_plan of a job that is priced already.
+    """make_plan of a job that is priced already, and started where `attempts` are given.
 
     The tables may also be those of the job on a larger cluster.
     """
     priced = time.perf_counter()
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, tables, skeleton(job, tables), STARTS)
+    best = best_placement(job, tables, skeleton(job, tables), STARTS, attempts)
     if best.selected is None and not best.proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.selected is None:
