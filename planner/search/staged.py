@@ -6,7 +6,8 @@ compute, before the rest of their settings are priced. Nothing that is part of a
 start is left out, so the search over what stays is the search over all.
 """
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -31,11 +32,20 @@ def can_be_staged(job: Job) -> bool:
     return least_period and not (search.robust or search.streaming or wanted_tails(search))
 
 
-def staged(job: Job) -> tuple[Tables, list[Attempt]]:
-    """(all candidates that a plan as good as the best start can use, the starts).
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A job priced as far as its search needs, and where that starts."""
 
-    The starts are `attempted` on all candidates: they use no others.
-    """
+    tables: Tables
+    """All candidates that a plan as good as the best start can use."""
+    attempts: list[Attempt]
+    """The same as on all candidates: the strategies use no others."""
+    placing_seconds: float
+    """What placing the strategies took."""
+
+
+def staged(job: Job) -> Staged:
+    """Price a job for which `can_be_staged` is true."""
     candidates = Candidates(job)
     every = [np.ones(len(copy), dtype=bool) for copy in candidates.copies]
     layouts = Tables(candidates.copies, [], job.dataflow.calls, 0)
@@ -47,12 +57,14 @@ def staged(job: Job) -> tuple[Tables, list[Attempt]]:
     tables = replace(layouts, calls=calls, num_priced=num_priced)
     whole = arena(tables, skeleton(job, tables))
     limits = Limits.within(job.spec.search.time_limit_seconds, seed=job.spec.search.seed)
+    before = time.perf_counter()
     attempts = attempted(whole, STARTS, limits)
+    placing_seconds = time.perf_counter() - before
     others = [all_ & ~some for all_, some in zip(every, starting, strict=True)]
     if any(mask.any() for mask in others):
         periods = [each.selected.timing.period for each in attempts if each.selected is not None]
         tables = _with_others(candidates, tables, others, min(periods, default=None))
-    return tables, attempts
+    return Staged(tables, attempts, placing_seconds)
 
 
 def _with_others(
