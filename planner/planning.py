@@ -41,6 +41,7 @@ from planner.search.problem import Timing
 from planner.search.runs import wanted_tails
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
+from planner.search.staged import Staged, can_be_staged, staged
 from planner.search.tables import Tables
 from planner.spec import JobSpec, StrategyName
 
@@ -65,9 +66,13 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    tables = price(job)
-    priced = time.perf_counter()
-    return make_plan_of(job, tables, pricing_seconds=priced - started, explain=explain)
+    if not can_be_staged(job):
+        tables = price(job)
+        seconds = time.perf_counter() - started
+        return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
+    start = staged(job)
+    seconds = time.perf_counter() - started - start.placing_seconds
+    return make_plan_of(job, start.tables, pricing_seconds=seconds, explain=explain, start=start)
 
 
 def make_plan_of(
@@ -76,15 +81,17 @@ def make_plan_of(
     *,
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
+    start: Staged | None = None,
 ) -> Plan:
-    """make_plan of a job that is priced already.
+    """make_plan of a job that is priced already, and started where `start` is given.
 
     The tables may also be those of the job on a larger cluster.
     """
-    priced = time.perf_counter()
+    priced = time.perf_counter() - (0.0 if start is None else start.placing_seconds)
+    attempts = None if start is None else start.attempts
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, tables, skeleton(job, tables), STARTS)
+    best = best_placement(job, tables, skeleton(job, tables), STARTS, attempts)
     if best.selected is None and not best.proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.selected is None:

@@ -39,7 +39,7 @@ def attempt(
     arena: Arena, names: Sequence[str], *, limits: Limits, most_counts: int | None = None
 ) -> list[Attempt]:
     """Place the named strategies and schedule each exactly; `most_counts` thins out the sizes."""
-    rows = arena.rows if most_counts is None else arena.rows.both(_thinned(arena, most_counts))
+    rows = arena.rows if most_counts is None else arena.rows.both(thinned(arena, most_counts))
     indices: dict[Callable[[Tables], Rows] | None, Index | str] = {}
     attempts = []
     for name in names:
@@ -86,8 +86,8 @@ def _attempted(info: StrategyInfo, index: Index, limits: Limits) -> Attempt:
     return Attempt(info.name, rows, "", placed.claimed_seconds, placed.note)
 
 
-def _thinned(arena: Arena, most: int) -> Rows:
-    """Rows of at most `most` sizes, evenly spread in ln(size), the largest among them."""
+def thinned(arena: Arena, most: int) -> Rows:
+    """The rows of at most `most` sizes, evenly spread in ln(size), the largest among them."""
     sizes = sorted(
         {
             int(size)

@@ -1,5 +1,6 @@
 """Which layouts and settings are candidates: the space that a proof of optimality covers."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -63,12 +64,19 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every storage layout of a home, offload included."""
     model, wanted = job.models[role], _wanted(job, role)
     rows: list[tuple[int, ...]] = []
+    offloads = _offloads(job, model)
+    # All that a layout's shardings depend on: has it a pipeline, has it replicas.
+    shardings = {
+        kind: [(code, offload) for code in _shardings(model, *kind, wanted) for offload in offloads]
+        for kind in itertools.product((1, 2), (1, 2))
+    }
     for count in _counts(pool, wanted):
         for sizes in _sizes(job, model, pool, count, wanted):
             _, pipeline, _, context, data, _ = sizes
-            for sharding in _shardings(model, pipeline, data * context, wanted):
-                for offload in _offloads(job, model):
-                    rows.append((count, *sizes, sharding, offload))
+            rows += [
+                (count, *sizes, *rest)
+                for rest in shardings[min(pipeline, 2), min(data * context, 2)]
+            ]
     return _layouts(rows)
 
 

@@ -47,12 +47,22 @@ class Best:
     """What the solver took."""
 
 
-def best_placement(job: Job, tables: Tables, problem: Problem, names: Sequence[str]) -> Best:
-    """Search under the job's objective; `names` are the baselines that start it."""
+def best_placement(
+    job: Job,
+    tables: Tables,
+    problem: Problem,
+    names: Sequence[str],
+    attempts: list[Attempt] | None = None,
+) -> Best:
+    """Search under the job's objective; `names` are the baselines that start it.
+
+    `attempts` are what they came to, where that is known.
+    """
     spec = job.spec.search
     limits = Limits.within(spec.time_limit_seconds, seed=spec.seed)
     whole = arena(tables, problem)
-    attempts = attempted(whole, names, limits)
+    if attempts is None:
+        attempts = attempted(whole, names, limits)
     if spec.objective == "throughput":
         found = _fastest(whole, attempts, limits)
         return _best(whole, found, attempts, limits)

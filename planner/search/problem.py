@@ -5,6 +5,7 @@ GPUs; calls choose an option that belongs to one of their copies' options.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -47,7 +48,7 @@ class CopyChoice:
     role: str
     shadow_of: int | None
     """Index of the home for a shadow; None for a home."""
-    options: tuple[CopyOption, ...]
+    options: Sequence[CopyOption]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class CallChoice:
     """A call; without options it takes `fixed_seconds` and no GPU."""
 
     id: str
-    options: tuple[CallOption, ...]
+    options: Sequence[CallOption]
     fixed_seconds: float = 0.0
 
 

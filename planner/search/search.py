@@ -14,7 +14,7 @@ import numpy as np
 from planner.search.dominance import Undominated
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
-from planner.search.sizes import Sizes, SizeSearch, cause, rows_of_sizes
+from planner.search.sizes import Relaxed, Sizes, SizeSearch, cause, rows_of_sizes
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
 from planner.search.space import Arena, Compact, Rows, compact, least_period, rows_within
 
@@ -78,11 +78,11 @@ def search(
         rows = rows_within(arena.tables, arena.problem, rows, limit)
     part = compact(arena, rows)
     race = _Race(part.arena, Budget(limits), incumbent, horizon_seconds)
-    every = list(scenarios(part.arena))
-    for number, rows in enumerate(every):
+    every = race.opened(list(scenarios(part.arena)))
+    for number, scenario in enumerate(every):
         # A share for each, so that a hard one does not leave the others without any bound.
         with race.budget.share(1.0 / (len(every) - number)):
-            race.run(rows)
+            race.run(scenario)
     period = np.inf if race.best is None else race.best.timing.period
     bound = float(min([period, *race.open_bounds]))
     if not arena.problem.barrier:
@@ -111,6 +111,20 @@ def _original(selected: Selected, part: Compact) -> Selected:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Scenario:
+    """One set of shadows that exist, with its best sizes in the relaxed problem."""
+
+    rows: Rows
+    sizes: SizeSearch
+    horizon_seconds: float
+    least_seconds: float
+    """By bounds alone."""
+    relaxed: Relaxed
+    known: Selected | None
+    """The best placement when this was found out."""
+
+
 class _Race:
     """The scenarios one after another, all against the best placement so far."""
 
@@ -127,29 +141,52 @@ class _Race:
         self.open_bounds: list[float] = []
         """Of what the limit left undecided."""
 
-    def run(self, rows: Rows) -> None:
-        """Sizes in the order of their relaxed periods, each solved exactly."""
+    def opened(self, scenarios: list[Rows]) -> list["_Scenario"]:
+        """Those that may hold a better placement, the most promising first."""
+        found = []
+        for number, rows in enumerate(scenarios):
+            with self.budget.share(0.5 / (len(scenarios) - number)):
+                scenario = self._opened(rows)
+            if scenario is not None:
+                found.append(scenario)
+        return sorted(found, key=lambda each: each.relaxed.bound_seconds)
+
+    def _opened(self, rows: Rows) -> "_Scenario | None":
         limit = _limit(self.best, self.horizon_seconds)
         if limit is not None:
             rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
         if not complete(self.arena, rows):
-            return
+            return None
         horizon = limit if limit is not None else _slowest(self.arena, rows)
         least = least_period(self.arena.tables, self.arena.problem, rows) or 0.0
         sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon)
         sizes.minimise_period()
-        undominated = Undominated(self.arena, rows)
         if self.best is not None:
             sizes.shorter_than(self.best.timing.period)
         self.options += sum(len(call.options) for call in sizes.problem.calls)
-        for round_ in itertools.count():
-            relaxed = sizes.best(self.budget)
-            if relaxed.sizes is None:
-                if not relaxed.proven:
-                    self.open_bounds.append(max(relaxed.bound_seconds, least))
+        relaxed = sizes.best(self.budget)
+        if relaxed.sizes is None and relaxed.proven:
+            return None
+        return _Scenario(rows, sizes, horizon, least, relaxed, self.best)
+
+    def run(self, scenario: "_Scenario") -> None:
+        """Sizes in the order of their relaxed periods, each solved exactly."""
+        if self.best is not None and self.best is not scenario.known:
+            if scenario.relaxed.bound_seconds >= self.best.timing.period:
                 return
-            if self.budget.spent:
-                self.open_bounds.append(max(relaxed.bound_seconds, least))
+            again = self._opened(scenario.rows)
+            if again is None:
+                return
+            scenario = again
+        rows, sizes, relaxed = scenario.rows, scenario.sizes, scenario.relaxed
+        undominated = Undominated(self.arena, rows)
+        for round_ in itertools.count():
+            if relaxed.sizes is None or round_:
+                relaxed = sizes.best(self.budget)
+            if relaxed.sizes is None and relaxed.proven:
+                return
+            if relaxed.sizes is None or self.budget.spent:
+                self.open_bounds.append(max(relaxed.bound_seconds, scenario.least_seconds))
                 return
             before = self.best
             sizes.no_shorter_than(relaxed.bound_seconds)
@@ -160,7 +197,9 @@ class _Race:
                 rows = rows_within(
                     self.arena.tables, self.arena.problem, rows, self.best.timing.period
                 )
-            limit = horizon if self.best is None else self.best.timing.period - TICK_SECONDS
+            limit = scenario.horizon_seconds
+            if self.best is not None:
+                limit = self.best.timing.period - TICK_SECONDS
             sizes.rule_out(
                 cause(
                     self.arena,

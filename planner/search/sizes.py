@@ -19,10 +19,11 @@ from planner.search.formulation import formulate
 from planner.search.problem import CallOption, CopyChoice, CopyOption, Problem, Tail
 from planner.search.pruning import prune
 from planner.search.solve import (
+    MOST_TICKS,
     TICK_SECONDS,
     Budget,
-    minimise_period,
     rounding_seconds,
+    run,
     run_restarting,
 )
 from planner.search.space import Arena, Rows
@@ -344,6 +345,10 @@ def is_excluded(
     if budget.spent:
         return False
     limits = replace(budget.rest(), deterministic_seconds=min(patience_seconds, budget.left))
-    outcome = minimise_period(pruned.problem, limits=limits, horizon_seconds=limit_seconds)
-    budget.take(outcome.deterministic_seconds)
-    return outcome.proven and outcome.solution is None
+    tick = max(TICK_SECONDS, limit_seconds / MOST_TICKS)
+    formulation = formulate(pruned.problem, tick_seconds=tick, horizon_seconds=limit_seconds)
+    strengthen(formulation)
+    # Without an objective: any solution at all refutes it.
+    done = run(formulation, limits)
+    budget.take(done.deterministic_seconds)
+    return done.status == cp_model.INFEASIBLE

@@ -9,15 +9,13 @@ from planner.dataflow import Dataflow, weights_edge, with_staleness
 from planner.job import Job
 from planner.layout import FloatArray, IntArray
 from planner.search.bounds import Bounds, CallMinimum
+from planner.search.options import CallOptions, CallPart, CopyOptions
 from planner.search.problem import (
     CallChoice,
-    CallOption,
     CopyChoice,
-    CopyOption,
     PoolSlice,
     Precedence,
     Problem,
-    Tail,
     WeightSyncChoice,
 )
 from planner.search.pruning import SLACK
@@ -380,24 +378,6 @@ def _drop_orphans(tables: Tables, rows: Rows) -> None:
             return
 
 
-def _courses(
-    tables: Tables, table: CallTable, numbers: IntArray
-) -> tuple[list[tuple[float, ...]], list[Tail | None]]:
-    """Per row of a call table what a streamed successor and other calls see of it."""
-    part = table.take(numbers)
-    releases = [tuple(row) for row in part.releases().tolist()]
-    if part.tail is None:
-        return releases, [None] * len(numbers)
-    counts = tables.copies[table.copy].layouts.num_gpus[part.copy_row]
-    fewer, bulk = part.tails(counts)
-    return releases, [
-        Tail(fewer_, seconds) if fewer_ < count else None
-        for count, fewer_, seconds in zip(
-            counts.tolist(), fewer.tolist(), bulk.tolist(), strict=True
-        )
-    ]
-
-
 def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
     """The skeleton with an option for every row that takes part."""
     positions, copies = [], []
@@ -406,37 +386,35 @@ def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
         position = np.full(len(copy), -1, dtype=np.int64)
         position[numbers] = np.arange(len(numbers))
         positions.append(position)
-        columns = (copy.pool, copy.layouts.num_gpus, copy.resident_bytes, copy.host_bytes)
-        options = [
-            CopyOption(*values)
-            for values in zip(
-                *(column[numbers].tolist() for column in columns),
-                copy.sync_seconds[numbers].tolist(),
-                numbers.tolist(),
-                strict=True,
-            )
-        ]
-        copies.append(CopyChoice(choice.id, choice.role, choice.shadow_of, tuple(options)))
-    calls: list[list[CallOption]] = [[] for _ in problem.calls]
+        options = CopyOptions(
+            copy.pool[numbers],
+            copy.layouts.num_gpus[numbers],
+            copy.resident_bytes[numbers],
+            copy.host_bytes[numbers],
+            copy.sync_seconds[numbers],
+            numbers,
+        )
+        copies.append(replace(choice, options=options))
+    parts: list[list[CallPart]] = [[] for _ in problem.calls]
     for table, mask in zip(tables.calls, rows.calls, strict=True):
         numbers = np.flatnonzero(mask)
-        owners = positions[table.copy][table.copy_row[numbers]].tolist()
-        seconds, transient = table.seconds[numbers], table.transient_bytes[numbers]
-        columns = (owners, seconds.tolist(), transient.tolist(), numbers.tolist())
-        calls[table.call] += [
-            CallOption(table.copy, *values)
-            for values in zip(*columns, *_courses(tables, table, numbers), strict=True)
-        ]
-    return Problem(
-        pools=problem.pools,
-        copies=tuple(copies),
-        calls=tuple(
-            CallChoice(call.id, tuple(options), call.fixed_seconds)
-            for call, options in zip(problem.calls, calls, strict=True)
-        ),
-        precedences=problem.precedences,
-        syncs=problem.syncs,
-        barrier=problem.barrier,
-        colocate=problem.colocate,
-        separate=problem.separate,
-    )
+        owners = positions[table.copy][table.copy_row[numbers]]
+        parts[table.call].append(_part(tables, table, numbers, owners))
+    calls = [
+        replace(call, options=CallOptions(tuple(mine)))
+        for call, mine in zip(problem.calls, parts, strict=True)
+    ]
+    return replace(problem, copies=tuple(copies), calls=tuple(calls))
+
+
+def _part(tables: Tables, table: CallTable, numbers: IntArray, owners: IntArray) -> CallPart:
+    """The options of a call on a copy: rows of its table, and the copy's options they belong to."""
+    seconds, transient = table.seconds[numbers], table.transient_bytes[numbers]
+    if table.shares is None and table.tail is None:
+        none = np.zeros((len(numbers), 0))
+        return CallPart(table.copy, owners, seconds, transient, numbers, none, None, seconds)
+    part = table.take(numbers)
+    counts = tables.copies[table.copy].layouts.num_gpus[part.copy_row]
+    fewer, bulk = part.tails(counts)
+    tails = None if part.tail is None else np.where(fewer < counts, fewer, 0)
+    return CallPart(table.copy, owners, seconds, transient, numbers, part.releases(), tails, bulk)

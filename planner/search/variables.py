@@ -5,6 +5,7 @@ syncs (3) are here, the other constraints there.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ortools.sat.python import cp_model
@@ -231,7 +232,7 @@ def add_call(formulation: Formulation, index: int) -> CallVariables:
 
 
 def _tail(
-    formulation: Formulation, options: tuple[CallOption, ...], takes: list[cp_model.IntVar]
+    formulation: Formulation, options: Sequence[CallOption], takes: list[cp_model.IntVar]
 ) -> tuple[cp_model.IntVar, cp_model.IntVar]:
     """(ticks on the whole range, units held to the end); without a tail the whole range is."""
     copies = formulation.problem.copies
@@ -248,7 +249,7 @@ def _tail(
 
 
 def _bind(
-    formulation: Formulation, options: tuple[CallOption, ...], variables: CallVariables
+    formulation: Formulation, options: Sequence[CallOption], variables: CallVariables
 ) -> None:
     """A call's option belongs to the option that its copy takes."""
     model = formulation.model

@@ -205,7 +205,7 @@ def read_plan(source: str, *, profiles: Sequence[str], as_json: bool, quiet: boo
     """The plan in a file, or that of the job spec in it."""
     given = read_runnable(source)
     if isinstance(given, JobSpec):
-        spec = with_profiles(given, profiles) if profiles else given
+        spec = with_profiles(given, by_gpu_type(profiles)) if profiles else given
         return make_plan_here(spec, as_json=as_json, quiet=quiet)
     if profiles:
         raise BadInputError(

@@ -5,7 +5,6 @@ down), as search and check count them.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -21,19 +20,10 @@ from planner.search.baselines.groups import (
     fastest,
 )
 from planner.search.baselines.stages import NUM_STAGES, stages_of
-from planner.search.problem import CallChoice, CopyOption, Problem
+from planner.search.options import CallColumns, CopyOptions, call_columns, copy_columns
+from planner.search.problem import Problem
 
 MIB = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    """A call's options, whatever copy they are on."""
-
-    copy: IntArray
-    copy_option: IntArray
-    seconds: FloatArray
-    transient: IntArray
 
 
 class Index:
@@ -43,13 +33,14 @@ class Index:
         self.problem = problem
         self.stages = stages_of(problem) if stages is None else list(stages)
         self.homes = [i for i, copy in enumerate(problem.copies) if copy.shadow_of is None]
-        owners = [_columns(choice) for choice in problem.calls]
+        owners = [call_columns(choice.options) for choice in problem.calls]
         self.calls_of = {
             home: [call for call, columns in enumerate(owners) if (columns.copy == home).any()]
             for home in self.homes
         }
-        pairs = {(o.pool, o.num_gpus) for home in self.homes for o in self._options(home)}
-        self.slots = [Slot(*pair) for pair in sorted(pairs)]
+        homes = [self._options(home) for home in self.homes]
+        pairs = np.concatenate([np.stack([each.pool, each.num_gpus], axis=1) for each in homes])
+        self.slots = [Slot(*pair) for pair in np.unique(pairs, axis=0).tolist()]
         self.number_of = {(s.pool, s.count): number for number, s in enumerate(self.slots)}
         self.pool_of = np.array([slot.pool for slot in self.slots], dtype=np.int64)
         self.count_of = np.array([slot.count for slot in self.slots], dtype=np.int64)
@@ -66,8 +57,8 @@ class Index:
         self.shared: dict[tuple[tuple[int, ...], int], Shared | None] = {}
         """Sets that `together` chose for already, by copies and slot."""
 
-    def _options(self, home: int) -> tuple[CopyOption, ...]:
-        return self.problem.copies[home].options
+    def _options(self, home: int) -> CopyOptions:
+        return copy_columns(self.problem.copies[home].options)
 
     def name(self, copies: Sequence[int]) -> str:
         """The ids of copies, for messages."""
@@ -109,10 +100,12 @@ class Index:
         """HybridFlow's cache of auto_parallel: per home and slot the fastest strategy."""
         return {home: self._alone(home) for home in self.homes}
 
-    def _group_of(self, home: int, owners: list[_Columns]) -> Group:
+    def _group_of(self, home: int, owners: list[CallColumns]) -> Group:
         """The home's options sorted by slot, without those that lack a setting for a call."""
         options = self._options(home)
-        slot = np.array([self.number_of[o.pool, o.num_gpus] for o in options], dtype=np.int64)
+        most = int(self.count_of.max(initial=0)) + 1
+        keys = self.pool_of * most + self.count_of
+        slot = np.searchsorted(keys, options.pool * most + options.num_gpus)
         complete = np.ones(len(options), dtype=bool)
         for call in self.calls_of[home]:
             has = np.zeros(len(options), dtype=bool)
@@ -126,8 +119,8 @@ class Index:
             home,
             slot[number],
             number,
-            _ceil_mib([o.resident_bytes for o in options])[number],
-            _ceil_mib([o.host_bytes for o in options])[number],
+            _ceil_mib(options.resident_bytes)[number],
+            _ceil_mib(options.host_bytes)[number],
             tuple(_settings(call, owners[call], home, position) for call in self.calls_of[home]),
         )
 
@@ -164,29 +157,19 @@ class Index:
         return least
 
 
-def _columns(choice: CallChoice) -> _Columns:
-    options = choice.options
-    return _Columns(
-        np.array([o.copy for o in options], dtype=np.int64),
-        np.array([o.copy_option for o in options], dtype=np.int64),
-        np.array([o.seconds for o in options], dtype=np.float64),
-        _ceil_mib([o.transient_bytes for o in options]),
-    )
-
-
-def _settings(call: int, columns: _Columns, home: int, position: IntArray) -> Settings:
+def _settings(call: int, columns: CallColumns, home: int, position: IntArray) -> Settings:
     """The settings on a home whose options have new positions (−1: left out)."""
     numbers = np.flatnonzero(columns.copy == home)
     at = position[columns.copy_option[numbers]]
     numbers, at = numbers[at >= 0], at[at >= 0]
-    order = np.lexsort((columns.transient[numbers], columns.seconds[numbers], at))
+    transient = _ceil_mib(columns.transient_bytes[numbers])
+    order = np.lexsort((transient, columns.seconds[numbers], at))
     numbers, at = numbers[order], at[order]
     start = np.searchsorted(at, np.arange(int((position >= 0).sum()) + 1))
-    return Settings(call, start, at, columns.seconds[numbers], columns.transient[numbers], numbers)
+    return Settings(call, start, at, columns.seconds[numbers], transient[order], numbers)
 
 
-def _ceil_mib(values: list[int]) -> IntArray:
-    column = np.array(values, dtype=np.int64)
+def _ceil_mib(column: IntArray) -> IntArray:
     return -(-column // MIB) * MIB
 
 

@@ -4,6 +4,7 @@ A problem knows calls and what waits for what, not their kinds. The kinds show i
 next iteration waits for the weights that a train call makes, and generation waits for nothing.
 """
 
+from planner.search.options import copies_of
 from planner.search.problem import Problem
 
 GENERATION, PREPARATION, TRAINING = range(3)
@@ -31,6 +32,6 @@ def stages_of(problem: Problem) -> list[int]:
     shadows = {i for i, copy in enumerate(problem.copies) if copy.shadow_of is not None}
     stages = []
     for call, choice in enumerate(problem.calls):
-        generates = not sources[call] or any(option.copy in shadows for option in choice.options)
+        generates = not sources[call] or not shadows.isdisjoint(copies_of(choice.options))
         stages.append(TRAINING if call in training else GENERATION if generates else PREPARATION)
     return stages
