@@ -12,9 +12,10 @@ from functools import partial
 import numpy as np
 
 from planner.search.dominance import Undominated
+from planner.search.linear import relax
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
-from planner.search.sizes import Sizes, SizeSearch, cause, rows_of_sizes
+from planner.search.sizes import Sizes, SizeSearch, cause, relaxed_problem, rows_of_sizes
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
 from planner.search.space import Arena, Compact, Rows, compact, least_period, rows_within
 
@@ -85,6 +86,8 @@ def search(
             race.run(rows)
     period = np.inf if race.best is None else race.best.timing.period
     bound = float(min([period, *race.open_bounds]))
+    if race.open_bounds and arena.problem.barrier:
+        bound = max(bound, _linear_bound(part.arena, _limit(race.best, horizon_seconds)))
     if not arena.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
@@ -92,8 +95,20 @@ def search(
     if best is not None and best is not incumbent:
         best = _original(best, part)
     used = limits.deterministic_seconds - race.budget.left
-    proven = not race.open_bounds
+    proven = not race.open_bounds or bound >= period
     return Found(best, bound, proven, race.options, deterministic_seconds=used)
+
+
+def _linear_bound(arena: Arena, limit: float | None) -> float:
+    """A bound on all periods, at most the limit, that needs no search."""
+    rows = arena.rows
+    if limit is not None:
+        rows = rows_within(arena.tables, arena.problem, rows, limit)
+    if not complete(arena, rows):
+        return 0.0 if limit is None else limit
+    horizon = _slowest(arena, rows) if limit is None else limit
+    relaxation = relax(relaxed_problem(arena, rows), horizon_seconds=horizon)
+    return min(relaxation.bound_seconds, horizon)
 
 
 def _original(selected: Selected, part: Compact) -> Selected:
