@@ -1,7 +1,7 @@
-"""The linear relaxation of the relaxed problem: one lower bound on the period for all sizes at once.
+"""The linear relaxation of the relaxed problem: a lower bound on the period for all sizes at once.
 
-Copies and calls may mix their options, x_co, z_kj ∈ [0, 1]; of time and GPUs the precedences and the
-weighted lengths of bounds.py are kept:
+Copies and calls may mix their options, x_co, z_kj ∈ [0, 1]; of time and GPUs the precedences and
+the weighted lengths of bounds.py are kept:
 
     d_k = Σ_j d_j z_kj,  w_kq = Σ_j w_jq z_kj,  Σ_j z_kj = 1,  Σ_{j of o} z_kj ≤ x_co
     s_v ≥ s_u + d_u  along edges,  Σ_{k inside a stretch} w_kq ≤ its length,  s_k + d_k ≤ P → min
@@ -98,11 +98,7 @@ def relax(problem: Problem, *, horizon_seconds: float) -> Relaxation:
     (period,) = program.variables(1, horizon_seconds)
     starts = program.variables(len(problem.calls), horizon_seconds)
     copies = [program.variables(len(copy.options), 1.0) for copy in problem.copies]
-    for copy, takes in zip(problem.copies, copies, strict=True):
-        if takes and copy.shadow_of is None:
-            program.at_least(dict.fromkeys(takes, 1.0), 1.0, equal=True)
-        elif takes:
-            program.at_least(dict.fromkeys(takes, -1.0), -1.0)
+    _choose(program, problem, copies)
     seconds, weights = [], []
     for call in bounds.calls:
         of_call = _call(program, bounds, call, copies, horizon_seconds)
@@ -124,6 +120,15 @@ def relax(problem: Problem, *, horizon_seconds: float) -> Relaxation:
             program.at_least({**length, **dict.fromkeys(column, -1.0)}, 0.0)
     bound, values = program.solve()
     return Relaxation(bound, values[list(starts)], [values[list(takes)] for takes in copies])
+
+
+def _choose(program: _Program, problem: Problem, copies: list[range]) -> None:
+    """A home takes one option, a shadow at most one."""
+    for copy, takes in zip(problem.copies, copies, strict=True):
+        if takes and copy.shadow_of is None:
+            program.at_least(dict.fromkeys(takes, 1.0), 1.0, equal=True)
+        elif takes:
+            program.at_least(dict.fromkeys(takes, -1.0), -1.0)
 
 
 def _call(

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from planner.search.dominance import Undominated
+from planner.search.large import MANY_CALLS, large_start
 from planner.search.linear import relax
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
@@ -79,6 +80,8 @@ def search(
         rows = rows_within(arena.tables, arena.problem, rows, limit)
     part = compact(arena, rows)
     race = _Race(part.arena, Budget(limits), incumbent, horizon_seconds)
+    if limit is not None and arena.problem.barrier and len(arena.problem.calls) > MANY_CALLS:
+        race.start_large(limit)
     scenarios = list(_scenarios(part.arena))
     for number, rows in enumerate(scenarios):
         # A share for each, so that a hard one does not leave the others without any bound.
@@ -141,6 +144,14 @@ class _Race:
         self.options = 0
         self.open_bounds: list[float] = []
         """Of what the limit left undecided."""
+
+    def start_large(self, limit: float) -> None:
+        """Look for a better placement than the known one before sizes are decided."""
+        if not complete(self.arena, self.arena.rows):
+            return
+        found = large_start(self.arena, self.arena.rows, limit_seconds=limit, budget=self.budget)
+        if found is not None and found[1].timing.period < limit:
+            self.best = rows_of(*found)
 
     def run(self, rows: Rows) -> None:
         """Sizes in the order of their relaxed periods, each solved exactly."""
