@@ -95,15 +95,15 @@ class Bounds:
         return sorted(self.calls, key=lambda call: (-len(self.following[call]), call in streamed))
 
     @cached_property
-    def _stretches(self) -> dict[tuple[int | None, int | None], int]:
+    def _numbers(self) -> dict[tuple[int | None, int | None], int]:
         """(u, v) → number of the stretch from the end of u (None: 0) to the start of v (None: P).
 
         Only those with a call inside; the whole period is the first.
         """
-        return {key: number for number, key in enumerate(self._inside)}
+        return {key: number for number, key in enumerate(self.stretches)}
 
     @cached_property
-    def _inside(self) -> dict[tuple[int | None, int | None], list[int]]:
+    def stretches(self) -> dict[tuple[int | None, int | None], list[int]]:
         """(u, v) → the calls that must run inside the stretch."""
         after = self.following
         before = [{u for u in self.calls if v in after[u]} for v in self.calls]
@@ -116,8 +116,8 @@ class Bounds:
     @cached_property
     def _members(self) -> FloatArray:
         """[stretch, call] 1 where the call runs inside the stretch."""
-        members = np.zeros((len(self._inside), len(self.calls)))
-        for row, calls in enumerate(self._inside.values()):
+        members = np.zeros((len(self.stretches), len(self.calls)))
+        for row, calls in enumerate(self.stretches.values()):
             members[row, calls] = 1.0
         return members
 
@@ -248,7 +248,7 @@ class Bounds:
             return self._cyclic(seconds, whole)
         lengths = np.tensordot(weights, self._members, axes=(1, 1)).max(axis=1)
         """[trial, stretch] least time in which calls that must all run inside can run."""
-        number = self._stretches
+        number = self._numbers
         starts = self._starts(seconds, lengths)
         period: FloatArray = lengths[:, number[None, None]]
         for u in self.calls:
@@ -262,7 +262,7 @@ class Bounds:
 
     def _starts(self, seconds: FloatArray, lengths: FloatArray) -> FloatArray:
         """[trial, call] the earliest starts."""
-        number = self._stretches
+        number = self._numbers
         starts = np.zeros_like(seconds)
         for v in self.order:
             if (None, v) in number:

@@ -12,9 +12,11 @@ from functools import partial
 import numpy as np
 
 from planner.search.dominance import Undominated
+from planner.search.large import MANY_CALLS, large_start
+from planner.search.linear import relax
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
-from planner.search.sizes import Relaxed, Sizes, SizeSearch, cause, rows_of_sizes
+from planner.search.sizes import Relaxed, Sizes, SizeSearch, cause, relaxed_problem, rows_of_sizes
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
 from planner.search.space import Arena, Compact, Rows, compact, least_period, rows_within
 
@@ -78,6 +80,8 @@ def search(
         rows = rows_within(arena.tables, arena.problem, rows, limit)
     part = compact(arena, rows)
     race = _Race(part.arena, Budget(limits), incumbent, horizon_seconds)
+    if limit is not None and arena.problem.barrier and len(arena.problem.calls) > MANY_CALLS:
+        race.start_large(limit)
     every = race.opened(list(scenarios(part.arena)))
     for number, scenario in enumerate(every):
         # A share for each, so that a hard one does not leave the others without any bound.
@@ -85,6 +89,8 @@ def search(
             race.run(scenario)
     period = np.inf if race.best is None else race.best.timing.period
     bound = float(min([period, *race.open_bounds]))
+    if race.open_bounds and arena.problem.barrier:
+        bound = max(bound, _linear_bound(part.arena, _limit(race.best, horizon_seconds)))
     if not arena.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
@@ -92,8 +98,20 @@ def search(
     if best is not None and best is not incumbent:
         best = _original(best, part)
     used = limits.deterministic_seconds - race.budget.left
-    proven = not race.open_bounds
+    proven = not race.open_bounds or bound >= period
     return Found(best, bound, proven, race.options, deterministic_seconds=used)
+
+
+def _linear_bound(arena: Arena, limit: float | None) -> float:
+    """A bound on all periods, at most the limit, that needs no search."""
+    rows = arena.rows
+    if limit is not None:
+        rows = rows_within(arena.tables, arena.problem, rows, limit)
+    if not complete(arena, rows):
+        return 0.0 if limit is None else limit
+    horizon = _slowest(arena, rows) if limit is None else limit
+    relaxation = relax(relaxed_problem(arena, rows), horizon_seconds=horizon)
+    return min(relaxation.bound_seconds, horizon)
 
 
 def _original(selected: Selected, part: Compact) -> Selected:
@@ -140,6 +158,14 @@ class _Race:
         self.options = 0
         self.open_bounds: list[float] = []
         """Of what the limit left undecided."""
+
+    def start_large(self, limit: float) -> None:
+        """Look for a better placement than the known one before sizes are decided."""
+        if not complete(self.arena, self.arena.rows):
+            return
+        found = large_start(self.arena, self.arena.rows, limit_seconds=limit, budget=self.budget)
+        if found is not None and found[1].timing.period < limit:
+            self.best = rows_of(*found)
 
     def opened(self, scenarios: list[Rows]) -> list["_Scenario"]:
         """Those that may hold a better placement, the most promising first."""

@@ -1,0 +1,127 @@
+"""Large neighbourhood search: a plan's structure is kept except around a few models, and solved.
+
+The structure is which of two copies lies below the other, and which of two calls on shared GPUs is
+first. With all of it kept nothing is left but sizes, layouts and times: CP-SAT proves the best of
+them in a blink. Freeing what concerns a few roles, drawn by chance, gives a little more; what is
+shorter becomes the plan to go on from (Shaw, CP 1998; Pisinger and Ropke 2010).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from planner.search.formulation import formulate
+from planner.search.problem import Problem, Range, Solution, chosen, copy_range
+from planner.search.solve import TICK_SECONDS, Budget, Limits, decode, run
+from planner.search.variables import Formulation, timed_nodes
+
+FREED = 4
+"""Roles that are freed at once."""
+TRIES = 60
+TRY_SECONDS = 0.1
+"""Deterministic seconds of one neighbourhood."""
+STEP = 1e-3
+"""What a plan must gain, as a share of its period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Where the copies of a solution lie, and when what on them starts."""
+
+    period: float
+    ranges: dict[int, Range]
+    """Of the copies that are there."""
+    starts: list[float]
+    """Of calls, then syncs."""
+    owners: list[set[int]]
+    """Copies on whose ranges they run."""
+
+    @staticmethod
+    def of(problem: Problem, solution: Solution) -> "Structure":
+        """The structure of a solution."""
+        assignment, timing = solution.assignment, solution.timing
+        spans = [copy_range(problem, assignment, c) for c in range(len(problem.copies))]
+        chosen_ = [chosen(problem, assignment, call) for call in range(len(problem.calls))]
+        return Structure(
+            timing.period,
+            {c: span for c, span in enumerate(spans) if span is not None},
+            [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)],
+            [
+                *(set() if option is None else {option.copy} for option in chosen_),
+                *({sync.home, sync.shadow} for sync in problem.syncs),
+            ],
+        )
+
+    def share(self, one: int, other: int) -> bool:
+        """True where two calls or syncs need a GPU both."""
+        return any(
+            self.ranges[a].overlaps(self.ranges[b])
+            for a in self.owners[one] & self.ranges.keys()
+            for b in self.owners[other] & self.ranges.keys()
+        )
+
+
+def improved(
+    problem: Problem, structure: Structure, *, bound_seconds: float, budget: Budget
+) -> Structure:
+    """The best that the neighbourhoods of a structure led to, under the barrier."""
+    draw = np.random.default_rng(budget.limits.seed)
+    roles = sorted({copy.role for copy in problem.copies})
+    freed: set[str] = set()  # at first nothing: sizes alone
+    for _ in range(TRIES):
+        horizon = structure.period * (1 - STEP)
+        if budget.spent or horizon <= bound_seconds:
+            break
+        found = neighbour(problem, structure, freed, horizon_seconds=horizon, budget=budget)
+        if found is not None:
+            structure = Structure.of(problem, found)
+        picked = draw.choice(len(roles), min(FREED, len(roles)), replace=False)
+        freed = {roles[number] for number in picked}
+    return structure
+
+
+def neighbour(
+    problem: Problem,
+    structure: Structure,
+    freed: set[str],
+    *,
+    horizon_seconds: float,
+    budget: Budget,
+    most_seconds: float = TRY_SECONDS,
+) -> Solution | None:
+    """The shortest solution with a structure, but for the freed roles; None: not found."""
+    formulation = formulate(problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds)
+    free = {c for c, copy in enumerate(problem.copies) if copy.role in freed}
+    _keep_ranges(formulation, structure, free)
+    _keep_orders(formulation, structure, free)
+    formulation.model.minimize(formulation.period)
+    done = run(formulation, Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed))
+    budget.take(done.deterministic_seconds)
+    if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return decode(formulation, done)
+
+
+def _keep_ranges(formulation: Formulation, structure: Structure, free: set[int]) -> None:
+    """Which shadows are there, and which of two disjoint copies is the lower one."""
+    model, ranges = formulation.model, structure.ranges
+    for copy, choice in enumerate(formulation.problem.copies):
+        if copy not in free and choice.shadow_of is not None:
+            model.add(formulation.copies[copy].present == int(copy in ranges))
+    kept = ranges.keys() - free
+    for one in kept:
+        for other in kept:
+            if ranges[one].end <= ranges[other].first:
+                model.add(formulation.copies[one].end <= formulation.copies[other].first)
+
+
+def _keep_orders(formulation: Formulation, structure: Structure, free: set[int]) -> None:
+    """Which of two calls or syncs on shared GPUs is first."""
+    nodes, starts = timed_nodes(formulation), structure.starts
+    kept = [node for node, copies in enumerate(structure.owners) if not copies & free]
+    for one in kept:
+        for other in kept:
+            first = (starts[one], one) < (starts[other], other)
+            if first and structure.share(one, other):
+                formulation.model.add(nodes[one].end <= nodes[other].start)
