@@ -13,11 +13,11 @@ from ray.cluster_utils import Cluster
 from planner import catalogue
 from planner.measured import profile_folder
 from planner.spec import ClusterSpec
-from profiler import ray_nodes
+from profiler import ray_cluster, ray_nodes
 from profiler.errors import ProfileError
 from profiler.ray_cluster import _kinds, profile_cluster
 from profiler.report import Progress
-from profiler.settings import ProfileSettings
+from profiler.settings import DeviceKind, ProfileSettings
 
 pytestmark = pytest.mark.slow
 
@@ -130,14 +130,17 @@ def test_a_node_that_dies_is_named_and_the_others_are_kept(
     assert (tmp_path / lost / "measurements.jsonl").read_bytes().count(b"\n") >= 3
 
 
-def test_where_a_node_dies_the_next_of_its_kind_goes_on(two_kinds: Cluster, tmp_path: Path) -> None:
+def test_where_a_node_dies_the_next_of_its_kind_goes_on(
+    two_kinds: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = two_kinds.add_node(num_cpus=1, object_store_memory=80 * 2**20)
     two_kinds.wait_for_nodes()
-    ray.init(address=two_kinds.address, log_to_driver=False)
-    first = ray_nodes.nodes(None)[0][0]
-    ray.shutdown()
-    if first.id != other.node_id:
-        pytest.skip("the head is measured first, and cannot be taken away")
+
+    def other_first(kind: DeviceKind | None) -> tuple[list[ray_nodes.Node], list[str]]:
+        found, failures = ray_nodes.nodes(kind)
+        return sorted(found, key=lambda node: node.id != other.node_id), failures
+
+    monkeypatch.setattr(ray_cluster, "nodes", other_first)  # the head cannot be taken away
     asked = settings(two_kinds.address, tmp_path, wait_seconds=120.0)
     report = profile_cluster(asked, lose_when_measured(two_kinds, other, "cpu"))
     (kind,) = report.kinds

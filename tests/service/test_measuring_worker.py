@@ -1,13 +1,15 @@
 """Measurements run by real workers on a real Ray; a stand-in plays the profiler."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
-from service import job_queue
+from service import job_queue, profiles
 from service.database import Database
 from tests.service.conftest import url_of
 from tests.service.measured_jobs import add_measurement
+from tests.service.test_job_worker import only
 from tests.service.workers import (
     Ray,
     add_job,
@@ -57,3 +59,19 @@ def test_a_measurement_is_cancelled(database: Database, ray: Ray, tmp_path: Path
             job_queue.cancel(session, job_id)
         wait_for(database, job_id, "cancelled")
     assert ray.statuses(job_id) == ["STOPPED"]
+
+
+@pytest.mark.slow
+def test_the_profiler_itself_runs_as_a_job(database: Database, ray: Ray, tmp_path: Path) -> None:
+    only("sqlite", database)
+    job_id = add_measurement(database, ranks=1, budget_seconds=4.0)
+    command = f"{sys.executable} -m profiler.job"
+    with working(url_of(database), tmp_path, ray, profile_command=command):
+        job = wait_for(database, job_id, "succeeded", seconds=400)
+    assert {table.table.partition(": ")[0] for table in job.tables} == {"cpu"}
+    with database.reading() as session:
+        profile = profiles.find(session, job.profiles[0].version)
+    assert profile.job_id == job_id
+    assert len(profile.measurements) == sum(profile.shapes.values()) > 0
+    assert profile.cluster == job.cluster is not None
+    assert [pool.profile for pool in job.cluster.pools] == [profile.version]
