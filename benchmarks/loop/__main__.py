@@ -15,11 +15,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.loop import learning, plot, table
 from benchmarks.loop.jobs import SIZES, Sizes, pool_of, variants
-from benchmarks.loop.runs import planned, run
+from benchmarks.loop.runs import Outcome, planned, run
 from planner.measured import disturbances, fingerprint
 
 COMMAND = "make loop"
@@ -63,7 +64,7 @@ def main() -> None:
         outcomes,
         gains["from_one"],
         gains["leaving_one_out"],
-        conditions=_conditions(profile, load, time.monotonic() - began, given.iterations),
+        conditions=_conditions(profile, load, time.monotonic() - began, outcomes),
         command=COMMAND,
     )
     (given.docs / "loop.md").write_text(page, encoding="utf-8")
@@ -94,17 +95,23 @@ def _profiled(work: Path, sizes: Sizes, budget: float) -> Path:
     return folder
 
 
-def _conditions(profile: Path, load: float, seconds: float, iterations: int) -> str:
+def _conditions(profile: Path, load: float, seconds: float, outcomes: Sequence[Outcome]) -> str:
     identity = fingerprint(profile)["identity"]
     device = f"{identity['num_devices']} × {identity['device_type']} ({identity['device_name']})"
     told = [
         f"{device}, torch {identity['torch']}",
         f"load {load:.1f} when it began",
-        f"{iterations - 1} iterations of each plan after one that warms up",
+        f"{_iterations(outcomes)} iterations of each plan after one that warms up",
         f"{seconds / 60:.0f} min in this call, which keeps runs that are there",
         *disturbances(profile),
     ]
     return "; ".join(told) + "."
+
+
+def _iterations(outcomes: Sequence[Outcome]) -> str:
+    """Of runs in this call and earlier ones."""
+    counts = sorted({each.num_iterations for each in outcomes})
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
 if __name__ == "__main__":

@@ -30,6 +30,12 @@ class Outcome:
         assert found is not None, "a run of the loop has iterations after its warm-up"
         return found.median
 
+    @property
+    def num_iterations(self) -> int:
+        """Measured after the warm-up."""
+        found = self.report.iteration_seconds.measured
+        return 0 if found is None else found.count
+
     def predicted(self, call: str) -> float | None:
         """Seconds of a call by the plan; None: it knows of none."""
         found = [each for each in self.plan.calls if each.id == call]
