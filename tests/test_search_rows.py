@@ -13,7 +13,7 @@ from planner.resolve import resolve
 from planner.search.bounds import Bounds, CallMinimum
 from planner.search.candidates import price
 from planner.search.dominance import Undominated
-from planner.search.search import _scenarios, complete, search
+from planner.search.search import complete, scenarios, search
 from planner.search.sizes import Sizes, relaxed_problem
 from planner.search.solve import Limits, minimise_period
 from planner.search.space import Arena, Rows, arena, compact, rows_within, rows_without_tails
@@ -36,7 +36,7 @@ def optimum(arena: Arena, rows: Rows, *, relaxed: bool = False) -> float | None:
 def first_scenario(seed: int) -> tuple[Arena, Rows]:
     """A random problem as tables, and its rows without shadows."""
     arena = arena_of(random_problem(seed, barrier=seed % 2 == 0))
-    return arena, next(_scenarios(arena))
+    return arena, next(scenarios(arena))
 
 
 def streamed_arena(seed: int) -> Arena:
