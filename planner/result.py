@@ -259,6 +259,7 @@ class SearchReport(ResultModel):
     solving_seconds: float
     """By the clock: from the strategies that start the search to the choice between equal plans."""
     candidates_priced: int
+    """Settings of calls that were priced; what a bound rules out before is not among them."""
     options: int
     """Choices that were left to CP-SAT after sound pruning."""
     stopped: str | None = None
