@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.search import population
+from planner.search import neighbourhood, population
 from planner.search.large import large_start
 from planner.search.linear import relax
 from planner.search.neighbourhood import Structure, improved
@@ -18,7 +18,8 @@ from tests.test_search_sizes import arena_of
 
 @pytest.fixture(autouse=True)
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(population, "ROUNDS", 20)
+    monkeypatch.setattr(population, "ROUNDS", 10)
+    monkeypatch.setattr(neighbourhood, "TRIES", 4)
 
 
 def one_pool(seeds: range) -> list[tuple[Problem, int]]:
@@ -32,14 +33,14 @@ def one_pool(seeds: range) -> list[tuple[Problem, int]]:
     return found
 
 
-CASES = one_pool(range(60))
+CASES = one_pool(range(24))
 
 
 def test_what_starts_a_search_fits_and_is_no_shorter_than_the_optimum() -> None:
     started = 0
     for problem, optimum in CASES:
         arena = arena_of(problem)
-        found = large_start(arena, arena.rows, limit_seconds=60.0, budget=Budget(Limits(5.0, 0)))
+        found = large_start(arena, arena.rows, limit_seconds=60.0, budget=Budget(Limits(1.0, 0)))
         if found is None:
             continue
         started += 1
