@@ -19,7 +19,7 @@ from planner.search.variables import Formulation, timed_nodes
 FREED = 4
 """Roles that are freed at once."""
 TRIES = 60
-TRY_SECONDS = 0.2
+TRY_SECONDS = 0.1
 """Deterministic seconds of one neighbourhood."""
 STEP = 1e-3
 """What a plan must gain, as a share of its period."""
