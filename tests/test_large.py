@@ -1,0 +1,72 @@
+"""The start of jobs of many calls: real solutions, no shorter than the optimum or the bound."""
+
+import numpy as np
+import pytest
+
+from planner.search import neighbourhood, population
+from planner.search.large import large_start
+from planner.search.linear import relax
+from planner.search.neighbourhood import Structure, improved
+from planner.search.population import sketch
+from planner.search.problem import Problem
+from planner.search.search import schedule
+from planner.search.solve import Budget, Limits
+from tests import oracle
+from tests.instances import random_problem
+from tests.test_search_sizes import arena_of
+
+
+@pytest.fixture(autouse=True)
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(population, "ROUNDS", 10)
+    monkeypatch.setattr(neighbourhood, "TRIES", 4)
+
+
+def one_pool(seeds: range) -> list[tuple[Problem, int]]:
+    found = []
+    for seed in seeds:
+        problem = random_problem(seed, barrier=True)
+        if len(problem.pools) == 1 and not problem.colocate and not problem.separate:
+            optimum = oracle.best_period(problem, longest=60)
+            if optimum is not None:
+                found.append((problem, optimum))
+    return found
+
+
+CASES = one_pool(range(24))
+
+
+def test_what_starts_a_search_fits_and_is_no_shorter_than_the_optimum() -> None:
+    started = 0
+    for problem, optimum in CASES:
+        arena = arena_of(problem)
+        found = large_start(arena, arena.rows, limit_seconds=60.0, budget=Budget(Limits(1.0, 0)))
+        if found is None:
+            continue
+        started += 1
+        made, solution = found
+        assert oracle.fits(made, solution.assignment)
+        assert solution.timing.period >= optimum * (1 - 1e-9)
+        again = schedule(made, solution.assignment, limits=Limits(5.0, 0))
+        assert again is not None
+        assert again.timing.period <= solution.timing.period * (1 + 1e-9)
+    assert started >= 3
+
+
+def test_neighbourhoods_never_lengthen_a_sketch() -> None:
+    sketched = 0
+    for problem, _ in CASES:
+        relaxation = relax(problem, horizon_seconds=60.0)
+        solution = sketch(problem, relaxation, seed=1)
+        if solution is None:
+            continue
+        sketched += 1
+        assert np.isfinite(solution.timing.period)
+        assert solution.timing.period >= relaxation.bound_seconds * (1 - 1e-9)
+        before = Structure.of(problem, solution)
+        after = improved(problem, before, bound_seconds=0.0, budget=Budget(Limits(0.5, 0)))
+        assert after.period <= before.period
+        twice = sketch(problem, relaxation, seed=1)
+        assert twice is not None
+        assert twice.assignment == solution.assignment
+    assert sketched >= 3
