@@ -25,6 +25,8 @@ START = ("colocate_all",)
 """What starts a search over node numbers."""
 ROUNDING_SECONDS = 1e-4
 """More than rounding to microseconds adds to a chain of calls."""
+EXCLUSION_SHARE = 0.3
+"""Of the limit of one search: what may go into the reasons of earlier proofs."""
 SEARCH_SECONDS = 4.0
 """Time limit of one search, in the unit of search.time_limit_seconds."""
 
@@ -186,10 +188,10 @@ class Pool:
         """Mostly nothing is within the limit, for much the same reasons as the last time."""
         now, budget = scaled(self.study, factors), Budget(limits)
         if now.job.spec.search.objective == "throughput" and limit < inf:
-            nothing = self.exclusion.nothing_within(now, limit, budget)
-            if nothing or budget.spent:
-                used = limits.deterministic_seconds - budget.left
-                return Solved(None, limit if nothing else 0.0, nothing, used)
+            with budget.share(EXCLUSION_SHARE):
+                nothing = self.exclusion.nothing_within(now, limit, budget)
+            if nothing:
+                return Solved(None, limit, True, limits.deterministic_seconds - budget.left)
         solved = best_within(now, limit, budget.rest())
         used = limits.deterministic_seconds - budget.left
         return replace(solved, deterministic_seconds=used + solved.deterministic_seconds)
