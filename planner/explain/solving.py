@@ -192,8 +192,11 @@ class Pool:
                 nothing = self.exclusion.nothing_within(now, limit, budget)
             if nothing:
                 return Solved(None, limit, True, limits.deterministic_seconds - budget.left)
-        solved = best_within(now, limit, budget.rest())
         used = limits.deterministic_seconds - budget.left
+        if budget.spent:
+            return Solved(None, 0.0, False, used)
+        left = replace(limits, deterministic_seconds=budget.left)
+        solved = best_within(now, limit, left)
         return replace(solved, deterministic_seconds=used + solved.deterministic_seconds)
 
 
