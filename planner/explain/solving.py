@@ -168,15 +168,17 @@ class Pool:
         """Inside, challenges may take such a part of what is left of the budget, if any."""
         return nullcontext() if self.budget is None else self.budget.share(part)
 
-    def challenge(self, factors: Factors, limit: float, limits: Limits) -> Solved:
+    def challenge(
+        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool = True
+    ) -> Solved:
         """Search for a placement within the limit under some errors, and add what is found."""
         solved = Solved(None, 0.0, False)
         if self.budget is None:
-            solved = self._best_within(factors, limit, limits)
+            solved = self._best_within(factors, limit, limits, exclude=exclude)
         elif not self.budget.spent:
             some = min(limits.deterministic_seconds, self.budget.left)
             limits = replace(limits, deterministic_seconds=some)
-            solved = self._best_within(factors, limit, limits)
+            solved = self._best_within(factors, limit, limits, exclude=exclude)
             self.budget.take(solved.deterministic_seconds)
         self.solves += 1
         self.unproven += not solved.proven
@@ -184,10 +186,13 @@ class Pool:
             self.add(solved.selected)
         return solved
 
-    def _best_within(self, factors: Factors, limit: float, limits: Limits) -> Solved:
-        """Mostly nothing is within the limit, for much the same reasons as the last time."""
+    def _best_within(
+        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool
+    ) -> Solved:
+        """With `exclude` the reasons of earlier proofs are tried first."""
         now, budget = scaled(self.study, factors), Budget(limits)
-        if now.job.spec.search.objective == "throughput" and limit < inf:
+        timed = now.job.spec.search.objective == "throughput" and limit < inf
+        if exclude and timed:
             with budget.share(EXCLUSION_SHARE):
                 nothing = self.exclusion.nothing_within(now, limit, budget)
             if nothing:
