@@ -1,13 +1,13 @@
 """The plan against its alternatives: each solved under its constraint, and told in numbers."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 import numpy as np
 
 from planner.explain.exclusion import Exclusion
 from planner.explain.from_below import from_below
-from planner.explain.questions import Question
+from planner.explain.questions import Question, same_sizes
 from planner.explain.result import Alternative, CallDifference, Outcome
 from planner.explain.solving import Solved, best_within, limits_of
 from planner.explain.study import Study, located, study
@@ -16,9 +16,9 @@ from planner.objective import objective_value
 from planner.result import Placement, Plan
 from planner.search.attempts import STARTING_COUNTS, attempt
 from planner.search.objectives import price_per_second, touched_gpus
-from planner.search.search import Selected, search
-from planner.search.solve import TICK_SECONDS, Budget
-from planner.search.space import arena
+from planner.search.search import Selected, complete, search
+from planner.search.solve import TICK_SECONDS, Budget, Limits
+from planner.search.space import Arena, arena
 from planner.shortfall import least_shortfall
 
 GIB = 2**30
@@ -93,23 +93,37 @@ class Alternatives:
             tried = attempt(part, TRIED, limits=self.limits, most_counts=STARTING_COUNTS)
             starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
-        budget = Budget(self.limits)
-        best = self._soon(posed, start, budget)
+        best, budget = self._soon(posed, start), Budget(self._part_of_limits())
         if best is not None:
             # The cyclic search knows whole ticks only.
             limit = best.timing.period - TICK_SECONDS
             if self.exclusion.nothing_within(posed, limit, budget):
                 return Solved(best, limit if posed.problem.barrier else limit - TICK_SECONDS, True)
-        found = search(part, limits=budget.rest(), incumbent=best)
+        near = self._on_same_sizes(posed, best)
+        found = search(part, limits=self.limits, incumbent=near or best)
         return Solved(found.selected, found.lower_bound_seconds, found.proven)
 
-    def _soon(self, posed: Study, start: Selected | None, budget: Budget) -> Selected | None:
+    def _part_of_limits(self) -> Limits:
+        return replace(
+            self.limits, deterministic_seconds=self.limits.deterministic_seconds * NEAR_SHARE
+        )
+
+    def _soon(self, posed: Study, start: Selected | None) -> Selected | None:
         """A placement close to the best, or the one that is known."""
         period = FURTHEST * self.plan.iteration_seconds if start is None else start.timing.period
         floor = 0.0 if self.plan.search.status == "given" else self.plan.lower_bound_seconds
-        with budget.share(NEAR_SHARE):
-            found = from_below(posed, period - TICK_SECONDS, floor, budget)
+        budget = Budget(self._part_of_limits())
+        found = from_below(posed, period - TICK_SECONDS, floor, budget)
         return found.selected or start
+
+    def _on_same_sizes(self, posed: Study, start: Selected | None) -> Selected | None:
+        """The best placement whose copies are as large as the plan's: few rows are left."""
+        rows = same_sizes(posed, self.given, self.selected)
+        part = arena(posed.tables, posed.problem)
+        near = Arena(part.tables, part.problem, part.rows.both(rows))
+        if not complete(near, near.rows):
+            return None
+        return search(near, limits=self._part_of_limits(), incumbent=start).selected
 
     def _carried(self, posed: Study, question: Question) -> list[Selected]:
         """Placements found so far that obey the constraint, by the posed rows."""

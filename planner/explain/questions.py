@@ -305,3 +305,25 @@ def _on(problem: Problem, sizes: tuple[int, ...]) -> Problem:
         replace(pool, num_gpus=size) for pool, size in zip(problem.pools, sizes, strict=True)
     )
     return replace(problem, pools=pools)
+
+
+def same_sizes(study: Study, plan_study: Study, plan: Selected) -> Rows:
+    """Of a posed study the rows whose range is as large as in the plan, or the largest there is."""
+    rows = all_rows(study.tables)
+    for index, copy in enumerate(study.tables.copies):
+        row = plan.copy_rows[index]
+        if row is None or not len(copy):
+            continue
+        planned = plan_study.tables.copies[index]
+        same = (copy.pool == planned.pool[row]) & (
+            copy.layouts.num_gpus == planned.layouts.num_gpus[row]
+        )
+        if same.any():
+            rows.copies[index] &= same
+    return Rows(
+        rows.copies,
+        [
+            mask & rows.copies[table.copy][table.copy_row]
+            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
+        ],
+    )

@@ -130,7 +130,9 @@ def threshold(
         value = float(pool.plan_values([at])[0])
         # What only ties with the nearest winner known is no news.
         limit = share * value - (1e-6 if wins else 0.0)
-        solved = pool.challenge(at, limit, limits_of(pool.study, search_seconds))
+        # Large errors of one call leave few reasons in common, and often another plan wins.
+        limits = limits_of(pool.study, search_seconds)
+        solved = pool.challenge(at, limit, limits, exclude=False)
         bound = min(limit, solved.lower_bound)
         if solved.selected is None:
             proven = solved.proven

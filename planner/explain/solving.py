@@ -25,6 +25,8 @@ START = ("colocate_all",)
 """What starts a search over node numbers."""
 ROUNDING_SECONDS = 1e-4
 """More than rounding to microseconds adds to a chain of calls."""
+EXCLUSION_SHARE = 0.3
+"""Of the limit of one search: what may go into the reasons of earlier proofs."""
 SEARCH_SECONDS = 4.0
 """Time limit of one search, in the unit of search.time_limit_seconds."""
 
@@ -166,15 +168,17 @@ class Pool:
         """Inside, challenges may take such a part of what is left of the budget, if any."""
         return nullcontext() if self.budget is None else self.budget.share(part)
 
-    def challenge(self, factors: Factors, limit: float, limits: Limits) -> Solved:
+    def challenge(
+        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool = True
+    ) -> Solved:
         """Search for a placement within the limit under some errors, and add what is found."""
         solved = Solved(None, 0.0, False)
         if self.budget is None:
-            solved = self._best_within(factors, limit, limits)
+            solved = self._best_within(factors, limit, limits, exclude=exclude)
         elif not self.budget.spent:
             some = min(limits.deterministic_seconds, self.budget.left)
             limits = replace(limits, deterministic_seconds=some)
-            solved = self._best_within(factors, limit, limits)
+            solved = self._best_within(factors, limit, limits, exclude=exclude)
             self.budget.take(solved.deterministic_seconds)
         self.solves += 1
         self.unproven += not solved.proven
@@ -182,16 +186,22 @@ class Pool:
             self.add(solved.selected)
         return solved
 
-    def _best_within(self, factors: Factors, limit: float, limits: Limits) -> Solved:
-        """Mostly nothing is within the limit, for much the same reasons as the last time."""
+    def _best_within(
+        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool
+    ) -> Solved:
+        """With `exclude` the reasons of earlier proofs are tried first."""
         now, budget = scaled(self.study, factors), Budget(limits)
-        if now.job.spec.search.objective == "throughput" and limit < inf:
-            nothing = self.exclusion.nothing_within(now, limit, budget)
-            if nothing or budget.spent:
-                used = limits.deterministic_seconds - budget.left
-                return Solved(None, limit if nothing else 0.0, nothing, used)
-        solved = best_within(now, limit, budget.rest())
+        timed = now.job.spec.search.objective == "throughput" and limit < inf
+        if exclude and timed:
+            with budget.share(EXCLUSION_SHARE):
+                nothing = self.exclusion.nothing_within(now, limit, budget)
+            if nothing:
+                return Solved(None, limit, True, limits.deterministic_seconds - budget.left)
         used = limits.deterministic_seconds - budget.left
+        if budget.spent:
+            return Solved(None, 0.0, False, used)
+        left = replace(limits, deterministic_seconds=budget.left)
+        solved = best_within(now, limit, left)
         return replace(solved, deterministic_seconds=used + solved.deterministic_seconds)
 
 
