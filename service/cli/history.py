@@ -104,8 +104,9 @@ def _over_time(job: JobHistory) -> Table:
     step = -(-len(job.stretches) // ROWS_PER_RUN)
     for each in job.stretches[::step]:
         tokens = each.response_tokens
+        first, last = each.first_iteration, each.last_iteration
         table.add_row(
-            f"{each.first_iteration}-{each.last_iteration}",
+            str(first) if first == last else f"{first}-{last}",
             *_cells(each.iteration),
             NOTHING if tokens is None else formats.count(tokens),
         )

@@ -84,10 +84,10 @@ class DriftWatch:
             with self._database.transaction() as session:
                 suggestions.end(session, self._held, window)
         elif self._may_ask(window, progress) and suggestions.is_new(found, raised):
-            first = Window.of(known.first) if known.first[-1].number < window.first else None
+            first = [each for each in known.first if each.number < window.first]
             watched = Watched(
                 window=window,
-                first=first,
+                first=Window.of(first) if first else None,
                 iterations_left=progress.iterations - progress.iteration,
                 threshold=self._settings.drift_threshold,
             )

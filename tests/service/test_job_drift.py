@@ -157,6 +157,16 @@ def test_a_replanning_that_fails_neither_ends_the_job_nor_is_tried_again(
     assert "secret" not in other.record.suggestions[0].suggestion.problem
 
 
+def test_the_first_iterations_are_compared_with_as_far_as_they_are_others(
+    database: Database,
+) -> None:
+    run = Run(database)
+    run.iterate(9.0, *[1.0] * 3, *[1.4] * 3)
+    (raised,) = run.record.suggestions
+    assert raised.suggestion.window.first == 3
+    assert [cause.kind for cause in raised.suggestion.causes] == ["slowdown"]
+
+
 def test_nothing_is_raised_on_a_job_that_is_over_or_anothers(database: Database) -> None:
     run = Run(database)
     run.iterate(*[1.0] * 6)
