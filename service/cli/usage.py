@@ -21,7 +21,8 @@ class OnceCommand(TyperCommand):
     """A command that refuses an option given twice, of which parsing would take the last."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        order: list[Any] = list(self.make_parser(ctx).parse_args(args=list(args))[2])
+        parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
+        order = parsed[2]
         for param in order:
             many = getattr(param, "multiple", False) or getattr(param, "is_flag", False)
             if param.param_type_name == "option" and not many and order.count(param) > 1:

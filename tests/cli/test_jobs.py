@@ -247,6 +247,6 @@ def test_a_server_that_is_not_there(capsys, spec):
     arguments = ("--server", "http://127.0.0.1:9")
     for command in (("jobs",), ("submit", str(spec))):
         code, _, err = call(capsys, *command, *arguments)
-        assert code == 1
-        assert "no answer from http://127.0.0.1:9" in err
+        assert code == 2
+        assert "cannot reach http://127.0.0.1:9" in err
     assert Path(spec).exists()

@@ -39,6 +39,12 @@ def test_the_example_is_valid() -> None:
         ExplainOptions.model_validate(example["value"])
 
 
+def test_a_body_without_required_fields_may_be_left_out(client: TestClient) -> None:
+    for route in ("simulate", "explain", "replan"):
+        problem(client.post(f"/v1/plans/{uuid4()}/{route}"), 404, "not-found")
+    problem(client.post(f"/v1/plans/{uuid4()}/compare"), 415, "unsupported-media-type")
+
+
 def test_options_are_checked_and_plans_must_exist(client: TestClient) -> None:
     missing = f"/v1/plans/{uuid4()}"
     problem(client.get(f"{missing}/explain"), 404, "not-found")

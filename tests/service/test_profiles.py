@@ -106,6 +106,15 @@ def test_the_same_measurements_are_one_version(client: TestClient, database: Dat
         assert session.query(ProfileRow).count() == 3
 
 
+def test_what_is_no_version_is_told_with_a_remedy(client: TestClient) -> None:
+    for response in (
+        client.get("/v1/profiles/abc/diff/0123456789ab"),
+        client.put("/v1/profiles/abc/default"),
+    ):
+        (error,) = problem(response, 422, "invalid-spec")["errors"]
+        assert "12 hexadecimal digits" in error["remedy"]
+
+
 def test_one_profile_of_a_type_is_the_default(client: TestClient) -> None:
     first, second = stored(client, profile()), stored(client, profile(factor=2.0))
 
