@@ -123,9 +123,8 @@ def _read_log(source: str, given: str, plan: Plan) -> MeasuredRun:
         known = ", ".join((AUTOMAP, *FORMATS))
         raise BadInputError(f"--format: {given!r} is none of {known}")
     path = Path(source).expanduser()
-    log = read_log(source)
     with naming_options({source: source}):
-        found = foreign_run(log, given, plan, source=source)
+        found = foreign_run(read_log(source), given, plan, source=source)
     if found.missing:
         note = f"{source}: without {', '.join(found.missing)}; nothing is learnt of these calls"
         console.stderr_console().print(Text(note), soft_wrap=True)

@@ -98,11 +98,11 @@ def test_replan_reads_the_report_of_a_run(capsys, plan_file, tmp_path):
     ("arguments", "told"),
     [
         (["--call", "actor.generate"], "NAME=SECONDS"),
-        (["--call", "actor.generate=-1"], "greater than 0"),
+        (["--call", "actor.generate=-1"], "finite number above 0"),
         (["--lose-node", "cpu:x"], "POOL or POOL:N"),
         (["--add-nodes", "cpu"], "POOL:N"),
         (["--move-by", "teleport"], "restart"),
-        (["--measured", TINY], "no report of a run"),
+        (["--measured", TINY], "not the report of a run"),
     ],
 )
 def test_replan_says_what_is_wrong_with_its_options(capsys, plan_file, arguments, told):

@@ -70,7 +70,7 @@ def test_the_report_shows_coverage_error_and_what_disturbed(
     [
         (("--models", "llama-9"), "the catalogue has no model 'llama-9'"),
         (("--models", "./nowhere/config.json"), "nowhere/config.json"),
-        (("--budget", "0"), "--budget: Input should be greater than 0 (got 0.0)"),
+        (("--budget", "0"), "--budget: '0': give a finite number above 0"),
         (("--device", "tpu"), "--device: Input should be 'cpu' or 'cuda' (got 'tpu')"),
         (("--ranks", "0"), "--ranks: Input should be greater than or equal to 1 (got 0)"),
     ],

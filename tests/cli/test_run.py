@@ -59,7 +59,7 @@ def test_a_spec_is_planned_and_run_with_the_settings_beside_it(folder, capsys):
 def test_run_settings_in_place_of_a_plan_are_told_apart(folder, capsys):
     code, _, err = call(capsys, "run", str(folder / "tiny.run.yaml"))
     assert code == 2
-    assert "tiny.run.yaml: these are run settings, not a plan or a job spec" in err
+    assert "tiny.run.yaml: this is run settings, not a plan or a job spec" in err
 
 
 def test_fewer_iterations_can_be_asked_for(folder, capsys):
