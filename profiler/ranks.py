@@ -87,7 +87,7 @@ def main() -> None:
         dist.barrier()
     if ENGINE_COLLECTIVE in {key["collective"] for key in task["keys"]}:
         out.close()
-        os._exit(0)  # its shared memory ends with the process, and nothing else may end before it
+        os._exit(0)  # nothing else may end before its shared memory
     dist.destroy_process_group()
 
 
@@ -221,6 +221,8 @@ def _engines_all_reduce(here: _Here, span: int, group: Any) -> Callable[[Tensor]
     """The all-reduce of vLLM between processes of a machine, started as its workers do."""
     from vllm.distributed.device_communicators.cpu_communicator import _CPUSHMDistributed
 
+    from executor.rollout.replica import unlink_name
+
     os.environ["VLLM_DIST_IDENT"] = f"profile-{os.environ['MASTER_PORT']}-{next(_NUMBER)}"
     world: Any = SimpleNamespace(
         unique_name="tp:0",
@@ -229,7 +231,9 @@ def _engines_all_reduce(here: _Here, span: int, group: Any) -> Callable[[Tensor]
         rank=here.rank,
         device_group=group,
     )
-    reduce: Callable[[Tensor], object] = _CPUSHMDistributed(world).all_reduce
+    channel: Any = _CPUSHMDistributed(world)
+    unlink_name(channel, here.rank)  # all have mapped it, and a killed profile leaves none
+    reduce: Callable[[Tensor], object] = channel.all_reduce
     return reduce
 
 

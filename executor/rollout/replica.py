@@ -118,5 +118,9 @@ def _unlink_shared_memory(state: Any) -> None:
         group = getattr(state, f"_{name}")
         channel: Any = getattr(getattr(group, "device_communicator", None), "dist_module", None)
         if hasattr(channel, "group_name"):
-            path = SHARED_MEMORY / f"{channel.group_name}_{group.rank_in_group}"
-            path.unlink(missing_ok=True)
+            unlink_name(channel, group.rank_in_group)
+
+
+def unlink_name(channel: Any, rank: int) -> None:
+    """Take away the name of what one rank of a vLLM channel between cores has shared."""
+    (SHARED_MEMORY / f"{channel.group_name}_{rank}").unlink(missing_ok=True)
