@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 from planner import catalogue
 from planner.cost.corrections import Corrections
 from planner.errors import SpecError
-from planner.measured import COLUMNS, TEXTS
+from planner.measured import COLUMNS, TEXTS, says_shipped_tables
 from planner.spec import ClusterSpec
 from service.field_errors import VERSION_PATTERN
 from service.schemas import ApiModel, PageQuery
@@ -65,7 +65,14 @@ class NewProfile(ApiModel):
     fingerprint: dict[str, JsonValue] = Field(
         description="`fingerprint.json`: `identity` says what was measured on"
     )
-    measurements: Annotated[list[Measurement], Field(min_length=1, max_length=500_000)]
+    measurements: Annotated[
+        list[Measurement],
+        Field(
+            max_length=500_000,
+            description="None where `identity.based_on` is `shipped`: then the profile is the "
+            "tables that come with the planner, and `corrections`",
+        ),
+    ]
     corrections: Corrections | None = Field(
         default=None, description="`corrections.json`, where automap calibrate has written it"
     )
@@ -98,6 +105,17 @@ class NewProfile(ApiModel):
                     f"entries {first} and {number} are of the same shape of {each.table}"
                 )
         return given
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if says_shipped_tables(self.fingerprint):
+            if self.measurements or self.corrections is None:
+                raise ValueError(
+                    "a profile with identity.based_on 'shipped' has corrections and no measurements"
+                )
+        elif not self.measurements:
+            raise ValueError("measurements: has none; a profile has at least one")
+        return self
 
     @property
     def identity(self) -> dict[str, JsonValue]:

@@ -7,7 +7,7 @@ from typing import Any
 from rich.text import Text
 
 from planner.cost.corrections import FILE as CORRECTIONS
-from planner.measured import FINGERPRINT
+from planner.measured import BASED_ON, FINGERPRINT, SHIPPED
 from planner.profile_tables import MEASUREMENTS
 from service.cli import console
 from service.cli.call_table import plain_table
@@ -115,11 +115,17 @@ def list_stored(service: Service, *, as_json: bool) -> None:
             each["created_at"][:16].replace("T", " "),
             str(sum(each["shapes"].values())),
             str(identity.get("torch", "")),
-            Text(str(identity.get("device_name", ""))),
+            Text(_measured_on(identity)),
         )
     out = console.stdout_console()
     out.print(table)
     out.print(Text("* pools of its device type that name no profile are priced with it", "dim"))
+
+
+def _measured_on(identity: dict[str, Any]) -> str:
+    if identity.get(BASED_ON) == SHIPPED:
+        return "shipped tables"
+    return str(identity.get("device_name", ""))
 
 
 def delete_stored(service: Service, version: str, *, as_json: bool) -> None:
