@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Self
 from uuid import UUID
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from planner import catalogue
 from planner.cost.corrections import Corrections
@@ -69,8 +69,8 @@ class NewProfile(ApiModel):
         list[Measurement],
         Field(
             max_length=500_000,
-            description="None where `identity.based_on` is `shipped`: then the profile is the "
-            "tables that come with the planner, and `corrections`",
+            description="At least one; none where `identity.based_on` is `shipped`: such a profile "
+            "is the tables that come with the planner, and `corrections`",
         ),
     ]
     corrections: Corrections | None = Field(
@@ -106,16 +106,20 @@ class NewProfile(ApiModel):
                 )
         return given
 
-    @model_validator(mode="after")
-    def _says_something(self) -> Self:
-        if says_shipped_tables(self.fingerprint):
-            if self.measurements or self.corrections is None:
-                raise ValueError(
-                    "a profile with identity.based_on 'shipped' has corrections and no measurements"
-                )
-        elif not self.measurements:
-            raise ValueError("measurements: has none; a profile has at least one")
-        return self
+    @field_validator("measurements")
+    @classmethod
+    def _some_unless_shipped(
+        cls, given: list[Measurement], info: ValidationInfo
+    ) -> list[Measurement]:
+        shipped = says_shipped_tables(info.data.get("fingerprint", {}))
+        if shipped and given:
+            raise ValueError(
+                "there are some, but identity.based_on says that the tables are the "
+                "shipped ones: leave either out"
+            )
+        if not (given or shipped):
+            raise ValueError("at least 1 is needed, unless identity.based_on is 'shipped'")
+        return given
 
     @property
     def identity(self) -> dict[str, JsonValue]:

@@ -233,7 +233,10 @@ def test_the_command_writes_a_profile_and_a_spec(
         (("{run}", "--profile", "x"), "--profile needs --output"),
         (("{run}", "--output-spec", "x"), "--output-spec needs --spec"),
         (("nowhere", "--profile", "x", "--output", "y"), "nowhere: there is no nowhere"),
-        (("{run}/plan.json", "--profile", "x", "--output", "y"), "this is a plan, not the report of a run"),
+        (
+            ("{run}/plan.json", "--profile", "x", "--output", "y"),
+            "this is a plan, not the report",
+        ),
         (("{run}", "--profile", "{run}", "--output", "{run}/new"), "holds no profile"),
         (("x", "--profile", "x", "--output", "y", "--format", "verl"), "verl needs --plan PLAN"),
         (
@@ -386,7 +389,9 @@ def test_a_log_of_tensorboard_is_read_as_json_lines_are(tmp_path: Path, new_styl
     tensorboard_log(tmp_path / "project" / "run", 3, 4, new_style=new_style)
     steps = read_log(str(tmp_path))
     if not new_style:  # of tensors TensorBoard itself hides nothing
-        assert [step["timing_s/gen"] for step in steps.values()] == pytest.approx([4.0, 8.0, 12.0, 16.0])
+        assert [step["timing_s/gen"] for step in steps.values()] == pytest.approx(
+            [4.0, 8.0, 12.0, 16.0]
+        )
     assert set(steps[1]) == set(VERL)
     found = foreign_run(steps, "verl", plain_plan(), source="log")
     assert found.missing == []

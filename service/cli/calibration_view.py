@@ -81,6 +81,9 @@ def show(done: Calibration, *, as_json: bool, quiet: bool) -> None:
         out.print(_changes_table(done))
     for each in done.learnt:
         out.print(Text(f"Written to {each.folder}"), soft_wrap=True)
+    for whole in () if done.learnt else done.iterations:
+        told = f"{formats.seconds(whole.planned)} s planned, {_seconds(whole)[1]} s measured"
+        out.print(Text(f"Iteration: {told}"))
     if done.lengths is not None:
         told = ", ".join(f"{name} {value:g}" for name, value in done.lengths.items())
         out.print(Text(f"Response lengths: {told}; written to {done.spec}"))

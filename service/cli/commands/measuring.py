@@ -143,11 +143,20 @@ def calibrate(
     ],
     profile: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="The profile to correct, of what the runs were on."),
+        typer.Option(
+            metavar="FOLDER|shipped",
+            help="The profile to correct, of what the runs were on, or the shipped tables; "
+            "default: what priced the plan.",
+        ),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Where its new version goes."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where its new version goes; of several GPU types each to a folder in there.",
+        ),
     ] = None,
     plan: Annotated[
         str | None,
@@ -176,7 +185,7 @@ def calibrate(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Learn from runs: correct a measured profile, and the response lengths of a spec.
+    """Learn from runs: correct a measured profile or shipped tables, and lengths of responses.
 
     The profile that is given stays as it is; earlier evidence in it counts on.
     """
