@@ -66,7 +66,7 @@ def _corrected_prices(job: Job) -> Iterator[str]:
             if then != now:
                 yield (
                     f"pools.{pool.name}: its factors were learnt of version {then} of the shipped "
-                    f"tables, which are {now} here; calibrate again"
+                    f"tables, which are {now} here; calibrate again with --profile shipped"
                 )
 
 
