@@ -154,17 +154,17 @@ def calibrate(folder: Path, output: Path, evidence: Sequence[Evidence]) -> Corre
     return found
 
 
-def check_output(output: Path) -> None:
-    """Refuse to write a profile over anything.
+def check_output(output: Path, *, option: str = "--output") -> None:
+    """Refuse to write a profile over anything; `option`: with which the folder was given.
 
     Raises:
         SpecError: `output` is there already.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise SpecError(
-            "--output",
+            option,
             f"{str(output)!r} is there already and not an empty folder",
-            remedy="give another: a calibrated profile is a version of its own",
+            remedy="give another: a profile is never written over anything",
         )
 
 

@@ -111,7 +111,8 @@ def _folder(pool: PoolSpec, plan: Plan) -> Path | None:
         raise SpecError(
             OPTION,
             f"pool {pool.name} was priced with the profile {version}, which is no folder here",
-            remedy=f"name its folder, or {SHIPPED} for the tables that come with the planner",
+            remedy=f"name its folder (automap profiles VERSION --fetch FOLDER has it from a "
+            f"service), or {SHIPPED} for the tables that come with the planner",
         )
     return folder
 

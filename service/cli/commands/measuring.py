@@ -109,6 +109,10 @@ def profiles(
         str | None,
         typer.Option("--diff", metavar="OTHER", help="How the other profile differs from it."),
     ] = None,
+    fetch: Annotated[
+        str | None,
+        typer.Option("--fetch", metavar="FOLDER", help="Write it to a new folder."),
+    ] = None,
     make_default: Annotated[
         bool,
         typer.Option("--make-default", help="Price pools that name no profile with it."),
@@ -118,7 +122,7 @@ def profiles(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the profiles that a service has stored, store, compare, delete, choose the default."""
+    """List the profiles that a service has stored, store, fetch, compare, delete, make default."""
     from service.cli.stored_profiles import show_profiles
 
     show_profiles(
@@ -127,6 +131,7 @@ def profiles(
         version=version,
         store=store,
         diff=diff,
+        fetch=fetch,
         make_default=make_default,
         delete=delete,
         as_json=json,
