@@ -103,6 +103,7 @@ def _read(source: str, options: CalibrateOptions) -> MeasuredRun:
 
 def _learn(runs: Sequence[MeasuredRun], given: str | None, output: Path) -> list[Learnt]:
     """The new versions, written: of one GPU type to `output`, of several to folders in there."""
+    check_output(output)
     with tempfile.TemporaryDirectory(prefix="automap-shipped-") as scratch:
         taught = []
         for base in _bases(runs, given):
@@ -114,7 +115,6 @@ def _learn(runs: Sequence[MeasuredRun], given: str | None, output: Path) -> list
                 "these runs say nothing of this profile",
                 ["a run needs an iteration after its warm-up, and a call that it times"],
             )
-        check_output(output)
         learnt = []
         for base, folder, evidence in taught:
             written = output if len(taught) == 1 else output / base.gpu.name
