@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from planner.cost.pricing import Pricing
+from planner.cost.profile import load_profile
 from planner.job import Job
-from planner.measured import disturbances
+from planner.measured import disturbances, fingerprint, is_of_shipped_tables
 from planner.resolve import length_warnings
 from planner.spec import unrunnable_field
 
@@ -59,6 +60,14 @@ def _corrected_prices(job: Job) -> Iterator[str]:
                 f"pools.{pool.name}: its calls take what the profile says times factors that "
                 f"{runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
             )
+        if pool.profile is not None and is_of_shipped_tables(pool.profile):
+            then = fingerprint(pool.profile)["identity"].get("tables_version")
+            now = load_profile(pool.gpu).version
+            if then != now:
+                yield (
+                    f"pools.{pool.name}: its factors were learnt of version {then} of the shipped "
+                    f"tables, which are {now} here; calibrate again with --profile shipped"
+                )
 
 
 def _missing_precisions(job: Job) -> Iterator[str]:

@@ -109,7 +109,7 @@ def _priced_with(plan: Plan, folder: Path) -> Job:
         raise SpecError(
             "--profile",
             f"{str(folder)!r} was measured on {kind}; the run was on {names}",
-            remedy="give the profile of what the run was on",
+            remedy="give the profile of what the run was on, or leave --profile out",
         )
     return replace(job, pools=pools)
 
@@ -130,12 +130,7 @@ def calibrate(folder: Path, output: Path, evidence: Sequence[Evidence]) -> Corre
         SpecError: `folder` is no profile, or `output` is there already.
     """
     device_type(folder, field="--profile")
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise SpecError(
-            "--output",
-            f"{str(output)!r} is there already and not an empty folder",
-            remedy="give another: a calibrated profile is a version of its own",
-        )
+    check_output(output)
     runs = {each.run for each in evidence}
     try:
         before = corrections.read_corrections(folder)
@@ -157,6 +152,20 @@ def calibrate(folder: Path, output: Path, evidence: Sequence[Evidence]) -> Corre
         output.rmdir()
     partial.rename(output)
     return found
+
+
+def check_output(output: Path, *, option: str = "--output") -> None:
+    """Refuse to write a profile over anything; `option`: with which the folder was given.
+
+    Raises:
+        SpecError: `output` is there already.
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise SpecError(
+            option,
+            f"{str(output)!r} is there already and not an empty folder",
+            remedy="give another: a profile is never written over anything",
+        )
 
 
 def _name_itself(cluster: Path, output: Path) -> None:

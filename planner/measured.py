@@ -1,6 +1,7 @@
 """Profiles measured by `automap profile`: which folder a pool may be priced with."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from planner.errors import SpecError
 FINGERPRINT = "fingerprint.json"
 SHIPPED = "shipped"
 """In place of a profile: the tables that come with the planner, whatever the service's default."""
+BASED_ON = "based_on"
+"""In the identity of a fingerprint: `shipped` where the profile has no tables of its own."""
 REMEDY = "give the --output of an automap profile of this GPU type, or leave it out"
 
 _ATTENTION = ("num_attention_heads", "num_key_value_heads", "head_dim")
@@ -79,7 +82,7 @@ def profile_folder(given: str, gpu: GpuType, *, field: str) -> Path:
         message = f"{given!r} was measured on {measured_on}, the pool has {gpu.name}"
         raise SpecError(field, message, remedy=REMEDY)
     files = [path for table in COLUMNS if (path := folder / f"{table}.parquet").exists()]
-    if not files:
+    if not files and not is_of_shipped_tables(folder):
         raise SpecError(field, f"{given!r} has no tables yet", remedy="let automap profile finish")
     for path in files:
         if fault := _fault(path):
@@ -124,6 +127,17 @@ def device_type(folder: Path, *, field: str) -> str:
         what = f"no {FINGERPRINT} in it" if not document else f"its {FINGERPRINT} names no device"
         raise SpecError(field, f"{str(folder)!r} holds no profile: {what}", remedy=REMEDY)
     return found
+
+
+def is_of_shipped_tables(folder: Path) -> bool:
+    """Whether a profile has no tables of its own: it is the shipped ones, and what runs taught."""
+    return says_shipped_tables(fingerprint(folder))
+
+
+def says_shipped_tables(document: Mapping[str, Any]) -> bool:
+    """Whether a fingerprint says so."""
+    identity = document.get("identity")
+    return isinstance(identity, dict) and identity.get(BASED_ON) == SHIPPED
 
 
 def fingerprint(folder: Path) -> dict[str, Any]:

@@ -42,12 +42,12 @@ def advice(report: JsonObject | RunReport | None, *, run: str | None = None) -> 
     source = run or "RUN"
     tokens = found.response_tokens
     spec = "--spec SPEC --output-spec SPEC2" if tokens and tokens.beyond(found.threshold) else ""
-    learn = f"automap calibrate {source} --profile FOLDER --output FOLDER2 {spec}".rstrip()
+    learn = f"automap calibrate {source} --output FOLDER {spec}".rstrip()
     replan = f"automap replan {source}/plan.json --measured {source}/report.json"
     return [
         *lines,
         f"see whether to keep the plan or to move: {replan}",
-        f"learn from it and plan anew: {learn}; automap plan SPEC --profile FOLDER2",
+        f"learn from it and plan anew: {learn}; automap plan SPEC --profile FOLDER",
     ]
 
 

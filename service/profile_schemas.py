@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Annotated, Self
 from uuid import UUID
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_validator
 
 from planner import catalogue
 from planner.cost.corrections import Corrections
 from planner.errors import SpecError
-from planner.measured import COLUMNS, TEXTS
+from planner.measured import COLUMNS, TEXTS, says_shipped_tables
 from planner.spec import ClusterSpec
 from service.field_errors import VERSION_PATTERN
 from service.schemas import ApiModel, PageQuery
@@ -65,7 +65,14 @@ class NewProfile(ApiModel):
     fingerprint: dict[str, JsonValue] = Field(
         description="`fingerprint.json`: `identity` says what was measured on"
     )
-    measurements: Annotated[list[Measurement], Field(min_length=1, max_length=500_000)]
+    measurements: Annotated[
+        list[Measurement],
+        Field(
+            max_length=500_000,
+            description="At least one; none where `identity.based_on` is `shipped`: such a profile "
+            "is the tables that come with the planner, and `corrections`",
+        ),
+    ]
     corrections: Corrections | None = Field(
         default=None, description="`corrections.json`, where automap calibrate has written it"
     )
@@ -97,6 +104,21 @@ class NewProfile(ApiModel):
                 raise ValueError(
                     f"entries {first} and {number} are of the same shape of {each.table}"
                 )
+        return given
+
+    @field_validator("measurements")
+    @classmethod
+    def _some_unless_shipped(
+        cls, given: list[Measurement], info: ValidationInfo
+    ) -> list[Measurement]:
+        shipped = says_shipped_tables(info.data.get("fingerprint", {}))
+        if shipped and given:
+            raise ValueError(
+                "there are some, but identity.based_on says that the tables are the "
+                "shipped ones: leave either out"
+            )
+        if not (given or shipped):
+            raise ValueError("at least 1 is needed, unless identity.based_on is 'shipped'")
         return given
 
     @property

@@ -211,7 +211,9 @@ def test_the_command_writes_a_profile_and_a_spec(
     )
     assert (code, err) == (0, "")
     told = json.loads(out)
-    assert {each["kind"] for each in told["corrections"]["corrections"]} == {
+    (profile,) = told["profiles"]
+    assert (profile["gpu_type"], profile["folder"]) == ("cpu", str(version))
+    assert {each["kind"] for each in profile["corrections"]["corrections"]} == {
         "generate",
         "forward",
         "train",
@@ -230,8 +232,11 @@ def test_the_command_writes_a_profile_and_a_spec(
         (("{run}",), "nothing to calibrate: give a profile, a spec or both"),
         (("{run}", "--profile", "x"), "--profile needs --output"),
         (("{run}", "--output-spec", "x"), "--output-spec needs --spec"),
-        (("nowhere", "--profile", "x", "--output", "y"), "nowhere: cannot read nowhere"),
-        (("{run}/plan.json", "--profile", "x", "--output", "y"), "is no run report"),
+        (("nowhere", "--profile", "x", "--output", "y"), "nowhere: there is no nowhere"),
+        (
+            ("{run}/plan.json", "--profile", "x", "--output", "y"),
+            "this is a plan, not the report",
+        ),
         (("{run}", "--profile", "{run}", "--output", "{run}/new"), "holds no profile"),
         (("x", "--profile", "x", "--output", "y", "--format", "verl"), "verl needs --plan PLAN"),
         (
@@ -329,7 +334,7 @@ def test_a_log_of_verl_times_the_calls_of_a_plan() -> None:
 
 def test_a_metric_of_several_calls_is_shared_by_the_plan() -> None:
     metrics = {"timing/generation": 3.0, "timing/make_experience": 5.0}
-    found = foreign_run([metrics], "openrlhf", plain_plan(), source="log")
+    found = foreign_run({1: metrics}, "openrlhf", plain_plan(), source="log")
     assert found.missing == ["timing/ppo_train"]
     seconds = {each.call: each.seconds for each in found.observed}
     assert seconds.pop("actor.generate") == 3.0
@@ -339,7 +344,7 @@ def test_a_metric_of_several_calls_is_shared_by_the_plan() -> None:
 
 def test_a_log_without_the_metrics_is_refused_and_they_are_named() -> None:
     with pytest.raises(SpecError, match=r"none of the metrics .*timing/train/generation"):
-        foreign_run([{"loss": 1.0}], "nemo-rl", plain_plan(), source="log")
+        foreign_run({1: {"loss": 1.0}}, "nemo-rl", plain_plan(), source="log")
     with pytest.raises(SpecError, match="line 2 is no JSON object"):
         read_lines("{}\nno", source="log")
 
@@ -353,7 +358,8 @@ def test_the_command_learns_from_a_log(tmp_path: Path, capsys: pytest.CaptureFix
     code, out, err = call(capsys, *arguments, "--output", str(tmp_path / "new"), "--json")
     assert code == 0
     assert "without timing_s/gen, timing_s/old_log_prob" in err
-    (evidence,) = json.loads(out)["corrections"]["evidence"]
+    (profile,) = json.loads(out)["profiles"]
+    (evidence,) = profile["corrections"]["evidence"]
     assert (evidence["call"], evidence["measured"]) == ("actor.train", 9.0)
 
 
@@ -383,14 +389,16 @@ def test_a_log_of_tensorboard_is_read_as_json_lines_are(tmp_path: Path, new_styl
     tensorboard_log(tmp_path / "project" / "run", 3, 4, new_style=new_style)
     steps = read_log(str(tmp_path))
     if not new_style:  # of tensors TensorBoard itself hides nothing
-        assert [step["timing_s/gen"] for step in steps] == pytest.approx([4.0, 8.0, 12.0, 16.0])
-    assert set(steps[0]) == set(VERL)
+        assert [step["timing_s/gen"] for step in steps.values()] == pytest.approx(
+            [4.0, 8.0, 12.0, 16.0]
+        )
+    assert set(steps[1]) == set(VERL)
     found = foreign_run(steps, "verl", plain_plan(), source="log")
     assert found.missing == []
     assert len(found.observed) == 6
     files = (tmp_path / "project" / "run").iterdir()
     first = min(files, key=lambda file: file.stat().st_mtime_ns)
-    assert read_log(str(first))[0] == pytest.approx(VERL)
+    assert read_log(str(first))[1] == pytest.approx(VERL)
 
 
 def test_what_is_no_log_of_tensorboard_is_named(tmp_path: Path) -> None:
@@ -407,9 +415,9 @@ def test_what_is_no_log_of_tensorboard_is_named(tmp_path: Path) -> None:
         read_log(str(tmp_path))
     (whole,) = (tmp_path / "two").iterdir()
     whole.write_bytes(whole.read_bytes()[:-20])  # killed while it wrote
-    assert read_log(str(tmp_path / "two"))[0]["timing_s/gen"] == pytest.approx(4.0)
+    assert read_log(str(tmp_path / "two"))[1]["timing_s/gen"] == pytest.approx(4.0)
     with pytest.raises(SpecError, match=r"timing/train/generation.*; it has timing_s/gen, .* more"):
-        foreign_run([VERL | {"loss": 1.0}], "nemo-rl", plain_plan(), source="log")
+        foreign_run({1: VERL | {"loss": 1.0}}, "nemo-rl", plain_plan(), source="log")
 
 
 def test_a_report_of_another_plan_is_refused(

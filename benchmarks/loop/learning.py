@@ -11,7 +11,7 @@ from planner.calibration import calibrate, evidence_of
 from planner.cost.corrections import Evidence
 from planner.planning import estimate
 from planner.spec import ClusterSpec
-from service.cli.calibrating import observed_in
+from service.cli.measured_runs import observed_in
 
 
 @dataclass(frozen=True, slots=True)

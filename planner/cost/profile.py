@@ -26,6 +26,7 @@ from planner.cost.roofline import (
     prefill_attention_roofline,
 )
 from planner.layout import FloatArray, IntArray
+from planner.measured import is_of_shipped_tables
 
 __all__ = ["Profile", "Timed", "load_profile", "measured_profile"]
 
@@ -51,11 +52,13 @@ class Profile:
         *,
         folder: Path | None = None,
         link_bytes_per_second: float | None = None,
+        learnt: Path | None = None,
     ) -> None:
         """Tables are those shipped for `gpu.profile`, or those in `folder`, measured on this GPU.
 
         `link_bytes_per_second`: of the link inside the node on which collectives were measured;
-        None: the catalogue's.
+        None: the catalogue's. `learnt`: the folder with what runs taught of the shipped tables;
+        what they taught of those in `folder` is in there.
 
         `table_gpu`: the GPU whose measured tables apply; None: there are none, and everything is
         a roofline. `derived`: the tables are another GPU's (or there are none), so its efficiency
@@ -72,6 +75,7 @@ class Profile:
         self._table_node = relative.node
         self._link_bytes_per_second = link_bytes_per_second
         self._folder = folder or shipped
+        self._learnt = folder or learnt
         self._host_work: dict[str, HostWork] = {}
         self.tables = Tables(self._folder, Peaks.of(relative)) if self.table_gpu else None
 
@@ -84,14 +88,15 @@ class Profile:
 
     @cached_property
     def corrections(self) -> Corrections:
-        """What runs have taught about a measured profile."""
-        return read_corrections(self._folder) if self.measured_here else NONE
+        """What runs have taught about a measured profile, or about the shipped tables."""
+        return read_corrections(self._learnt) if self._learnt else NONE
 
     @cached_property
     def version(self) -> str:
         """Hash of tables and corrections, twelve hexadecimal digits; the GPU's figures left out."""
         digest = hashlib.sha256()
-        for path in sorted([*self._folder.glob("*.parquet"), *self._folder.glob(CORRECTIONS)]):
+        learnt = self._learnt.glob(CORRECTIONS) if self._learnt else ()
+        for path in sorted([*self._folder.glob("*.parquet"), *learnt], key=lambda path: path.name):
             digest.update(path.name.encode() + path.read_bytes())
         return digest.hexdigest()[:12]
 
@@ -349,7 +354,12 @@ def load_profile(gpu: GpuType) -> Profile:
 
 @cache
 def measured_profile(gpu: GpuType, folder: Path, link_bytes_per_second: float) -> Profile:
-    """The operator times in a folder, measured on that GPU type and link, read once per process."""
+    """The operator times in a folder, measured on that GPU type and link, read once per process.
+
+    Or the shipped ones, with what the folder says that runs have taught of them.
+    """
+    if is_of_shipped_tables(folder):
+        return Profile(gpu, learnt=folder)
     return Profile(gpu, folder=folder, link_bytes_per_second=link_bytes_per_second)
 
 

@@ -1,38 +1,38 @@
 """`automap calibrate`: what runs measured becomes a new version of a profile, or of a spec."""
 
-import json
 import statistics
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from uuid import UUID
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
-from rich.text import Text
+from pydantic import ValidationError
 
-from executor.report import RunReport
-from planner.calibration import Observed, calibrate, evidence_of
-from planner.cost.corrections import Corrections, Evidence
-from planner.foreign_logs import FORMATS, foreign_run
+from planner import catalogue
+from planner.calibration import calibrate, check_output, evidence_of
+from planner.cost.corrections import Evidence, read_corrections
+from planner.errors import PlanningError
 from planner.iterations import QUANTILES, ObservedLengths
 from planner.lengths import LengthSpec
+from planner.measured import SHIPPED, device_type
+from planner.planning import estimate
+from planner.priced_by import Base, bases_of, pools_of, with_profiles
 from planner.result import Plan
-from service.cli import console
-from service.cli.call_table import plain_table
+from service.cli.calibration_view import Calibration, Iteration, Learnt, show
 from service.cli.failures import BadInputError, naming_options
-from service.cli.inputs import read_document, read_report, read_runnable
-from service.cli.metric_logs import read_log
-from service.cli.remote import Service, parsed
+from service.cli.inputs import read_document
+from service.cli.measured_runs import (
+    AUTOMAP,
+    LENGTH,
+    MeasuredRun,
+    is_id,
+    read_foreign,
+    read_job,
+    read_run,
+)
+from service.cli.remote import Service
 from service.documents import MAX_DOCUMENT_BYTES
-from service.measured import other_plan
-from service.measurement import AnyJobRecord, ProfileJobRecord
-from service.schemas import PlanRecord
-
-AUTOMAP = "automap"
-"""The format of our own runs."""
-LENGTH = "response_length"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,56 +52,40 @@ class CalibrateOptions:
     api_key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
-    """A run of a plan: its calls, and how long its responses were."""
-
-    source: str
-    plan: Plan
-    observed: list[Observed]
-    lengths: dict[str, float]
-    """Quantiles; empty where the run does not say."""
-
-
 def run_calibrate(options: CalibrateOptions) -> None:
-    """Write the calibrated profile, the spec, or both, and show what was learnt."""
+    """Write the calibrated profiles, the spec, or both, and show what was learnt."""
     _check(options)
     runs = [_read(each, options) for each in options.runs]
-    learnt: Corrections | None = None
-    if options.profile is not None:
-        assert options.output is not None
-        folder = Path(options.profile).expanduser().absolute()
-        evidence = [
-            each
-            for run in runs
-            for each in evidence_of(run.plan, run.observed, folder, run=run.source)
-        ]
-        if not evidence:
-            raise BadInputError(
-                "these runs say nothing of this profile",
-                ["a run needs an iteration after its warm-up, and a call that it times"],
-            )
-        learnt = calibrate(folder, Path(options.output).expanduser().absolute(), evidence)
+    warnings = [f"{run.source}: {each}" for run in runs for each in run.warnings]
+    learnt: list[Learnt] = []
+    if options.output is not None:
+        learnt = _learn(runs, options.profile, Path(options.output).expanduser().absolute())
+        warnings += _of_other_types(runs, learnt)
     lengths = None
     if options.spec is not None:
         assert options.output_spec is not None
         lengths = _write_spec(options.spec, options.output_spec, runs)
-    _show(options, learnt, lengths)
+    view = Calibration(
+        learnt=learnt,
+        iterations=_iterations(runs, learnt),
+        spec=options.output_spec,
+        lengths=lengths,
+        warnings=warnings,
+    )
+    show(view, as_json=options.as_json, quiet=options.quiet)
 
 
 def _check(options: CalibrateOptions) -> None:
-    for given, missing in (
-        ((options.profile, "--profile"), (options.output, "--output")),
-        ((options.spec, "--spec"), (options.output_spec, "--output-spec")),
-    ):
-        if (given[0] is None) != (missing[0] is None):
-            there, lacking = (given, missing) if given[0] is not None else (missing, given)
-            raise BadInputError(f"{there[1]} needs {lacking[1]}")
-    if options.profile is None and options.spec is None:
+    if options.profile is not None and options.output is None:
+        raise BadInputError("--profile needs --output")
+    if (options.spec is None) != (options.output_spec is None):
+        there, lacking = ("--spec", "--output-spec")[:: 1 if options.spec is not None else -1]
+        raise BadInputError(f"{there} needs {lacking}")
+    if options.output is None and options.spec is None:
         raise BadInputError(
             "nothing to calibrate: give a profile, a spec or both",
             [
-                "--profile FOLDER --output FOLDER2 corrects the prices of a measured profile",
+                "--output FOLDER corrects the profile that priced the plan, or that of --profile",
                 "--spec SPEC --output-spec SPEC2 takes over the lengths of the responses",
             ],
         )
@@ -114,134 +98,93 @@ def _read(source: str, options: CalibrateOptions) -> MeasuredRun:
         return read_run(source, plan=options.plan)
     if options.plan is None:
         raise BadInputError(f"--format {options.format} needs --plan PLAN: what was run")
-    return _read_log(source, options.format, _plan_of(options.plan, source))
+    return read_foreign(source, options.format, plan=options.plan)
 
 
-def _read_log(source: str, given: str, plan: Plan) -> MeasuredRun:
-    """The run that a log of another framework tells of."""
-    if given not in FORMATS:
-        known = ", ".join((AUTOMAP, *FORMATS))
-        raise BadInputError(f"--format: {given!r} is none of {known}")
-    path = Path(source).expanduser()
-    with naming_options({source: source}):
-        found = foreign_run(read_log(source), given, plan, source=source)
-    if found.missing:
-        note = f"{source}: without {', '.join(found.missing)}; nothing is learnt of these calls"
-        console.stderr_console().print(Text(note), soft_wrap=True)
-    return MeasuredRun(str(path.absolute()), plan, found.observed, found.lengths)
-
-
-def is_id(source: str) -> bool:
-    """Whether it names a job of a service, not a file."""
-    try:
-        return not Path(source).exists() and bool(UUID(source))
-    except (ValueError, OSError):
-        return False
-
-
-def read_job(job_id: str, service: Service) -> MeasuredRun:
-    """A job of a service, also one that still runs: what it has measured so far.
-
-    Raises:
-        BadInputError: there is no such job, or it has measured nothing yet.
-    """
-    response = service.ask("GET", f"jobs/{job_id}")
-    job = parsed(TypeAdapter(AnyJobRecord), response.content, service.server)
-    if isinstance(job, ProfileJobRecord):
-        raise BadInputError(f"job {job_id} measures a profile; calibrate learns from runs")
-    answer = service.ask("GET", f"plans/{job.plan_id}")
-    stored = parsed(PlanRecord, answer.content, service.server)
-    if stored.plan is None or job.measured_iteration_seconds is None:
-        raise BadInputError(f"job {job_id} has measured no iteration yet: it is {job.status}")
-    try:
-        observed = observed_in(RunReport.model_validate(job.report))
-    except ValidationError:  # it runs, or its report is another version's
-        observed = [
-            Observed(call=each.call, seconds=each.measured_seconds, iterations=each.count - 1)
-            for each in job.calls
-            if each.measured_seconds is not None and each.count > 1  # the first one warms up
-        ]
-    seen = job.response_lengths
-    lengths = {} if seen is None else seen.model_dump(include={*QUANTILES, "mean"})
-    return MeasuredRun(
-        source=service.url(f"jobs/{job_id}"),
-        plan=stored.plan,
-        observed=observed,
-        lengths={name: value for name, value in lengths.items() if value is not None},
-    )
-
-
-def read_run(source: str, *, plan: str | None) -> MeasuredRun:
-    """The run whose folder, or report.json, is named.
-
-    Raises:
-        BadInputError: there is no report or no plan, or either cannot be read.
-    """
-    path = Path(source).expanduser()
-    file = path / "report.json" if path.is_dir() else path
-    if not file.is_file():
-        if is_id(source):
-            raise BadInputError(f"{source}: a job of a service needs --server URL")
-        raise BadInputError(
-            f"{source}: there is no {file}",
-            ["name a folder that automap run wrote, or the report.json in it"],
-        )
-    report = read_report(str(file), remedy="name the folder of its run, or the report.json in it")
-    found = _plan_of(plan or str(file.with_name("plan.json")), source)
-    if difference := other_plan(report, found):
-        raise BadInputError(
-            f"{source}: this is the report of another plan: {difference}",
-            ["name the plan that was run with --plan PLAN.json"],
-        )
-    return MeasuredRun(
-        source=str(file.absolute()),
-        plan=found,
-        observed=observed_in(report),
-        lengths=_lengths(file.with_name("metrics.jsonl"), report),
-    )
-
-
-def _plan_of(file: str, source: str) -> Plan:
-    if not Path(file).is_file():
-        raise BadInputError(
-            f"{source}: there is no plan beside the report", ["name it with --plan PLAN.json"]
-        )
-    found = read_runnable(file)
-    if not isinstance(found, Plan):
-        raise BadInputError(f"{file} is a job spec; the plan that was run is needed")
-    return found
-
-
-def observed_in(report: RunReport) -> list[Observed]:
-    """The calls that were measured after the warm-up."""
-    found = []
-    for call in report.calls:
-        seconds = call.seconds.measured
-        if seconds is None:
-            continue
-        part = call.transition_seconds.measured if call.transition_seconds is not None else None
-        found.append(
-            Observed(
-                call=call.id,
-                seconds=seconds.median,
-                iterations=seconds.count,
-                transition_seconds=None if part is None else part.median,
+def _learn(runs: Sequence[MeasuredRun], given: str | None, output: Path) -> list[Learnt]:
+    """The new versions, written: of one GPU type to `output`, of several to folders in there."""
+    check_output(output)
+    with tempfile.TemporaryDirectory(prefix="automap-shipped-") as scratch:
+        taught = []
+        for base in _bases(runs, given):
+            folder = base.laid_out(Path(scratch))
+            if evidence := _evidence(runs, base, folder, is_given=given not in (None, SHIPPED)):
+                taught.append((base, folder, evidence))
+        if not taught:
+            raise BadInputError(
+                "these runs say nothing of this profile",
+                ["a run needs an iteration after its warm-up, and a call that it times"],
             )
-        )
+        learnt = []
+        for base, folder, evidence in taught:
+            written = output if len(taught) == 1 else output / base.gpu.name
+            before = read_corrections(folder)
+            after = calibrate(folder, written, evidence)
+            learnt.append(Learnt(base, written, evidence, before, after))
+    return learnt
+
+
+def _bases(runs: Sequence[MeasuredRun], given: str | None) -> list[Base]:
+    """The profile that was named, or those that priced the plans."""
+    plans = [run.plan for run in runs]
+    if given is None or given == SHIPPED:
+        with naming_options({}, otherwise=f"cannot learn from {runs[0].source}"):
+            return bases_of(plans, shipped=given is not None)
+    folder = Path(given).expanduser().absolute()
+    gpu = catalogue.gpu_type(device_type(folder, field="--profile"), field="--profile")
+    pools = dict.fromkeys(name for plan in plans for name in pools_of(plan, gpu.name))
+    return [Base(gpu, folder, tuple(pools))]
+
+
+def _evidence(
+    runs: Sequence[MeasuredRun], base: Base, folder: Path, *, is_given: bool
+) -> list[Evidence]:
+    """`is_given`: a run on other GPU types is a mistake, not one that teaches another profile."""
+    found = []
+    for run in runs:
+        if is_given or pools_of(run.plan, base.gpu.name):
+            with naming_options({}, otherwise=f"cannot learn from {run.source}"):
+                found += evidence_of(run.plan, run.observed, folder, run=run.source)
     return found
 
 
-def _lengths(file: Path, report: RunReport) -> dict[str, float]:
-    """Means over all iterations where the run kept them, else of the last one."""
-    names = (*QUANTILES, "mean")
-    lines: list[dict[str, Any]] = [dict(report.metrics)]
-    if file.is_file():
-        lines = [json.loads(line)["data"] for line in file.read_text().splitlines() if line]
-    found = {
-        name: [line[f"{LENGTH}/{name}"] for line in lines if line.get(f"{LENGTH}/{name}")]
-        for name in names
-    }
-    return {name: statistics.fmean(values) for name, values in found.items() if values}
+def _of_other_types(runs: Sequence[MeasuredRun], learnt: Sequence[Learnt]) -> Iterator[str]:
+    """Which calls teach nothing, because they ran on what no calibrated profile is of."""
+    for run in runs:
+        known = {pool for each in learnt for pool in each.base.pools}
+        pool_of = {copy.id: copy.pool for copy in run.plan.copies}
+        placed = {call.id: pool_of[call.copy_id] for call in run.plan.calls if call.copy_id}
+        seen = [each.call for each in run.observed if placed.get(each.call, "") not in {*known, ""}]
+        if seen:
+            pools = ", ".join(dict.fromkeys(placed[call] for call in seen))
+            yield f"{run.source}: {', '.join(seen)} ran in {pools}: of other GPU types, not learnt"
+
+
+def _iterations(runs: Sequence[MeasuredRun], learnt: Sequence[Learnt]) -> list[Iteration]:
+    before = {each.base.gpu.name: str(each.base.folder or SHIPPED) for each in learnt}
+    after = {each.base.gpu.name: str(each.folder) for each in learnt}
+    return [
+        Iteration(
+            run=run.source,
+            planned=run.plan.iteration_seconds,
+            predicted_before=_predicted(run.plan, before),
+            measured=run.iteration_seconds,
+            predicted_after=_predicted(run.plan, after),
+        )
+        for run in runs
+        if run.iteration_seconds is not None
+    ]
+
+
+def _predicted(plan: Plan, profiles: dict[str, str]) -> float | None:
+    """Seconds of an iteration of the plan with these profiles; None: it cannot be priced here."""
+    if not profiles:
+        return None
+    try:
+        spec = plan.spec.model_copy(update={"cluster": with_profiles(plan, profiles)})
+        return estimate(spec, plan.placement()).iteration_seconds
+    except PlanningError:  # another profile of its is not here, say
+        return None
 
 
 def _write_spec(source: str, output: str, runs: Sequence[MeasuredRun]) -> dict[str, float]:
@@ -271,44 +214,3 @@ def _write_spec(source: str, output: str, runs: Sequence[MeasuredRun]) -> dict[s
     except OSError as error:
         raise BadInputError(f"cannot write {output}: {error.strerror or error}") from None
     return lengths
-
-
-def _show(
-    options: CalibrateOptions, learnt: Corrections | None, lengths: dict[str, float] | None
-) -> None:
-    if options.as_json:
-        document = {
-            "profile": None if learnt is None else options.output,
-            "corrections": None if learnt is None else learnt.model_dump(mode="json"),
-            "spec": None if lengths is None else options.output_spec,
-            LENGTH: lengths,
-        }
-        console.write_json(json.dumps(document, indent=2))
-        return
-    out = console.stdout_console()
-    if learnt is not None:
-        table = plain_table()
-        for header in ("call", "models", "factor", "observations", "measured ÷ predicted"):
-            table.add_column(header, justify="left" if header in ("call", "models") else "right")
-        for each in learnt.corrections:
-            own = [
-                seen
-                for seen in learnt.evidence
-                if (seen.kind, seen.role_class) == (each.kind, each.role_class)
-            ]
-            cells = (each.kind, each.role_class, f"{each.factor:.3f}", str(each.observations))
-            table.add_row(*cells, _ratios(own))
-        if not options.quiet:
-            out.print(table)
-        out.print(Text(f"Written to {options.output}"), soft_wrap=True)
-    if lengths is not None:
-        told = ", ".join(f"{name} {value:g}" for name, value in lengths.items())
-        out.print(Text(f"Response lengths: {told}; written to {options.output_spec}"))
-
-
-def _ratios(evidence: Sequence[Evidence]) -> str:
-    ratios = sorted(each.measured / each.predicted for each in evidence)
-    if not ratios:
-        return "-"
-    least, most = f"{ratios[0]:.2f}", f"{ratios[-1]:.2f}"
-    return least if least == most else f"{least} to {most}"

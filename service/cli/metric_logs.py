@@ -5,14 +5,14 @@ from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
-from planner.foreign_logs import Metrics, read_lines
+from planner.foreign_logs import Steps, read_lines
 from service.cli.failures import BadInputError
 
 EVENT_FILES = "*tfevents*"
 """How TensorBoard's writers name their files."""
 
 
-def read_log(source: str) -> list[Metrics]:
+def read_log(source: str) -> Steps:
     """The steps of a log, in order: of a file of JSON lines, an event file, or a folder of such.
 
     Raises:
@@ -47,7 +47,7 @@ def _folder_of_events(folder: Path, source: str) -> Path:
     return found[0]
 
 
-def _read_events(path: Path, source: str) -> list[Metrics]:
+def _read_events(path: Path, source: str) -> Steps:
     """All scalars; what a restarted run logged again counts as it was logged last."""
     if find_spec("tensorboard") is None:
         raise BadInputError(
@@ -79,4 +79,4 @@ def _read_events(path: Path, source: str) -> list[Metrics]:
             f"{source}: there is no scalar in it",
             ["name the event file, or its folder, that the metrics of the run were logged to"],
         )
-    return [steps[step] for step in sorted(steps)]
+    return {step: steps[step] for step in sorted(steps)}

@@ -1,14 +1,16 @@
 """`automap profiles`: what a service has stored of measured profiles."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 from rich.text import Text
 
+from planner.calibration import check_output
 from planner.cost.corrections import FILE as CORRECTIONS
-from planner.measured import FINGERPRINT
-from planner.profile_tables import MEASUREMENTS
+from planner.measured import BASED_ON, FINGERPRINT, SHIPPED
+from planner.profile_tables import MEASUREMENTS, write_missing_tables
 from service.cli import console
 from service.cli.call_table import plain_table
 from service.cli.failures import BadInputError
@@ -49,17 +51,22 @@ def show_profiles(
     make_default: bool,
     as_json: bool,
     delete: bool = False,
+    fetch: str | None = None,
 ) -> None:
-    """Store, list, compare, delete, or choose the default, as the command was asked.
+    """Store, fetch, list, compare, delete, or choose the default, as the command was asked.
 
     Raises:
         BadInputError: options without the version they are about; what the service found wrong.
     """
     service = Service(server, api_key)
-    if delete:
-        if version is None or any((store, diff, make_default)):
-            raise BadInputError("--delete: give the VERSION to forget, and nothing else")
-        delete_stored(service, version, as_json=as_json)
+    if delete or fetch is not None:
+        option, what = ("--delete", "forget") if delete else ("--fetch", "write")
+        if version is None or any((store, diff, make_default, delete and fetch)):
+            raise BadInputError(f"{option}: give the VERSION to {what}, and nothing else")
+        if fetch is None:
+            delete_stored(service, version, as_json=as_json)
+        else:
+            fetch_stored(service, version, Path(fetch).expanduser(), as_json=as_json)
     elif store is not None:
         if version is not None or diff is not None:
             raise BadInputError("--store: it stores a folder, so give no VERSION and no --diff")
@@ -84,6 +91,33 @@ def store_one(service: Service, folder: Path, *, make_default: bool, as_json: bo
         return
     line = f"{stored['device_type']}: stored as {stored['version']}"
     console.stdout_console().print(line, highlight=False)
+
+
+def fetch_stored(service: Service, version: str, folder: Path, *, as_json: bool) -> None:
+    """Write a stored profile to a new folder, as automap profile or calibrate left it.
+
+    Raises:
+        SpecError: the folder is there already.
+    """
+    check_output(folder, option="--fetch")
+    stored = service.ask("GET", f"profiles/{version}").json()
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    (partial / FINGERPRINT).write_text(json.dumps(stored["fingerprint"], indent=1) + "\n")
+    lines = (json.dumps(each) + "\n" for each in stored["measurements"])
+    (partial / MEASUREMENTS).write_text("".join(lines))
+    if stored["corrections"] is not None:
+        (partial / CORRECTIONS).write_text(json.dumps(stored["corrections"], indent=1) + "\n")
+    write_missing_tables(partial)
+    if folder.exists():
+        folder.rmdir()
+    partial.rename(folder)
+    if as_json:
+        console.write_json(json.dumps({"version": version, "folder": str(folder)}))
+        return
+    line = f"{stored['device_type']}: {version} written to {folder}"
+    console.stdout_console().print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def show_one(service: Service, version: str, *, as_json: bool) -> None:
@@ -115,11 +149,17 @@ def list_stored(service: Service, *, as_json: bool) -> None:
             each["created_at"][:16].replace("T", " "),
             str(sum(each["shapes"].values())),
             str(identity.get("torch", "")),
-            Text(str(identity.get("device_name", ""))),
+            Text(_measured_on(identity)),
         )
     out = console.stdout_console()
     out.print(table)
     out.print(Text("* pools of its device type that name no profile are priced with it", "dim"))
+
+
+def _measured_on(identity: dict[str, Any]) -> str:
+    if identity.get(BASED_ON) == SHIPPED:
+        return "shipped tables"
+    return str(identity.get("device_name", ""))
 
 
 def delete_stored(service: Service, version: str, *, as_json: bool) -> None:

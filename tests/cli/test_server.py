@@ -13,12 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from planner.cost.corrections import read_corrections
 from planner.explain.result import Explanation
+from planner.priced_by import bases_of
 from planner.replan.result import Replan
 from planner.result import Plan
 from planner.simulation.result import Simulation
 from service.cli.main import main
+from service.examples import PROFILE_EXAMPLES
 from tests.cli.test_command import TINY, TOO_LARGE
+from tests.test_calibration import plain_plan
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60
@@ -125,6 +129,33 @@ def test_a_stored_profile_is_deleted_by_its_version(server, capsys):
     assert unknown in err
     code, _, err = call(capsys, "profiles", "--delete", "--server", server)
     assert "give the VERSION to forget" in err
+
+
+def test_a_stored_profile_is_fetched_as_it_was(server, capsys, tmp_path):
+    taught = bases_of([plain_plan()])[0].laid_out(tmp_path)
+    found = {"kind": "train", "role_class": "language", "factor": 2.0, "observations": 1}
+    (taught / "corrections.json").write_text(json.dumps({"corrections": [found]}))
+    at = ("--server", server)
+    code, out, err = call(capsys, "profiles", "--store", str(taught), *at, "--json")
+    assert code == 0, err
+    shipped = json.loads(out)["version"]
+    stored = httpx.post(f"{server}/v1/profiles", json=PROFILE_EXAMPLES["one product"]["value"])
+    for version, table in ((shipped, False), (stored.json()["version"], True)):
+        folder = tmp_path / version
+        code, out, err = call(capsys, "profiles", version, "--fetch", str(folder), *at)
+        assert code == 0, err
+        assert (folder / "gemm.parquet").exists() == table
+        code, out, err = call(capsys, "profiles", "--store", str(folder), *at, "--json")
+        assert json.loads(out)["version"] == version
+    assert read_corrections(tmp_path / shipped) == read_corrections(taught)
+    code, out, _ = call(capsys, "profiles", *at)
+    assert "shipped tables" in out
+    code, _, err = call(capsys, "profiles", shipped, "--fetch", str(taught), *at)
+    assert code == 2
+    assert "--fetch" in err
+    assert "is there already" in err
+    code, _, err = call(capsys, "profiles", "--fetch", "x", *at)
+    assert "give the VERSION to write" in err
 
 
 def test_what_the_service_refuses_has_the_same_exit_codes(server, capsys, tmp_path):

@@ -1,6 +1,7 @@
 """Measured profiles: stored, compared, made the default, and plans priced with them."""
 
 import copy
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -12,6 +13,8 @@ from fastapi.testclient import TestClient
 from planner.cost.corrections import Evidence, corrections_of, read_corrections
 from planner.errors import SpecError
 from planner.measured import COLUMNS
+from planner.priced_by import bases_of
+from planner.result import Plan
 from planner.spec import JobSpec
 from service.database import Database
 from service.examples import PROFILE_EXAMPLES
@@ -201,6 +204,7 @@ def broken(**changes: Any) -> Json:
         ({**profile(), "fingerprint": {}}, "fingerprint", "identity.device_type"),
         (profile(device_type="h1000"), "fingerprint", "h1000"),
         ({**profile(), "measurements": []}, "measurements", "at least 1"),
+        (profile(based_on="shipped"), "measurements", "the tables are the shipped ones"),
     ],
 )
 def test_a_wrong_profile_is_not_stored(
@@ -309,6 +313,38 @@ def test_what_runs_taught_goes_with_a_profile(live: TestClient, profiles_folder:
     bad = profile() | {"corrections": {"corrections": [{"kind": "train"}]}}
     body = problem(live.post("/v1/profiles", json=bad), 422, "invalid-spec")
     assert body["errors"][0]["field"].startswith("corrections.corrections.0")
+
+
+def test_what_runs_taught_of_the_shipped_tables_is_stored(live: TestClient, tmp_path: Path) -> None:
+    shipped = planned(live, tiny_spec())
+    folder = bases_of([Plan.model_validate(shipped["plan"])])[0].laid_out(tmp_path)
+    found = corrections_of(
+        [
+            Evidence(
+                run="one",
+                call=f"x.{kind}",
+                kind=kind,
+                role_class="language",
+                predicted=1.0,
+                measured=4.0,
+                iterations=3,
+            )
+            for kind in ("generate", "forward", "train")
+        ]
+    )
+    taught = {
+        "fingerprint": json.loads((folder / "fingerprint.json").read_text()),
+        "measurements": [],
+        "corrections": found.model_dump(mode="json"),
+        "make_default": True,
+    }
+    version = stored(live, taught)
+    assert live.get(f"/v1/profiles/{version}").json()["shapes"] == {}
+    after = planned(live, tiny_spec())
+    assert after["iteration_seconds"] > 2 * shipped["iteration_seconds"]
+    provenance = after["plan"]["provenance"]
+    assert provenance["operator_tables"] == shipped["plan"]["provenance"]["operator_tables"]
+    assert provenance["measured_profiles"]["cores"].endswith(f" in {version}")
 
 
 def test_a_profile_that_is_none_is_refused(live: TestClient, tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ def profiles(
         str | None,
         typer.Option("--diff", metavar="OTHER", help="How the other profile differs from it."),
     ] = None,
+    fetch: Annotated[
+        str | None,
+        typer.Option("--fetch", metavar="FOLDER", help="Write it to a new folder."),
+    ] = None,
     make_default: Annotated[
         bool,
         typer.Option("--make-default", help="Price pools that name no profile with it."),
@@ -118,7 +122,7 @@ def profiles(
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """List the profiles that a service has stored, store, compare, delete, choose the default."""
+    """List the profiles that a service has stored, store, fetch, compare, delete, make default."""
     from service.cli.stored_profiles import show_profiles
 
     show_profiles(
@@ -127,6 +131,7 @@ def profiles(
         version=version,
         store=store,
         diff=diff,
+        fetch=fetch,
         make_default=make_default,
         delete=delete,
         as_json=json,
@@ -143,11 +148,20 @@ def calibrate(
     ],
     profile: Annotated[
         str | None,
-        typer.Option(metavar="FOLDER", help="The profile to correct, of what the runs were on."),
+        typer.Option(
+            metavar="FOLDER|shipped",
+            help="The profile to correct, of what the runs were on, or the shipped tables; "
+            "default: what priced the plan.",
+        ),
     ] = None,
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Where its new version goes."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            help="Where its new version goes; of several GPU types each to a folder in there.",
+        ),
     ] = None,
     plan: Annotated[
         str | None,
@@ -176,7 +190,7 @@ def calibrate(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Learn from runs: correct a measured profile, and the response lengths of a spec.
+    """Learn from runs: correct a measured profile or shipped tables, and lengths of responses.
 
     The profile that is given stays as it is; earlier evidence in it counts on.
     """
