@@ -99,13 +99,14 @@ class Supervision:
         found = ray.find(self._held.submission_id)
         if found is None:
             return self._without_ray_job(ray, standing)
+        ran = found.status in ("RUNNING", "SUCCEEDED")  # also if it was over between two looks
+        if ran and not self._held.was_running:
+            self._note_running()
         if found.is_over:
             self._read_rest(ray, found, self._output)
             return self._conclude(found)
         if standing.cancelling:
             self._stop(ray)
-        if found.status == "RUNNING" and not self._held.was_running:
-            self._note_running()
         self._read(ray, found, self._output)
         return False
 
