@@ -12,10 +12,11 @@ from planner.errors import SpecError
 from planner.explain import from_below
 from planner.explain.exclusion import Exclusion
 from planner.explain.factors import Factors, scaled
-from planner.explain.solving import best_within
+from planner.explain.solving import Solved, best_within
 from planner.explain.study import Study, study
 from planner.moves import move_between
 from planner.planning import estimate, make_plan
+from planner.replan import searching
 from planner.replan.replan import replan
 from planner.replan.result import MoveCost, Replan, ReplanOptions
 from planner.replan.situation import changed_spec, situation_of
@@ -81,6 +82,24 @@ def test_without_a_node_the_best_plan_of_the_smaller_cluster_is_found() -> None:
     assert (found.cost.seconds, found.cost.restart_seconds) == (0.0, 32.0)
 
 
+def test_a_plan_that_cannot_go_on_gets_a_longer_search_before_a_full_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budgets: list[float] = []
+
+    def hardly(now: Study, limit: float, floor: float, budget: Budget) -> Solved:
+        budgets.append(budget.left)
+        if len(budgets) == 1:
+            return Solved(None, floor, False)
+        return from_below.from_below(now, limit, floor, budget)
+
+    monkeypatch.setattr(searching, "from_below", hardly)
+    monkeypatch.setattr(searching, "best_within", None)
+    found = answered(lose_nodes={"a100": 1}, search_seconds=0.1)
+    assert (found.verdict, found.keep_seconds) == ("move", None)
+    assert budgets == pytest.approx([budgets[0], searching.LONGER[0] * budgets[0]])
+
+
 def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
     found = answered(add_nodes={"a100": 1}, search_seconds=2.0)
     assert found.verdict == "move"
@@ -142,6 +161,8 @@ def test_a_verdict_says_first_that_it_is_not_proven() -> None:
     assert verdict.sentence().startswith("move, not proven best (gap 16 %): 10.00 → 8.00 s")
     assert replace(verdict, left=15).sentence().startswith("keep, not proven best (gap 16 %)")
     assert replace(verdict, proven=True).sentence().startswith("move: 10.00")
+    cheaper = replace(verdict, proven=True, objective="price 3 → 2").sentence()
+    assert cheaper.startswith("move: price 3 → 2, 10.00 → 8.00 s an iteration")
     assert kept(10.0, proven=False, gap=0.02).startswith("keep, not proven best (gap 2 %)")
 
 

@@ -1,5 +1,6 @@
 """Keep or move, in numbers."""
 
+from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
@@ -20,6 +21,7 @@ from planner.replan.situation import Situation
 from planner.replan.verdict import Verdict, kept
 from planner.result import Placement, Plan
 from planner.search.search import Selected
+from planner.spec import Objective
 
 
 def answer_of(
@@ -56,6 +58,8 @@ def answer_of(
     saved = None if left is None else left * ((keep or seconds) - seconds) - cost.seconds
     gap = _gap(found, theirs)
     verdict = Verdict(keep, seconds, cost, options.move_by, even, left, found.proven, gap)
+    if objective != "throughput" and mine is not None:
+        verdict = replace(verdict, objective=_change(objective, mine, theirs))
     return Replan(
         verdict="move" if verdict.moves else "keep",
         answer=verdict.sentence(),
@@ -85,6 +89,12 @@ def _kept(keep: float, value: float, found: Found, common: dict[str, Any]) -> Re
         saved_seconds=0.0,
         **common,
     )
+
+
+def _change(objective: Objective, mine: float, theirs: float) -> str:
+    names = {"fewest_gpus": "GPUs", "run_price": "price of the run"}
+    before = "above the target" if mine == inf else f"{mine:,.4g}"
+    return f"{names.get(objective, objective.replace('_', ' '))} {before} → {theirs:,.4g}"
 
 
 def _gap(found: Found, value: float) -> float:

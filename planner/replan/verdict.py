@@ -22,6 +22,8 @@ class Verdict:
     """None: not given."""
     proven: bool
     gap: float
+    objective: str = ""
+    """Before and after, where it is not the seconds that are to be least."""
 
     @property
     def moves(self) -> bool:
@@ -39,6 +41,8 @@ class Verdict:
             gain = f"{self.keep:.2f} → {self.seconds:.2f} s, {gain}"
         else:
             gain += " could be gained"
+        if self.objective:
+            gain = f"{self.objective}, {self.keep:.2f} → {self.seconds:.2f} s an iteration"
         return f"{self._head()}: {gain}; {self._paid()}"
 
     def _head(self) -> str:
