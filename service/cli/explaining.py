@@ -1,6 +1,6 @@
 """The command that explains a plan: what it shows, and what it asks the planner."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from rich.console import Group, RenderableType
@@ -66,8 +66,22 @@ def run_explain(
         return
     out = console.stdout_console()
     out.print(headline(plan), soft_wrap=quiet)
-    if not quiet:
+    if quiet:
+        for line in _quiet_lines(found):
+            out.print(Text(line), soft_wrap=True)
+    else:
         out.print(explanation_view(found))
+
+
+def _quiet_lines(found: Explanation) -> Iterator[str]:
+    """A line per result."""
+    for each in found.alternatives:
+        yield f"{each.text}: {each.answer}"
+    for row in found.sensitivity:
+        yield f"{row.subject}: longer {_threshold(row.more)}, shorter {_threshold(row.less)}"
+    if found.regret is not None:
+        worst = max(found.regret.sampled.max, found.regret.worst_corner)
+        yield f"regret: p95 {_share(found.regret.sampled.p95)}, at worst {_share(worst)}"
 
 
 def _options(

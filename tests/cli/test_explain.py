@@ -42,6 +42,15 @@ def test_explain_json_is_the_explanation_and_nothing_else(capsys, plan_file):
     assert found.alternatives == []
 
 
+def test_explain_says_a_line_per_result_where_it_is_to_be_quiet(capsys, plan_file):
+    given = ["--part", "sensitivity", "--part", "regret", "--scenarios", "1"]
+    code, out, _ = call(capsys, "explain", plan_file, *given, "-q", "--search-seconds", "0.2")
+    assert code == 0
+    lines = out.splitlines()
+    assert any(line.startswith("actor.generate: longer ") for line in lines)
+    assert lines[-1].startswith("regret: p95 ")
+
+
 def test_explain_refuses_a_part_that_is_none(capsys, plan_file):
     code, _, err = call(capsys, "explain", plan_file, "--part", "everything")
     assert code == 2
