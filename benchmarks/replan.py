@@ -1,12 +1,12 @@
 """Keep or move: how long the answer takes, with the job's tables kept and without.
 
-PPO with four 70B models, 8 prompts per GPU. For every situation the seconds of the first answer of
-a process that knows nothing of the job (it prices the job first); then, with the tables kept as a
-service keeps them, the median over repetitions by the clock and in processor seconds (on a busy
-machine only these compare), what was found, and how far it is from the best plan, which an ordinary
-search finds afterwards with its full time limit.
+PPO with four 70B models, or another example with one pool, 8 responses per GPU. For every situation
+the seconds of the first answer of a process that knows nothing of the job (it prices it first);
+then, with the tables kept as a service keeps them, the median over repetitions by the clock and in
+processor seconds (on a busy machine only these compare), what was found, and how far it is from the
+best plan, which an ordinary search finds afterwards with its full time limit.
 
-    python -m benchmarks.replan [--gpus 256] [--repeat 5] [--no-best]
+    python -m benchmarks.replan [example.yaml] [--gpus 256] [--repeat 5] [--no-best]
 """
 
 import argparse
@@ -32,12 +32,13 @@ TARGET_SECONDS = 0.2
 """At 256 GPUs, with the tables kept."""
 
 
-def job(num_gpus: int) -> JobSpec:
+def job(example: Path, num_gpus: int) -> JobSpec:
     """The example on so many GPUs."""
-    document = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    document = yaml.safe_load(example.read_text(encoding="utf-8"))
     document["cluster"]["pools"][0]["num_nodes"] = num_gpus // 8
+    responses = document["workload"].get("responses_per_prompt", 1)
     document["workload"] |= {
-        "prompts_per_iteration": 8 * num_gpus,
+        "prompts_per_iteration": 8 * num_gpus // responses,
         "startup_seconds": 300.0,
         "iterations": 500,
     }
@@ -52,12 +53,15 @@ def situations(plan: Plan) -> dict[str, ReplanOptions]:
     def measured(name: str, ratio: float) -> ReplanOptions:
         return ReplanOptions(measured={name: ratio * seconds[name]})
 
+    wrong = {
+        "generation + 20 %": ("actor.generate", 1.2),
+        "actor's training + 30 %": ("actor.train", 1.3),
+        "critic's training - 40 %": ("critic.train", 0.6),
+        "reference + 100 %": ("reference.forward", 2.0),
+    }
     return {
         "as estimated": ReplanOptions(),
-        "generation + 20 %": measured("actor.generate", 1.2),
-        "actor's training + 30 %": measured("actor.train", 1.3),
-        "critic's training - 40 %": measured("critic.train", 0.6),
-        "reference + 100 %": measured("reference.forward", 2.0),
+        **{name: measured(*error) for name, error in wrong.items() if error[0] in seconds},
         "a node lost": ReplanOptions(lose_nodes={pool: 1}),
         "two nodes lost": ReplanOptions(lose_nodes={pool: 2}),
         "a node added": ReplanOptions(add_nodes={pool: 1}),
@@ -78,11 +82,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    parser.add_argument("example", nargs="?", type=Path, default=EXAMPLE)
     parser.add_argument("--gpus", type=int, default=256)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--no-best", action="store_true")
     given = parser.parse_args()
-    plan = make_plan(job(given.gpus))
+    plan = make_plan(job(given.example, given.gpus))
     print(f"{given.gpus} GPUs; target {TARGET_SECONDS:g} s with kept tables")
     heads = ("first s", "kept s", "processor", "verdict", "found s", "from best")
     print(f"{'situation':26}" + "".join(f"{head:>11}" for head in heads))

@@ -37,6 +37,21 @@ class SpecError(PlanningError):
         self.remedy = remedy
 
 
+class PlanCheckError(SpecError):
+    """A plan is not what its job is priced as here: of another version, or edited.
+
+    `cause` says which of these, `found` what the check found.
+    """
+
+    def __init__(self, others: Sequence[str], found: Sequence[str]) -> None:
+        self.cause = "made by another version" if others else "edited, or made with another profile"
+        self.found = list(found)
+        named = f" ({', '.join(others)})" if others else ""
+        told = "; ".join(found)
+        message = f"the plan was {self.cause}{named}, so it fails the check: {told}"
+        super().__init__("plan", message, remedy="plan the job again")
+
+
 class InfeasibleError(PlanningError):
     """No placement satisfies the memory and the constraints; `reasons` say why and what would."""
 

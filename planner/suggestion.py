@@ -16,7 +16,8 @@ from planner.errors import PlanningError
 from planner.iterations import QUANTILES, ObservedLengths, Window
 from planner.lengths import LengthSpec
 from planner.replan.result import Replan, ReplanOptions
-from planner.result import Plan, ResultModel
+from planner.resolve import resolve
+from planner.result import Placement, Plan, ResultModel
 from planner.spec import ClusterSpec, PositiveInt
 
 LEVELS = (0.5, 0.9, 0.99)
@@ -219,8 +220,7 @@ def _without_node(
     seconds = found.move_seconds or found.keep_seconds
     if seconds is None:
         return None
-    workload = basis.spec.workload
-    cost = workload.startup_seconds + workload.checkpoint_seconds
+    cost = _restart_seconds(basis, found.placement or basis.placement())
     gain = watched.window.seconds - seconds
     return WithoutNode(
         pool=pool,
@@ -230,6 +230,12 @@ def _without_node(
         cost_seconds=cost,
         break_even_iterations=ceil(cost / gain) if gain > 0 else None,
     )
+
+
+def _restart_seconds(plan: Plan, other: Placement) -> float:
+    from planner.replan.restart import restart_of
+
+    return restart_of(resolve(plan.spec), plan.placement(), other, ReplanOptions()).seconds
 
 
 def node_of(plan: Plan, device: str) -> tuple[str, int, int] | None:

@@ -1,22 +1,26 @@
 """Keep or move: against searches on the changed job, and against what the move must cost."""
 
+from dataclasses import replace
 from functools import cache
 from math import inf
 
 import numpy as np
 import pytest
 
+from planner.cost import constants
 from planner.errors import SpecError
 from planner.explain import from_below
 from planner.explain.exclusion import Exclusion
 from planner.explain.factors import Factors, scaled
-from planner.explain.solving import best_within
+from planner.explain.solving import Solved, best_within
 from planner.explain.study import Study, study
 from planner.moves import move_between
 from planner.planning import estimate, make_plan
+from planner.replan import searching
 from planner.replan.replan import replan
-from planner.replan.result import Replan, ReplanOptions
+from planner.replan.result import MoveCost, Replan, ReplanOptions
 from planner.replan.situation import changed_spec, situation_of
+from planner.replan.verdict import Verdict, kept
 from planner.resolve import resolve
 from planner.result import CopyPlacement, Parallelism, Placement, Plan
 from planner.search.solve import Budget, Limits, Outcome
@@ -78,6 +82,24 @@ def test_without_a_node_the_best_plan_of_the_smaller_cluster_is_found() -> None:
     assert (found.cost.seconds, found.cost.restart_seconds) == (0.0, 32.0)
 
 
+def test_a_plan_that_cannot_go_on_gets_a_longer_search_before_a_full_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budgets: list[float] = []
+
+    def hardly(now: Study, limit: float, floor: float, budget: Budget) -> Solved:
+        budgets.append(budget.left)
+        if len(budgets) == 1:
+            return Solved(None, floor, False)
+        return from_below.from_below(now, limit, floor, budget)
+
+    monkeypatch.setattr(searching, "from_below", hardly)
+    monkeypatch.setattr(searching, "best_within", None)
+    found = answered(lose_nodes={"a100": 1}, search_seconds=0.1)
+    assert (found.verdict, found.keep_seconds) == ("move", None)
+    assert budgets == pytest.approx([budgets[0], searching.LONGER[0] * budgets[0]])
+
+
 def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
     found = answered(add_nodes={"a100": 1}, search_seconds=2.0)
     assert found.verdict == "move"
@@ -96,6 +118,52 @@ def test_nodes_that_come_pay_for_the_move_after_the_break_even() -> None:
     quick = answered(add_nodes={"a100": 1}, move_by="reshard", search_seconds=2.0)
     assert quick.cost is not None
     assert quick.cost.seconds == quick.cost.reshard_seconds < 32.0
+
+
+def test_a_restart_that_nobody_gave_is_estimated_and_said_so() -> None:
+    made = make_plan(small_job("grpo", num_nodes=2))
+    options = ReplanOptions(add_nodes={"a100": 1}, search_seconds=2.0)
+    found = replan(made, options)
+    assert found.cost is not None
+    restart = found.cost.restart
+    assert restart is not None
+    assert (restart.checkpoint_estimated, restart.startup_estimated) == (True, True)
+    actor = resolve(made.spec).models["actor"].architecture.num_parameters()
+    # Weights in 16 bits, masters and two moments in 32, through two nodes' share of storage.
+    written = 14 * actor / (2 * constants.STORAGE_WRITE_BYTES_PER_SECOND)
+    assert restart.checkpoint_seconds == pytest.approx(written)
+    assert restart.startup_seconds > constants.START_SECONDS
+    assert found.cost.seconds == restart.checkpoint_seconds + restart.startup_seconds
+    assert "(estimated)" in found.answer
+    # A spec that says nothing has one iteration, of which none would be left.
+    assert (found.iterations_left, found.saved_seconds) == (None, None)
+    even = found.break_even_iterations
+    assert found.answer.startswith(f"move if more than {even:,} iterations are left:")
+    given = options.model_copy(
+        update={"iterations_left": 2, "startup_seconds": 0.0, "checkpoint_seconds": 0.0}
+    )
+    free = replan(made, given)
+    assert free.cost is not None
+    assert (free.cost.seconds, free.verdict) == (0.0, "move")
+    assert "estimated" not in free.answer
+
+
+def test_a_verdict_says_first_that_it_is_not_proven() -> None:
+    cost = MoveCost(
+        copies=[],
+        total_bytes=0,
+        most_bytes_per_gpu=0,
+        reshard_seconds=0.0,
+        restart_seconds=30.0,
+        seconds=30.0,
+    )
+    verdict = Verdict(10.0, 8.0, cost, "restart", 15, 400, proven=False, gap=0.16)
+    assert verdict.sentence().startswith("move, not proven best (gap 16 %): 10.00 → 8.00 s")
+    assert replace(verdict, left=15).sentence().startswith("keep, not proven best (gap 16 %)")
+    assert replace(verdict, proven=True).sentence().startswith("move: 10.00")
+    cheaper = replace(verdict, proven=True, objective="price 3 → 2").sentence()
+    assert cheaper.startswith("move: price 3 → 2, 10.00 → 8.00 s an iteration")
+    assert kept(10.0, proven=False, gap=0.02).startswith("keep, not proven best (gap 2 %)")
 
 
 def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch) -> None:

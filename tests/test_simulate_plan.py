@@ -12,6 +12,7 @@ from planner.check.prices import call_price, price_again
 from planner.check.subject import Span, Subject
 from planner.check.time import Event, Schedule, Wait, least_period, schedule_of
 from planner.cost.pricing import Pricing
+from planner.errors import PlanCheckError
 from planner.intervals import with_intervals
 from planner.planning import make_plan
 from planner.resolve import resolve
@@ -243,5 +244,5 @@ def test_numbers_out_of_range_are_named(changes, message):
 
 def test_a_plan_that_fails_the_check_is_not_simulated():
     broken = shifted(BARRIER_PLAN, "actor.train", 5.0)
-    with pytest.raises(ValueError, match="fails the check"):
+    with pytest.raises(PlanCheckError, match="fails the check"):
         simulate_plan(broken, iterations=2, seed=0)

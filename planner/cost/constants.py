@@ -101,3 +101,13 @@ BUCKET_LATENCY_SECONDS = 5e-3
 """Host work per bucket: collect tensors, launch, rendezvous. Chosen: an order of magnitude."""
 HOST_LINK_EFFICIENCY = 0.8
 """Pinned copies reach about 80 % of the link rate (25 of 32 GB/s on PCIe 4 x16). Chosen."""
+
+# --- restarts ------------------------------------------------------------------------------
+STORAGE_READ_BYTES_PER_SECOND = 1.25e9
+STORAGE_WRITE_BYTES_PER_SECOND = 0.625e9
+"""Of shared storage, per node that reads or writes a checkpoint. Chosen: the standard storage of
+NVIDIA's DGX SuperPOD reference architecture (H100) reads 40 and writes 20 GB/s for 32 nodes. Used
+where a spec does not say what a restart takes."""
+START_SECONDS = 120.0
+"""Processes, communicators, and an engine that compiles and captures its graphs, the weights apart.
+Chosen: an order of magnitude. Used as the above."""

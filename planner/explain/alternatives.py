@@ -258,11 +258,11 @@ def _answer(
     if abs(seconds) < SHOWN_SECONDS:
         parts.append("as fast")
     else:
-        parts.append(f"{abs(seconds):.2f} s ({abs(share):.1f} %) {word}")
+        parts.append(f"{abs(seconds):.2f} s ({_percent(share)}) {word}")
     objective = given.job.spec.search.objective
     if objective in ("price", "run_price") and mine.value > 0:
         dearer = 100 * (other.value / mine.value - 1)
-        parts[-1] += f", {abs(dearer):.1f} % {'dearer' if dearer >= 0 else 'cheaper'}"
+        parts[-1] += f", {_percent(dearer)} {'dearer' if dearer >= 0 else 'cheaper'}"
     if objective == "fewest_gpus" and other.paid != mine.paid:
         parts[-1] += f", on {other.paid} GPUs instead of {mine.paid}"
     if not solved.proven:
@@ -308,3 +308,9 @@ def _without_placement(given: Study, question: Question) -> Alternative:
         capacity_bytes=found.capacity_bytes,
         over_bytes=found.over_bytes,
     )
+
+
+def _percent(value: float) -> str:
+    """One decimal; of what that would show as nothing the first digit."""
+    size = abs(value)
+    return f"{size:.1f} %" if size >= 0.05 or not size else f"{size:.1g} %"

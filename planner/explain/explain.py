@@ -2,6 +2,7 @@
 
 import time
 
+from planner.check.trust import need_sound
 from planner.explain.alternatives import Alternatives
 from planner.explain.questions import questions
 from planner.explain.regret import regret_of
@@ -23,8 +24,10 @@ def explain(plan: Plan, options: ExplainOptions | None = None) -> Explanation:
     The tables of its job are priced once and kept for the next question.
 
     Raises:
-        SpecError: the plan's spec, or the plan, is not one of this version.
+        PlanCheckError: the plan contradicts itself or the prices of its job.
+        SpecError: the plan's spec is not one of this version.
     """
+    need_sound(plan)
     options = options or ExplainOptions()
     parts, search_seconds = options.parts, options.search_seconds
     started = time.perf_counter()

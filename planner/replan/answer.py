@@ -1,5 +1,6 @@
-"""Keep or move, in numbers and in a sentence."""
+"""Keep or move, in numbers."""
 
+from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
@@ -13,11 +14,14 @@ from planner.explain.words import sizes as layout_text
 from planner.moves import move_between
 from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
+from planner.replan.restart import restart_of
 from planner.replan.result import MoveCost, Replan, ReplanOptions
-from planner.replan.searching import MARGIN, Found
+from planner.replan.searching import Found
 from planner.replan.situation import Situation
+from planner.replan.verdict import Verdict, kept
 from planner.result import Placement, Plan
 from planner.search.search import Selected
+from planner.spec import Objective
 
 
 def answer_of(
@@ -51,13 +55,16 @@ def answer_of(
     priced = objective != "fewest_gpus" and mine is not None
     even = ceil(cost.seconds * price * shares / gain) if priced else None
     left = common["iterations_left"]
-    saved = left * ((keep or seconds) - seconds) - cost.seconds
-    moves = even is None or even < left
+    saved = None if left is None else left * ((keep or seconds) - seconds) - cost.seconds
+    gap = _gap(found, theirs)
+    verdict = Verdict(keep, seconds, cost, options.move_by, even, left, found.proven, gap)
+    if objective != "throughput" and mine is not None:
+        verdict = replace(verdict, objective=_change(objective, mine, theirs))
     return Replan(
-        verdict="move" if moves else "keep",
-        answer=_sentence(keep, seconds, cost, even, left, moves=moves),
+        verdict="move" if verdict.moves else "keep",
+        answer=verdict.sentence(),
         move_seconds=seconds,
-        relative_gap=_gap(found, theirs),
+        relative_gap=gap,
         gain_seconds=(keep or seconds) - seconds,
         gain_share=0.0 if keep is None else 1 - seconds / keep,
         cost=cost,
@@ -72,12 +79,9 @@ def answer_of(
 
 def _kept(keep: float, value: float, found: Found, common: dict[str, Any]) -> Replan:
     gap = _gap(found, value)
-    words = f"no plan is better by more than {100 * MARGIN:.2g} %"
-    if not found.proven:
-        words = f"the search found nothing better, gap {100 * gap:.2g} %"
     return Replan(
         verdict="keep",
-        answer=f"keep: {keep:.2f} s an iteration, {words}",
+        answer=kept(keep, proven=found.proven, gap=gap),
         move_seconds=None,
         relative_gap=gap,
         gain_seconds=0.0,
@@ -87,24 +91,15 @@ def _kept(keep: float, value: float, found: Found, common: dict[str, Any]) -> Re
     )
 
 
+def _change(objective: Objective, mine: float, theirs: float) -> str:
+    names = {"fewest_gpus": "GPUs", "run_price": "price of the run"}
+    before = "above the target" if mine == inf else f"{mine:,.4g}"
+    return f"{names.get(objective, objective.replace('_', ' '))} {before} → {theirs:,.4g}"
+
+
 def _gap(found: Found, value: float) -> float:
     """How far below the objective's value the bound is, as a share of it."""
     return 0.0 if value in (0.0, found.bound) else max(1 - found.bound / value, 0.0)
-
-
-def _sentence(
-    keep: float | None, seconds: float, cost: MoveCost, even: int | None, left: int, *, moves: bool
-) -> str:
-    if keep is None:
-        return f"move: the running plan's GPUs are gone; the best plan found takes {seconds:.2f} s"
-    gain = f"{keep - seconds:.2f} s ({100 * (1 - seconds / keep):.1f} %) an iteration"
-    if moves:
-        paid = "" if even is None else f", paid back after {even:,} of {left:,} iterations"
-        return f"move: {keep:.2f} → {seconds:.2f} s, {gain}; it takes {cost.seconds:.1f} s{paid}"
-    return (
-        f"keep: {gain} could be gained, but the move takes {cost.seconds:.1f} s, which "
-        f"{even:,} iterations pay back and {left:,} are left"
-    )
 
 
 def _value(now: Study, placement: Placement, period: float) -> float:
@@ -124,18 +119,16 @@ def _price_per_second(now: Study, placement: Placement) -> float:
 def _cost(plan: Plan, options: ReplanOptions, now: Study, placement: Placement) -> MoveCost:
     """Bytes and seconds; where nodes are lost the plan would have to start anew in any case."""
     move = move_between(now.job, plan.placement(), placement)
-    workload = plan.spec.workload
-    startup = options.startup_seconds
-    startup = workload.startup_seconds if startup is None else startup
-    restart = startup + workload.checkpoint_seconds
-    way = move.seconds if options.move_by == "reshard" else restart
+    restart = restart_of(now.job, plan.placement(), placement, options)
+    way = move.seconds if options.move_by == "reshard" else restart.seconds
     return MoveCost(
         copies=move.copies,
         total_bytes=move.total_bytes,
         most_bytes_per_gpu=move.most_bytes_per_gpu,
         reshard_seconds=move.seconds,
-        restart_seconds=restart,
-        seconds=max(way - restart, 0.0) if options.lose_nodes else way,
+        restart_seconds=restart.seconds,
+        restart=restart,
+        seconds=max(way - restart.seconds, 0.0) if options.lose_nodes else way,
     )
 
 

@@ -7,6 +7,7 @@ among everything that is better by more than a margin. It ends by a proof or by 
 
 import time
 
+from planner.check.trust import need_sound
 from planner.explain.factors import scaled
 from planner.replan.answer import answer_of
 from planner.replan.result import Replan, ReplanOptions
@@ -19,16 +20,19 @@ from planner.replan.situation import (
 )
 from planner.result import Plan
 from planner.search.solve import Limits
+from planner.spec import WorkloadSpec
 
 
 def replan(plan: Plan, options: ReplanOptions) -> Replan:
     """Keep or move, with gain, cost and break-even.
 
     Raises:
+        PlanCheckError: the plan contradicts itself or the prices of its job.
         SpecError: a call, pool or number of nodes that the plan does not have.
         InfeasibleError: no placement fits on what is left of the cluster.
     """
     started = time.perf_counter()
+    need_sound(plan)
     corrections = corrections_of(plan, options)
     spec = changed_spec(plan.spec, options)
     situation = situation_of(plan, spec, options)
@@ -43,7 +47,7 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
         "lower_bound_seconds": found.bound if objective == "throughput" else None,
         "proven": found.proven,
         "margin": MARGIN,
-        "iterations_left": options.iterations_left or spec.workload.iterations,
+        "iterations_left": _iterations_left(spec.workload, options),
         "corrections": corrections,
         "tables_kept": situation.tables_kept,
         "replanned_in_seconds": 0.0,
@@ -51,3 +55,9 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
     answer = answer_of(plan, options, situation, now, found, common)
     seconds = time.perf_counter() - started
     return answer.model_copy(update={"replanned_in_seconds": seconds})
+
+
+def _iterations_left(workload: WorkloadSpec, options: ReplanOptions) -> int | None:
+    """None: a spec that gives no number has 1, and a run with one is not worth the question."""
+    given = options.iterations_left
+    return given or (workload.iterations if workload.iterations > 1 else None)

@@ -20,9 +20,13 @@ class ReplanOptions(ResultModel):
     add_nodes: dict[Name, PositiveInt] = Field(default={}, max_length=16)
     """Pool → nodes that have come."""
     iterations_left: PositiveInt | None = None
-    """Default: workload.iterations of the spec."""
+    """Default: workload.iterations of the spec if that is more than 1; else it is not known."""
+    checkpoint_seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
+    """That a restart waits for a checkpoint. Default: workload.checkpoint_seconds of the spec if
+    that is not 0; else estimated from what is written."""
     startup_seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
-    """Of a restart. Default: workload.startup_seconds of the spec."""
+    """Of a restart. Default: workload.startup_seconds of the spec if that is not 0; else estimated
+    from what is read."""
     move_by: Literal["restart", "reshard"] = "restart"
     """restart: write a checkpoint and start anew from it; reshard: only the bytes that GPUs lack
     go over the links, for systems that can."""
@@ -40,6 +44,26 @@ class Correction(ResultModel):
     ratio: float
 
 
+class Restart(ResultModel):
+    """Stopping and starting anew from a checkpoint."""
+
+    checkpoint_seconds: float
+    startup_seconds: float
+    checkpoint_estimated: bool
+    """True: neither the spec nor the request gives it; from bytes and a usual rate of storage."""
+    startup_estimated: bool
+
+    @property
+    def seconds(self) -> float:
+        """Of both."""
+        return self.checkpoint_seconds + self.startup_seconds
+
+    @property
+    def estimated(self) -> bool:
+        """True where either is."""
+        return self.checkpoint_estimated or self.startup_estimated
+
+
 class MoveCost(ResultModel):
     """What it takes to get from the running placement to the new one."""
 
@@ -51,7 +75,9 @@ class MoveCost(ResultModel):
     reshard_seconds: float
     """These bytes over the links: at least so long."""
     restart_seconds: float
-    """A checkpoint and a start-up, as the spec's workload says."""
+    """A checkpoint and a start-up."""
+    restart: Restart | None = None
+    """Of these two; null: a version before said only their sum."""
     seconds: float
     """Of the way that was asked for, beyond what keeping the plan takes too."""
 
@@ -81,9 +107,10 @@ class Replan(ResultModel):
     cost: MoveCost | None = None
     break_even_iterations: int | None = None
     """After so many the move has paid for itself; null: there is nothing to move for."""
-    iterations_left: int
-    saved_seconds: float
-    """Over the iterations left, the move's cost taken off; what is better is the verdict."""
+    iterations_left: int | None
+    """Null: not given; then a move pays if break_even_iterations are left."""
+    saved_seconds: float | None
+    """Over the iterations left, the move's cost taken off; null: these are not known."""
     changes: str = ""
     """What the new plan does otherwise."""
     calls: list[CallDifference] = Field(default=[])

@@ -1,6 +1,6 @@
 """Something better than a running plan, within a fraction of a second."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from planner.explain.contenders import contender
@@ -21,6 +21,9 @@ MARGIN = 0.001
 """A plan that is better by a smaller share is no reason to move, and not looked for."""
 FULL_SEARCH_FROM = 0.2
 """Deterministic seconds that must be left for an ordinary search to begin."""
+LONGER = (3.0, 9.0)
+"""Times the limit of a search that found nothing, where the running plan cannot go on: some plan
+soon is worth more than the limit then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ def searched(
         found = _within(now, limit, budget.rest())
         best = found.selected or best
         bound, proven = max(bound, min(found.lower_bound, limit)), found.proven
+    if best is None and keep is None and not proven:
+        best, bound = _soon(now, limit, bound, limits)
     if best is None and keep is None:
         solved = best_within(now, inf, limits_of(now))
         best, bound, proven = solved.selected, solved.lower_bound, solved.proven
@@ -84,3 +89,14 @@ def _within(now: Study, limit: float, limits: Limits) -> Solved:
     found = search(part, limits=limits, incumbent=None, horizon_seconds=limit)
     selected = None if found.selected is None else few.original(found.selected)
     return Solved(selected, found.lower_bound_seconds, found.proven)
+
+
+def _soon(now: Study, limit: float, bound: float, limits: Limits) -> tuple[Selected | None, float]:
+    """Some plan within the limit, after all, and what is proven."""
+    for times in LONGER:
+        more = replace(limits, deterministic_seconds=times * limits.deterministic_seconds)
+        found = from_below(now, limit, bound, Budget(more))
+        bound = found.lower_bound
+        if found.selected is not None:
+            return found.selected, bound
+    return None, bound

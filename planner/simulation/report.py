@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.check.check import violations
 from planner.check.prices import price_again
 from planner.check.subject import Span, Subject
 from planner.check.time import Schedule, schedule_of
+from planner.check.trust import need_sound
 from planner.layout import FloatArray
-from planner.provenance import other_versions
 from planner.resolve import resolve
 from planner.result import Plan
 from planner.simulation.durations import sampled_seconds
@@ -41,23 +40,13 @@ class Occurrence:
     spans: tuple[Span, ...]
 
 
-class PlanCheckError(ValueError):
-    """The plan is not what its job is priced as here: of another version, or edited."""
-
-    def __init__(self, others: Sequence[str], found: Sequence[str]) -> None:
-        self.cause = "made by another version" if others else "edited, or made with another profile"
-        self.found = list(found)
-        named = f" ({', '.join(others)})" if others else ""
-        told = "; ".join(found)
-        super().__init__(f"the plan was {self.cause}{named}, so it fails the check: {told}")
-
-
 def simulate_plan(plan: Plan, *, iterations: int, seed: int) -> tuple[Simulation, list[Occurrence]]:
     """Run a plan's iterations as discrete events; the second is their timeline.
 
     Raises:
-        ValueError: the plan fails the check, its spec lets calls stream or generations have tails,
-            or a number of iterations or a seed is out of range.
+        PlanCheckError: the plan fails the check.
+        ValueError: its spec lets calls stream or generations have tails, or a number of iterations
+            or a seed is out of range.
     """
     if not 1 <= iterations <= MAX_ITERATIONS:
         raise ValueError(f"iterations={iterations}: give 1 to {MAX_ITERATIONS}")
@@ -66,9 +55,7 @@ def simulate_plan(plan: Plan, *, iterations: int, seed: int) -> tuple[Simulation
     if (field := unrunnable_field(plan.spec)) is not None:
         raise ValueError(f"{field}: events wait for whole calls; simulate a plan without it")
     job = resolve(plan.spec)
-    found = violations(job, plan)
-    if found:
-        raise PlanCheckError(other_versions(plan.provenance, job), found)
+    need_sound(plan)
     subject = Subject(job, plan)
     schedule = schedule_of(subject, price_again(subject))
     settling = SETTLING if schedule.cyclic else 0

@@ -1,6 +1,6 @@
 """The command that explains a plan: what it shows, and what it asks the planner."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from rich.console import Group, RenderableType
@@ -19,7 +19,7 @@ from planner.explain.result import (
 from planner.result import Plan
 from service.cli import console, formats
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError, naming_options
+from service.cli.failures import BadInputError, naming_options, telling_check
 from service.cli.planning import read_plan, telling_reasons
 from service.cli.render import headline
 
@@ -30,6 +30,7 @@ def run_explain(
     parts: Sequence[str],
     fewer_gpus: int | None,
     scenarios: int | None,
+    search_seconds: float | None,
     profiles: Sequence[str],
     as_json: bool,
     quiet: bool,
@@ -39,7 +40,7 @@ def run_explain(
     """Explain a plan, or plan a spec first."""
     from service.cli.remote import service_of, stored_plan
 
-    options = _options(parts, fewer_gpus, scenarios)
+    options = _options(parts, fewer_gpus, scenarios, search_seconds)
     service = service_of(server, api_key, profiles=profiles)
     if service is None:
         plan = read_plan(source, profiles=profiles, as_json=as_json, quiet=quiet)
@@ -53,9 +54,10 @@ def run_explain(
         asked = options.model_dump(mode="json", exclude_unset=True)
         return service.answer(f"plans/{stored.id}/explain", asked, Explanation)
 
-    otherwise = f"{source}: the plan cannot be explained"
+    refusal = f"{source}: the plan cannot be explained"
     with (
-        naming_options({"plan": source}, otherwise=otherwise),
+        naming_options({"plan": source}, otherwise=refusal),
+        telling_check(refusal),
         console.progress("Solving the alternatives", quiet=quiet),
     ):
         found = telling_reasons(explained, as_json=as_json)
@@ -64,16 +66,40 @@ def run_explain(
         return
     out = console.stdout_console()
     out.print(headline(plan), soft_wrap=quiet)
-    if not quiet:
+    if quiet:
+        for line in _quiet_lines(found):
+            out.print(Text(line), soft_wrap=True)
+    else:
         out.print(explanation_view(found))
 
 
-def _options(parts: Sequence[str], fewer_gpus: int | None, scenarios: int | None) -> ExplainOptions:
+def _quiet_lines(found: Explanation) -> Iterator[str]:
+    """A line per result."""
+    for each in found.alternatives:
+        yield f"{each.text}: {each.answer}"
+    for row in found.sensitivity:
+        yield f"{row.subject}: longer {_threshold(row.more)}, shorter {_threshold(row.less)}"
+    if found.regret is not None:
+        worst = max(found.regret.sampled.max, found.regret.worst_corner)
+        yield f"regret: p95 {_share(found.regret.sampled.p95)}, at worst {_share(worst)}"
+
+
+def _options(
+    parts: Sequence[str],
+    fewer_gpus: int | None,
+    scenarios: int | None,
+    search_seconds: float | None,
+) -> ExplainOptions:
     known = get_args(Part)
     unknown = [part for part in parts if part not in known]
     if unknown:
         raise BadInputError(f"--part: unknown {', '.join(unknown)} (valid: {', '.join(known)})")
-    given = {"parts": list(parts) or None, "fewer_gpus": fewer_gpus, "scenarios": scenarios}
+    given = {
+        "parts": list(parts) or None,
+        "fewer_gpus": fewer_gpus,
+        "scenarios": scenarios,
+        "search_seconds": search_seconds,
+    }
     return ExplainOptions.model_validate({k: v for k, v in given.items() if v is not None})
 
 

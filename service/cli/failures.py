@@ -9,7 +9,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
+from planner.errors import (
+    InfeasibleError,
+    NoSolutionInTimeError,
+    PlanCheckError,
+    Reason,
+    SpecError,
+)
 from planner.studies import ExplainedInfeasibleError
 from service.cli import formats
 from service.cli.console import stderr_console
@@ -75,6 +81,22 @@ def naming_options(
         if error.field.startswith("--"):
             raise
         raise _of_spec(error, otherwise) from None
+
+
+@contextmanager
+def telling_check(refusal: str) -> Iterator[None]:
+    """A plan that fails the check is told with what the check found, a line each.
+
+    Raises:
+        BadInputError: in place of every PlanCheckError.
+    """
+    try:
+        yield
+    except PlanCheckError as error:
+        raise BadInputError(
+            f"{refusal}, it was {error.cause}",
+            [*error.found, "plan the job again: automap plan SPEC --output PLAN.json"],
+        ) from None
 
 
 def typed(field: str, options: Mapping[str, str]) -> str | None:

@@ -10,12 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from planner.replan.result import Replan, ReplanOptions
+from planner.replan.result import Replan, ReplanOptions, Restart
 from planner.result import Plan
 from planner.spec import JobSpec
 from service.cli import console, formats
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError, naming_options
+from service.cli.failures import BadInputError, naming_options, telling_check
 from service.cli.inputs import read_report, read_runnable, wrong_options
 from service.cli.planning import need_folder, telling_reasons, write_file
 from service.cli.usage import POSITIVE
@@ -31,6 +31,8 @@ OPTIONS = {
     "move_by": "--move-by",
     "iterations_left": "--iterations-left",
     "startup_seconds": "--startup-seconds",
+    "checkpoint_seconds": "--checkpoint-seconds",
+    "search_seconds": "--search-seconds",
 }
 """Field of the request → what it is given with."""
 
@@ -45,6 +47,8 @@ class Situation:
     add_nodes: Sequence[str]
     iterations_left: int | None
     startup_seconds: float | None
+    checkpoint_seconds: float | None
+    search_seconds: float | None
     move_by: str
 
 
@@ -68,7 +72,7 @@ def run_replan(
     else:
         stored = stored_plan(service, source, plan_specs=False)
         plan = stored.plan
-    reported = _of_report(given.report)
+    reported = _of_report(given.report, plan)
     options = _options(given, reported)
     names = OPTIONS | {f"measured.{it}": f"--measured {given.report}: {it}" for it in reported}
     names["plan"] = source
@@ -81,8 +85,10 @@ def run_replan(
 
         return replan(plan, options)
 
+    refusal = f"{source}: the plan cannot be looked at again"
     with (
-        naming_options(names, otherwise=f"{source}: the plan cannot be looked at again"),
+        naming_options(names, otherwise=refusal),
+        telling_check(refusal),
         console.progress("Looking for a better plan", quiet=quiet),
     ):
         found = telling_reasons(answered, as_json=as_json)
@@ -125,25 +131,35 @@ def _new_plan(plan: Plan, options: ReplanOptions, found: Replan, service: "Servi
 
 
 def _options(given: Situation, reported: Mapping[str, float]) -> ReplanOptions:
-    document = {
+    document: dict[str, object] = {
         "measured": {**reported, **_of_calls(given.calls)},
         "lose_nodes": _of_nodes(given.lose_nodes, "--lose-node", default=1),
         "add_nodes": _of_nodes(given.add_nodes, "--add-nodes", default=None),
         "move_by": given.move_by,
         "iterations_left": given.iterations_left,
         "startup_seconds": given.startup_seconds,
+        "checkpoint_seconds": given.checkpoint_seconds,
     }
+    if given.search_seconds is not None:
+        document["search_seconds"] = given.search_seconds
     try:
         return ReplanOptions.model_validate(document)
     except ValidationError as error:
         raise wrong_options(field_errors(error, document), OPTIONS) from None
 
 
-def _of_report(source: str | None) -> dict[str, float]:
+def _of_report(source: str | None, plan: Plan) -> dict[str, float]:
     """Call id → median seconds of a run's report; what the plan does not know is left out."""
     if source is None:
         return {}
+    from service.measured import other_plan
+
     report = read_report(source)
+    if difference := other_plan(report, plan):
+        raise BadInputError(
+            f"--measured: {source} is the report of another plan: {difference}",
+            ["give the plan.json that lies beside the report"],
+        )
     measured = {
         call.id: call.seconds.measured.median
         for call in report.calls
@@ -229,13 +245,34 @@ def _lines(found: Replan) -> list[tuple[str, str]]:
                 f"{formats.seconds(cost.restart_seconds)} s",
             )
         )
+        lines += _restart(cost.restart)
         lines.append(("changes", found.changes))
-        saved = formats.duration(abs(found.saved_seconds))
-        word = "saves" if found.saved_seconds >= 0 else "loses"
-        lines.append(("whole run", f"{word} {saved} over {found.iterations_left:,} iterations"))
+        if found.keep_seconds is not None:
+            lines.append(("whole run", _whole_run(found)))
     tables = "kept tables" if found.tables_kept else "tables priced anew"
     lines.append(("took", f"{1000 * found.replanned_in_seconds:.0f} ms, {tables}"))
     return lines
+
+
+def _restart(found: Restart | None) -> list[tuple[str, str]]:
+    """What of a restart nobody gave, and how to give it."""
+    if found is None or not found.estimated:
+        return []
+    parts = (
+        ("checkpoint", found.checkpoint_seconds, found.checkpoint_estimated),
+        ("startup", found.startup_seconds, found.startup_estimated),
+    )
+    told = [f"{name} {formats.seconds(s)} s" for name, s, estimated in parts if estimated]
+    options = [f"--{name}-seconds" for name, _, estimated in parts if estimated]
+    return [("estimated", f"{', '.join(told)}; give what you know with {' and '.join(options)}")]
+
+
+def _whole_run(found: Replan) -> str:
+    if found.iterations_left is None or found.saved_seconds is None:
+        return "how many iterations are left is not known; give --iterations-left"
+    saved = formats.duration(abs(found.saved_seconds))
+    word = "saves" if found.saved_seconds >= 0 else "loses"
+    return f"{word} {saved} over {found.iterations_left:,} iterations"
 
 
 def _calls(found: Replan) -> Table:

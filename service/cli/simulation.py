@@ -13,7 +13,7 @@ from rich.text import Text
 from planner.result import Plan
 from service.cli import console, formats
 from service.cli.call_table import plain_table
-from service.cli.failures import BadInputError
+from service.cli.failures import BadInputError, telling_check
 from service.cli.pictures import need_picture
 from service.cli.planning import read_plan
 
@@ -65,18 +65,14 @@ def run_simulate(source: str, options: SimulateOptions) -> None:
 def _simulated(
     plan: Plan, source: str, options: SimulateOptions
 ) -> "tuple[Simulation, list[Occurrence]]":
-    from planner.simulation.report import PlanCheckError, simulate_plan
+    from planner.simulation.report import simulate_plan
 
-    with console.progress("Simulating", quiet=options.quiet):
+    refusal = f"{source}: the plan cannot be simulated"
+    with telling_check(refusal), console.progress("Simulating", quiet=options.quiet):
         try:
             return simulate_plan(plan, iterations=options.iterations, seed=options.seed)
-        except PlanCheckError as error:
-            raise BadInputError(
-                f"{source}: the plan cannot be simulated, it was {error.cause}",
-                [*error.found, "plan the job again: automap plan SPEC --output PLAN.json"],
-            ) from None
         except ValueError as error:
-            raise BadInputError(f"{source}: the plan cannot be simulated: {error}") from None
+            raise BadInputError(f"{refusal}: {error}") from None
 
 
 def _simulated_on(service: "Service", source: str, options: SimulateOptions) -> "Simulation":

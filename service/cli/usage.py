@@ -49,6 +49,7 @@ def finite_number(wanted: str, valid: Callable[[float], bool]) -> Callable[[str 
 
 SHARE = finite_number("from 0 to 1", lambda value: 0 <= value <= 1)
 SECONDS = finite_number("from 0 to 1e7", lambda value: 0 <= value <= 1e7)
+SEARCH_SECONDS = finite_number("above 0, at most 600", lambda value: 0 < value <= 600)
 POSITIVE = finite_number("above 0", lambda value: value > 0)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_explain_json_is_the_explanation_and_nothing_else(capsys, plan_file):
     assert found.alternatives == []
 
 
+def test_explain_says_a_line_per_result_where_it_is_to_be_quiet(capsys, plan_file):
+    given = ["--part", "sensitivity", "--part", "regret", "--scenarios", "1"]
+    code, out, _ = call(capsys, "explain", plan_file, *given, "-q", "--search-seconds", "0.2")
+    assert code == 0
+    lines = out.splitlines()
+    assert any(line.startswith("actor.generate: longer ") for line in lines)
+    assert lines[-1].startswith("regret: p95 ")
+
+
 def test_explain_refuses_a_part_that_is_none(capsys, plan_file):
     code, _, err = call(capsys, "explain", plan_file, "--part", "everything")
     assert code == 2
@@ -64,11 +74,17 @@ def test_replan_answers_and_writes_the_new_plan(capsys, plan_file, tmp_path):
     assert "times as long as estimated" in out
 
 
-def test_replan_reads_the_report_of_a_run(capsys, plan_file, tmp_path):
-    plan = Plan.model_validate_json(Path(plan_file).read_text(encoding="utf-8"))
-    measured = {"median": 3.0, "min": 3.0, "max": 3.0, "count": 5}
-    comparison = {"predicted": 1.0, "measured": measured}
-    report = {
+def report_of(plan: Plan, **seconds: float) -> dict[str, Any]:
+    """Of a run of the plan, whose calls took what was planned, or these seconds."""
+    calls = []
+    for each in plan.calls:
+        planned = each.end_seconds - each.start_seconds
+        took = seconds.get(each.id.replace(".", "_"), planned)
+        measured = {"median": took, "min": took, "max": took, "count": 5}
+        compared = {"predicted": planned, "measured": measured}
+        calls.append({"id": each.id, "role": each.role, "kind": each.kind, "seconds": compared})
+    beside = {"measured": {"median": 1.0, "min": 1.0, "max": 1.0, "count": 5}}
+    return {
         "name": plan.name,
         "algorithm": plan.algorithm,
         "outcome": {"state": "succeeded"},
@@ -78,27 +94,53 @@ def test_replan_reads_the_report_of_a_run(capsys, plan_file, tmp_path):
             "versions": {},
             "device": {"name": "cpu", "kind": "cpu", "num_devices": 1, "memory_bytes": 1},
         },
-        "calls": [
-            {"id": "actor.train", "role": "actor", "kind": "train", "seconds": comparison},
-            {"id": "kl", "role": "ops", "kind": "operation", "seconds": {"measured": measured}},
-        ],
+        "calls": [*calls, {"id": "kl", "role": "ops", "kind": "operation", "seconds": beside}],
         "iteration_seconds": {},
         "tokens_per_second": {},
     }
+
+
+def test_replan_reads_the_report_of_a_run(capsys, plan_file, tmp_path):
+    plan = Plan.model_validate_json(Path(plan_file).read_text(encoding="utf-8"))
     file = tmp_path / "report.json"
-    file.write_text(json.dumps(report), encoding="utf-8")
+    file.write_text(json.dumps(report_of(plan, actor_train=3.0)), encoding="utf-8")
     code, out, err = call(capsys, "replan", plan_file, "--measured", str(file), "--json")
     assert code == 0, err
-    (correction,) = Replan.model_validate_json(out).corrections
-    assert (correction.role, correction.kind) == ("actor", "train")
-    assert correction.measured_seconds == 3.0
+    corrections = {(it.role, it.kind): it for it in Replan.model_validate_json(out).corrections}
+    assert len(corrections) == len(plan.calls)
+    assert corrections["actor", "train"].measured_seconds == 3.0
+    assert corrections["actor", "generate"].ratio == pytest.approx(1.0)
+
+
+def test_replan_refuses_the_report_of_another_plan(capsys, plan_file, tmp_path):
+    plan = Plan.model_validate_json(Path(plan_file).read_text(encoding="utf-8"))
+    report = report_of(plan)
+    report["calls"][0]["seconds"]["predicted"] *= 2
+    file = tmp_path / "report.json"
+    file.write_text(json.dumps(report), encoding="utf-8")
+    code, _, err = call(capsys, "replan", plan_file, "--measured", str(file))
+    assert code == 2
+    assert "report of another plan" in err
+
+
+@pytest.mark.parametrize("command", ["replan", "explain"])
+def test_a_plan_that_contradicts_itself_is_refused(capsys, plan_file, tmp_path, command):
+    document = json.loads(Path(plan_file).read_text(encoding="utf-8"))
+    document["calls"][0]["end_seconds"] += 0.5
+    file = tmp_path / "edited.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    code, out, err = call(capsys, command, str(file))
+    assert (code, out) == (2, "")
+    assert "it was edited" in err
+    assert f"call {document['calls'][0]['id']} lasts" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["--call", "actor.generate"], "NAME=SECONDS"),
-        (["--call", "actor.generate=-1"], "finite number above 0"),
+        (["--call", "actor.generate=-1"], "above 0"),
+        (["--search-seconds", "0"], "--search-seconds: '0': give a finite number above 0"),
         (["--lose-node", "cpu:x"], "POOL or POOL:N"),
         (["--add-nodes", "cpu"], "POOL:N"),
         (["--move-by", "teleport"], "restart"),

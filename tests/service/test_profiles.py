@@ -19,7 +19,7 @@ from planner.spec import JobSpec
 from service.database import Database
 from service.examples import PROFILE_EXAMPLES
 from service.profile_schemas import NewProfile
-from service.profiles import add, lay_out
+from service.profiles import add, lay_out, lay_out_for_remedies
 from service.tables import ProfileRow
 from tests.service.samples import Json, small_spec
 from tests.service.servers import ASYNC
@@ -365,3 +365,35 @@ def test_a_profile_that_is_none_is_refused(live: TestClient, tmp_path: Path) -> 
 def test_the_example_has_the_columns_of_its_table() -> None:
     (measured,) = EXAMPLE["measurements"]
     assert set(measured["key"]) == set(COLUMNS[measured["table"]])
+
+
+def impossible_spec() -> Json:
+    """Nothing of it fits, and the spec asks what would."""
+    spec = tiny_spec(gpu="a10g", gpus_per_node=1)
+    spec["search"] = {"explain_infeasible": True}
+    spec["models"]["actor"] = {"architecture": "qwen2.5-1.5b"}
+    return spec
+
+
+def test_the_defaults_of_all_types_are_there_for_remedies(
+    client: TestClient, database: Database, tmp_path: Path
+) -> None:
+    version = stored(client, {**profile(device_type="v100-32gb"), "make_default": True})
+    stored(client, profile(device_type="l40s-48gb"))
+    spec = JobSpec.model_validate(impossible_spec())
+    assert lay_out_for_remedies(database, tmp_path, spec) == {"v100-32gb": version}
+    assert [folder.name for folder in tmp_path.iterdir()] == [version]
+    plain = JobSpec.model_validate(impossible_spec() | {"search": {}})
+    assert lay_out_for_remedies(database, tmp_path, plain) == {}
+
+
+@pytest.mark.slow
+def test_remedies_with_other_gpus_are_priced_with_their_defaults(live: TestClient) -> None:
+    version = stored(live, {**profile(device_type="v100-32gb"), "make_default": True})
+    found = problem(live.post("/v1/plans", json=impossible_spec()), 422, "infeasible")
+    plans = [remedy["plan"] for remedy in found["remedies"]]
+    profiles = {
+        plan["spec"]["cluster"]["pools"][0]["gpu"]: plan["spec"]["cluster"]["pools"][0]["profile"]
+        for plan in plans
+    }
+    assert profiles == {"v100-32gb": version, "a10g": None}

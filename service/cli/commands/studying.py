@@ -11,7 +11,7 @@ from service.cli.options import (
     ProfileOption,
     QuietOption,
 )
-from service.cli.usage import SECONDS
+from service.cli.usage import SEARCH_SECONDS, SECONDS
 
 
 def explain(
@@ -32,6 +32,12 @@ def explain(
         int | None,
         typer.Option(metavar="N", min=1, max=1000, help="True seconds drawn for the regret."),
     ] = None,
+    search_seconds: Annotated[
+        float | None,
+        typer.Option(
+            parser=SEARCH_SECONDS, metavar="SECONDS", help="Limit of every search; default: 2."
+        ),
+    ] = None,
     profile: ProfileOption = None,
     server: MaybeServerOption = None,
     api_key: KeyOption = None,
@@ -46,6 +52,7 @@ def explain(
         parts=part or [],
         fewer_gpus=fewer_gpus,
         scenarios=scenarios,
+        search_seconds=search_seconds,
         profiles=profile or [],
         as_json=json,
         quiet=quiet,
@@ -81,7 +88,21 @@ def replan(
         typer.Option(
             parser=SECONDS,
             metavar="SECONDS",
-            help="Of a restart; default: those of the spec.",
+            help="Of a restart; default: those of the spec, or estimated.",
+        ),
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float | None,
+        typer.Option(
+            parser=SECONDS,
+            metavar="SECONDS",
+            help="That a restart waits for a checkpoint; default: likewise.",
+        ),
+    ] = None,
+    search_seconds: Annotated[
+        float | None,
+        typer.Option(
+            parser=SEARCH_SECONDS, metavar="SECONDS", help="Limit of the search; default: 0.15."
         ),
     ] = None,
     move_by: Annotated[
@@ -106,6 +127,8 @@ def replan(
         add_nodes=add_nodes or [],
         iterations_left=iterations_left,
         startup_seconds=startup_seconds,
+        checkpoint_seconds=checkpoint_seconds,
+        search_seconds=search_seconds,
         move_by=move_by,
     )
     run_replan(

@@ -1,0 +1,30 @@
+"""Whether a plan from outside, a file or a store, still is what its job comes to here."""
+
+from functools import lru_cache
+
+from planner.check.check import violations
+from planner.errors import PlanCheckError
+from planner.provenance import other_versions
+from planner.resolve import resolve
+from planner.result import Plan
+
+KEPT = 8
+"""Plans whose check is remembered: who asks about a running plan asks again, and is in a hurry."""
+
+
+def need_sound(plan: Plan) -> None:
+    """Refuse a plan that contradicts itself or the prices of its job.
+
+    Raises:
+        PlanCheckError: what the check finds, and whether another version made the plan.
+        SpecError: its spec is not one of this version.
+    """
+    found = _violations(plan.model_dump_json(by_alias=True))
+    if found:
+        raise PlanCheckError(other_versions(plan.provenance, resolve(plan.spec)), found)
+
+
+@lru_cache(maxsize=KEPT)
+def _violations(document: str) -> tuple[str, ...]:
+    plan = Plan.model_validate_json(document)
+    return tuple(violations(resolve(plan.spec), plan))
