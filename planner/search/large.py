@@ -20,8 +20,11 @@ MANY_CALLS = 12
 """Up to so many the search over sizes proves its plan without such a start."""
 SKETCH_SECONDS = 0.7
 """Deterministic seconds that the population counts as."""
-SHARE = 0.75
-"""Of what is left: for neighbourhoods without memory."""
+ENOUGH_SECONDS = 3.0
+"""Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
+MOST_SKETCHES = 3
+SHARE = 0.8
+"""Of the limit: for sketches and their neighbourhoods."""
 ATTEMPTS = (0.05, 1), (0.2, 2), (0.2, 5)
 """(by how much memory may lengthen the sketch, how far sizes may change), tried in turn."""
 AGAIN = 2
@@ -36,15 +39,26 @@ def large_start(
     """A solution shorter than the limit, and the problem whose options it takes."""
     problem = relaxed_problem(arena, rows)
     relaxation = relax(problem, horizon_seconds=limit_seconds)
-    solution = sketch(problem, relaxation, seed=budget.limits.seed)
-    if solution is None:
-        return None
-    sketched, bound = Structure.of(problem, solution), relaxation.bound_seconds
-    budget.take(min(SKETCH_SECONDS, 0.5 * budget.left))
+    found = []
+    count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS), 1), MOST_SKETCHES)
     with budget.share(SHARE):
-        within = partial(_relaxed, arena, rows)
-        structure = improved(within, sketched, bound_seconds=bound, budget=budget)
-    for each in (structure, sketched):
+        for number in range(count):
+            with budget.share(1 / (count - number)):
+                solution = sketch(problem, relaxation, seed=budget.limits.seed + number)
+                if solution is None:
+                    return None
+                budget.take(min(SKETCH_SECONDS, 0.5 * budget.left))
+                sketched = Structure.of(problem, solution)
+                found.append(
+                    improved(
+                        partial(_relaxed, arena, rows),
+                        sketched,
+                        bound_seconds=relaxation.bound_seconds,
+                        budget=budget,
+                    )
+                )
+    # The best is placed; those after it only where memory has no room for it.
+    for each in sorted(found, key=lambda structure: structure.period):
         real = _real(arena, rows, each, limit_seconds, budget)
         if real is not None:
             return real.problem, real.solution

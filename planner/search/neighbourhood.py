@@ -22,7 +22,7 @@ FREED = 4
 NEAR = 3
 """Sizes above and below its own that a copy may have while its role is kept."""
 TRIES = 500
-TRY_SECONDS = 0.1
+TRY_SECONDS = 0.2
 """Deterministic seconds of one neighbourhood."""
 BUILD_SECONDS = 0.03
 """What building and presolving its model counts as."""
