@@ -64,7 +64,8 @@ def test_neighbourhoods_never_lengthen_a_sketch() -> None:
         assert np.isfinite(solution.timing.period)
         assert solution.timing.period >= relaxation.bound_seconds * (1 - 1e-9)
         before = Structure.of(problem, solution)
-        after = improved(problem, before, bound_seconds=0.0, budget=Budget(Limits(0.5, 0)))
+        budget = Budget(Limits(0.5, 0))
+        after = improved(lambda _, same=problem: same, before, bound_seconds=0.0, budget=budget)
         assert after.period <= before.period
         twice = sketch(problem, relaxation, seed=1)
         assert twice is not None

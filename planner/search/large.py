@@ -1,29 +1,36 @@
 """A start for jobs of so many calls that sizes cannot be decided one vector at a time.
 
-The relaxed problem is sketched by a population, improved by neighbourhoods, and what was found is
-solved with all layouts and memory on its own ranges.
+The relaxed problem is sketched by a population and improved by neighbourhoods. What was found is
+solved again with memory and a few layouts of every size, as often as that still shortens it.
 """
 
-from planner.search.dominance import Undominated
+from functools import partial
+
 from planner.search.linear import relax
-from planner.search.neighbourhood import Structure, improved, neighbour
+from planner.search.neighbourhood import STEP, Structure, improved, neighbour
 from planner.search.population import sketch
 from planner.search.problem import Problem, Solution
 from planner.search.pruning import SLACK, prune
-from planner.search.sizes import Sizes, relaxed_problem
+from planner.search.sizes import relaxed_problem
 from planner.search.solve import Budget
 from planner.search.space import Arena, Rows, rows_within
+from planner.search.thinning import thinned_layouts
 
 MANY_CALLS = 12
 """Up to so many the search over sizes proves its plan without such a start."""
-SKETCH_SECONDS = 1.0
+SKETCH_SECONDS = 0.7
 """Deterministic seconds that the population counts as."""
-REAL_SECONDS = 1.0
-"""Deterministic seconds for what was found, with all layouts and memory."""
-MARGINS = (0.01, 0.03, 0.1)
-"""By how much memory may lengthen it, tried in turn: the less, the fewer layouts are left."""
-SHARE = 0.6
-"""Of the limit that neighbourhoods may use."""
+ENOUGH_SECONDS = 3.0
+"""Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
+MOST_SKETCHES = 3
+SHARE = 0.8
+"""Of the limit: for sketches and their neighbourhoods."""
+ATTEMPTS = (0.05, 1), (0.2, 2), (0.2, 5)
+"""(by how much memory may lengthen the sketch, how far sizes may change), tried in turn."""
+AGAIN = 2
+"""How far sizes may change once there is a solution with memory."""
+REAL_SECONDS = 0.3
+"""Deterministic seconds of one solution with memory."""
 
 
 def large_start(
@@ -32,52 +39,58 @@ def large_start(
     """A solution shorter than the limit, and the problem whose options it takes."""
     problem = relaxed_problem(arena, rows)
     relaxation = relax(problem, horizon_seconds=limit_seconds)
-    solution = sketch(problem, relaxation, seed=budget.limits.seed)
-    if solution is None:
-        return None
-    budget.take(min(SKETCH_SECONDS, SHARE * budget.left))
-    structure = Structure.of(problem, solution)
-    # Within the sketch's period fewer options are left, and each neighbourhood is solved faster.
-    period = min(structure.period * (1 + SLACK), limit_seconds)
-    within = rows_within(arena.tables, arena.problem, rows, period)
+    found = []
+    count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS), 1), MOST_SKETCHES)
     with budget.share(SHARE):
-        structure = improved(
-            relaxed_problem(arena, within),
-            structure,
-            bound_seconds=relaxation.bound_seconds,
-            budget=budget,
-        )
-    for margin in MARGINS:
-        horizon = min(structure.period * (1 + margin), limit_seconds)
-        found = _real(arena, rows, _sizes(problem, structure), structure, horizon, budget)
-        if found is not None:
-            return found
+        for number in range(count):
+            with budget.share(1 / (count - number)):
+                solution = sketch(problem, relaxation, seed=budget.limits.seed + number)
+                if solution is None:
+                    return None
+                budget.take(min(SKETCH_SECONDS, 0.5 * budget.left))
+                sketched = Structure.of(problem, solution)
+                found.append(
+                    improved(
+                        partial(_relaxed, arena, rows),
+                        sketched,
+                        bound_seconds=relaxation.bound_seconds,
+                        budget=budget,
+                    )
+                )
+    # The best is placed; those after it only where memory has no room for it.
+    for each in sorted(found, key=lambda structure: structure.period):
+        real = _real(arena, rows, each, limit_seconds, budget)
+        if real is not None:
+            return real.problem, real.solution
     return None
 
 
-def _sizes(problem: Problem, structure: Structure) -> Sizes:
-    """Of every copy, on the only pool that a sketch knows."""
-    sizes: Sizes = {copy: frozenset() for copy in range(len(problem.copies))}
-    return sizes | {c: frozenset([(0, span.count)]) for c, span in structure.ranges.items()}
+def _relaxed(arena: Arena, rows: Rows, seconds: float) -> Problem:
+    """Without memory, what a period leaves."""
+    return relaxed_problem(
+        arena, rows_within(arena.tables, arena.problem, rows, seconds * (1 + SLACK))
+    )
+
+
+def _thinned(arena: Arena, rows: Rows, seconds: float) -> Problem:
+    """With memory and a few layouts of every size, what a period leaves."""
+    rows = rows_within(arena.tables, arena.problem, rows, seconds)
+    return prune(arena.options(thinned_layouts(arena, rows)), upper_bound_seconds=seconds).problem
 
 
 def _real(
-    arena: Arena, rows: Rows, sizes: Sizes, structure: Structure, horizon: float, budget: Budget
-) -> tuple[Problem, Solution] | None:
-    """The sketched sizes and structure with all layouts and memory, within the horizon."""
-    rows = rows_within(arena.tables, arena.problem, rows, horizon)
-    real = arena.options(Undominated(arena, rows).of_sizes(rows, sizes))
-    pruned = prune(real, upper_bound_seconds=horizon)
-    if pruned.hopeless or any(
-        copy.shadow_of is None and not copy.options for copy in pruned.problem.copies
-    ):
-        return None
-    found = neighbour(
-        pruned.problem,
-        structure,
-        set(),
-        horizon_seconds=horizon,
-        budget=budget,
-        most_seconds=REAL_SECONDS,
-    )
-    return None if found is None else (pruned.problem, found)
+    arena: Arena, rows: Rows, sketched: Structure, limit_seconds: float, budget: Budget
+) -> Structure | None:
+    """A sketch with memory: its structure on about its sizes, on ever wider horizons."""
+    for margin, near in ATTEMPTS:
+        horizon = min(sketched.period * (1 + margin), limit_seconds)
+        problem = _thinned(arena, rows, horizon)
+        solve = partial(neighbour, problem, freed=set(), budget=budget, most_seconds=REAL_SECONDS)
+        best = None
+        found = solve(sketched, horizon_seconds=horizon, near=near)
+        while found is not None:
+            best, shorter = found, found.period * (1 - STEP)
+            found = None if budget.spent else solve(best, horizon_seconds=shorter, near=AGAIN)
+        if best is not None:
+            return best
+    return None

@@ -6,7 +6,8 @@ them in a blink. Freeing what concerns a few roles, drawn by chance, gives a lit
 shorter becomes the plan to go on from (Shaw, CP 1998; Pisinger and Ropke 2010).
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from ortools.sat.python import cp_model
@@ -18,18 +19,25 @@ from planner.search.variables import Formulation, timed_nodes
 
 FREED = 4
 """Roles that are freed at once."""
-TRIES = 60
-TRY_SECONDS = 0.1
+NEAR = 3
+"""Sizes above and below its own that a copy may have while its role is kept."""
+TRIES = 500
+TRY_SECONDS = 0.2
 """Deterministic seconds of one neighbourhood."""
+BUILD_SECONDS = 0.03
+"""What building and presolving its model counts as."""
 STEP = 1e-3
 """What a plan must gain, as a share of its period."""
+PRUNE = 1e-2
+"""What is gained until options are dropped that are too slow by now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Where the copies of a solution lie, and when what on them starts."""
+    """A solution: where its copies lie, and when what on them starts."""
 
-    period: float
+    problem: Problem
+    solution: Solution
     ranges: dict[int, Range]
     """Of the copies that are there."""
     starts: list[float]
@@ -44,7 +52,8 @@ class Structure:
         spans = [copy_range(problem, assignment, c) for c in range(len(problem.copies))]
         chosen_ = [chosen(problem, assignment, call) for call in range(len(problem.calls))]
         return Structure(
-            timing.period,
+            problem,
+            solution,
             {c: span for c, span in enumerate(spans) if span is not None},
             [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)],
             [
@@ -52,6 +61,11 @@ class Structure:
                 *({sync.home, sync.shadow} for sync in problem.syncs),
             ],
         )
+
+    @property
+    def period(self) -> float:
+        """Seconds of an iteration."""
+        return self.solution.timing.period
 
     def share(self, one: int, other: int) -> bool:
         """True where two calls or syncs need a GPU both."""
@@ -63,21 +77,37 @@ class Structure:
 
 
 def improved(
-    problem: Problem, structure: Structure, *, bound_seconds: float, budget: Budget
+    problem_within: Callable[[float], Problem],
+    structure: Structure,
+    *,
+    bound_seconds: float,
+    budget: Budget,
+    near: int = NEAR,
 ) -> Structure:
-    """The best that the neighbourhoods of a structure led to, under the barrier."""
+    """The best that the neighbourhoods of a structure led to, under the barrier.
+
+    `problem_within` gives the problem with the options that a period leaves.
+    """
     draw = np.random.default_rng(budget.limits.seed)
-    roles = sorted({copy.role for copy in problem.copies})
-    freed: set[str] = set()  # at first nothing: sizes alone
+    roles = sorted({copy.role for copy in structure.problem.copies})
+    limit = structure.period
+    problem, freed = problem_within(limit), set[str]()
     for _ in range(TRIES):
         horizon = structure.period * (1 - STEP)
         if budget.spent or horizon <= bound_seconds:
             break
-        found = neighbour(problem, structure, freed, horizon_seconds=horizon, budget=budget)
-        if found is not None:
-            structure = Structure.of(problem, found)
-        picked = draw.choice(len(roles), min(FREED, len(roles)), replace=False)
-        freed = {roles[number] for number in picked}
+        found = neighbour(
+            problem, structure, freed, horizon_seconds=horizon, budget=budget, near=near
+        )
+        if found is None:
+            picked = draw.choice(len(roles), min(FREED, len(roles)), replace=False)
+            freed = {roles[number] for number in picked}
+            continue
+        # What is new about it leaves its sizes room, so these come first.
+        structure, freed = found, set()
+        if found.period < limit * (1 - PRUNE):
+            limit = found.period
+            problem = problem_within(limit)
     return structure
 
 
@@ -88,19 +118,47 @@ def neighbour(
     *,
     horizon_seconds: float,
     budget: Budget,
+    near: int = NEAR,
     most_seconds: float = TRY_SECONDS,
-) -> Solution | None:
+) -> Structure | None:
     """The shortest solution with a structure, but for the freed roles; None: not found."""
-    formulation = formulate(problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds)
     free = {c for c, copy in enumerate(problem.copies) if copy.role in freed}
+    problem = _with_near_sizes(problem, structure, free, near)
+    formulation = formulate(problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds)
     _keep_ranges(formulation, structure, free)
     _keep_orders(formulation, structure, free)
     formulation.model.minimize(formulation.period)
     done = run(formulation, Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed))
-    budget.take(done.deterministic_seconds)
+    budget.take(done.deterministic_seconds + BUILD_SECONDS)
     if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
-    return decode(formulation, done)
+    return Structure.of(problem, decode(formulation, done))
+
+
+def _with_near_sizes(problem: Problem, structure: Structure, free: set[int], near: int) -> Problem:
+    """The problem in which copies that are there and not free keep about the size they have."""
+    copies, positions = [], []
+    for c, copy in enumerate(problem.copies):
+        sizes = np.unique([option.num_gpus for option in copy.options])
+        if len(sizes) and c in structure.ranges and c not in free:
+            at = int(np.abs(sizes - structure.ranges[c].count).argmin())
+            sizes = sizes[max(at - near, 0) : at + near + 1]
+        wanted = set(sizes.tolist())
+        kept = [n for n, option in enumerate(copy.options) if option.num_gpus in wanted]
+        positions.append({old: new for new, old in enumerate(kept)})
+        copies.append(replace(copy, options=tuple(copy.options[n] for n in kept)))
+    calls = tuple(
+        replace(
+            call,
+            options=tuple(
+                replace(option, copy_option=positions[option.copy][option.copy_option])
+                for option in call.options
+                if option.copy_option in positions[option.copy]
+            ),
+        )
+        for call in problem.calls
+    )
+    return replace(problem, copies=tuple(copies), calls=calls)
 
 
 def _keep_ranges(formulation: Formulation, structure: Structure, free: set[int]) -> None:

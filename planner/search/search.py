@@ -22,6 +22,8 @@ from planner.search.space import Arena, Compact, Rows, compact, least_period, ro
 
 PATIENCE = 3.0
 """Times the effort of solving sizes exactly that widening their cut is worth."""
+OPEN_SECONDS = 0.1
+"""Deterministic seconds without which the search of a scenario proves nothing."""
 TIE_TRIES = 3
 """Smaller sizes that are tried for a placement that is already proven."""
 
@@ -82,7 +84,7 @@ def search(
     race = _Race(part.arena, Budget(limits), incumbent, horizon_seconds)
     if limit is not None and arena.problem.barrier and len(arena.problem.calls) > MANY_CALLS:
         race.start_large(limit)
-    every = race.opened(list(scenarios(part.arena)))
+    every = race.opened(race.affordable(list(scenarios(part.arena))))
     for number, scenario in enumerate(every):
         # A share for each, so that a hard one does not leave the others without any bound.
         with race.budget.share(1.0 / (len(every) - number)):
@@ -166,6 +168,15 @@ class _Race:
         found = large_start(self.arena, self.arena.rows, limit_seconds=limit, budget=self.budget)
         if found is not None and found[1].timing.period < limit:
             self.best = rows_of(*found)
+
+    def affordable(self, scenarios: list[Rows]) -> list[Rows]:
+        """All, or none where a start left so little that building their models would be in vain."""
+        limit = self.budget.limits.deterministic_seconds
+        needed = min(OPEN_SECONDS * len(scenarios), limit)
+        if self.budget.left >= needed:
+            return scenarios
+        self.open_bounds.append(0.0)  # the linear relaxation bounds them
+        return []
 
     def opened(self, scenarios: list[Rows]) -> list["_Scenario"]:
         """Those that may hold a better placement, the most promising first."""

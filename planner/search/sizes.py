@@ -182,7 +182,7 @@ def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
     ):
         mine = [(call, each) for call, each in fastest_of if each.copy == index]
         columns = [*(each.columns for _, each in mine), copy.sync_seconds[:, None]]
-        numbers = _fastest_rows(copy, np.flatnonzero(mask), np.concatenate(columns, axis=1))
+        numbers = fastest_rows(copy, np.flatnonzero(mask), np.concatenate(columns, axis=1))
         counts = copy.layouts.num_gpus
         options = tuple(
             CopyOption(pool, count, 0, 0, sync, row)
@@ -230,7 +230,7 @@ def _fastest(arena: Arena, rows: Rows) -> list[tuple[int, _Fastest]]:
     return found
 
 
-def _fastest_rows(copy: CopyTable, rows: IntArray, columns: FloatArray) -> IntArray:
+def fastest_rows(copy: CopyTable, rows: IntArray, columns: FloatArray) -> IntArray:
     """Of `rows` those of a size that no other is as fast as everywhere; of equals the first."""
     values = columns[rows]
     total = np.where(np.isfinite(values), values, 1e9).sum(axis=1)

@@ -1,0 +1,74 @@
+"""A few layouts of every size, from the fastest to the one that takes the least memory.
+
+Memory decides what fits together, but hundreds of layouts of one size differ by little. What a
+large search needs of them is one for every step of memory that it might have to save.
+"""
+
+import numpy as np
+
+from planner.layout import FloatArray, IntArray
+from planner.search.sizes import fastest_rows
+from planner.search.space import Arena, Rows
+from planner.search.tables import BoolArray, CallTable
+
+STEP_BYTES = 4 * 10**9
+"""Per GPU: what a slower layout, or setting, must take less."""
+
+
+def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
+    """Of `rows` the fastest of every size, and those slower ones that take less memory by steps."""
+    tables = arena.tables
+    copies = [_layouts(arena, rows, copy) for copy in range(len(tables.copies))]
+    calls = [
+        _settings(table, mask & copies[table.copy][table.copy_row])
+        for table, mask in zip(tables.calls, rows.calls, strict=True)
+    ]
+    return Rows(copies, calls)
+
+
+def _layouts(arena: Arena, rows: Rows, index: int) -> BoolArray:
+    copy, here = arena.tables.copies[index], np.flatnonzero(rows.copies[index])
+    columns, peaks = [copy.sync_seconds], [np.zeros(len(copy))]
+    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+        if table.copy == index:
+            columns.append(_least(table, mask, table.seconds, len(copy)))
+            peaks.append(_least(table, mask, table.transient_bytes.astype(float), len(copy)))
+    total = np.sum(columns, axis=0)
+    kept = np.zeros(len(copy), dtype=bool)
+    kept[fastest_rows(copy, here, np.stack(columns, axis=1))] = True
+    resident = copy.resident_bytes.astype(float)
+    for held in (resident, resident + np.max(peaks, axis=0)):
+        kept[_steps(here, (copy.layouts.num_gpus, copy.pool), total, held)] = True
+    return kept
+
+
+def _least(table: CallTable, mask: BoolArray, values: FloatArray, num_rows: int) -> FloatArray:
+    least = np.full(num_rows, np.inf)
+    np.minimum.at(least, table.copy_row[mask], values[mask])
+    return least
+
+
+def _settings(table: CallTable, mask: BoolArray) -> BoolArray:
+    """Of the settings on one layout the fastest, and slower ones by steps of memory."""
+    kept = np.zeros(len(table), dtype=bool)
+    held = table.transient_bytes.astype(float)
+    kept[_steps(np.flatnonzero(mask), (table.copy_row,), table.seconds, held)] = True
+    return kept
+
+
+def _steps(
+    rows: IntArray, groups: tuple[IntArray, ...], seconds: FloatArray, held: FloatArray
+) -> list[int]:
+    """Of each group the fastest row, then always the next that holds less by a step."""
+    order = rows[np.lexsort([values[rows] for values in (held, seconds, *groups)])]
+    changes = np.zeros(len(order), dtype=bool)
+    changes[:1] = True
+    for values in groups:
+        changes[1:] |= np.diff(values[order]) != 0
+    kept, least = [], np.inf
+    bytes_held = zip(order.tolist(), held[order].tolist(), changes.tolist(), strict=True)
+    for row, here, new in bytes_held:
+        if new or here < least - STEP_BYTES:
+            kept.append(row)
+            least = here
+    return kept
