@@ -273,6 +273,7 @@ def run_and_compare(case: Case) -> list[FinishedIteration]:
     return finished
 
 
+@pytest.mark.slow
 def test_safe_rlhf_on_disjoint_nested_and_shared_devices() -> None:
     finished = run_and_compare(SAFE_RLHF)
     gc.collect()

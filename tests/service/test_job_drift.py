@@ -91,6 +91,7 @@ class Run:
         return [(e["state"], e["iteration"]) for e in found if e["type"] == "drift"]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_a_drift_is_raised_once_and_survives_its_worker(database: Database) -> None:
     run = Run(database)
     run.iterate(9.0, 1.0, 3.0, *[1.0] * 5)  # the first one warms up, one is bad
@@ -157,6 +158,7 @@ def test_a_replanning_that_fails_neither_ends_the_job_nor_is_tried_again(
     assert "secret" not in other.record.suggestions[0].suggestion.problem
 
 
+@pytest.mark.slow_on("sqlite")
 def test_the_first_iterations_are_compared_with_as_far_as_they_are_others(
     database: Database,
 ) -> None:
@@ -167,6 +169,7 @@ def test_the_first_iterations_are_compared_with_as_far_as_they_are_others(
     assert [cause.kind for cause in raised.suggestion.causes] == ["slowdown"]
 
 
+@pytest.mark.slow_on("sqlite")
 def test_nothing_is_raised_on_a_job_that_is_over_or_anothers(database: Database) -> None:
     run = Run(database)
     run.iterate(*[1.0] * 6)
