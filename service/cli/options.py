@@ -17,6 +17,10 @@ KeyOption = Annotated[
     str | None,
     typer.Option(envvar="AUTOMAP_API_KEY", help="Key for --server.", show_default=False),
 ]
+OutputOption = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too."),
+]
 DatabaseOption = Annotated[
     str | None, typer.Option(help="sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME.")
 ]

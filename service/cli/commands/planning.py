@@ -9,6 +9,7 @@ from service.cli.options import (
     JsonOption,
     KeyOption,
     MaybeServerOption,
+    OutputOption,
     ProfileOption,
     QuietOption,
     SpecArgument,
@@ -19,9 +20,7 @@ from service.cli.usage import SHARE
 def plan(
     spec: SpecArgument,
     json: JsonOption = False,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
-    ] = None,
+    output: OutputOption = None,
     server: Annotated[
         str | None,
         typer.Option("--server", metavar="URL", help="Plan and store on a running service."),
@@ -111,9 +110,7 @@ def pareto(
         str | None,
         typer.Option(metavar="FILE", help="Draw seconds against price; .png, .svg or .pdf."),
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
-    ] = None,
+    output: OutputOption = None,
     profile: ProfileOption = None,
     server: MaybeServerOption = None,
     api_key: KeyOption = None,
@@ -153,9 +150,7 @@ def what_if(
     pool: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which pool; needed where there are several.")
     ] = None,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
-    ] = None,
+    output: OutputOption = None,
     profile: ProfileOption = None,
     server: MaybeServerOption = None,
     api_key: KeyOption = None,
@@ -188,9 +183,7 @@ def estimate(
         str, typer.Argument(metavar="PLACEMENT", help="A placement or a whole plan, JSON or YAML.")
     ],
     json: JsonOption = False,
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the JSON here too.")
-    ] = None,
+    output: OutputOption = None,
     profile: ProfileOption = None,
     quiet: QuietOption = False,
 ) -> None:
