@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from ortools.sat.python import cp_model
 
+from planner.search.cp_sat import cp_model
 from planner.search.formulation import memory_formulation
 from planner.search.problem import PoolSlice, Problem
 from planner.search.pruning import prune

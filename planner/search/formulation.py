@@ -31,9 +31,8 @@ Constraints
 Redundant (they only speed up the proof): planner.search.strengthening.
 """
 
-from ortools.sat.python import cp_model
-
 from planner.search.bounds import Bounds
+from planner.search.cp_sat import cp_model
 from planner.search.problem import Problem
 from planner.search.variables import (
     MIB,

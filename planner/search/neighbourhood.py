@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from ortools.sat.python import cp_model
 
+from planner.search.cp_sat import cp_model
 from planner.search.formulation import formulate
 from planner.search.problem import Problem, Range, Solution, chosen, copy_range
 from planner.search.solve import TICK_SECONDS, Budget, Limits, decode, run

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from planner.layout import FloatArray, IntArray
+from planner.search.cp_sat import cp_model
 from planner.search.formulation import formulate
 from planner.search.problem import CallOption, CopyChoice, CopyOption, Problem, Tail
 from planner.search.pruning import prune

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ortools.sat.python import cp_model
-
+from planner.search.cp_sat import cp_model
 from planner.search.formulation import formulate
 from planner.search.problem import (
     Assignment,

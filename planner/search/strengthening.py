@@ -16,9 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ortools.sat.python import cp_model
-
 from planner.search.bounds import FUNCTIONS, Bounds, dual_feasible_weight
+from planner.search.cp_sat import cp_model
 from planner.search.variables import CallVariables, Formulation
 
 

@@ -8,8 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ortools.sat.python import cp_model
-
+from planner.search.cp_sat import cp_model
 from planner.search.problem import CallOption, Problem
 
 MIB = 2**20
