@@ -14,7 +14,7 @@ from planner.cost.activations import (
 )
 from planner.cost.batches import sequence_lengths
 from planner.cost.layer import Setting
-from planner.cost.optimizer_step import gathered_weights, optimizer_traffic_bytes
+from planner.cost.optimizer_step import optimizer_traffic_bytes, whole_step
 from planner.cost.pricing import Pricing
 from planner.cost.profile import load_profile
 from planner.cost.shards import stage_parameters
@@ -90,7 +90,7 @@ def test_gradients_travel_as_wide_as_the_stack_keeps_them() -> None:
         stack = replace(STACKS[name], collective_slowdown=1.0)
         lengths = sequence_lengths(workload())
         of = Setting(actor, h100, load_profile(h100.gpu), "bf16", lengths, stack=stack)
-        _, _, found = gathered_weights(of, rows, stage_parameters(actor, rows), bytes_each=2)
+        found = whole_step(of, workload(), rows, stage_parameters(actor, rows)).reduce
         return float(found.seconds[0])
 
     assert reduced("pytorch-bf16") == pytest.approx(reduced("megatron-core") / 2, rel=0.02)

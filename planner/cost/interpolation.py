@@ -27,6 +27,10 @@ class Timed(NamedTuple):
     seconds: FloatArray
     source: IntArray
 
+    def take(self, rows: IntArray) -> "Timed":
+        """The given rows."""
+        return Timed(self.seconds[rows], self.source[rows])
+
 
 class Lookup(NamedTuple):
     """Interpolated values, and the provenance code of each."""

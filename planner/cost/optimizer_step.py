@@ -1,5 +1,7 @@
 """Seconds of an optimizer step beside the passes: gradients reduced, weights gathered, updated."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from planner.cost import constants, memory
@@ -10,6 +12,21 @@ from planner.cost.shards import StageParameters, expert_shards
 from planner.cost.stacks import STACKS
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.spec import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What moves and updates weights and gradients once, with nothing to hide behind."""
+
+    gather: Timed
+    scatter: Timed
+    reduce: Timed
+    optimizer: Timed
+
+    def take(self, rows: IntArray) -> "Step":
+        """The given rows."""
+        parts = (self.gather, self.scatter, self.reduce, self.optimizer)
+        return Step(*(part.take(rows) for part in parts))
 
 
 def exposed(setting: Setting, seconds: FloatArray, behind: FloatArray) -> FloatArray:
@@ -25,40 +42,55 @@ def exposed(setting: Setting, seconds: FloatArray, behind: FloatArray) -> FloatA
     return open_part + constants.OVERLAP_SLOWDOWN * np.minimum(seconds, behind)
 
 
-def gathered_weights(
-    setting: Setting, layouts: Layouts, parameters: StageParameters, *, bytes_each: int
-) -> tuple[Timed, Timed, Timed]:
-    """(all-gather of weights, reduce-scatter and all-reduce of gradients) over repeated ranks.
+def whole_step(
+    setting: Setting, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
+) -> Step:
+    """All-gather of weights, reduce-scatter and all-reduce of gradients, and the update."""
+    adapters = setting.model.trainable and setting.model.lora_rank is not None
+    trained = parameters.adapter if adapters else parameters.dense
+    experts = None if adapters else parameters.expert
+    gradient = setting.stack.memory.gradient_bytes
+    return Step(
+        gather=gathered_weights(setting, layouts, parameters),
+        scatter=_over_repeated(setting, layouts, "reduce_scatter", trained, experts, gradient),
+        reduce=_over_repeated(setting, layouts, "all_reduce", trained, experts, gradient),
+        optimizer=optimizer_seconds(setting, workload, layouts, parameters),
+    )
+
+
+def gathered_weights(setting: Setting, layouts: Layouts, parameters: StageParameters) -> Timed:
+    """All-gather of the weights that products need, over the ranks that share them."""
+    dense, experts = parameters.dense, parameters.expert
+    size = setting.product_bytes
+    return _over_repeated(setting, layouts, "all_gather", dense, experts, size)
+
+
+def _over_repeated(
+    setting: Setting,
+    layouts: Layouts,
+    name: Collective,
+    dense: IntArray,
+    experts: IntArray | None,
+    size: int,
+) -> Timed:
+    """A collective of parameters of `size` bytes over the ranks on which they repeat.
 
     Dense weights repeat over data × context ranks, experts over what the expert group leaves.
     """
-    model = setting.model
-    tensor = layouts.tensor_parallel_size
+    tensor, architecture = layouts.tensor_parallel_size, setting.model.architecture
+    messages = architecture.num_layers + 1 if _by_layer(setting) else 1
+    each = dense * size / messages
+    group = memory.data_shards(layouts)
+    found = collective(setting, name, each, group_size=group, stride=tensor)
+    found = scaled(found, messages)
+    if experts is None or not architecture.num_moe_layers:
+        return found
     shards, _ = expert_shards(
         tensor_parallel_size=tensor, expert_parallel_size=layouts.expert_parallel_size
     )
-    group, expert_group = memory.data_shards(layouts), memory.expert_data_shards(layouts)
-    has_experts = model.architecture.num_moe_layers > 0
-    adapters = model.trainable and model.lora_rank is not None
-    trained = parameters.adapter if adapters else parameters.dense
-
-    messages = model.architecture.num_layers + 1 if _by_layer(setting) else 1
-
-    def over(name: Collective, dense: IntArray, size: int, *, experts: bool) -> Timed:
-        each = dense * size / messages
-        found = collective(setting, name, each, group_size=group, stride=tensor)
-        found = scaled(found, messages)
-        if not (experts and has_experts):
-            return found
-        other = parameters.expert * size
-        return add(found, collective(setting, name, other, group_size=expert_group, stride=shards))
-
-    gradient = setting.stack.memory.gradient_bytes
-    return (
-        over("all_gather", parameters.dense, bytes_each, experts=True),
-        over("reduce_scatter", trained, gradient, experts=not adapters),
-        over("all_reduce", trained, gradient, experts=not adapters),
-    )
+    group = memory.expert_data_shards(layouts)
+    other = collective(setting, name, experts * size, group_size=group, stride=shards)
+    return add(found, other)
 
 
 def _by_layer(setting: Setting) -> bool:
@@ -68,8 +100,8 @@ def _by_layer(setting: Setting) -> bool:
 
 def data_parallel_seconds(
     setting: Setting,
-    layouts: Layouts,
-    parameters: StageParameters,
+    step: Step,
+    sharding: IntArray,
     num_micro_batches: IntArray,
     *,
     forward: FloatArray,
@@ -81,9 +113,7 @@ def data_parallel_seconds(
     the first forward. gradient: reduce-scatter in every micro-batch. full: gathers before both
     passes of every micro-batch as well. They hide behind the compute of a micro-batch.
     """
-    gather, scatter, reduce = gathered_weights(
-        setting, layouts, parameters, bytes_each=setting.product_bytes
-    )
+    gather, scatter, reduce = step.gather, step.scatter, step.reduce
 
     def behind(seconds: FloatArray, passes: FloatArray) -> FloatArray:
         return exposed(setting, seconds, passes)
@@ -98,9 +128,9 @@ def data_parallel_seconds(
             num_micro_batches * (behind(scatter.seconds + gather.seconds, backward) + updated),
         ]
     )
-    rows = np.arange(len(layouts))
-    source = np.where(layouts.sharding == 0, reduce.source, add(gather, scatter).source)
-    return Timed(by_code[layouts.sharding, rows], source)
+    rows = np.arange(len(sharding))
+    source = np.where(sharding == 0, reduce.source, add(gather, scatter).source)
+    return Timed(by_code[sharding, rows], source)
 
 
 def optimizer_seconds(

@@ -14,8 +14,8 @@ from planner.cost import intervals, memory, transition
 from planner.cost.estimates import BytesColumns, CallEstimates
 from planner.cost.generation_pricing import GenerationPricing
 from planner.cost.priced_job import role_class
-from planner.cost.scoring import price_forward
-from planner.cost.training import price_train
+from planner.cost.scoring import price_forward, reloaded
+from planner.cost.training import offloaded, price_train
 from planner.dataflow import Call
 from planner.layout import Engine, FloatArray, IntArray, Layouts
 
@@ -82,8 +82,9 @@ class Pricing(GenerationPricing):
         *,
         micro_batch_size: IntArray,
         recompute: IntArray,
+        rows: IntArray | None = None,
     ) -> CallEstimates:
-        """A train call on its home."""
+        """A train call on its home; `rows`: the layout of each candidate, else one each."""
         estimates = price_train(
             self._model(call),
             call,
@@ -93,13 +94,20 @@ class Pricing(GenerationPricing):
             layouts,
             micro_batch_size=micro_batch_size,
             recompute=recompute,
+            rows=rows,
         )
         return self._corrected(estimates, "train", call, pool)
 
     def forward(
-        self, call: Call, pool: Pool, layouts: Layouts, *, micro_batch_size: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        layouts: Layouts,
+        *,
+        micro_batch_size: IntArray,
+        rows: IntArray | None = None,
     ) -> CallEstimates:
-        """A scoring call on a home or a shadow."""
+        """A scoring call on a home or a shadow; `rows` as of `train`."""
         estimates = price_forward(
             self._model(call),
             call,
@@ -108,8 +116,17 @@ class Pricing(GenerationPricing):
             self.profile(pool),
             layouts,
             micro_batch_size=micro_batch_size,
+            rows=rows,
         )
         return self._corrected(estimates, "forward", call, pool)
+
+    def offload(self, call: Call, pool: Pool, layouts: Layouts) -> tuple[FloatArray, IntArray]:
+        """(seconds, bytes) of a train or scoring call that are there for its home's offload."""
+        model = self._model(call)
+        trains = call.kind == "train"
+        found = (offloaded if trains else reloaded)(model, self.workload, pool, layouts)
+        factor = self.factor(pool, "train" if trains else "forward", model)
+        return factor * found[0], found[1].total
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float

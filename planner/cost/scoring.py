@@ -19,7 +19,7 @@ from planner.cost.training import stage_hop
 from planner.cost.transition import reload_seconds
 from planner.dataflow import Call
 from planner.job import Model
-from planner.layout import IntArray, Layouts
+from planner.layout import FloatArray, IntArray, Layouts
 from planner.spec import WorkloadSpec
 
 
@@ -32,12 +32,16 @@ def price_forward(
     layouts: Layouts,
     *,
     micro_batch_size: IntArray,
+    rows: IntArray | None = None,
 ) -> CallEstimates:
     """Price one full-sequence forward over prompt and response, one row per candidate.
 
+    `rows`: the layout of each candidate, where several have the same; else each has its own.
     Micro-batches stream through the pipeline: m·slowest stage + (all stages − slowest). Weights
     on the host are reloaded first; fully sharded ones are gathered layer by layer.
     """
+    rows = np.arange(len(layouts)) if rows is None else rows
+    each = layouts.take(rows)
     lengths = sequence_lengths(workload)
     # Only backward passes differ between a trained and a frozen model.
     setting = Setting(
@@ -51,45 +55,51 @@ def price_forward(
     )
     per_rank, num_micro_batches = micro_batches(
         call.num_sequences,
-        data_parallel_size=layouts.data_parallel_size,
+        data_parallel_size=each.data_parallel_size,
         micro_batch_size=micro_batch_size,
     )
-    blocks = units(setting, layouts, micro_batch_size)
-    stage = worst_stage(setting, layouts, *blocks.forward())
-    slowest = setting.rank_imbalance(per_rank, layouts.data_parallel_size)
-    hop = stage_hop(setting, layouts, micro_batch_size)
-    gather, _, _ = gathered_weights(
-        setting, layouts, stage_parameters(model, layouts), bytes_each=setting.product_bytes
-    )
-    sharded = layouts.sharding == memory.FULLY_SHARDED
+    blocks = units(setting, each, micro_batch_size)
+    stage = worst_stage(setting, each, *blocks.forward())
+    slowest = setting.rank_imbalance(per_rank, each.data_parallel_size)
+    hop = stage_hop(setting, each, micro_batch_size)
+    gather = gathered_weights(setting, layouts, stage_parameters(model, layouts)).take(rows)
+    sharded = each.sharding == memory.FULLY_SHARDED
     streamed = np.where(sharded, exposed(setting, gather.seconds, stage.compute), 0.0)
     work = num_micro_batches * slowest
     # Rounding leaves a single stage a hair off zero.
-    piped = layouts.pipeline_parallel_size > 1
+    piped = each.pipeline_parallel_size > 1
     idle = stage.pipeline_total - stage.compute - stage.communication
     waiting = np.where(piped, np.maximum(idle, 0.0), 0.0)
-    hops = layouts.pipeline_parallel_size - 1
-    away = layouts.offload == memory.OFFLOAD_WEIGHTS
-    weights = memory.weight_bytes(model, layouts, precision=workload.precision)
-    zero = np.zeros(len(layouts))
+    hops = each.pipeline_parallel_size - 1
+    away, held = reloaded(model, workload, pool, layouts)
+    zero = np.zeros(len(rows))
     seconds = SecondsColumns(
         compute=work * stage.compute,
         communication=work * (stage.communication + hop.seconds) + num_micro_batches * streamed,
         bubble=slowest * (waiting + hops * hop.seconds),
         optimizer=zero,
-        transition=reload_seconds(np.where(away, weights, 0), pool),
+        transition=away[rows],
         overhead=setting.host_work.scoring.seconds(
             num_layers=model.architecture.num_layers,
-            stages=layouts.pipeline_parallel_size,
+            stages=each.pipeline_parallel_size,
             micro_batches=num_micro_batches,
             micro_batch_size=micro_batch_size,
         )
-        + agreement_seconds(setting, layouts.num_gpus, times=constants.SCORING_AGREEMENTS),
+        + agreement_seconds(setting, each.num_gpus, times=constants.SCORING_AGREEMENTS),
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)
-    transient = _transient_bytes(model, workload, lengths, layouts, micro_batch_size)
+    transient = _transient_bytes(model, workload, lengths, layouts, held, rows, micro_batch_size)
     return CallEstimates(seconds, transient, source)
+
+
+def reloaded(
+    model: Model, workload: WorkloadSpec, pool: Pool, layouts: Layouts
+) -> tuple[FloatArray, BytesColumns]:
+    """(seconds, bytes) that a forward takes for weights that its home keeps on the host."""
+    weights = memory.weight_bytes(model, layouts, precision=workload.precision)
+    away = np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, weights, 0)
+    return reload_seconds(away, pool), memory.bytes_columns(len(layouts), weights=away)
 
 
 def _transient_bytes(
@@ -97,23 +107,22 @@ def _transient_bytes(
     workload: WorkloadSpec,
     lengths: SequenceLengths,
     layouts: Layouts,
+    held: BytesColumns,
+    rows: IntArray,
     micro_batch_size: IntArray,
 ) -> BytesColumns:
     """One layer's activations, logits, buffers, gathered layers, and reloaded weights."""
-    weights = memory.weight_bytes(model, layouts, precision=workload.precision)
-    away = layouts.offload == memory.OFFLOAD_WEIGHTS
     gathered, _ = memory.gathered_layer_bytes(model, workload, layouts)
+    each = layouts.take(rows)
     activations, logits = forward_activation_bytes(
-        model, workload, lengths, layouts, micro_batch_size=micro_batch_size
+        model, workload, lengths, each, micro_batch_size=micro_batch_size
     )
     return memory.bytes_columns(
-        len(layouts),
-        weights=np.where(away, weights, 0)
-        + gathered
-        + memory.eight_bit_copies(model, workload, layouts),
+        len(rows),
+        weights=(held.weights + gathered + memory.eight_bit_copies(model, workload, layouts))[rows],
         activations=activations,
         logits=logits,
         communication_buffers=memory.communication_buffer_bytes(
-            model, workload, lengths, layouts, micro_batch_size=micro_batch_size
+            model, workload, lengths, each, micro_batch_size=micro_batch_size
         ),
     )

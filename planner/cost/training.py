@@ -15,7 +15,7 @@ from planner.cost.batches import (
 from planner.cost.communication import point_to_point_seconds
 from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from planner.cost.layer import Adapters, Setting, UnitSeconds, agreement_seconds
-from planner.cost.optimizer_step import data_parallel_seconds, exposed, optimizer_seconds
+from planner.cost.optimizer_step import Step, data_parallel_seconds, exposed, whole_step
 from planner.cost.pipeline import StageSeconds, units, worst_stage
 from planner.cost.profile import Profile, Timed
 from planner.cost.rows import ceil_div
@@ -63,11 +63,13 @@ def price_train(
     *,
     micro_batch_size: IntArray,
     recompute: IntArray,
+    rows: IntArray | None = None,
     adapters: Adapters = "all",
     drops_tokens: bool = False,
 ) -> CallEstimates:
     """Price the whole train call of one iteration, one row per candidate.
 
+    `rows`: the layout of each candidate, where several have the same; else each has its own.
     Sequences are dealt evenly, rounded up; the slowest rank's surplus tokens follow from the length
     distribution. `adapters`: which linear layers have one, where the model trains adapters.
     `drops_tokens`: experts take a fixed number of tokens.
@@ -83,29 +85,33 @@ def price_train(
         adapters=adapters,
         drops_tokens=drops_tokens,
     )
+    rows = np.arange(len(layouts)) if rows is None else rows
+    each = layouts.take(rows)
     updates = max(call.num_updates, 1)
     sequences = -(-(call.epochs * call.num_sequences + call.extra_forward_sequences) // updates)
     per_rank, num_micro_batches = micro_batches(
         sequences,
-        data_parallel_size=layouts.data_parallel_size,
+        data_parallel_size=each.data_parallel_size,
         micro_batch_size=micro_batch_size,
     )
     step, source = _step_seconds(
         setting,
-        workload,
-        layouts,
-        _passes(setting, layouts, micro_batch_size, recompute),
-        hop=stage_hop(setting, layouts, micro_batch_size),
+        each,
+        _passes(setting, each, micro_batch_size, recompute),
+        whole_step(setting, workload, layouts, stage_parameters(model, layouts)).take(rows),
+        hop=stage_hop(setting, each, micro_batch_size),
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
-        slowest=setting.rank_imbalance(per_rank, layouts.data_parallel_size),
+        slowest=setting.rank_imbalance(per_rank, each.data_parallel_size),
     )
-    away = _offload_seconds(model, workload, pool, layouts)
-    seconds = replace(step.times(updates), transition=away)
+    away, held = offloaded(model, workload, pool, layouts)
+    seconds = replace(step.times(updates), transition=away[rows])
     transient = _transient_bytes(
         setting,
         workload,
         layouts,
+        held,
+        rows,
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
         recompute=recompute,
@@ -115,9 +121,9 @@ def price_train(
 
 def _step_seconds(
     setting: Setting,
-    workload: WorkloadSpec,
     layouts: Layouts,
     passes: Passes,
+    whole: Step,
     *,
     hop: Timed,
     micro_batch_size: IntArray,
@@ -129,16 +135,14 @@ def _step_seconds(
     A data rank works through m micro-batches in a 1F1B pipeline: (m·slowest stage) + (all stages −
     slowest)/v (Narayanan et al. 2021, arXiv:2104.04473); then reduces gradients and updates.
     """
-    parameters = stage_parameters(setting.model, layouts)
     reduction = data_parallel_seconds(
         setting,
-        layouts,
-        parameters,
+        whole,
+        layouts.sharding,
         num_micro_batches,
         forward=passes.forward.compute,
         backward=passes.backward.compute,
     )
-    optimizer = optimizer_seconds(setting, workload, layouts, parameters)
     hops = layouts.pipeline_parallel_size - 1
     waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
     moved = passes.communication + _hops_in_steady_state(setting, layouts, hop, passes)
@@ -147,7 +151,7 @@ def _step_seconds(
         compute=work * passes.compute,
         communication=work * moved + reduction.seconds,
         bubble=slowest * waiting / layouts.virtual_pipeline_parallel_size,
-        optimizer=optimizer.seconds,
+        optimizer=whole.optimizer.seconds,
         transition=np.zeros(len(layouts)),
         overhead=setting.host_work.step.seconds(
             num_layers=setting.model.architecture.num_layers,
@@ -157,7 +161,8 @@ def _step_seconds(
         )
         + agreement_seconds(setting, layouts.num_gpus, times=constants.STEP_AGREEMENTS),
     )
-    source = np.maximum.reduce([passes.source, hop.source, reduction.source, optimizer.source])
+    sources = [passes.source, hop.source, reduction.source, whole.optimizer.source]
+    source: IntArray = np.maximum.reduce(sources)
     return seconds, source
 
 
@@ -217,12 +222,23 @@ def _passes(
     return Passes(forward, backward, blocks.source)
 
 
-def _offload_seconds(
+def offloaded(
     model: Model, workload: WorkloadSpec, pool: Pool, layouts: Layouts
-) -> FloatArray:
-    """Reload before and store after the call of what the home keeps on the host."""
-    _, host_bytes = memory.home_resident_bytes(model, workload, layouts)
-    return 2.0 * reload_seconds(host_bytes, pool)
+) -> tuple[FloatArray, BytesColumns]:
+    """(seconds, bytes) that a train call takes for what its home keeps on the host.
+
+    It is reloaded before and stored after the call; freed gradients are there meanwhile.
+    """
+    weights, gradients, optimizer = memory.training_state(model, workload, layouts)
+    state_away = layouts.offload >= memory.OFFLOAD_OPTIMIZER
+    weights_away = layouts.offload == memory.OFFLOAD_WEIGHTS
+    held = memory.bytes_columns(
+        len(layouts),
+        weights=np.where(weights_away, weights, 0),
+        gradients=np.where(state_away, gradients, 0),
+        optimizer=np.where(state_away, optimizer, 0),
+    )
+    return 2.0 * reload_seconds(held.weights + held.optimizer, pool), held
 
 
 def _beside(gradients: IntArray, activations: IntArray, logits: IntArray) -> tuple[IntArray, ...]:
@@ -235,44 +251,43 @@ def _transient_bytes(
     setting: Setting,
     workload: WorkloadSpec,
     layouts: Layouts,
+    held: BytesColumns,
+    rows: IntArray,
     *,
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
     recompute: IntArray,
 ) -> BytesColumns:
     """Activations, logits, buffers, layers gathered under `full`, and the reloaded state."""
-    model, lengths = setting.model, setting.lengths
+    model, lengths, each = setting.model, setting.lengths, layouts.take(rows)
     activations, logits = activation_bytes(
         model,
         workload,
         lengths,
-        layouts,
+        each,
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
         recompute=recompute,
     )
-    weights, gradients, optimizer = memory.training_state(model, workload, layouts)
-    state_away = layouts.offload >= memory.OFFLOAD_OPTIMIZER
-    gathered, gathered_gradients = memory.gathered_layer_bytes(model, workload, layouts)
+    gathered, gathered_layer = memory.gathered_layer_bytes(model, workload, layouts)
+    gathered_gradients = gathered_layer[rows]
     if setting.stack.memory.gradients_on_demand:
         # With one micro-batch activations go as gradients come, so that the larger of them counts,
         # and there is no sum to which the embedding's gradient would be added.
+        _, gradients, _ = memory.training_state(model, workload, layouts)
         alone = num_micro_batches == 1
-        activations, logits = _beside(np.where(alone, gradients, 0), activations, logits)
-        summed = ~alone | (layouts.sharding >= memory.GRADIENT_SHARDED)
+        activations, logits = _beside(np.where(alone, gradients[rows], 0), activations, logits)
+        summed = ~alone | (each.sharding >= memory.GRADIENT_SHARDED)
         gathered_gradients = np.where(summed, gathered_gradients, 0)
     return memory.bytes_columns(
-        len(layouts),
-        weights=np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, weights, 0)
-        + gathered
-        + memory.eight_bit_copies(model, workload, layouts),
-        gradients=np.where(state_away, gradients, 0)
-        + gathered_gradients
-        + memory.step_bytes(model, workload, layouts),
-        optimizer=np.where(state_away, optimizer, 0),
+        len(rows),
+        weights=(held.weights + gathered + memory.eight_bit_copies(model, workload, layouts))[rows],
+        gradients=(held.gradients + memory.step_bytes(model, workload, layouts))[rows]
+        + gathered_gradients,
+        optimizer=held.optimizer[rows],
         activations=activations,
         logits=logits,
         communication_buffers=memory.communication_buffer_bytes(
-            model, workload, lengths, layouts, micro_batch_size=micro_batch_size
+            model, workload, lengths, each, micro_batch_size=micro_batch_size
         ),
     )

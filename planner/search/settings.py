@@ -93,7 +93,7 @@ class Settings:
         first, base_of = distinct_rows(*block.layouts.columns_without_offload())
         base = block.layouts.take(first).without_offload()
         rows, micro, recompute = self._grid(call, base, modes=[0])
-        priced = self._priced(call, block.pool, base.take(rows), micro, recompute)
+        priced = self._priced(call, block.pool, base, rows, micro, recompute)
         least = np.full(len(first), np.inf)
         np.minimum.at(least, rows, priced.seconds.total)
         return whole_microseconds(least[base_of]), len(rows)
@@ -111,10 +111,9 @@ class Settings:
         first, base_of = distinct_rows(*block.layouts.columns_without_offload())
         base = block.layouts.take(first).without_offload()
         rows, micro, recompute = self._grid(call, base, modes=modes)
-        layouts = base.take(rows)
-        priced = self._priced(call, block.pool, layouts, micro, recompute)
+        priced = self._priced(call, block.pool, base, rows, micro, recompute)
         seconds, transient = priced.seconds.total, priced.transient.total
-        extra_seconds, extra_bytes = self._offload_extra(call, block, base.take(base_of))
+        extra_seconds, extra_bytes = self.pricing.offload(call, block.pool, block.layouts)
         num_priced = int(np.bincount(rows, minlength=len(first))[base_of].sum())
         useful = front_rows(rows, seconds, transient)
         owner, shared = _settings_of_rows(base_of, rows[useful])
@@ -128,7 +127,7 @@ class Settings:
             micro_batch_size=micro[setting],
             recompute=recompute[setting],
             kv_cache_bytes=np.zeros_like(setting),
-            engine=Engine.of(layouts).take(setting),
+            engine=Engine.of(base).take(rows[setting]),
         )
         return table, num_priced
 
@@ -145,28 +144,19 @@ class Settings:
         return rows[keep], micro[keep], recompute[keep]
 
     def _priced(
-        self, call: Call, pool: Pool, layouts: Layouts, micro: IntArray, recompute: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        layouts: Layouts,
+        rows: IntArray,
+        micro: IntArray,
+        recompute: IntArray,
     ) -> CallEstimates:
         if call.kind == "train":
             return self.pricing.train(
-                call, pool, layouts, micro_batch_size=micro, recompute=recompute
+                call, pool, layouts, rows=rows, micro_batch_size=micro, recompute=recompute
             )
-        return self.pricing.forward(call, pool, layouts, micro_batch_size=micro)
-
-    def _offload_extra(
-        self, call: Call, block: Block, base: Layouts
-    ) -> tuple[FloatArray, IntArray]:
-        """(seconds, transient bytes) that each row's offload adds, whatever its settings."""
-        zero = np.zeros(len(block.rows), dtype=np.int64)
-        away = np.flatnonzero(block.layouts.offload)
-        seconds, transient = np.zeros(len(block.rows)), zero.copy()
-        if len(away):
-            one, none = zero[away] + 1, zero[away]
-            with_it = self._priced(call, block.pool, block.layouts.take(away), one, none)
-            without = self._priced(call, block.pool, base.take(away), one, none)
-            seconds[away] = with_it.seconds.total - without.seconds.total
-            transient[away] = with_it.transient.total - without.transient.total
-        return seconds, transient
+        return self.pricing.forward(call, pool, layouts, rows=rows, micro_batch_size=micro)
 
     def _even(self, call: Call, data: IntArray, micro: IntArray) -> IntArray:
         """Micro-batches no larger than a rank's share; evenly divided where the spec insists."""
