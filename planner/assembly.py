@@ -4,12 +4,12 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from planner.check.prices import tail_setting
+from planner.check.prices import CallPrice, Prices, tail_setting
 from planner.check.subject import tolerance_seconds
 from planner.cluster import Pool
 from planner.cost import memory
 from planner.cost.estimates import BytesColumns, CallEstimates
-from planner.cost.pricing import Pricing, whole_microseconds
+from planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from planner.cost.streaming import TAILS, released_seconds
 from planner.cost.transition import received_bytes
 from planner.dataflow import Call
@@ -127,10 +127,15 @@ class PricedCopy:
 
     placement: CopyPlacement
     pool: Pool
+    held: CopyBytes
     bytes_by_kind: BytesByKind
-    host_bytes: int
     sync_seconds: float
     """Its side of a weight sync, were there one."""
+
+    @property
+    def host_bytes(self) -> int:
+        """Per GPU, on the host."""
+        return int(self.held.host[0])
 
     @property
     def resident_bytes(self) -> int:
@@ -149,14 +154,28 @@ class PricedCall:
     """One call of a placement with its seconds and transient bytes per GPU."""
 
     placement: CallPlacement
-    seconds: float
+    price: CallPrice
     seconds_by_part: SecondsByPart
     bytes_by_kind: BytesByKind
     source: str
-    releases: tuple[float, ...] = ()
-    """Where a streamed edge leads on: seconds until each chunk but the last is out."""
-    bulk_seconds: float | None = None
-    """Until the tail begins; None: it has none."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole call."""
+        return self.price.seconds
+
+    @property
+    def releases(self) -> tuple[float, ...]:
+        """Where a streamed edge leads on: seconds until each chunk but the last is out."""
+        return self._passed(*self.price.released_shares)
+
+    @property
+    def bulk_seconds(self) -> float | None:
+        """Until the tail begins; None: it has none."""
+        return None if self.price.bulk_share is None else self._passed(self.price.bulk_share)[0]
+
+    def _passed(self, *shares: float) -> tuple[float, ...]:
+        return tuple(released_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
 
 
 def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
@@ -169,7 +188,7 @@ def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
     else:
         held = pricing.shadow_bytes(copy.role, layouts)
         sync = pricing.receive_seconds(copy.role, pool, layouts)
-    return PricedCopy(copy, pool, _bytes_by_kind(held.resident), int(held.host[0]), float(sync[0]))
+    return PricedCopy(copy, pool, held, _bytes_by_kind(held.resident), float(sync[0]))
 
 
 def price_call(
@@ -179,38 +198,49 @@ def price_call(
     if copy is None:
         seconds = call.fixed_seconds or 0.0
         by_part = SecondsByPart(compute=seconds)
-        return PricedCall(placement, seconds, by_part, BytesByKind(), "analytical")
+        return PricedCall(placement, CallPrice(seconds, None), by_part, BytesByKind(), "analytical")
     estimates = _estimates(pricing, call, placement, copy)
     seconds = float(whole_microseconds(estimates.seconds.total)[0])
     return PricedCall(
         placement,
-        seconds,
+        CallPrice(seconds, estimates, *_course(pricing, call, placement, copy, seconds)),
         _seconds_by_part(estimates, seconds),
         _bytes_by_kind(estimates.transient),
         SOURCES[int(estimates.source[0])],
-        *_course(pricing, call, placement, copy, seconds),
+    )
+
+
+def prices_of(copies: list[PricedCopy], calls: list[PricedCall]) -> Prices:
+    """What a placement's plan is priced at, in the form in which its check has it."""
+    homes = {
+        copy.placement.role: copy.sync_seconds for copy in copies if copy.placement.kind == "home"
+    }
+    return Prices(
+        {call.placement.id: call.price for call in calls},
+        {copy.placement.id: copy.held for copy in copies},
+        {
+            copy.placement.id: max(homes[copy.placement.role], copy.sync_seconds)
+            for copy in copies
+            if copy.placement.kind == "shadow"
+        },
     )
 
 
 def _course(
     pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
 ) -> tuple[tuple[float, ...], float | None]:
-    """(seconds until each chunk is out, seconds until the tail begins) of a generation."""
+    """(part of the seconds until each chunk is out, and until the tail begins) of a generation."""
     if call.kind != "generate":
         return (), None
-    budget, column = _column(placement.kv_cache_bytes or 0), np.array([seconds])
     found = pricing.course(
         call,
         copy.pool,
         _engine(placement, copy),
-        kv_cache_bytes=budget,
+        kv_cache_bytes=_column(placement.kv_cache_bytes or 0),
         tail=tail_setting(placement, copy.placement),
         seconds=seconds,
     )
-    released = released_seconds(np.array([found.released]), column)[0].tolist()
-    if found.bulk is None:
-        return tuple(released), None
-    return tuple(released), float(released_seconds(np.array([[found.bulk]]), column)[0, 0])
+    return found.released, found.bulk
 
 
 def _engine(placement: CallPlacement, copy: PricedCopy) -> Engine:

@@ -26,10 +26,10 @@ class _Intervals:
     iteration_seconds: Interval
 
 
-def with_intervals(job: Job, plan: Plan) -> Plan:
-    """The plan with the intervals of its calls and of the iteration."""
+def with_intervals(job: Job, plan: Plan, prices: Prices | None = None) -> Plan:
+    """The plan with the intervals of its calls and of the iteration; `prices` where known."""
     subject = Subject(job, plan)
-    prices = price_again(subject)
+    prices = prices or price_again(subject)
     found = _intervals_of(subject, schedule_of(subject, prices), prices)
     calls = [
         call.model_copy(

@@ -12,6 +12,7 @@ from planner.assembly import (
     placement_of,
     price_call,
     price_copy,
+    prices_of,
     weight_syncs,
 )
 from planner.assumptions import assumptions
@@ -283,7 +284,7 @@ def _plan(
         provenance=provenance_of(job),
         spec=spec,
     )
-    return with_intervals(job, plan)
+    return with_intervals(job, plan, prices_of(copies, calls))
 
 
 def _relative_gap(report: SearchReport) -> float:
