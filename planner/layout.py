@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
 
 SHARDINGS = ("none", "optimizer", "gradient", "full")
 RECOMPUTES = ("none", "selective", "full")

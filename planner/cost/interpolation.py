@@ -76,18 +76,23 @@ class Grid:
         modest = np.ones(len(lower), dtype=np.bool_)
         fractions: list[tuple[int, FloatArray]] = []
         node = lower
-        strides = np.array(self.values.strides) // self.values.itemsize
-        for axis, coordinate, stride in zip(self.axes, coordinates, strides, strict=True):
-            exact &= (coordinate >= axis[0]) & (coordinate <= axis[-1])
-            modest &= (coordinate >= axis[0] / MODEST_STRETCH) & (
-                coordinate <= axis[-1] * MODEST_STRETCH
-            )
-            cell, fraction = locate(axis, coordinate)
-            exact &= (fraction == 0.0) | (fraction == 1.0)
+        for axis, coordinate, number_bytes in zip(
+            self.axes, coordinates, self.values.strides, strict=True
+        ):
+            stride, first, last = number_bytes // self.values.itemsize, axis[0], axis[-1]
+            inside = np.minimum(np.maximum(coordinate, first), last)
+            within = inside == coordinate
+            if not within.all():
+                exact &= within
+                modest &= coordinate >= first / MODEST_STRETCH
+                modest &= coordinate <= last * MODEST_STRETCH
+            cell, fraction = locate(axis, inside)
+            upper = fraction == 1.0
+            exact &= (fraction == 0.0) | upper
             lower = lower + cell * stride
-            node = node + (cell + (fraction == 1.0)) * stride
+            node = node + (cell + upper) * stride
             if len(axis) > 1:
-                fractions.append((int(stride), fraction))
+                fractions.append((stride, fraction))
         flat = self.values.ravel()
         values = _blend(flat, lower, fractions)
         exact &= self.measured.ravel()[node]
@@ -95,20 +100,19 @@ class Grid:
         return Lookup(values, source)
 
 
-def locate(axis: FloatArray, coordinate: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Cell of each coordinate, and how far into it, in log space; held at the ends.
+def locate(axis: FloatArray, inside: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Cell of each coordinate inside the axis, and how far into it, in log space.
 
     The fraction is exactly 0 or 1 on a grid line.
     """
     if len(axis) == 1:
-        return np.zeros(len(coordinate), dtype=np.int64), np.zeros(len(coordinate))
+        return np.zeros(len(inside), dtype=np.int64), np.zeros(len(inside))
+    cell = axis[1:-1].searchsorted(inside, side="right")
     logs = np.log(axis)
-    cell = np.clip(np.searchsorted(axis, coordinate, side="right") - 1, 0, len(axis) - 2)
-    inside = np.clip(coordinate, axis[0], axis[-1])
-    fraction = (np.log(inside) - logs[cell]) / np.diff(logs)[cell]
+    fraction = (np.log(inside) - logs[cell]) / (logs[1:] - logs[:-1])[cell]
     fraction[inside == axis[cell]] = 0.0
     fraction[inside == axis[cell + 1]] = 1.0
-    return cell, np.clip(fraction, 0.0, 1.0)
+    return cell, np.minimum(np.maximum(fraction, 0.0), 1.0)
 
 
 def _blend(

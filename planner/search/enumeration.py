@@ -1,7 +1,7 @@
 """Which layouts and settings are candidates: the space that a proof of optimality covers."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -9,13 +9,14 @@ from planner.architecture import ModelArchitecture
 from planner.cluster import Pool
 from planner.cost.pricing import Engine
 from planner.job import Job, Model
-from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, IntArray, Layouts
+from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
 from planner.spec import ParallelismConstraint
 
 LONG_CONTEXT_TOKENS = 16_384
 """Context parallelism is tried from this sequence length on."""
 MOST_STAGES = 64
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+TENSOR_SIZES = (1, 2, 4, 8, 16, 32, 64)
 VIRTUAL_SIZES = (1, 2, 4)
 CACHE_STEPS = 24
 SPACE = (
@@ -63,21 +64,19 @@ def has_candidates_of(larger: Job, smaller: Job) -> bool:
 def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every storage layout of a home, offload included."""
     model, wanted = job.models[role], _wanted(job, role)
-    rows: list[tuple[int, ...]] = []
-    offloads = _offloads(job, model)
+    sizes = _sizes(job, model, pool, wanted)
+    count, tensor, pipeline, context, expert, virtual = sizes.T
+    data = count // (tensor * pipeline * context)
     # All that a layout's shardings depend on: has it a pipeline, has it replicas.
-    shardings = {
-        kind: [(code, offload) for code in _shardings(model, *kind, wanted) for offload in offloads]
-        for kind in itertools.product((1, 2), (1, 2))
-    }
-    for count in _counts(pool, wanted):
-        for sizes in _sizes(job, model, pool, count, wanted):
-            _, pipeline, _, context, data, _ = sizes
-            rows += [
-                (count, *sizes, *rest)
-                for rest in shardings[min(pipeline, 2), min(data * context, 2)]
-            ]
-    return _layouts(rows)
+    allowed = np.zeros((2, 2, len(SHARDINGS)), dtype=np.bool_)
+    for piped, repeated in itertools.product((0, 1), (0, 1)):
+        allowed[piped, repeated, _shardings(model, piped + 1, repeated + 1, wanted)] = True
+    rows, sharding = np.nonzero(allowed[1 * (pipeline > 1), 1 * (data * context > 1)])
+    offloads = np.array(_offloads(job, model), dtype=np.int64)
+    each, offload = settings_grid(len(rows), offloads)
+    columns = (count, tensor, pipeline, virtual, context, data, expert)
+    taken = [column[rows[each]] for column in columns]
+    return Layouts(*taken, sharding=sharding[each], offload=offload)
 
 
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
@@ -147,24 +146,50 @@ def _counts(pool: Pool, wanted: ParallelismConstraint | None) -> list[int]:
     return [count] if count in counts or whole_nodes else []
 
 
-def _sizes(
-    job: Job, model: Model, pool: Pool, count: int, wanted: ParallelismConstraint | None
-) -> Iterator[tuple[int, int, int, int, int, int]]:
-    """(tensor, pipeline, virtual, context, data, expert) that multiply to `count`."""
-    largest_data = _most_data_parallel(job, model)
-    for tensor in _tensor_sizes(job, model, pool, count, _fixed(wanted, "tensor_parallel_size")):
-        for pipeline in _pipeline_sizes(
-            model, count // tensor, _fixed(wanted, "pipeline_parallel_size")
-        ):
-            rest = count // (tensor * pipeline)
-            for context in _context_sizes(job, rest, _fixed(wanted, "context_parallel_size")):
-                data = rest // context
-                fixed_data = _fixed(wanted, "data_parallel_size")
-                if data > largest_data or fixed_data not in (None, data):
-                    continue
-                for expert in _expert_sizes(job, model, pool, tensor, context * data, wanted):
-                    for virtual in _virtual_sizes(model, pipeline):
-                        yield tensor, pipeline, virtual, context, data, expert
+def _sizes(job: Job, model: Model, pool: Pool, wanted: ParallelismConstraint | None) -> IntArray:
+    """[row, size]: GPUs, tensor, pipeline, context, expert, virtual, as far as they go together."""
+    arch, most_data = model.architecture, _most_data_parallel(job, model)
+    most_stages = min(arch.num_layers, MOST_STAGES)
+    data = _fixed(wanted, "data_parallel_size")
+    virtual = VIRTUAL_SIZES if model.trainable else (1,)
+
+    def fits_context(count: IntArray, t: IntArray, p: IntArray, c: IntArray) -> BoolArray:
+        rest = count // (t * p)
+        here = rest // c
+        wanted_data = here if data is None else data
+        return np.asarray((rest % c == 0) & (here <= most_data) & (here == wanted_data))
+
+    def fits_experts(
+        count: IntArray, t: IntArray, p: IntArray, c: IntArray, e: IntArray
+    ) -> BoolArray:
+        return _splits_experts(job, model, pool, t, count // (t * p), e)
+
+    steps: list[tuple[Sequence[int], Callable[..., BoolArray]]] = [
+        (
+            _tried(wanted, "tensor_parallel_size", TENSOR_SIZES),
+            lambda count, t: _splits_tensors(job, model, pool, count, t),
+        ),
+        (
+            _tried(wanted, "pipeline_parallel_size", range(1, most_stages + 1)),
+            lambda count, t, p: ((count // t) % p == 0) & (p <= most_stages),
+        ),
+        (_tried(wanted, "context_parallel_size", _context_sizes(job)), fits_context),
+        (_expert_sizes(model, wanted), fits_experts),
+        (virtual, lambda _, t, p, c, e, v: (v == 1) | ((p > 1) & (v * p <= arch.num_layers))),
+    ]
+    sizes = np.array(_counts(pool, wanted), dtype=np.int64).reshape(-1, 1)
+    for values, fits in steps:
+        sizes = np.column_stack(
+            [np.repeat(sizes, len(values), axis=0), np.tile(np.array(values), len(sizes))]
+        )
+        sizes = sizes[fits(*sizes.T)]
+    return sizes
+
+
+def _tried(wanted: ParallelismConstraint | None, name: str, sizes: Sequence[int]) -> Sequence[int]:
+    """The sizes, or the one that the spec fixes."""
+    fixed = _fixed(wanted, name)
+    return sizes if fixed is None else (fixed,)
 
 
 def _fixed(wanted: ParallelismConstraint | None, name: str) -> int | None:
@@ -178,66 +203,54 @@ def _most_data_parallel(job: Job, model: Model) -> int:
     return workload.sequences_per_update if model.trainable else workload.num_sequences
 
 
-def _is_within_reach(job: Job, pool: Pool, size: int) -> bool:
+def _is_within_reach(job: Job, pool: Pool, size: IntArray) -> bool | BoolArray:
     across_nodes = job.spec.constraints.tensor_parallel_across_nodes
-    return bool(pool.is_within_reach(size, across_nodes=across_nodes))
+    return pool.is_within_reach(size, across_nodes=across_nodes)
 
 
-def _tensor_sizes(job: Job, model: Model, pool: Pool, count: int, fixed: int | None) -> list[int]:
+def _splits_tensors(
+    job: Job, model: Model, pool: Pool, count: IntArray | int, size: IntArray
+) -> BoolArray:
     """Divisors of count and heads inside the NVLink domain (or, if asked for, across)."""
-    heads = model.architecture.num_attention_heads
-    sizes = [2**k for k in range(7)] if fixed is None else [fixed]
-    return [
-        size
-        for size in sizes
-        if _is_within_reach(job, pool, size)
-        and count % size == 0
-        and heads % size == 0
-        and pool.is_whole_nodes_or_divides_one(size)
-    ]
+    return np.asarray(
+        _is_within_reach(job, pool, size)
+        & (count % size == 0)
+        & (model.architecture.num_attention_heads % size == 0)
+        & pool.is_whole_nodes_or_divides_one(size)
+    )
 
 
-def _pipeline_sizes(model: Model, rest: int, fixed: int | None) -> list[int]:
-    most = min(rest, model.architecture.num_layers, MOST_STAGES)
-    sizes = range(1, most + 1) if fixed is None else [fixed]
-    return [size for size in sizes if rest % size == 0 and size <= most]
-
-
-def _context_sizes(job: Job, rest: int, fixed: int | None) -> list[int]:
+def _context_sizes(job: Job) -> Sequence[int]:
     workload = job.spec.workload
     longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
-    sizes = [1, 2, 4, 8] if longest >= LONG_CONTEXT_TOKENS else [1]
-    return [size for size in (sizes if fixed is None else [fixed]) if rest % size == 0]
+    return (1, 2, 4, 8) if longest >= LONG_CONTEXT_TOKENS else (1,)
 
 
-def _expert_sizes(
+def _expert_sizes(model: Model, wanted: ParallelismConstraint | None) -> Sequence[int]:
+    experts = model.architecture.num_experts
+    if experts == 0:
+        return (1,)
+    return _tried(wanted, "expert_parallel_size", [2**k for k in range(experts.bit_length())])
+
+
+def _splits_experts(
     job: Job,
     model: Model,
     pool: Pool,
-    tensor: int,
-    replicas: int,
-    wanted: ParallelismConstraint | None,
-) -> list[int]:
+    tensor: IntArray | int,
+    replicas: IntArray | int,
+    size: IntArray,
+) -> BoolArray:
     """Expert groups lie inside tensor × context × data ranks of one NVLink domain."""
     experts = model.architecture.num_experts
     if experts == 0:
-        return [1]
-    fixed = _fixed(wanted, "expert_parallel_size")
-    sizes = [2**k for k in range(experts.bit_length())] if fixed is None else [fixed]
-    return [
-        size
-        for size in sizes
-        if _is_within_reach(job, pool, size)
-        and experts % size == 0
-        and (tensor * replicas) % size == 0
-        and (size % tensor == 0 or tensor % size == 0)
-    ]
-
-
-def _virtual_sizes(model: Model, pipeline: int) -> list[int]:
-    if pipeline == 1 or not model.trainable:
-        return [1]
-    return [v for v in VIRTUAL_SIZES if v * pipeline <= model.architecture.num_layers]
+        return np.asarray(size == 1)
+    return np.asarray(
+        _is_within_reach(job, pool, size)
+        & (experts % size == 0)
+        & ((tensor * replicas) % size == 0)
+        & ((size % tensor == 0) | (tensor % size == 0))
+    )
 
 
 def _shardings(
@@ -266,14 +279,15 @@ def _engine_sizes(
     job: Job, model: Model, pool: Pool, count: int, wanted: ParallelismConstraint | None
 ) -> Iterator[tuple[int, int, int, int]]:
     """(tensor, pipeline, expert, data) of an engine; pipelines only where one shard is too big."""
-    fixed = _fixed(wanted, "generation_tensor_parallel_size")
-    for tensor in _tensor_sizes(job, model, pool, count, fixed):
+    tensors = np.array(_tried(wanted, "generation_tensor_parallel_size", TENSOR_SIZES))
+    experts = np.array(_expert_sizes(model, None))
+    for tensor in tensors[_splits_tensors(job, model, pool, count, tensors)].tolist():
         for pipeline in _engine_stages(job, model, pool, tensor, count // tensor):
             data = count // (tensor * pipeline)
             if data > job.spec.workload.num_sequences:
                 continue
-            for expert in _expert_sizes(job, model, pool, tensor, data, None):
-                yield tensor, pipeline, expert, data
+            for expert in experts[_splits_experts(job, model, pool, tensor, data, experts)]:
+                yield tensor, pipeline, int(expert), data
 
 
 def _engine_stages(job: Job, model: Model, pool: Pool, tensor: int, rest: int) -> list[int]:
