@@ -74,9 +74,18 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     rows, sharding = np.nonzero(allowed[1 * (pipeline > 1), 1 * (data * context > 1)])
     offloads = np.array(_offloads(job, model), dtype=np.int64)
     each, offload = settings_grid(len(rows), offloads)
-    columns = (count, tensor, pipeline, virtual, context, data, expert)
-    taken = [column[rows[each]] for column in columns]
-    return Layouts(*taken, sharding=sharding[each], offload=offload)
+    rows, sharding = rows[each], sharding[each]
+    return Layouts(
+        num_gpus=count[rows],
+        tensor_parallel_size=tensor[rows],
+        pipeline_parallel_size=pipeline[rows],
+        virtual_pipeline_parallel_size=virtual[rows],
+        context_parallel_size=context[rows],
+        data_parallel_size=data[rows],
+        expert_parallel_size=expert[rows],
+        sharding=sharding,
+        offload=offload,
+    )
 
 
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:

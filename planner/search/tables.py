@@ -17,6 +17,9 @@ from planner.layout import FloatArray, IntArray, Layouts
 
 BoolArray = npt.NDArray[np.bool_]
 
+MOST_PADDING = 4
+"""Times the rows that groups of unequal lengths may take as a table."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyTable:
@@ -176,6 +179,15 @@ def front_rows(
         return np.zeros(0, dtype=np.int64)
     if kinds is not None:
         owner = owner * (int(kinds.max()) + 1) + kinds
+    changes = np.diff(owner)
+    first = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    lengths = np.diff(first, append=len(owner))
+    if (changes < 0).any() or len(first) * int(lengths.max()) > MOST_PADDING * len(owner):
+        return _front_of_sorted(owner, seconds, transient_bytes)
+    return _front_of_groups(first, lengths, seconds, transient_bytes)
+
+
+def _front_of_sorted(owner: IntArray, seconds: FloatArray, transient_bytes: IntArray) -> IntArray:
     order = np.lexsort((transient_bytes, seconds, owner))
     row, transient = owner[order], transient_bytes[order]
     group = np.concatenate([[0], np.cumsum(row[1:] != row[:-1])])
@@ -184,3 +196,23 @@ def front_rows(
     least = np.minimum.accumulate(shifted)
     keep = np.concatenate([[True], shifted[1:] < least[:-1]])
     return np.sort(order[keep])
+
+
+def _front_of_groups(
+    first: IntArray, lengths: IntArray, seconds: FloatArray, transient_bytes: IntArray
+) -> IntArray:
+    """The same of groups that lie one after the other: many short sorts, not one long."""
+    group = np.repeat(np.arange(len(first)), lengths)
+    place = np.arange(len(seconds)) - first[group]
+    shape = len(first), int(lengths.max())
+    all_seconds = np.full(shape, np.inf)
+    all_bytes = np.full(shape, np.iinfo(np.int64).max)
+    all_seconds[group, place], all_bytes[group, place] = seconds, transient_bytes
+    order = np.argsort(all_bytes, axis=1, kind="stable")
+    by_seconds = np.argsort(np.take_along_axis(all_seconds, order, 1), axis=1, kind="stable")
+    order = np.take_along_axis(order, by_seconds, 1)
+    transient = np.take_along_axis(all_bytes, order, 1)
+    keep = np.ones(shape, dtype=np.bool_)
+    keep[:, 1:] = transient[:, 1:] < np.minimum.accumulate(transient, axis=1)[:, :-1]
+    rows = first[:, None] + order
+    return np.sort(rows[keep])
