@@ -230,8 +230,10 @@ def _from_grid(
     several = np.maximum(group, 2.0)
     smallest = np.full(len(size), grid.axes[1][0])
     at_least = np.maximum(size, smallest)
-    bandwidth, source = grid.at(several, at_least)
-    at_smallest, _ = grid.at(several, smallest)
+    asked = np.concatenate([at_least, smallest])
+    found, sources = grid.at(np.concatenate([several, several]), asked)
+    bandwidth, at_smallest = found[: len(size)], found[len(size) :]
+    source = sources[: len(size)]
     sent = sent_part(collective, several)
     latency = smallest * sent / np.exp(at_smallest)
     transfer = np.maximum(at_least * sent / np.exp(bandwidth) - latency, 0.0)

@@ -90,17 +90,15 @@ def hit_share(arch: ModelArchitecture, tokens: IntArray) -> FloatArray:
 
 
 def _products(setting: Setting, rows: EnginePass, linears: tuple[Linear, ...]) -> Timed:
-    def product(one: Linear) -> Timed:
-        return setting.profile.gemm(
-            rows.tokens,
-            one.outputs,
-            one.inputs,
-            precision=setting.precision,
-            collector=setting.engine.name,
-            captured=rows.captured,
-        )
-
-    return add(*(product(one) for one in linears))
+    seconds, source = setting.profile.gemm(
+        rows.tokens,
+        np.stack([one.outputs for one in linears]),
+        np.stack([one.inputs for one in linears]),
+        precision=setting.precision,
+        collector=setting.engine.name,
+        captured=rows.captured,
+    )
+    return add(*map(Timed, seconds, source))
 
 
 def _activation_bytes(setting: Setting) -> int:

@@ -5,7 +5,9 @@ product (m, k) × (k, n) has the data gradient (m, n) × (n, k) and the weight g
 (k, m) × (m, n). Communication is Megatron's with sequence parallelism.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -33,6 +35,9 @@ from planner.layout import FloatArray, IntArray
 
 Adapters = Literal["all", "query-key-value"]
 """Linear layers that have an adapter: every one, or the fused projection before attention."""
+
+Product = tuple[IntArray, IntArray | int, IntArray | int]
+"""Sizes (m, n, k) of C[m, n] = A[m, k]·B[k, n]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,35 +153,49 @@ def scaled(timed: Timed, factor: FloatArray | IntArray | float) -> Timed:
     return Timed(timed.seconds * factor, timed.source)
 
 
-def _product(setting: Setting, m: IntArray, n: IntArray | int, k: IntArray | int) -> Timed:
-    """C[m, n] = A[m, k]·B[k, n] at the rate that lasts."""
+def _product_seconds(setting: Setting, products: Sequence[Product]) -> list[Timed]:
+    """Of products at the rate that lasts; all are looked up at once."""
     precision = setting.product_precision or setting.precision
     collector = FASTEST if precision == "fp8" else None
+    rows = len(products[0][0])
+    m, n, k = (
+        np.concatenate([np.broadcast_to(size, rows) for size in sizes])
+        for sizes in zip(*products, strict=True)
+    )
     short = setting.profile.gemm(m, n, k, precision=precision, collector=collector)
     generation = over_tables(setting.profile)
     gain = generation.eight_bit_gain if precision == "fp8" else 1.0
-    return scaled(short, 1.0 / (generation.sustained_share * gain))
+    lasting = scaled(short, 1.0 / (generation.sustained_share * gain))
+    parts = len(products)
+    return list(map(Timed, np.split(lasting.seconds, parts), np.split(lasting.source, parts)))
 
 
-def _linear(setting: Setting, tokens: IntArray, linear: Linear) -> tuple[Timed, Timed]:
+def _products(setting: Setting, tokens: IntArray, linear: Linear) -> list[Product]:
+    """(m, n, k) of the forward product, of the data gradient, and of what trains the weights."""
+    inputs, outputs, model = linear.inputs, linear.outputs, setting.model
+    products: list[Product] = [(tokens, outputs, inputs), (tokens, inputs, outputs)]
+    if not model.trainable:
+        return products
+    if model.lora_rank is None:
+        return [*products, (inputs, outputs, tokens)]
+    return [*products, (tokens, model.lora_rank, inputs), (tokens, outputs, model.lora_rank)]
+
+
+def _linear(
+    setting: Setting, tokens: IntArray, linear: Linear, products: list[Timed]
+) -> tuple[Timed, Timed]:
     """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
-    forward = _product(setting, tokens, linear.outputs, linear.inputs)
-    data_gradient = _product(setting, tokens, linear.inputs, linear.outputs)
+    forward, data_gradient, *training = products
     if setting.product_bytes < setting.element_bytes:
         # Forward, the kernel before (norm, activation) writes 8 bits instead of 16.
         traffic = constants.CAST_BYTES * tokens * linear.outputs
         data_gradient = add(data_gradient, setting.profile.memory_bound(traffic))
-    rank = setting.model.lora_rank
-    if not setting.model.trainable:
+    if not training:
         return forward, data_gradient
-    if rank is None:
-        weight = _product(setting, linear.inputs, linear.outputs, tokens)
+    if setting.model.lora_rank is None:
         traffic = constants.GRADIENT_TRAFFIC_BYTES * linear.inputs * linear.outputs
-        return forward, add(data_gradient, weight, setting.profile.memory_bound(traffic))
-    adapter = add(
-        _product(setting, tokens, rank, linear.inputs),
-        _product(setting, tokens, linear.outputs, rank),
-    )
+        return forward, add(data_gradient, *training, setting.profile.memory_bound(traffic))
+    adapter = add(*training)
     return add(forward, adapter), add(data_gradient, scaled(adapter, 2.0))
 
 
@@ -185,7 +204,13 @@ def linears_seconds(
 ) -> tuple[Timed, Timed]:
     """(forward, backward) seconds of several products over the same tokens, attention's first."""
     others = setting if setting.adapters == "all" else setting.frozen
-    pairs = [_linear(others if i else setting, tokens, one) for i, one in enumerate(linears)]
+    settings = [setting, *[others] * (len(linears) - 1)]
+    products = [_products(own, tokens, one) for own, one in zip(settings, linears, strict=True)]
+    found = iter(_product_seconds(setting, [each for own in products for each in own]))
+    pairs = [
+        _linear(own, tokens, linear, list(islice(found, len(each))))
+        for own, linear, each in zip(settings, linears, products, strict=True)
+    ]
     return add(*(pair[0] for pair in pairs)), add(*(pair[1] for pair in pairs))
 
 
