@@ -17,7 +17,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from planner.search.bounds import Bounds
-from planner.search.problem import Problem
 from planner.search.program import LinearProgram, Terms
 
 MOST_CALLS = 4
@@ -98,7 +97,7 @@ def cut(program: Program) -> None:
     nodes = [*program.calls]
     for call, timed in enumerate(nodes):
         timed.sections = _allowed(program.bounds, cuts, call)
-    for shadow, sync, users in _syncs(program):
+    for sync, users in _syncs(program):
         stops = [nodes[user].sections.stop - (user in cuts) for user in users]
         last = min(stops, default=len(lengths))
         sync.sections = range(last)
@@ -113,7 +112,7 @@ def cut(program: Program) -> None:
 
 
 def _lengths(program: Program, cuts: list[int]) -> list[int]:
-    """Variables of the sections' lengths: before the first call of the chain, it itself, …"""
+    """Variables of the sections' lengths: before a call of the chain, it, after it."""
     linear, lengths = program.linear, []
     before: Terms = {}
     for call in [*cuts, None]:
@@ -140,8 +139,8 @@ def _allowed(bounds: Bounds, cuts: list[int], call: int) -> range:
     return range(first, last + 1)
 
 
-def _syncs(program: Program) -> list[tuple[int, Timed, list[int]]]:
-    """Per weight sync its shadow, itself, and the calls that surely wait for it."""
+def _syncs(program: Program) -> list[tuple[Timed, list[int]]]:
+    """Every weight sync, and the calls that surely wait for it."""
     problem, linear, found = program.bounds.problem, program.linear, []
     for sync in problem.syncs:
         options, takes = problem.copies[sync.shadow].options, program.copies[sync.shadow]
@@ -169,7 +168,7 @@ def _syncs(program: Program) -> list[tuple[int, Timed, list[int]]]:
         for user in users:
             wait = {start: -1.0, seconds: -1.0}
             linear.at_least({program.calls[user].start: 1.0, **wait}, 0.0)
-        found.append((sync.shadow, Timed(start, seconds, parts, sync.home), users))
+        found.append((Timed(start, seconds, parts, sync.home), users))
     return found
 
 
