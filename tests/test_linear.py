@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from planner.search.bounds import Bounds
-from planner.search.linear import _Program, relax
+from planner.search.linear import relax
 from planner.search.problem import (
     CallChoice,
     CallOption,
@@ -16,6 +16,7 @@ from planner.search.problem import (
     Precedence,
     Problem,
 )
+from planner.search.program import LinearProgram
 from tests import oracle
 from tests.instances import random_problem, streamed_problem, tailed_problem
 
@@ -61,7 +62,7 @@ def test_speed_is_paid_for_with_gpu_seconds() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_wrong_dual_values_give_a_lower_bound_too(seed: int) -> None:
-    draw, program = random.Random(seed), _Program()
+    draw, program = random.Random(seed), LinearProgram()
     period, *others = program.variables(4, 10.0)
     program.at_least({period: 1.0, **{each: -draw.random() for each in others}}, 1.0)
     program.at_least({others[0]: 1.0, others[1]: draw.random()}, draw.random())
@@ -69,4 +70,4 @@ def test_wrong_dual_values_give_a_lower_bound_too(seed: int) -> None:
     exact, values = program.solve()
     assert exact == pytest.approx(values[period], abs=1e-6)
     wrong = [draw.random(), draw.random(), draw.uniform(-1, 1)]
-    assert program._bound(wrong) <= values[period] + 1e-6
+    assert program.bound(wrong) <= values[period] + 1e-6

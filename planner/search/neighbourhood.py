@@ -43,7 +43,7 @@ class Structure:
     starts: list[float]
     """Of calls, then syncs."""
     owners: list[set[int]]
-    """Copies on whose ranges they run."""
+    """Copies on whose ranges they run; none for a sync that is not there."""
 
     @staticmethod
     def of(problem: Problem, solution: Solution) -> "Structure":
@@ -58,7 +58,10 @@ class Structure:
             [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)],
             [
                 *(set() if option is None else {option.copy} for option in chosen_),
-                *({sync.home, sync.shadow} for sync in problem.syncs),
+                *(
+                    set() if start is None else {sync.home, sync.shadow}
+                    for sync, start in zip(problem.syncs, timing.sync_starts, strict=True)
+                ),
             ],
         )
 
