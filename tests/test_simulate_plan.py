@@ -84,28 +84,47 @@ def test_a_searched_plan_takes_what_it_states(changes):
     assert found.each_iteration_seconds == pytest.approx([plan.iteration_seconds] * 3, rel=1e-6)
 
 
-def schedule(rng: np.random.Generator, *, cyclic: bool) -> Schedule:
-    """Events on four GPUs, in a random order, with random waits between them."""
+def schedule(rng: np.random.Generator, *, cyclic: bool, streams: bool) -> Schedule:
+    """Events on four GPUs, in a random order, with random waits between them.
+
+    With streams, some waits are for three chunks, and some events narrow to their first GPU.
+    """
     events = []
     for number in range(int(rng.integers(2, 6))):
         first, size = int(rng.integers(0, 4)), int(rng.integers(1, 4))
         spans = (Span("p", first, first + size),)
         start, seconds = float(rng.random()), float(rng.integers(1, 9))
         stage = int(rng.integers(0, 2)) if cyclic else 0
-        events.append(Event(f"{number}", start, start + seconds, stage, spans, seconds))
-    waits = [
-        Wait(int(source), int(target), int(rng.integers(0, 2)))
-        for source, target in combinations(rng.permutation(len(events)), 2)
-        if rng.random() < 0.4
-    ]
+        outs = tuple(np.sort(rng.integers(1, 65, size=2)) / 64) if streams else ()
+        tail = (Span("p", first, first + 1), float(rng.integers(8, 57)) / 64)
+        narrows = streams and rng.random() < 0.5
+        events.append(
+            Event(
+                f"{number}",
+                start,
+                start + seconds,
+                stage,
+                spans,
+                seconds,
+                outs,
+                tail if narrows else None,
+            )
+        )
+    waits = []
+    for source, target in combinations(rng.permutation(len(events)), 2):
+        if rng.random() < 0.4:
+            distance = int(rng.integers(0, 2))
+            streamed = streams and distance == 0 and rng.random() < 0.7
+            waits.append(Wait(int(source), int(target), distance, streamed))
     return Schedule(events, waits, 10.0, cyclic)
 
 
+@pytest.mark.parametrize("streams", [False, True], ids=["whole calls", "streams and tails"])
 @pytest.mark.parametrize("cyclic", [False, True], ids=["barrier", "cyclic"])
-def test_random_schedules_take_the_least_period(cyclic):
+def test_random_schedules_take_the_least_period(cyclic, streams):
     rng, agreed, refused = np.random.default_rng(5), 0, 0
     for _ in range(60):
-        one = schedule(rng, cyclic=cyclic)
+        one = schedule(rng, cyclic=cyclic, streams=streams)
         period, iterations = least_period(one), 120
         planned = planned_durations(one, iterations=iterations)
         if period is None:

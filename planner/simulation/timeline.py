@@ -131,7 +131,7 @@ def _tail_label(subject: Subject, number: int) -> str:
         return ""
     if tail.tensor_parallel_size is not None:
         return f"tail with tensor size {tail.tensor_parallel_size}"
-    return f"tail on {tail.num_gpus} GPUs"
+    return f"tail on {tail.num_gpus} GPU{'s' if tail.num_gpus > 1 else ''}"
 
 
 def stretches(spans: Sequence[Span]) -> list[Span]:
