@@ -176,7 +176,8 @@ def test_generation_spreads_as_its_closed_form_says():
     plan = PLANS["barrier"]
     subject = Subject(resolve(plan.spec), plan)
     call = next(call for call in plan.calls if call.kind == "generate")
-    generation, rng = Generation(subject, call, event_of(subject, call.id)), np.random.default_rng(0)
+    generation = Generation(subject, call, event_of(subject, call.id))
+    rng = np.random.default_rng(0)
     excess = [excess_seconds(generation, generation.draw(rng)) for _ in range(200)]
     stated = float(generation.phases.deviation_seconds[0])
     assert np.std(excess) == pytest.approx(stated, rel=0.3)

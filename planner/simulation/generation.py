@@ -8,7 +8,13 @@ from planner.check.time import Event
 from planner.cost.admission import BUSY_CELLS
 from planner.cost.generation import GenerationPhases
 from planner.cost.pricing import Pricing
-from planner.cost.streaming import TailSetting, ended_share, released_seconds, split_cell
+from planner.cost.streaming import (
+    TailEstimates,
+    TailSetting,
+    ended_share,
+    released_seconds,
+    split_cell,
+)
 from planner.layout import FloatArray, IntArray
 from planner.result import CallPlan
 from planner.simulation.comparison import load, sampled
@@ -51,39 +57,36 @@ class Generation:
     """
 
     def __init__(self, subject: Subject, call: CallPlan, event: Event) -> None:
-        pricing, self.call = Pricing(subject.job), subject.calls[call.id]
+        pricing, wanted = Pricing(subject.job), subject.calls[call.id]
         copy = subject.copies[call.copy_id or ""]
-        pool, engine = subject.pool_of(copy), engine_of(call)
+        pool, engine, cache = (
+            subject.pool_of(copy),
+            engine_of(call),
+            row_of(call.kv_cache_bytes or 0),
+        )
         self.workload = subject.job.spec.workload
         # The price is corrected by what runs have taught, the phases are as the tables say.
         self.factor = pricing.factor(pool, "generate", subject.job.models[copy.role])
-        cache = row_of(call.kv_cache_bytes or 0)
-        self.phases = pricing.generation_phases(self.call, pool, engine, kv_cache_bytes=cache)
+        self.phases = pricing.generation_phases(wanted, pool, engine, kv_cache_bytes=cache)
         replicas = int(engine.data_parallel_size[0])
-        self.shape = (replicas, -(-self.call.num_sequences // replicas))
+        self.shape = (replicas, -(-wanted.num_sequences // replicas))
         self.stages = int(engine.pipeline_parallel_size[0])
-        self.chunk_shares = np.arange(1, len(event.released_shares) + 1) / (
-            len(event.released_shares) + 1
-        )
+        shares, self.parts = list(event.released_shares), [*_parts(self.phases), 0.0, 0.0]
+        self.chunk_shares = np.arange(1, len(shares) + 1) / (len(shares) + 1)
         self.tail = tail_setting(call, copy)
         self.after = self.phases
-        split, tail_parts = [], (0.0, 0.0)
         if self.tail is not None:
             wide = self.tail.widened(engine)
-            self.after = pricing.generation_phases(self.call, pool, wide, kv_cache_bytes=cache)
-            priced = pricing.tail(self.call, pool, engine, kv_cache_bytes=cache, tail=self.tail)
-            moving = float(priced.moving_seconds[0])
-            outstanding = float(priced.bulk_outstanding[0])
-            tail_parts = (moving / self.factor, (outstanding - moving) / self.factor)
-            share = event.tail[1] if event.tail else 1.0 - outstanding / event.price_seconds
-            split = [share]
-        column, shares = np.array([event.price_seconds]), [*event.released_shares, *split]
-        planned = released_seconds(np.array([shares]), column)[0] if shares else np.zeros(0)
-        self.planned: FloatArray = np.append(planned, event.price_seconds)
-        self.parts = np.array([*_parts(self.phases, self.tail), *tail_parts])
+            self.after = pricing.generation_phases(wanted, pool, wide, kv_cache_bytes=cache)
+            priced = pricing.tail(wanted, pool, engine, kv_cache_bytes=cache, tail=self.tail)
+            self.parts[SHRINKING:] = _parts_of_a_tail(self.phases, self.tail, priced, self.factor)
+            outstanding = float(priced.bulk_outstanding[0]) / event.price_seconds
+            shares.append(event.tail[1] if event.tail else 1.0 - outstanding)
+        column = np.array([event.price_seconds])
+        self.planned: FloatArray = released_seconds(np.array([[*shares, 1.0]]), column)[0]
         self.busy_share = float(ended_share(self.phases)[0]) if self.parts[BUSY] else 0.0
         rng = np.random.default_rng(0)
-        draws = int(np.clip(REFERENCE_SEQUENCES // self.call.num_sequences, *REFERENCE_DRAWS))
+        draws = int(np.clip(REFERENCE_SEQUENCES // wanted.num_sequences, *REFERENCE_DRAWS))
         self.expected = np.mean([self._progress(self.draw(rng)) for _ in range(draws)], axis=0)
 
     def draw(self, rng: np.random.Generator) -> Draw:
@@ -96,8 +99,9 @@ class Generation:
         if np.allclose(progress, self.expected, rtol=1e-12, atol=0.0):
             return self.planned
         whole = self.expected[-1]
-        relative = np.where(whole > 0, (progress - self.expected) / np.where(whole > 0, whole, 1), 0)
-        found = self.planned + self.factor * (relative @ self.parts)
+        more = progress - self.expected
+        relative = np.divide(more, whole, out=np.zeros_like(more), where=whole > 0)
+        found = self.planned + self.factor * (relative @ np.array(self.parts))
         # Where lengths hardly vary, the closed form and the draws may order them otherwise.
         chunks = len(self.chunk_shares)
         found[:-1] = np.clip(found[:-1], 0.0, found[-1])
@@ -150,14 +154,32 @@ class Generation:
         return before, np.sort(after[rest > 0]), float(tokens.max())
 
 
-def _parts(phases: GenerationPhases, tail: TailSetting | None) -> tuple[float, float, float]:
-    """Seconds of the prefill, the busy phase, and the shrinking batch up to the tail."""
+def _parts(phases: GenerationPhases) -> tuple[float, float, float]:
+    """Seconds of the prefill, the busy phase and the shrinking batch."""
+    steps, prefill = _step_seconds(phases), phases.prefill
+    return (
+        float((prefill.compute + prefill.communication + prefill.overhead)[0]),
+        float(steps[:BUSY_CELLS].sum()),
+        float(steps[BUSY_CELLS:].sum()),
+    )
+
+
+def _parts_of_a_tail(
+    phases: GenerationPhases, tail: TailSetting, priced: TailEstimates, factor: float
+) -> tuple[float, float, float]:
+    """Seconds of the shrinking batch up to the tail, what moves there, and the tail."""
+    split = int(split_cell(phases, tail)[phases.course.course_of[0]])
+    moving = float(priced.moving_seconds[0])
+    rest = float(priced.bulk_outstanding[0]) - moving
+    shrinking = float(_step_seconds(phases)[BUSY_CELLS:split].sum())
+    return shrinking, moving / factor, rest / factor
+
+
+def _step_seconds(phases: GenerationPhases) -> FloatArray:
+    """[cell]: all decode steps of it."""
     course = phases.course
-    steps = (course.phases.steps * course.step_seconds)[course.course_of[0]]
-    end = len(steps) if tail is None else int(split_cell(phases, tail)[course.course_of[0]])
-    prefill = phases.prefill
-    prefill_seconds = float((prefill.compute + prefill.communication + prefill.overhead)[0])
-    return prefill_seconds, float(steps[:BUSY_CELLS].sum()), float(steps[BUSY_CELLS:end].sum())
+    steps: FloatArray = (course.phases.steps * course.step_seconds)[course.course_of[0]]
+    return steps
 
 
 def _decoded(

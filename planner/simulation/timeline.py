@@ -78,7 +78,8 @@ def occurrences(
         for iteration, seconds in enumerate(durations.seconds[:, number].tolist()):
             start = float(begun[iteration, number])
             end = start + seconds
-            tail, taken = None, ()
+            tail: Piece | None = None
+            taken: tuple[Piece, ...] = ()
             if number in durations.splits:
                 tail = Piece(label, start + float(durations.splits[number][iteration]), end)
             if chunks is not None:
@@ -100,7 +101,7 @@ def _chunks(
     sources = [wait for wait in sources if wait.source in durations.outs]
     if not sources:
         return None
-    out = np.full(durations.outs[sources[0].source].shape, -np.inf)
+    out: FloatArray = np.full(durations.outs[sources[0].source].shape, -np.inf)
     for wait in sources:
         begins = run.starts[:, wait.source, None] + durations.outs[wait.source]
         late = len(out) - wait.distance

@@ -1,7 +1,6 @@
 """A simulated plan's timeline, a row per stretch of GPUs; needs matplotlib (the `plot` extra)."""
 
 from collections.abc import Sequence
-
 from typing import TYPE_CHECKING
 
 from planner.check.subject import Span
