@@ -18,10 +18,12 @@ from planner.planning import make_plan
 from planner.resolve import resolve
 from planner.result import Plan
 from planner.simulation.chrome_trace import chrome_trace
-from planner.simulation.durations import _Generation
+from planner.simulation.durations import planned_durations
+from planner.simulation.generation import Draw, Generation
 from planner.simulation.replay import replay
-from planner.simulation.report import Occurrence, simulate_plan
+from planner.simulation.report import simulate_plan
 from planner.simulation.result import Simulation
+from planner.simulation.timeline import Occurrence
 from tests.broken_plans import BARRIER_JOB, BARRIER_PLAN, CYCLIC_JOB, CYCLIC_PLAN, shifted
 from tests.sound_plans import barrier_plan, cyclic_plan
 from tests.specs import job_spec
@@ -82,36 +84,55 @@ def test_a_searched_plan_takes_what_it_states(changes):
     assert found.each_iteration_seconds == pytest.approx([plan.iteration_seconds] * 3, rel=1e-6)
 
 
-def schedule(rng: np.random.Generator, *, cyclic: bool) -> Schedule:
-    """Events on four GPUs, in a random order, with random waits between them."""
+def schedule(rng: np.random.Generator, *, cyclic: bool, streams: bool) -> Schedule:
+    """Events on four GPUs, in a random order, with random waits between them.
+
+    With streams, some waits are for three chunks, and some events narrow to their first GPU.
+    """
     events = []
     for number in range(int(rng.integers(2, 6))):
         first, size = int(rng.integers(0, 4)), int(rng.integers(1, 4))
         spans = (Span("p", first, first + size),)
         start, seconds = float(rng.random()), float(rng.integers(1, 9))
         stage = int(rng.integers(0, 2)) if cyclic else 0
-        events.append(Event(f"{number}", start, start + seconds, stage, spans, seconds))
-    waits = [
-        Wait(int(source), int(target), int(rng.integers(0, 2)))
-        for source, target in combinations(rng.permutation(len(events)), 2)
-        if rng.random() < 0.4
-    ]
+        outs = tuple(np.sort(rng.integers(1, 65, size=2)) / 64) if streams else ()
+        tail = (Span("p", first, first + 1), float(rng.integers(8, 57)) / 64)
+        narrows = streams and rng.random() < 0.5
+        events.append(
+            Event(
+                f"{number}",
+                start,
+                start + seconds,
+                stage,
+                spans,
+                seconds,
+                outs,
+                tail if narrows else None,
+            )
+        )
+    waits = []
+    for source, target in combinations(rng.permutation(len(events)), 2):
+        if rng.random() < 0.4:
+            distance = int(rng.integers(0, 2))
+            streamed = streams and distance == 0 and rng.random() < 0.7
+            waits.append(Wait(int(source), int(target), distance, streamed))
     return Schedule(events, waits, 10.0, cyclic)
 
 
+@pytest.mark.parametrize("streams", [False, True], ids=["whole calls", "streams and tails"])
 @pytest.mark.parametrize("cyclic", [False, True], ids=["barrier", "cyclic"])
-def test_random_schedules_take_the_least_period(cyclic):
+def test_random_schedules_take_the_least_period(cyclic, streams):
     rng, agreed, refused = np.random.default_rng(5), 0, 0
     for _ in range(60):
-        one = schedule(rng, cyclic=cyclic)
+        one = schedule(rng, cyclic=cyclic, streams=streams)
         period, iterations = least_period(one), 120
-        seconds = np.tile([event.price_seconds for event in one.events], (iterations, 1))
+        planned = planned_durations(one, iterations=iterations)
         if period is None:
             with pytest.raises(ValueError, match="contradicts the dataflow"):
-                replay(one, seconds)
+                replay(one, planned)
             refused += 1
             continue
-        complete = (replay(one, seconds) + seconds).max(axis=1)
+        complete = (replay(one, planned).starts + planned.seconds).max(axis=1)
         # A cycle of waits that spans several iterations brings the average to the period.
         assert (complete[100] - complete[40]) / 60 == pytest.approx(period, rel=1e-3)
         agreed += 1
@@ -142,12 +163,22 @@ def test_a_seed_repeats_and_another_differs():
     assert Simulation.model_validate_json(one.model_dump_json()) == one
 
 
+def event_of(subject: Subject, call_id: str) -> Event:
+    events = schedule_of(subject, price_again(subject)).events
+    return next(event for event in events if event.name == f"call {call_id}")
+
+
+def excess_seconds(generation: Generation, draw: Draw) -> float:
+    return float(generation.milestones(draw)[-1] - generation.planned[-1])
+
+
 def test_generation_spreads_as_its_closed_form_says():
     plan = PLANS["barrier"]
     subject = Subject(resolve(plan.spec), plan)
     call = next(call for call in plan.calls if call.kind == "generate")
-    generation, rng = _Generation(subject, call), np.random.default_rng(0)
-    excess = [generation.excess_seconds(generation.draw(rng)) for _ in range(200)]
+    generation = Generation(subject, call, event_of(subject, call.id))
+    rng = np.random.default_rng(0)
+    excess = [excess_seconds(generation, generation.draw(rng)) for _ in range(200)]
     stated = float(generation.phases.deviation_seconds[0])
     assert np.std(excess) == pytest.approx(stated, rel=0.3)
     assert abs(np.mean(excess)) < 0.3 * stated
@@ -161,8 +192,9 @@ def test_a_corrected_generation_spreads_by_the_same_share_of_its_price(monkeypat
     for factor in (1.0, 1.5):
         monkeypatch.setattr(Pricing, "factor", lambda *_, factor=factor: factor)
         price = call_price(subject, Pricing(subject.job), call).seconds
-        generation = _Generation(subject, call)
-        shares.append(generation.excess_seconds(generation.draw(np.random.default_rng(0))) / price)
+        generation = Generation(subject, call, event_of(subject, call.id))
+        excess = excess_seconds(generation, generation.draw(np.random.default_rng(0)))
+        shares.append(excess / price)
     assert shares[0] == pytest.approx(shares[1], rel=1e-5)
     assert abs(shares[0]) > 1e-4
 

@@ -188,9 +188,7 @@ class GenerationPricing(PricedJob):
         if tail.tensor_factor == 1:
             priced = streaming.price_tail(phases, tail, phases, engine, chunks=chunks)
             return priced.times(factor)
-        tensor = engine.tensor_parallel_size * tail.tensor_factor
-        data = np.maximum(engine.data_parallel_size // tail.tensor_factor, 1)
-        wide = replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
+        wide = tail.widened(engine)
         after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
         model = self._model(call)
         precision = self.workload.rollout_precision or self.workload.precision

@@ -38,6 +38,12 @@ class TailSetting:
         """Replicas before the split per replica after it."""
         return self.ratio * self.tensor_factor
 
+    def widened(self, engine: Engine) -> Engine:
+        """The layout on all GPUs with the tensor size after the split."""
+        tensor = engine.tensor_parallel_size * self.tensor_factor
+        data = np.maximum(engine.data_parallel_size // self.tensor_factor, 1)
+        return replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
+
 
 TAILS = (
     TailSetting(2, 0.75),
@@ -62,6 +68,8 @@ class TailEstimates:
     """Beyond the seconds without a tail."""
     bulk_outstanding: FloatArray
     """Seconds from the split to the end."""
+    moving_seconds: FloatArray
+    """Of these, until what moves is prefilled again, on weights laid out anew."""
     weight_bytes: IntArray
     """Of the tail's layout, per GPU, beside those of the bulk's; 0 where the layout stays."""
     outstanding: FloatArray | None
@@ -73,6 +81,7 @@ class TailEstimates:
             self,
             extra=self.extra.times(factor),
             bulk_outstanding=factor * self.bulk_outstanding,
+            moving_seconds=factor * self.moving_seconds,
             outstanding=None if self.outstanding is None else factor * self.outstanding,
         )
 
@@ -110,7 +119,7 @@ def price_tail(
     border.
     """
     course, mine = phases.course, _course(phases)
-    first = BUSY_CELLS + (_ended(mine) < tail.ended_share).sum(axis=1)
+    first = split_cell(phases, tail)
     late = np.arange(mine.steps.shape[1]) >= first[:, None]
     cached = course.process.prompt_tokens + mine.age_tokens
     more = _more_per_step(phases, after, mine.batch, cached, tail.gathers)
@@ -148,9 +157,21 @@ def price_tail(
         & (held.max(axis=1)[course.course_of] <= after.running.cache_tokens),
         extra=extra,
         bulk_outstanding=factor * tail_seconds[course.course_of] + moved,
+        moving_seconds=moved,
         weight_bytes=np.zeros(len(again), dtype=np.int64),
         outstanding=outstanding,
     )
+
+
+def split_cell(phases: GenerationPhases, tail: TailSetting) -> IntArray:
+    """[course]: the cell of its steps with which a tail begins."""
+    ended = _ended(_course(phases))
+    return np.asarray(BUSY_CELLS + (ended < tail.ended_share).sum(axis=1), dtype=np.int64)
+
+
+def ended_share(phases: GenerationPhases) -> FloatArray:
+    """[row]: share of the responses that have ended with the busy phase."""
+    return np.asarray(_ended(_course(phases))[phases.course.course_of, 0], dtype=np.float64)
 
 
 def _parts_replicas(engine: Engine, tail: TailSetting) -> npt.NDArray[np.bool_]:

@@ -1,156 +1,128 @@
 """What the calls of a plan take in iterations whose prompts and responses are drawn anew."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.check.prices import call_price, engine_of, row_of
+from planner.check.prices import call_price
 from planner.check.subject import Subject
-from planner.check.time import Schedule
-from planner.cost.admission import BUSY_CELLS
-from planner.cost.generation import GenerationPhases
-from planner.cost.pricing import Pricing
+from planner.check.time import Schedule, Wait
+from planner.cost.pricing import Pricing, whole_microseconds
+from planner.cost.streaming import released_seconds
 from planner.job import Job
 from planner.layout import FloatArray, IntArray
 from planner.lengths import LengthSpec
-from planner.result import CallPlan
-from planner.simulation.comparison import load, sampled
-from planner.spec import WorkloadSpec
+from planner.simulation.generation import Draw, Generation
 
-CELLS = 64
-"""Parts of equal length that the drawn responses are cut into."""
 BINS = 64
 """Lengths that stand for the drawn ones where training and scoring are priced."""
-REFERENCE_SEQUENCES = 2**19
-REFERENCE_DRAWS = (16, 512)
-"""Least and most draws of all lengths that an expected generation is taken from."""
 
 
-def sampled_seconds(
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """What the events of several iterations take, and what happens while they run."""
+
+    seconds: FloatArray
+    """[iteration, event]"""
+    outs: dict[int, FloatArray] = field(default_factory=dict)
+    """[iteration, chunk] of events that others stream from: until each chunk, the last included,
+    is out."""
+    splits: dict[int, FloatArray] = field(default_factory=dict)
+    """[iteration] of generations with a tail: until it begins."""
+
+    def lag_seconds(self, schedule: Schedule, wait: Wait) -> FloatArray:
+        """[iteration of the source]: least time from its start to the target's.
+
+        That of a streamed target, if it is not to wait between chunks; it ends no later for that.
+        """
+        source, target = schedule.events[wait.source], schedule.events[wait.target]
+        seconds = self.seconds[:, wait.source]
+        if wait.for_gpus and wait.source in self.splits and source.held_share(target) < 1.0:
+            return self.splits[wait.source]
+        if not wait.streamed or wait.source not in self.outs:
+            return seconds
+        outs = self.outs[wait.source]
+        places = np.arange(len(seconds)) + wait.distance
+        taking = self.seconds[np.minimum(places, len(seconds) - 1), wait.target]
+        before = np.arange(outs.shape[1]) * (taking / outs.shape[1])[:, None]
+        return whole_microseconds((outs - before).max(axis=1))
+
+
+def planned_durations(schedule: Schedule, *, iterations: int) -> Durations:
+    """Every iteration as the plan has it."""
+    found = Durations(np.tile([event.price_seconds for event in schedule.events], (iterations, 1)))
+    for number, event in enumerate(schedule.events):
+        column = np.array([event.price_seconds])
+        if event.released_shares:
+            shares = np.array([[*event.released_shares, 1.0]])
+            found.outs[number] = np.tile(released_seconds(shares, column), (iterations, 1))
+        if event.tail is not None:
+            split = released_seconds(np.array([[event.tail[1]]]), column)
+            found.splits[number] = np.repeat(split[0], iterations)
+    return found
+
+
+def sampled_durations(
     subject: Subject, schedule: Schedule, *, iterations: int, seed: int
-) -> FloatArray:
-    """Seconds [iteration, event]; with constant lengths the prices, to the last digit."""
+) -> Durations:
+    """With lengths drawn anew; with constant lengths as planned, to the last digit."""
     rng = np.random.default_rng(seed)
-    seconds = np.tile([event.price_seconds for event in schedule.events], (iterations, 1))
+    found = planned_durations(schedule, iterations=iterations)
     generations = {
-        call.id: _Generation(subject, call)
-        for call in subject.plan.calls
+        number: Generation(subject, call, schedule.events[number])
+        for number, call in enumerate(subject.plan.calls)
         if call.kind == "generate" and call.copy_id is not None
     }
+    for number, generation in generations.items():
+        if generation.tail is not None:
+            found.splits.setdefault(number, np.full(iterations, generation.planned[-2]))
+    scored = dict(_scored(subject, list(generations)))
     for iteration in range(iterations):
-        trained: Draw | None = None
-        for number, call in enumerate(subject.plan.calls):
-            if call.id in generations:
-                generation = generations[call.id]
-                draw = generation.draw(rng)
-                trained = trained or draw
-                seconds[iteration, number] += generation.excess_seconds(draw)
-        if trained is not None:
-            _reprice(subject, seconds[iteration], trained)
-    return seconds
+        draws = {}
+        for number, generation in generations.items():
+            draws[number] = generation.draw(rng)
+            milestones = generation.milestones(draws[number])
+            found.seconds[iteration, number] = milestones[-1]
+            if number in found.outs:
+                chunks = found.outs[number].shape[1] - 1
+                found.outs[number][iteration] = [*milestones[:chunks], milestones[-1]]
+            if generation.tail is not None:
+                found.splits[number][iteration] = milestones[-2]
+        for number, draw in draws.items():
+            calls = [call for call, generation in scored.items() if generation == number]
+            _reprice(subject, found.seconds[iteration], calls, draw)
+    return found
 
 
-def _reprice(subject: Subject, seconds: FloatArray, draw: "Draw") -> None:
+def _scored(subject: Subject, generations: list[int]) -> Iterator[tuple[int, int]]:
+    """(training or scoring call, the generate call nearest before it, whose draw it has).
+
+    Where nothing is generated before it within an iteration, the first of all.
+    """
+    calls = subject.plan.calls
+    numbers = {call.id: number for number, call in enumerate(calls)}
+    before: dict[int, set[int]] = {number: set() for number in numbers.values()}
+    for edge in subject.flow.edges:
+        if edge.distance == 0:
+            before[numbers[edge.target]].add(numbers[edge.source])
+    for number, call in enumerate(calls):
+        if not generations or call.kind == "generate" or call.copy_id is None:
+            continue
+        frontier = before[number]
+        while frontier and not frontier.intersection(generations):
+            frontier = set().union(*(before[one] for one in frontier))
+        yield number, min(frontier.intersection(generations), default=generations[0])
+
+
+def _reprice(subject: Subject, seconds: FloatArray, calls: list[int], draw: Draw) -> None:
     """Training and scoring of the drawn lengths, by the cost model itself."""
     job = _job_of(subject.job, draw)
     if job is subject.job:
         return
     drawn, pricing = Subject(job, subject.plan), Pricing(job)
-    for number, call in enumerate(subject.plan.calls):
-        if call.kind != "generate" and call.copy_id is not None:
-            seconds[number] = call_price(drawn, pricing, call).seconds
-
-
-class Draw:
-    """All prompts and responses of one generate call [replica, sequence]."""
-
-    def __init__(self, workload: WorkloadSpec, shape: tuple[int, int], rng: np.random.Generator):
-        replicas, each = shape
-        prompts = -(-replicas * each // workload.responses_per_prompt)
-        per_prompt = sampled(workload.prompt_length, prompts, rng)
-        number = np.arange(replicas * each) // workload.responses_per_prompt
-        self.prompts: IntArray = per_prompt
-        self.prompt_tokens: IntArray = per_prompt[number].reshape(shape)
-        self.responses: IntArray = sampled(workload.response_length, replicas * each, rng).reshape(
-            shape
-        )
-
-
-class _Generation:
-    """One generate call: its price, and how it moves with the drawn lengths.
-
-    The shrinking phase lasts as long as the batch of the drawn responses takes to shrink, the busy
-    phase as long as their load takes, prefills as long as their prompts; each in relation to what
-    it is on average, of which the call's price is the expectation.
-    """
-
-    def __init__(self, subject: Subject, call: CallPlan) -> None:
-        pricing, wanted = Pricing(subject.job), subject.calls[call.id]
-        pool = subject.pool_of(subject.copies[call.copy_id or ""])
-        engine = engine_of(call)
-        self.workload = subject.job.spec.workload
-        # The price is corrected by what runs have taught, the phases are as the tables say.
-        self.factor = pricing.factor(pool, "generate", subject.job.models[wanted.model or ""])
-        self.phases = pricing.generation_phases(
-            wanted, pool, engine, kv_cache_bytes=row_of(call.kv_cache_bytes or 0)
-        )
-        replicas = int(engine.data_parallel_size[0])
-        self.shape = (replicas, -(-wanted.num_sequences // replicas))
-        self.stages = int(engine.pipeline_parallel_size[0])
-        course = self.phases.course
-        steps = (course.phases.steps * course.step_seconds)[course.course_of[0]]
-        self.busy_seconds = float(steps[:BUSY_CELLS].sum())
-        self.shrinking_seconds = float(steps[BUSY_CELLS:].sum())
-        prefill = self.phases.prefill
-        self.prefill_seconds = float(
-            (prefill.compute + prefill.communication + prefill.overhead)[0]
-        )
-        number = REFERENCE_SEQUENCES // wanted.num_sequences
-        draws = int(np.clip(number, *REFERENCE_DRAWS))
-        rng = np.random.default_rng(0)
-        self.expected = np.mean([self._measures(self.draw(rng)) for _ in range(draws)], axis=0)
-
-    def draw(self, rng: np.random.Generator) -> Draw:
-        return Draw(self.workload, self.shape, rng)
-
-    def excess_seconds(self, draw: Draw) -> float:
-        """Beyond the call's price."""
-        measures = self._measures(draw)
-        if np.allclose(measures, self.expected, rtol=1e-12, atol=0.0):
-            return 0.0  # every length is constant
-        parts = np.array([self.shrinking_seconds, self.busy_seconds, self.prefill_seconds])
-        return self.factor * float(parts @ (measures / self.expected - 1.0))
-
-    def _measures(self, draw: Draw) -> FloatArray:
-        """(seconds of the shrinking batch, load of the slowest replica, prompt tokens)."""
-        loads = load(draw.prompt_tokens, draw.responses).sum(axis=1)
-        return np.array(
-            [
-                _shrinking_seconds(self.phases, draw.responses, self.stages),
-                loads.max(),
-                draw.prompts.sum(),
-            ]
-        )
-
-
-def _shrinking_seconds(phases: GenerationPhases, responses: IntArray, stages: int) -> float:
-    """Decode seconds of the slowest replica where nobody waits."""
-    edges = np.linspace(0.0, responses.max(), CELLS + 1)
-    ordered = np.sort(responses, axis=1)
-    each = ordered.shape[1]
-    # Per replica and cell: mean number of running sequences, and the share with one at least.
-    reached = np.minimum(ordered[:, None, :], edges[:, None]).sum(axis=2)
-    width = edges[1]
-    running = np.diff(reached, axis=1) / width
-    present = np.clip((ordered[:, -1:] - edges[:-1]) / width, 0.0, 1.0)
-    batch = np.clip(running / np.maximum(present, 1e-9), 1.0, each)
-    middles = (edges[1:] + edges[:-1]) / 2
-    cached = phases.running.process.prompt_tokens + np.broadcast_to(middles, batch.shape)
-    shape = np.full_like(batch, phases.shape[0], dtype=np.int64)
-    compute, moved = phases.tables.at(shape, np.maximum(batch / stages, 1.0), cached)
-    engine = phases.engine
-    step = compute + moved + engine.step_seconds + engine.sequence_seconds * batch
-    return float((step * present * width).sum(axis=1).max())
+    for number in calls:
+        seconds[number] = call_price(drawn, pricing, subject.plan.calls[number]).seconds
 
 
 def _job_of(job: Job, draw: Draw) -> Job:

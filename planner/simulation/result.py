@@ -28,6 +28,10 @@ class SimulatedCall(ResultModel):
     planned_seconds: float
     """Its price."""
     seconds: Spread
+    first_chunk_seconds: Spread | None = None
+    """Of a generation from which calls stream: until they have the first chunk."""
+    bulk_seconds: Spread | None = None
+    """Of a generation with a tail: until that begins."""
 
 
 class GpuUse(ResultModel):

@@ -18,8 +18,8 @@ from service.cli.pictures import need_picture
 from service.cli.planning import read_plan
 
 if TYPE_CHECKING:
-    from planner.simulation.report import Occurrence
     from planner.simulation.result import Simulation
+    from planner.simulation.timeline import Occurrence
     from service.cli.remote import Service
 
 

@@ -1,13 +1,20 @@
 """A simulated plan's timeline, a row per stretch of GPUs; needs matplotlib (the `plot` extra)."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from planner.check.subject import Span
 from planner.simulation.chrome_trace import HOST
-from planner.simulation.report import Occurrence, stretches
+from planner.simulation.timeline import Occurrence, rows
 from service.cli.failures import BadInputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDTH_INCHES = 14.0
 ROW_INCHES = 0.45
+HATCH = "///"
+"""Of tails."""
 SHOWN_ITERATIONS = 8
 """More would be too narrow to read; the Chrome trace has all."""
 
@@ -21,8 +28,8 @@ def draw(timeline: Sequence[Occurrence], *, title: str, path: str) -> None:
     from matplotlib.patches import Patch
 
     shown = [one for one in timeline if one.iteration < SHOWN_ITERATIONS]
-    rows = stretches([span for one in shown for span in one.spans])
-    names = [f"{row.pool} {row.first}-{row.end - 1}" for row in rows]
+    stretches = rows(shown)
+    names = [f"{row.pool} {row.first}-{row.end - 1}" for row in stretches]
     if any(not one.spans for one in shown):
         names.append(HOST)
     palette = colormaps["tab20"]
@@ -33,28 +40,36 @@ def draw(timeline: Sequence[Occurrence], *, title: str, path: str) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for one in shown:
-        here = [
-            place
-            for place, row in enumerate(rows)
-            if any(row.shares_gpus(span) for span in one.spans)
-        ]
-        axes.barh(
-            here or [len(names) - 1],
-            one.end_seconds - one.start_seconds,
-            left=one.start_seconds,
-            height=0.8,
-            color=colours[one.name],
-            # Iterations beside one another differ in shade.
-            alpha=1.0 if one.iteration % 2 == 0 else 0.6,
-            edgecolor="white",
-            linewidth=0.4,
-        )
+        _bars(axes, one, stretches, colours[one.name])
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set(xlabel="seconds", title=title)
     handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    labels = dict.fromkeys(one.tail.name for one in shown if one.tail is not None)
+    if labels:
+        handles.append(Patch(facecolor="white", hatch=HATCH, label=", ".join(labels)))
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize="small")
     try:
         figure.savefig(path, dpi=120)
     except (OSError, ValueError) as error:
         raise BadInputError(f"cannot write {path}: {error}") from None
+
+
+def _bars(
+    axes: "Axes", one: Occurrence, stretches: Sequence[Span], colour: tuple[float, ...]
+) -> None:
+    """A bar for each part of an event on each row that it takes; without GPUs on the last."""
+    for row, with_tail in one.places(stretches) or [(len(stretches), True)]:
+        for piece in one.pieces(with_tail=with_tail):
+            axes.barh(
+                row,
+                piece.end_seconds - piece.start_seconds,
+                left=piece.start_seconds,
+                height=0.8,
+                color=colour,
+                # Iterations beside one another differ in shade.
+                alpha=1.0 if one.iteration % 2 == 0 else 0.6,
+                edgecolor="white",
+                linewidth=0.4,
+                hatch=HATCH if piece is one.tail else None,
+            )

@@ -1,0 +1,220 @@
+"""One generate call of a plan, and how it moves with the lengths that are drawn."""
+
+import numpy as np
+
+from planner.check.prices import engine_of, row_of, tail_setting
+from planner.check.subject import Subject
+from planner.check.time import Event
+from planner.cost.admission import BUSY_CELLS
+from planner.cost.generation import GenerationPhases
+from planner.cost.pricing import Pricing
+from planner.cost.streaming import (
+    TailEstimates,
+    TailSetting,
+    ended_share,
+    released_seconds,
+    split_cell,
+)
+from planner.layout import FloatArray, IntArray
+from planner.result import CallPlan
+from planner.simulation.comparison import load, sampled
+from planner.spec import WorkloadSpec
+
+CELLS = 64
+"""Parts of equal length that the drawn responses are cut into."""
+REFERENCE_SEQUENCES = 2**19
+REFERENCE_DRAWS = (16, 512)
+"""Least and most draws of all lengths that an expected generation is taken from."""
+SEGMENTS = 5
+"""Prefill, the busy phase, the shrinking batch, what moves to a tail, and the tail."""
+PREFILL, BUSY, SHRINKING, MOVING, TAIL = range(SEGMENTS)
+
+
+class Draw:
+    """All prompts and responses of one generate call [replica, sequence]."""
+
+    def __init__(self, workload: WorkloadSpec, shape: tuple[int, int], rng: np.random.Generator):
+        replicas, each = shape
+        prompts = -(-replicas * each // workload.responses_per_prompt)
+        per_prompt = sampled(workload.prompt_length, prompts, rng)
+        number = np.arange(replicas * each) // workload.responses_per_prompt
+        self.prompts: IntArray = per_prompt
+        self.prompt_tokens: IntArray = per_prompt[number].reshape(shape)
+        self.responses: IntArray = sampled(workload.response_length, replicas * each, rng).reshape(
+            shape
+        )
+
+
+class Generation:
+    """The price of a generate call, and its milestones with drawn lengths.
+
+    Milestones are seconds after its start: when each chunk but the last is out (if calls take
+    chunks), when its tail begins (if it has one), and its end. Drawn lengths move each of them by
+    what its segments take more or less than on average. The shrinking batch lasts as long as the
+    drawn responses take to end, the busy phase as long as their load takes, prefills as long as
+    their prompts; a tail begins when the stated share of the drawn responses has ended, and decodes
+    the others.
+    """
+
+    def __init__(self, subject: Subject, call: CallPlan, event: Event) -> None:
+        pricing, wanted = Pricing(subject.job), subject.calls[call.id]
+        copy = subject.copies[call.copy_id or ""]
+        pool, engine, cache = (
+            subject.pool_of(copy),
+            engine_of(call),
+            row_of(call.kv_cache_bytes or 0),
+        )
+        self.workload = subject.job.spec.workload
+        # The price is corrected by what runs have taught, the phases are as the tables say.
+        self.factor = pricing.factor(pool, "generate", subject.job.models[copy.role])
+        self.phases = pricing.generation_phases(wanted, pool, engine, kv_cache_bytes=cache)
+        replicas = int(engine.data_parallel_size[0])
+        self.shape = (replicas, -(-wanted.num_sequences // replicas))
+        self.stages = int(engine.pipeline_parallel_size[0])
+        shares, self.parts = list(event.released_shares), [*_parts(self.phases), 0.0, 0.0]
+        self.chunk_shares = np.arange(1, len(shares) + 1) / (len(shares) + 1)
+        self.tail = tail_setting(call, copy)
+        self.after = self.phases
+        if self.tail is not None:
+            wide = self.tail.widened(engine)
+            self.after = pricing.generation_phases(wanted, pool, wide, kv_cache_bytes=cache)
+            priced = pricing.tail(wanted, pool, engine, kv_cache_bytes=cache, tail=self.tail)
+            self.parts[SHRINKING:] = _parts_of_a_tail(self.phases, self.tail, priced, self.factor)
+            outstanding = float(priced.bulk_outstanding[0]) / event.price_seconds
+            shares.append(event.tail[1] if event.tail else 1.0 - outstanding)
+        column = np.array([event.price_seconds])
+        self.planned: FloatArray = released_seconds(np.array([[*shares, 1.0]]), column)[0]
+        self.busy_share = float(ended_share(self.phases)[0]) if self.parts[BUSY] else 0.0
+        rng = np.random.default_rng(0)
+        draws = int(np.clip(REFERENCE_SEQUENCES // wanted.num_sequences, *REFERENCE_DRAWS))
+        self.expected = np.mean([self._progress(self.draw(rng)) for _ in range(draws)], axis=0)
+
+    def draw(self, rng: np.random.Generator) -> Draw:
+        """All lengths of one iteration."""
+        return Draw(self.workload, self.shape, rng)
+
+    def milestones(self, draw: Draw) -> FloatArray:
+        """Seconds after the start of each milestone; as planned where every length is constant."""
+        progress = self._progress(draw)
+        if np.allclose(progress, self.expected, rtol=1e-12, atol=0.0):
+            return self.planned
+        whole = self.expected[-1]
+        more = progress - self.expected
+        relative = np.divide(more, whole, out=np.zeros_like(more), where=whole > 0)
+        found = self.planned + self.factor * (relative @ np.array(self.parts))
+        # Where lengths hardly vary, the closed form and the draws may order them otherwise.
+        chunks = len(self.chunk_shares)
+        found[:-1] = np.clip(found[:-1], 0.0, found[-1])
+        found[:chunks] = np.maximum.accumulate(found[:chunks])
+        return np.asarray(found, dtype=np.float64)
+
+    def _progress(self, draw: Draw) -> FloatArray:
+        """[milestone, segment]: what each segment has done, in units of its own, at a milestone."""
+        before, after, moved = self._ends(draw)
+        progress = np.zeros((len(self.planned), SEGMENTS))
+        progress[:, PREFILL] = draw.prompts.sum()
+        busy = load(draw.prompt_tokens, draw.responses).sum(axis=1).max()
+        progress[:, BUSY] = busy
+        if self.tail is not None:
+            progress[-2, SHRINKING] = before[-1]
+        progress[-1, SHRINKING:] = before[-1], moved, after[-1] if len(after) else 0.0
+        early = len(before) - (self.tail is not None)
+        for chunk, share in enumerate(self.chunk_shares):
+            late = (share - self.busy_share) / (1.0 - self.busy_share)
+            rank = int(np.ceil(late * (early + len(after)) - 1e-9))
+            if rank <= 0:
+                progress[chunk, BUSY] = busy * share / self.busy_share
+            elif rank <= early:
+                progress[chunk, SHRINKING] = before[rank - 1]
+            else:
+                progress[chunk, SHRINKING:] = before[-1], moved, after[rank - early - 1]
+        return progress
+
+    def _ends(self, draw: Draw) -> tuple[FloatArray, FloatArray, float]:
+        """When responses end where nobody waits, in order: (before, after) the tail begins.
+
+        With a tail the last of the former is its beginning, the latter count from there; and the
+        tokens of the most loaded of its replicas.
+        """
+        responses = draw.responses
+        if self.tail is None:
+            ends = _decoded(self.phases, responses, stages=self.stages)
+            return np.sort(ends, axis=None), np.zeros(0), 0.0
+        ordered = np.sort(responses, axis=None)
+        share = (self.tail.ended_share - self.busy_share) / (1.0 - self.busy_share)
+        rank = int(np.ceil(share * len(ordered) - 1e-9))
+        age = int(ordered[rank - 1]) if rank > 0 else 0
+        left = responses > age
+        ends = _decoded(self.phases, responses, stages=self.stages, until=age)
+        before = np.append(np.sort(ends[~left]), ends.max())
+        rows = len(responses) // self.tail.gathers
+        rest = np.where(left, responses - age, 0).reshape(rows, -1)
+        tokens = np.where(left, draw.prompt_tokens + age, 0).reshape(rows, -1).sum(axis=1)
+        after = _decoded(self.after, rest, stages=1, from_age=age)
+        return before, np.sort(after[rest > 0]), float(tokens.max())
+
+
+def _parts(phases: GenerationPhases) -> tuple[float, float, float]:
+    """Seconds of the prefill, the busy phase and the shrinking batch."""
+    steps, prefill = _step_seconds(phases), phases.prefill
+    return (
+        float((prefill.compute + prefill.communication + prefill.overhead)[0]),
+        float(steps[:BUSY_CELLS].sum()),
+        float(steps[BUSY_CELLS:].sum()),
+    )
+
+
+def _parts_of_a_tail(
+    phases: GenerationPhases, tail: TailSetting, priced: TailEstimates, factor: float
+) -> tuple[float, float, float]:
+    """Seconds of the shrinking batch up to the tail, what moves there, and the tail."""
+    split = int(split_cell(phases, tail)[phases.course.course_of[0]])
+    moving = float(priced.moving_seconds[0])
+    rest = float(priced.bulk_outstanding[0]) - moving
+    shrinking = float(_step_seconds(phases)[BUSY_CELLS:split].sum())
+    return shrinking, moving / factor, rest / factor
+
+
+def _step_seconds(phases: GenerationPhases) -> FloatArray:
+    """[cell]: all decode steps of it."""
+    course = phases.course
+    steps: FloatArray = (course.phases.steps * course.step_seconds)[course.course_of[0]]
+    return steps
+
+
+def _decoded(
+    phases: GenerationPhases,
+    lengths: IntArray,
+    *,
+    stages: int,
+    from_age: int = 0,
+    until: int | None = None,
+) -> FloatArray:
+    """[replica, sequence]: seconds until so many more tokens are decoded, where nobody waits.
+
+    Sequences of 0 are not there. With `until`, seconds until that age, or to the end before it.
+    """
+    longest = int(lengths.max())
+    if not longest:
+        return np.zeros(lengths.shape)
+    edges = np.linspace(0.0, longest, CELLS + 1)
+    ordered = np.sort(lengths, axis=1)
+    each = ordered.shape[1]
+    # Per replica and cell: mean number of running sequences, and the share with one at least.
+    reached = np.minimum(ordered[:, None, :], edges[:, None]).sum(axis=2)
+    width = edges[1]
+    running = np.diff(reached, axis=1) / width
+    present = np.clip((ordered[:, -1:] - edges[:-1]) / width, 0.0, 1.0)
+    batch = np.clip(running / np.maximum(present, 1e-9), 1.0, each)
+    middles = (edges[1:] + edges[:-1]) / 2
+    ages = phases.running.process.prompt_tokens + from_age + middles
+    cached = np.broadcast_to(ages, batch.shape)
+    shape = np.full_like(batch, phases.shape[0], dtype=np.int64)
+    compute, moved = phases.tables.at(shape, np.maximum(batch / stages, 1.0), cached)
+    engine = phases.engine
+    step = compute + moved + engine.step_seconds + engine.sequence_seconds * batch
+    begun = np.cumsum(step * width, axis=1) - step * width
+    wanted = lengths if until is None else np.minimum(lengths, until)
+    cell = np.minimum((wanted / width).astype(np.int64), CELLS - 1)
+    start, pace = (np.take_along_axis(table, cell, axis=1) for table in (begun, step))
+    return np.asarray(start + pace * (wanted - cell * width), dtype=np.float64)
