@@ -188,14 +188,9 @@ class GenerationPricing(PricedJob):
         if tail.tensor_factor == 1:
             priced = streaming.price_tail(phases, tail, phases, engine, chunks=chunks)
             return priced.times(factor)
-        tensor = engine.tensor_parallel_size * tail.tensor_factor
-        data = np.maximum(engine.data_parallel_size // tail.tensor_factor, 1)
-        wide = replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
+        wide = _widened(engine, tail)
         after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
-        model = self._model(call)
-        precision = self.workload.rollout_precision or self.workload.precision
-        # Each GPU gets its new shard, beside the old one.
-        weights = memory.weight_bytes(model, wide.layouts(), precision=precision)
+        weights = self._shard_bytes(call, wide)
         priced = streaming.price_tail(
             phases,
             tail,
@@ -204,8 +199,23 @@ class GenerationPricing(PricedJob):
             chunks=chunks,
             relayout_seconds=weights / pool.intra_node_bytes_per_second,
         )
-        possible = priced.possible & self._may_be_wide(model, pool, wide)
+        possible = priced.possible & self._may_be_wide(self._model(call), pool, wide)
         return replace(priced, possible=possible, weight_bytes=weights).times(factor)
+
+    def relayout_seconds(
+        self, call: Call, pool: Pool, engine: Engine, tail: TailSetting
+    ) -> FloatArray:
+        """What it takes to lay the weights out anew for a tail of another tensor size."""
+        if tail.tensor_factor == 1:
+            return np.zeros(len(engine.tensor_parallel_size))
+        weights = self._shard_bytes(call, _widened(engine, tail))
+        seconds = weights / pool.intra_node_bytes_per_second
+        return self._generate_factor(call, pool) * seconds
+
+    def _shard_bytes(self, call: Call, wide: Engine) -> IntArray:
+        """What each GPU gets for the tail, beside its old shard."""
+        precision = self.workload.rollout_precision or self.workload.precision
+        return memory.weight_bytes(self._model(call), wide.layouts(), precision=precision)
 
     def _may_be_wide(self, model: Model, pool: Pool, wide: Engine) -> npt.NDArray[np.bool_]:
         """Where the tail's tensor groups are such as a call may begin with."""
@@ -221,3 +231,10 @@ class GenerationPricing(PricedJob):
 
     def _generate_factor(self, call: Call, pool: Pool) -> float:
         return self.factor(pool, "generate", self._model(call))
+
+
+def _widened(engine: Engine, tail: TailSetting) -> Engine:
+    """The replicas of a tail whose tensor size has grown."""
+    tensor = engine.tensor_parallel_size * tail.tensor_factor
+    data = np.maximum(engine.data_parallel_size // tail.tensor_factor, 1)
+    return replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
