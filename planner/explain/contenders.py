@@ -7,11 +7,11 @@ are out and its bulk ends after the same shares of its seconds.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from planner.explain.factors import Factors
+from planner.explain.periods import WHOLE, Edge, Order
 from planner.explain.study import Study
 from planner.layout import FloatArray, IntArray
 from planner.search.problem import (
@@ -28,30 +28,14 @@ from planner.search.search import Selected
 from planner.search.tables import CallTable
 from planner.search.timing import Events, events
 
-BISECTIONS = 50
-WHOLE = ((1.0, 0.0),)
-
-
-class Edge(NamedTuple):
-    """Why one node starts after another."""
-
-    source: int
-    target: int
-    distance: int
-    """Iterations between them."""
-    parts: tuple[tuple[float, float], ...] = WHOLE
-    """(share of the source's seconds, share of the target's): from start to start at least the one
-    less the other. A chunk each where the source is streamed; else the whole source, or its bulk.
-    """
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contender:
     """A placement that may win under some errors."""
 
     selected: Selected
-    edges: list[Edge]
-    """Of the dataflow and of shared GPUs."""
+    order: Order
+    """Edges of the dataflow and of shared GPUs."""
     cyclic: bool
     owners: list[tuple[int, int]]
     """Per call (its number, pool); then per sync (copy, pool) of its two sides, two nodes each."""
@@ -74,11 +58,8 @@ class Contender:
     def periods(self, factors: list[Factors]) -> FloatArray:
         """[factors] seconds of an iteration with this order."""
         durations = self.durations(factors)
-        if not self.cyclic:
-            lags, zero = _lags(durations, self.edges), np.zeros(len(durations))
-            starts = _longest_paths(np.zeros_like(durations), lags, self.edges, zero)
-            return np.asarray((starts + durations).max(axis=1))
-        return _least_periods(durations, self.edges)
+        find = self.order.least_periods if self.cyclic else self.order.makespans
+        return find(durations)
 
 
 def single(study: Study, selected: Selected) -> tuple[Problem, Assignment]:
@@ -176,7 +157,8 @@ def contender(study: Study, selected: Selected) -> Contender:
             there = bool(problem.copies[sync.shadow].options)
             owners.append((copy, options[0].pool if options else 0))
             work.append(options[0].sync_seconds if there else 0.0)
-    return Contender(selected, edges, not problem.barrier, owners, np.array(work), np.array(moved))
+    order = Order.of(edges, len(nodes.durations))
+    return Contender(selected, order, not problem.barrier, owners, np.array(work), np.array(moved))
 
 
 def _flow_edge(problem: Problem, edge: Precedence) -> Edge:
@@ -211,43 +193,3 @@ def _freed(nodes: Events, one: int, other: int) -> tuple[tuple[float, float], ..
     seconds = nodes.durations[one]
     freed = nodes.frees_seconds(one, other)
     return WHOLE if freed >= seconds else ((freed / seconds, 0.0),)
-
-
-def _lags(durations: FloatArray, edges: list[Edge]) -> FloatArray:
-    """[scenarios, edges] seconds from the start of an edge's source to that of its target."""
-    if not edges:
-        return np.zeros((len(durations), 0))
-    parts = [(e.source, e.target, *part) for e in edges for part in e.parts]
-    sources, targets, before, after = map(np.array, zip(*parts, strict=True))
-    seconds = before * durations[:, sources] - after * durations[:, targets]
-    firsts = np.cumsum([0, *(len(edge.parts) for edge in edges[:-1])])
-    return np.asarray(np.maximum.reduceat(seconds, firsts, axis=1))
-
-
-def _longest_paths(
-    starts: FloatArray, lags: FloatArray, edges: list[Edge], periods: FloatArray
-) -> FloatArray:
-    """[scenarios, nodes] earliest starts; where they never settle, they end above any period."""
-    for _ in range(starts.shape[1] + 1):
-        before = starts.copy()
-        for number, (u, v, distance, _) in enumerate(edges):
-            need = starts[:, u] + lags[:, number] - distance * periods
-            np.maximum(starts[:, v], need, out=starts[:, v])
-        if np.all(starts <= before + 1e-12):
-            break
-    return starts
-
-
-def _least_periods(durations: FloatArray, edges: list[Edge]) -> FloatArray:
-    """[scenarios] least period for which no cycle of edges is violated, by bisection."""
-    low, high = durations.max(axis=1), durations.sum(axis=1)
-    lags = _lags(durations, edges)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        starts = _longest_paths(np.zeros_like(durations), lags, edges, middle)
-        late = np.zeros(len(middle), dtype=bool)
-        for number, (u, v, distance, _) in enumerate(edges):
-            need = starts[:, u] + lags[:, number] - distance * middle
-            late |= need > starts[:, v] + 1e-9
-        low, high = np.where(late, middle, low), np.where(late, high, middle)
-    return np.asarray(high)

@@ -272,5 +272,7 @@ def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
 
 
 def _same(one: Contender, other: Contender) -> bool:
-    rows = [(c.selected.copy_rows, c.selected.call_rows, sorted(c.edges)) for c in (one, other)]
+    rows = [
+        (c.selected.copy_rows, c.selected.call_rows, sorted(c.order.edges)) for c in (one, other)
+    ]
     return rows[0] == rows[1]
