@@ -9,7 +9,8 @@ from planner.explain.contenders import single
 from planner.explain.exclusion import Exclusion
 from planner.explain.from_below import from_below
 from planner.explain.locating import located
-from planner.explain.questions import Question, same_sizes
+from planner.explain.question import Question
+from planner.explain.questions import same_sizes
 from planner.explain.result import Alternative, CallDifference, Outcome
 from planner.explain.solving import Solved, best_within, limits_of
 from planner.explain.study import Study, study
