@@ -16,7 +16,7 @@ from planner.explicit_dataflow import explicit_dataflow
 from planner.job import Job, Model
 from planner.lengths import ASSUMED_SPREAD
 from planner.measured import SHIPPED, profile_folder
-from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec, unrunnable_field
+from planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from planner.trace import trace
 
 SLOWEST_LINK_BYTES_PER_SECOND = 1e6
@@ -47,7 +47,6 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     _check_training_precision(job)
     _check_staleness(job)
     _check_strategy(spec)
-    _check_robust(spec)
     check_constraints(job)
     return job
 
@@ -168,15 +167,6 @@ def _check_strategy(spec: JobSpec) -> None:
             f"{spec.search.strategy} places the job without regard to "
             f"search.target_iteration_seconds, {target:g} s",
             remedy="leave out one of the two",
-        )
-
-
-def _check_robust(spec: JobSpec) -> None:
-    if spec.search.robust and (field := unrunnable_field(spec)) is not None:
-        raise SpecError(
-            field,
-            "true, and so is search.robust, which knows no streamed calls and no tails",
-            remedy="set one of them to false",
         )
 
 

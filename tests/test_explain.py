@@ -11,12 +11,13 @@ from planner.explain.alternatives import Alternatives, bill
 from planner.explain.contenders import contender, single
 from planner.explain.explain import explain, opened
 from planner.explain.factors import Factors, scaled
+from planner.explain.locating import located, timing_of
 from planner.explain.questions import questions
 from planner.explain.regret import factors_of, groups_of
 from planner.explain.result import Alternative, ExplainOptions, Explanation
 from planner.explain.sensitivity import subjects, threshold
 from planner.explain.solving import Pool, Solved
-from planner.explain.study import located, study, timing_of
+from planner.explain.study import study
 from planner.planning import _stopped, estimate, make_plan
 from planner.replan.replan import replan
 from planner.replan.result import ReplanOptions

@@ -190,10 +190,7 @@ class GenerationPricing(PricedJob):
             return priced.times(factor)
         wide = tail.widened(engine)
         after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
-        model = self._model(call)
-        precision = self.workload.rollout_precision or self.workload.precision
-        # Each GPU gets its new shard, beside the old one.
-        weights = memory.weight_bytes(model, wide.layouts(), precision=precision)
+        weights = self._shard_bytes(call, wide)
         priced = streaming.price_tail(
             phases,
             tail,
@@ -202,8 +199,23 @@ class GenerationPricing(PricedJob):
             chunks=chunks,
             relayout_seconds=weights / pool.intra_node_bytes_per_second,
         )
-        possible = priced.possible & self._may_be_wide(model, pool, wide)
+        possible = priced.possible & self._may_be_wide(self._model(call), pool, wide)
         return replace(priced, possible=possible, weight_bytes=weights).times(factor)
+
+    def relayout_seconds(
+        self, call: Call, pool: Pool, engine: Engine, tail: TailSetting
+    ) -> FloatArray:
+        """What it takes to lay the weights out anew for a tail of another tensor size."""
+        if tail.tensor_factor == 1:
+            return np.zeros(len(engine.tensor_parallel_size))
+        weights = self._shard_bytes(call, tail.widened(engine))
+        seconds = weights / pool.intra_node_bytes_per_second
+        return self._generate_factor(call, pool) * seconds
+
+    def _shard_bytes(self, call: Call, wide: Engine) -> IntArray:
+        """What each GPU gets for the tail, beside its old shard."""
+        precision = self.workload.rollout_precision or self.workload.precision
+        return memory.weight_bytes(self._model(call), wide.layouts(), precision=precision)
 
     def _may_be_wide(self, model: Model, pool: Pool, wide: Engine) -> npt.NDArray[np.bool_]:
         """Where the tail's tensor groups are such as a call may begin with."""

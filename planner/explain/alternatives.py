@@ -5,12 +5,15 @@ from math import inf
 
 import numpy as np
 
+from planner.explain.contenders import single
 from planner.explain.exclusion import Exclusion
 from planner.explain.from_below import from_below
-from planner.explain.questions import Question, same_sizes
+from planner.explain.locating import located
+from planner.explain.question import Question
+from planner.explain.questions import same_sizes
 from planner.explain.result import Alternative, CallDifference, Outcome
 from planner.explain.solving import Solved, best_within, limits_of
-from planner.explain.study import Study, located, study
+from planner.explain.study import Study, study
 from planner.explain.words import sizes
 from planner.objective import objective_value
 from planner.result import Placement, Plan
@@ -200,18 +203,16 @@ def _beside(
 def bill(given: Study, selected: Selected) -> Bill:
     """What a placement's calls take, and what is idle."""
     tables, period = given.tables, selected.timing.period
-    by_key = {(table.call, table.copy): table for table in tables.calls}
-    seconds, num_gpus = {}, {}
-    for index, call in enumerate(given.job.dataflow.calls):
-        seconds[call.id], num_gpus[call.id] = given.problem.calls[index].fixed_seconds, 0
-        if chosen := selected.call_rows[index]:
-            table, row = by_key[index, chosen[0]], chosen[1]
-            counts = tables.copies[chosen[0]].layouts.num_gpus
-            seconds[call.id] = float(table.seconds[row])
-            num_gpus[call.id] = int(counts[table.copy_row[row]])
+    placed, _ = single(given, selected)
+    seconds, num_gpus, busy = {}, {}, 0.0
+    for call in placed.calls:
+        seconds[call.id], num_gpus[call.id] = call.fixed_seconds, 0
+        for option in call.options:
+            count = placed.copies[option.copy].options[0].num_gpus
+            seconds[call.id], num_gpus[call.id] = option.seconds, count
+            busy += sum(gpus * held for gpus, held in option.held(count))
     touched = touched_gpus(tables, given.problem, selected)
     paid, price_rate = sum(touched), price_per_second(given.problem, touched)
-    busy = sum(seconds[name] * count for name, count in num_gpus.items())
     idle = max(1 - busy / (paid * period), 0.0) if paid and period else 0.0
     value = objective_value(given.job.spec, period, price_rate, paid)
     return Bill(period, seconds, num_gpus, paid, period * price_rate, idle, value)

@@ -2,7 +2,8 @@
 
 A plan is a placement and, on every GPU, an order of calls; the runtime keeps both. With the order
 fixed the period is the longest chain of calls (with a barrier) or the largest cycle ratio, so many
-scenarios are timed in one go, without a solver.
+scenarios are timed in one go, without a solver. An error stretches a call as a whole: its chunks
+are out and its bulk ends after the same shares of its seconds.
 """
 
 from dataclasses import dataclass
@@ -10,25 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.explain.factors import Factors
+from planner.explain.periods import WHOLE, Edge, Order
 from planner.explain.study import Study
-from planner.layout import FloatArray
+from planner.layout import FloatArray, IntArray
 from planner.search.problem import (
     Assignment,
     CallChoice,
     CallOption,
     CopyChoice,
     CopyOption,
+    Precedence,
     Problem,
-    Range,
+    Tail,
 )
 from planner.search.search import Selected
-from planner.search.timing import events
-
-BISECTIONS = 50
-
-
-Edge = tuple[int, int, int]
-"""(source, target, distance): the target waits for the whole source."""
+from planner.search.tables import CallTable
+from planner.search.timing import Events, events
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,8 +34,8 @@ class Contender:
     """A placement that may win under some errors."""
 
     selected: Selected
-    edges: list[Edge]
-    """(first, second, iterations between them), of the dataflow and of shared GPUs."""
+    order: Order
+    """Edges of the dataflow and of shared GPUs."""
     cyclic: bool
     owners: list[tuple[int, int]]
     """Per call (its number, pool); then per sync (copy, pool) of its two sides, two nodes each."""
@@ -60,10 +58,8 @@ class Contender:
     def periods(self, factors: list[Factors]) -> FloatArray:
         """[factors] seconds of an iteration with this order."""
         durations = self.durations(factors)
-        if not self.cyclic:
-            starts = _longest_paths(durations, self.edges, np.zeros(len(durations)))
-            return np.asarray((starts + durations).max(axis=1))
-        return _least_periods(durations, self.edges)
+        find = self.order.least_periods if self.cyclic else self.order.makespans
+        return find(durations)
 
 
 def single(study: Study, selected: Selected) -> tuple[Problem, Assignment]:
@@ -94,9 +90,8 @@ def single(study: Study, selected: Selected) -> tuple[Problem, Assignment]:
     for index, (choice, chosen) in enumerate(zip(problem.calls, selected.call_rows, strict=True)):
         options: tuple[CallOption, ...] = ()
         if chosen is not None:
-            table, row = by_key[index, chosen[0]], chosen[1]
-            transient = int(table.transient_bytes[row])
-            options = (CallOption(chosen[0], 0, float(table.seconds[row]), transient, row),)
+            counts = tables.copies[chosen[0]].layouts.num_gpus
+            options = (_option(by_key[index, chosen[0]], chosen[1], counts),)
         calls.append(CallChoice(choice.id, options, choice.fixed_seconds))
     fixed = Problem(
         problem.pools,
@@ -114,6 +109,22 @@ def single(study: Study, selected: Selected) -> tuple[Problem, Assignment]:
     return fixed, assignment
 
 
+def _option(table: CallTable, row: int, counts: IntArray) -> CallOption:
+    """A row as the only option; `counts` are the GPUs of the copy's rows."""
+    part = table.take(np.array([row]))
+    num_gpus = counts[part.copy_row]
+    fewer, bulk = part.tails(num_gpus)
+    return CallOption(
+        table.copy,
+        0,
+        float(part.seconds[0]),
+        int(part.transient_bytes[0]),
+        row,
+        tuple(part.releases()[0].tolist()),
+        Tail(int(fewer[0]), float(bulk[0])) if fewer[0] < num_gpus[0] else None,
+    )
+
+
 def contender(study: Study, selected: Selected) -> Contender:
     """A placement of the study, with the order that its timing has."""
     problem, assignment = single(study, selected)
@@ -121,9 +132,10 @@ def contender(study: Study, selected: Selected) -> Contender:
     timing = selected.timing
     starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
     stages = [*timing.call_stages, *timing.sync_stages]
-    # Nothing is streamed, so every target waits for its whole source.
-    edges = [(u, v, at) for u, v, at, _ in nodes.edges if at == 0 or not problem.barrier]
-    edges += _resource_edges(nodes.ranges, starts, stages, barrier=problem.barrier)
+    flow = [_flow_edge(problem, edge) for edge in problem.precedences]
+    flow += [Edge(u, v, at) for u, v, at, _ in nodes.edges[len(flow) :]]
+    edges = [edge for edge in flow if edge.distance == 0 or not problem.barrier]
+    edges += _resource_edges(nodes, starts, stages, barrier=problem.barrier)
     tables = study.tables
     by_key = {(t.call, t.copy): n for n, t in enumerate(tables.calls)}
     owners: list[tuple[int, int]] = []
@@ -134,7 +146,8 @@ def contender(study: Study, selected: Selected) -> Contender:
             number, row = by_key[index, chosen[0]], chosen[1]
             pool = int(tables.copies[chosen[0]].pool[tables.calls[number].copy_row[row]])
             seconds = float(tables.calls[number].seconds[row])
-            part = float(study.reshard_part(tables.calls[number], np.array([row]))[0])
+            moving = study.reshard_part(tables.calls[number], np.array([row]))
+            part = 0.0 if moving is None else float(moving[0])
         owners.append((index, pool))
         work.append(seconds - part)
         moved.append(part)
@@ -144,49 +157,39 @@ def contender(study: Study, selected: Selected) -> Contender:
             there = bool(problem.copies[sync.shadow].options)
             owners.append((copy, options[0].pool if options else 0))
             work.append(options[0].sync_seconds if there else 0.0)
-    return Contender(selected, edges, not problem.barrier, owners, np.array(work), np.array(moved))
+    order = Order.of(edges, len(nodes.durations))
+    return Contender(selected, order, not problem.barrier, owners, np.array(work), np.array(moved))
+
+
+def _flow_edge(problem: Problem, edge: Precedence) -> Edge:
+    """An edge of the dataflow: after the whole source, or for each of its chunks in time."""
+    if not edge.streamed:
+        return Edge(edge.source, edge.target, edge.distance)
+    (option,) = problem.calls[edge.source].options
+    shares = [*(release / option.seconds for release in option.releases), 1.0]
+    parts = tuple((share, chunk / edge.chunks) for chunk, share in enumerate(shares))
+    return Edge(edge.source, edge.target, edge.distance, parts)
 
 
 def _resource_edges(
-    ranges: list[list[Range]], starts: list[float], stages: list[int], *, barrier: bool
+    nodes: Events, starts: list[float], stages: list[int], *, barrier: bool
 ) -> list[Edge]:
     """Of two nodes on a shared GPU who is first, and in a cycle the way around."""
     edges: list[Edge] = []
-    for u in range(len(ranges)):
-        for v in range(u + 1, len(ranges)):
-            if not any(a.overlaps(b) for a in ranges[u] for b in ranges[v]):
+    for u in range(len(nodes.ranges)):
+        for v in range(u + 1, len(nodes.ranges)):
+            if not any(a.overlaps(b) for a in nodes.ranges[u] for b in nodes.ranges[v]):
                 continue
             first, second = (u, v) if (starts[u], u) <= (starts[v], v) else (v, u)
-            if barrier:
-                edges.append((first, second, 0))
-            else:
-                ahead = stages[first] - stages[second]
-                edges += [(first, second, ahead), (second, first, 1 - ahead)]
+            ahead = 0 if barrier else stages[first] - stages[second]
+            edges.append(Edge(first, second, ahead, _freed(nodes, first, second)))
+            if not barrier:
+                edges.append(Edge(second, first, 1 - ahead, _freed(nodes, second, first)))
     return edges
 
 
-def _longest_paths(durations: FloatArray, edges: list[Edge], periods: FloatArray) -> FloatArray:
-    """[scenarios, nodes] earliest starts; where they never settle, they end above any period."""
-    starts = np.zeros_like(durations)
-    for _ in range(durations.shape[1] + 1):
-        before = starts.copy()
-        for u, v, distance in edges:
-            need = starts[:, u] + durations[:, u] - distance * periods
-            np.maximum(starts[:, v], need, out=starts[:, v])
-        if np.all(starts <= before + 1e-12):
-            break
-    return starts
-
-
-def _least_periods(durations: FloatArray, edges: list[Edge]) -> FloatArray:
-    """[scenarios] least period for which no cycle of edges is violated, by bisection."""
-    low, high = durations.max(axis=1), durations.sum(axis=1)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        starts = _longest_paths(durations, edges, middle)
-        late = np.zeros(len(middle), dtype=bool)
-        for u, v, distance in edges:
-            need = starts[:, u] + durations[:, u] - distance * middle
-            late |= need > starts[:, v] + 1e-9
-        low, high = np.where(late, middle, low), np.where(late, high, middle)
-    return np.asarray(high)
+def _freed(nodes: Events, one: int, other: int) -> tuple[tuple[float, float], ...]:
+    """The part of a node after which it has freed all GPUs of another."""
+    seconds = nodes.durations[one]
+    freed = nodes.frees_seconds(one, other)
+    return WHOLE if freed >= seconds else ((freed / seconds, 0.0),)

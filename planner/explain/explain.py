@@ -4,12 +4,13 @@ import time
 
 from planner.check.trust import need_sound
 from planner.explain.alternatives import Alternatives
+from planner.explain.locating import located, timing_of
 from planner.explain.questions import questions
 from planner.explain.regret import regret_of
 from planner.explain.result import ExplainOptions, Explanation
 from planner.explain.sensitivity import sensitivities
 from planner.explain.solving import Pool
-from planner.explain.study import Study, located, study, timing_of
+from planner.explain.study import Study, study
 from planner.result import Plan
 from planner.search.search import Selected
 

@@ -1,65 +1,18 @@
 """The alternatives that people ask about: one more constraint each, on the rows or the problem."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
-from planner.errors import SpecError
-from planner.explain.study import Study, fresh, restricted
+from planner.explain.question import Question, all_rows_of
+from planner.explain.stream_questions import streams_and_tails
+from planner.explain.study import Study
 from planner.layout import OFFLOADS, RECOMPUTES
 from planner.search.problem import Problem
-from planner.search.search import Selected, complete
-from planner.search.space import Rows, all_rows, arena, rows_up_to
+from planner.search.search import Selected
+from planner.search.space import Rows, all_rows, rows_up_to
 from planner.search.tables import BoolArray
-from planner.spec import JobSpec, ParallelismConstraint
-
-
-def all_rows_of(study: Study) -> Rows:
-    """Every row of a study."""
-    return all_rows(study.tables)
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A constraint in words, and on the rows, the problem or the spec."""
-
-    name: str
-    text: str
-    rows: Callable[[Study], Rows] = all_rows_of
-    change: Callable[[Problem], Problem] = lambda problem: problem
-    role: str | None = None
-    fixed: dict[str, int | str] = field(default_factory=dict)
-    """Of constraints.parallelism of the role. Tables keep of a layout's settings only those that no
-    other beats, so for what fixes a setting they are priced again."""
-    missing: str = ""
-    """Why there may be no layout at all."""
-
-    def posed(self, study: Study, *, fits_only: bool = True) -> Study | None:
-        """The study under the constraint; None where a call or a model has no layout left."""
-        if self.role is not None:
-            try:
-                study = fresh(self._spec(study.job.spec), fits_only=fits_only)
-            except SpecError:
-                return None
-        rows = self.rows(study)
-        if not complete(arena(study.tables, study.problem), rows):
-            return None
-        part = restricted(study, rows)
-        return replace(part, problem=self.change(part.problem))
-
-    @property
-    def of_rows(self) -> bool:
-        """True when it only takes rows away."""
-        return self.role is None
-
-    def _spec(self, spec: JobSpec) -> JobSpec:
-        assert self.role is not None
-        constraints = spec.constraints
-        now = constraints.parallelism.get(self.role) or ParallelismConstraint()
-        wanted = {**constraints.parallelism, self.role: now.model_copy(update=self.fixed)}
-        constraints = constraints.model_copy(update={"parallelism": wanted})
-        return spec.model_copy(update={"constraints": constraints})
 
 
 def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterator[Question]:
@@ -70,6 +23,7 @@ def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterat
     yield from _engine_sizes(study, plan)
     yield from _recomputes(study, plan)
     yield from _offloads(study, plan)
+    yield from streams_and_tails(study, plan)
     yield from _fewer(study, plan, fewer_gpus)
 
 

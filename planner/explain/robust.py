@@ -34,8 +34,8 @@ SHARE_PER_SEARCH = 0.1
 """Of the job's time limit, for each of the searches; all together have one more such limit."""
 SCENARIOS_SHARE = 0.7
 """Of that limit, for the best objectives of the scenarios; the mixed searches have the rest."""
-ROUNDING_SECONDS = 1e-6
-"""By which rounding may lengthen a scaled price."""
+ROUNDING_SECONDS = 3e-6
+"""By which rounding may lengthen a scaled price: its own, its chunk's, and that of the lag."""
 
 
 def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustReport]:

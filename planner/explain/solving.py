@@ -7,11 +7,12 @@ from math import inf
 
 import numpy as np
 
+from planner.cost.streaming import TAILS
 from planner.explain.contenders import Contender, contender
 from planner.explain.exclusion import Exclusion
 from planner.explain.factors import Factors, scaled
 from planner.explain.study import Study
-from planner.layout import FloatArray
+from planner.layout import FloatArray, IntArray
 from planner.objective import objective_value
 from planner.search.objectives import best_placement, touched_gpus
 from planner.search.objectives import price_per_second as price_of
@@ -20,6 +21,7 @@ from planner.search.pruning import prune
 from planner.search.search import Selected, rows_of, search
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period
 from planner.search.space import Rows, arena
+from planner.search.tables import CallTable
 
 START = ("colocate_all",)
 """What starts a search over node numbers."""
@@ -27,6 +29,11 @@ ROUNDING_SECONDS = 1e-4
 """More than rounding to microseconds adds to a chain of calls."""
 EXCLUSION_SHARE = 0.3
 """Of the limit of one search: what may go into the reasons of earlier proofs."""
+TAIL_SHAPES = (
+    np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64),
+    np.array([1, *(tail.tensor_factor for tail in TAILS)], dtype=np.int64),
+)
+"""By the number of a tail: GPUs before it per GPU after it, and tensor size after it per before."""
 SEARCH_SECONDS = 4.0
 """Time limit of one search, in the unit of search.time_limit_seconds."""
 
@@ -220,11 +227,21 @@ def _rows_of_placement(study: Study, plan: Selected) -> Rows:
             calls.append(np.zeros(len(table), dtype=bool))
             continue
         mask = copies[table.copy][table.copy_row].copy()
-        for column in table.engine.columns().values():
-            if study.job.dataflow.calls[table.call].kind == "generate":
-                mask &= column == column[chosen[1]]
+        for column in _generation_layout(study, table):
+            mask &= column == column[chosen[1]]
         calls.append(mask)
     return Rows(copies, calls)
+
+
+def _generation_layout(study: Study, table: CallTable) -> list[IntArray]:
+    """Columns that make a generation another one, its tail's GPUs and tensor size among them.
+
+    When the tail begins is a setting; calls that do not generate run as their copy lies.
+    """
+    if study.job.dataflow.calls[table.call].kind != "generate":
+        return []
+    columns = list(table.engine.columns().values())
+    return columns if table.tail is None else [*columns, *(c[table.tail] for c in TAIL_SHAPES)]
 
 
 def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
@@ -239,8 +256,7 @@ def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
         if chosen is None:
             calls.append(None)
             continue
-        generates = study.job.dataflow.calls[number].kind == "generate"
-        columns = by_key[number, chosen[0]].engine.columns().values() if generates else ()
+        columns = _generation_layout(study, by_key[number, chosen[0]])
         calls.append((chosen[0], *(int(column[chosen[1]]) for column in columns)))
     spans: list[tuple[int, Range]] = []
     for index, (row, first) in enumerate(zip(selected.copy_rows, selected.first_gpus, strict=True)):
@@ -256,5 +272,7 @@ def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
 
 
 def _same(one: Contender, other: Contender) -> bool:
-    rows = [(c.selected.copy_rows, c.selected.call_rows, sorted(c.edges)) for c in (one, other)]
+    rows = [
+        (c.selected.copy_rows, c.selected.call_rows, sorted(c.order.edges)) for c in (one, other)
+    ]
     return rows[0] == rows[1]

@@ -3,27 +3,37 @@
 from collections import OrderedDict
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from planner.assembly import layouts_of, placement_of, price_call, price_copy
+from planner.assembly import placement_of
+from planner.cluster import Pool
 from planner.cost.pricing import Engine, Pricing
-from planner.errors import SpecError
+from planner.cost.streaming import TAILS
+from planner.dataflow import Call
 from planner.job import Job
-from planner.layout import RECOMPUTES, FloatArray, IntArray, Layouts
+from planner.layout import FloatArray, IntArray
 from planner.resolve import resolve
-from planner.result import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from planner.result import Placement
 from planner.search.candidates import price
 from planner.search.objectives import touched_gpus
-from planner.search.problem import Problem, Timing
+from planner.search.problem import Problem
 from planner.search.search import Selected
 from planner.search.space import Rows, skeleton
-from planner.search.tables import CallTable, CopyTable, Tables, joined_calls, joined_layouts
-from planner.spec import JobSpec, unrunnable_field
+from planner.search.tables import CallTable, Tables
+from planner.spec import JobSpec
 
 KEPT = 3
 """Jobs whose tables a process keeps; those of 1,024 GPUs take about 50 MB."""
+PRICED = {
+    "staleness",
+    "iteration_barrier",
+    "streaming",
+    "stream_chunks",
+    "generation_tail",
+    "generation_tensor_schedule",
+}
+"""Fields of the search that decide which candidates there are, and their prices."""
 _kept: "OrderedDict[str, Tables]" = OrderedDict()
 
 
@@ -36,20 +46,6 @@ class Study:
     problem: Problem
     """Without options."""
 
-    def __post_init__(self) -> None:
-        """Refuse what questions are not asked about.
-
-        Raises:
-            SpecError: calls may be streamed, or generations have a tail. What waits for such a call
-                waits for a part of its duration; questions know only whole ones.
-        """
-        if (field := unrunnable_field(self.job.spec)) is not None:
-            raise SpecError(
-                field,
-                "explanations, robust plans and re-planning know no streamed calls and no tails",
-                remedy="plan without it",
-            )
-
     @cached_property
     def pricing(self) -> Pricing:
         """Its cost model."""
@@ -61,25 +57,40 @@ class Study:
         return [self._reshard_seconds(table) for table in self.tables.calls]
 
     def _reshard_seconds(self, table: CallTable) -> FloatArray | None:
-        call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
-        if call.kind != "generate" or copy.shadow_of is not None:
-            return None
         return self.reshard_part(table, np.arange(len(table), dtype=np.int64))
 
-    def reshard_part(self, table: CallTable, rows: IntArray) -> FloatArray:
-        """Seconds of the reshard in some rows; 0 for calls that need none."""
+    def reshard_part(self, table: CallTable, rows: IntArray) -> FloatArray | None:
+        """Seconds in some rows that move weights; None for a call that moves none.
+
+        From training to generation layout, and to the tensor size of a tail.
+        """
         call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
+        resharded = copy.shadow_of is None
+        if call.kind != "generate" or not (resharded or table.tail is not None):
+            return None
         seconds = np.zeros(len(rows))
-        if call.kind != "generate" or copy.shadow_of is not None:
-            return seconds
         pool_of = copy.pool[table.copy_row[rows]]
         for index, pool in enumerate(self.job.pools):
             here = np.flatnonzero(pool_of == index)
-            layouts = copy.layouts.take(table.copy_row[rows[here]])
+            if len(here) == 0:
+                continue
             engine = table.engine.take(rows[here])
-            if len(here):
-                seconds[here] = self.pricing.reshard(call, pool, layouts, engine)[0]
+            if resharded:
+                layouts = copy.layouts.take(table.copy_row[rows[here]])
+                seconds[here] += self.pricing.reshard(call, pool, layouts, engine)[0]
+            if table.tail is not None:
+                seconds[here] += self._relayouts(call, pool, engine, table.tail[rows[here]])
         return np.minimum(seconds, table.seconds[rows])
+
+    def _relayouts(self, call: Call, pool: Pool, engine: Engine, tails: IntArray) -> FloatArray:
+        """Seconds to the tensor size of each row's tail."""
+        seconds = np.zeros(len(tails))
+        for number, tail in enumerate(TAILS, start=1):
+            here = np.flatnonzero(tails == number)
+            if tail.tensor_factor > 1 and len(here):
+                part = engine.take(here)
+                seconds[here] = self.pricing.relayout_seconds(call, pool, part, tail)
+        return seconds
 
     def placement(self, selected: Selected) -> Placement:
         """A placement by rows in words."""
@@ -131,133 +142,10 @@ def forget() -> None:
 def _key(job: Job, *, fits_only: bool) -> str:
     """All that prices depend on: the spec without how to search, and the tables' versions."""
     spec, pricing = job.spec, Pricing(job)
-    search = spec.search.model_dump(include={"staleness", "iteration_barrier"})
+    search = spec.search.model_dump(include=PRICED)
     document = spec.model_dump_json(exclude={"name", "search"})
     versions = [pricing.profile(pool).version for pool in job.pools]
     return f"{document} {search} {versions} {fits_only}"
-
-
-def located(given: Study, placement: Placement, timing: Timing) -> tuple[Study, Selected]:
-    """A placement by rows of the tables; what they lack is priced and added at their end.
-
-    A plan of the caller's own may have settings that the enumeration leaves out, or that pruning
-    dropped because others are as good.
-
-    Raises:
-        SpecError: a copy of the placement is none that the job may have.
-    """
-    tables = given.tables
-    copies, rows = list(tables.copies), [None] * len(tables.copies)
-    firsts: list[int | None] = [None] * len(copies)
-    number = {copy.id: index for index, copy in enumerate(copies)}
-    copy_rows: list[int | None] = list(rows)
-    for copy in placement.copies:
-        if copy.id not in number:
-            known = ", ".join(number)
-            raise SpecError(
-                "plan.copies", f"this job has no copy {copy.id!r}", remedy=f"use some of {known}"
-            )
-        index = number[copy.id]
-        copies[index], copy_rows[index] = _with_copy(given, copies[index], copy)
-        firsts[index] = given.job.pools[_pool(given.job, copy)].first_gpu + copy.first_gpu
-    calls = list(tables.calls)
-    call_rows: list[tuple[int, int] | None] = [None] * len(given.job.dataflow.calls)
-    positions = {call.id: index for index, call in enumerate(given.job.dataflow.calls)}
-    by_id = {copy.id: copy for copy in placement.copies}
-    for call in placement.calls:
-        if call.copy_id is None:
-            continue
-        copy_index, call_index = number[call.copy_id], positions[call.id]
-        at = next(n for n, t in enumerate(calls) if (t.call, t.copy) == (call_index, copy_index))
-        row = copy_rows[copy_index]
-        assert row is not None, "the placement was checked: its copies are there"
-        calls[at], found = _with_call(given, calls[at], call, by_id[call.copy_id], row)
-        call_rows[call_index] = (copy_index, found)
-    grown = replace(tables, copies=copies, calls=calls)
-    selected = Selected(tuple(copy_rows), tuple(firsts), tuple(call_rows), timing)
-    return given.with_tables(grown), selected
-
-
-def timing_of(given: Study, plan: Plan) -> Timing:
-    """A plan's schedule by the numbers of the job's calls and syncs."""
-    calls = {call.id: call for call in plan.calls}
-    ordered = [calls[call.id] for call in given.job.dataflow.calls]
-    syncs = {sync.target_copy: sync for sync in plan.transitions}
-    shadows = [given.tables.copies[sync.shadow].id for sync in given.problem.syncs]
-    there = [syncs.get(shadow) for shadow in shadows]
-    return Timing(
-        period=plan.iteration_seconds,
-        call_starts=tuple(call.start_seconds for call in ordered),
-        call_stages=tuple(call.stage for call in ordered),
-        sync_starts=tuple(None if sync is None else sync.start_seconds for sync in there),
-        sync_stages=tuple(0 if sync is None else sync.stage for sync in there),
-    )
-
-
-def _pool(job: Job, copy: CopyPlacement) -> int:
-    return next(i for i, pool in enumerate(job.pools) if pool.name == copy.pool)
-
-
-def _with_copy(given: Study, table: CopyTable, copy: CopyPlacement) -> tuple[CopyTable, int]:
-    """The table and the row of a copy in it."""
-    wanted, pool = layouts_of(copy), _pool(given.job, copy)
-    same = table.pool == pool
-    for name in Layouts.__dataclass_fields__:
-        same &= getattr(table.layouts, name) == getattr(wanted, name)[0]
-    found = np.flatnonzero(same)
-    if len(found):
-        return table, int(found[0])
-    priced = price_copy(given.pricing, copy)
-    grown = replace(
-        table,
-        pool=np.append(table.pool, pool),
-        layouts=joined_layouts([table.layouts, wanted]),
-        resident_bytes=np.append(table.resident_bytes, priced.resident_bytes),
-        host_bytes=np.append(table.host_bytes, priced.host_bytes),
-        sync_seconds=np.append(table.sync_seconds, priced.sync_seconds),
-    )
-    return grown, len(table)
-
-
-def _with_call(
-    given: Study, table: CallTable, call: CallPlacement, copy: CopyPlacement, copy_row: int
-) -> tuple[CallTable, int]:
-    """The table and the row of a call in it."""
-    engine = _engine(call.parallelism or copy.layout)
-    wanted = {
-        "copy_row": copy_row,
-        "micro_batch_size": call.micro_batch_size or 0,
-        "recompute": RECOMPUTES.index(call.recompute or "none"),
-        "kv_cache_bytes": call.kv_cache_bytes or 0,
-    }
-    same = np.ones(len(table), dtype=bool)
-    for name, value in wanted.items():
-        same &= getattr(table, name) == value
-    if call.kind == "generate":
-        for name, column in engine.columns().items():
-            same &= getattr(table.engine, name) == column[0]
-    found = np.flatnonzero(same)
-    if len(found):
-        return table, int(found[0])
-    flow = given.job.dataflow.calls[table.call]
-    priced = price_call(given.pricing, flow, call, price_copy(given.pricing, copy))
-    columns: dict[str, Any] = {
-        name: np.array([value], dtype=np.int64) for name, value in wanted.items()
-    }
-    row = CallTable(
-        call=table.call,
-        copy=table.copy,
-        seconds=np.array([priced.seconds]),
-        transient_bytes=np.array([priced.bytes_by_kind.total], dtype=np.int64),
-        engine=engine,
-        **columns,
-    )
-    return joined_calls([table, row]), len(table)
-
-
-def _engine(layout: Parallelism) -> Engine:
-    names = Engine.__dataclass_fields__
-    return Engine(*(np.array([getattr(layout, name)], dtype=np.int64) for name in names))
 
 
 def restricted(given: Study, rows: Rows) -> Study:

@@ -1,6 +1,6 @@
 """Differences between placements in a few words."""
 
-from planner.result import CallPlacement, CopyPlacement, Parallelism, Placement
+from planner.result import CallPlacement, CopyPlacement, GenerationTail, Parallelism, Placement
 
 GIB = 2**30
 
@@ -61,6 +61,8 @@ def _call_change(one: CallPlacement, other: CallPlacement) -> str:
         changes.append(f"on {other.copy_id}")
     if one.kind == "generate" and sizes(one.parallelism) != sizes(other.parallelism):
         changes.append(f"{sizes(other.parallelism)} instead of {sizes(one.parallelism)}")
+    if one.tail != other.tail:
+        changes.append(_tail(other.tail))
     if one.micro_batch_size != other.micro_batch_size:
         changes.append(f"micro-batch {other.micro_batch_size} instead of {one.micro_batch_size}")
     if one.recompute != other.recompute:
@@ -69,3 +71,11 @@ def _call_change(one: CallPlacement, other: CallPlacement) -> str:
         before, after = (f"{(c.kv_cache_bytes or 0) / GIB:.1f}" for c in (one, other))
         changes.append(f"{after} GiB of cache instead of {before}")
     return ", ".join(changes)
+
+
+def _tail(tail: GenerationTail | None) -> str:
+    if tail is None:
+        return "without a tail"
+    tensor = tail.tensor_parallel_size
+    size = f"on {tail.num_gpus} GPUs" if tensor is None else f"with tp{tensor}"
+    return f"{size} after {tail.ended_share:g} of the responses"

@@ -61,7 +61,7 @@ def answer_of(
     if objective != "throughput" and mine is not None:
         verdict = replace(verdict, objective=_change(objective, mine, theirs))
     return Replan(
-        verdict="move" if verdict.moves else "keep",
+        verdict=verdict.word,
         answer=verdict.sentence(),
         move_seconds=seconds,
         relative_gap=gap,

@@ -85,7 +85,9 @@ class MoveCost(ResultModel):
 class Replan(ResultModel):
     """Keep the running plan, or move to another one."""
 
-    verdict: Literal["keep", "move"]
+    verdict: Literal["keep", "move", "undecided"]
+    """undecided: how many iterations are left is not known; move if they are more than
+    break_even_iterations."""
     answer: str
     """In a sentence."""
     keep_seconds: float | None
@@ -108,7 +110,7 @@ class Replan(ResultModel):
     break_even_iterations: int | None = None
     """After so many the move has paid for itself; null: there is nothing to move for."""
     iterations_left: int | None
-    """Null: not given; then a move pays if break_even_iterations are left."""
+    """Null: not given; then a move pays if more than break_even_iterations are left."""
     saved_seconds: float | None
     """Over the iterations left, the move's cost taken off; null: these are not known."""
     changes: str = ""

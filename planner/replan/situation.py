@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from planner.errors import InfeasibleError, Reason, SpecError
 from planner.explain.factors import Factors
-from planner.explain.study import Study, is_kept, located, restricted, study, timing_of
+from planner.explain.locating import located, timing_of
+from planner.explain.study import Study, is_kept, restricted, study
 from planner.replan.result import Correction, ReplanOptions
 from planner.resolve import resolve
 from planner.result import Placement, Plan

@@ -6,6 +6,8 @@ from typing import Literal
 from planner.replan.result import MoveCost
 from planner.replan.searching import MARGIN
 
+Word = Literal["keep", "move", "undecided"]
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -26,9 +28,13 @@ class Verdict:
     """Before and after, where it is not the seconds that are to be least."""
 
     @property
-    def moves(self) -> bool:
-        """Whether it pays; where it is not known how long it may, the sentence says from when."""
-        return self.even is None or self.left is None or self.even < self.left
+    def word(self) -> Word:
+        """Whether it pays; undecided where it is not known how long it may."""
+        if not self.even:
+            return "move"
+        if self.left is None:
+            return "undecided"
+        return "move" if self.even < self.left else "keep"
 
     def sentence(self) -> str:
         """The verdict and its numbers."""
@@ -37,7 +43,7 @@ class Verdict:
             return f"{self._head()}: {running} {self.seconds:.2f} s"
         gained = self.keep - self.seconds
         gain = f"{gained:.2f} s ({100 * gained / self.keep:.2g} %) an iteration"
-        if self.moves:
+        if self.word != "keep":
             gain = f"{self.keep:.2f} → {self.seconds:.2f} s, {gain}"
         else:
             gain += " could be gained"
@@ -46,9 +52,9 @@ class Verdict:
         return f"{self._head()}: {gain}; {self._paid()}"
 
     def _head(self) -> str:
-        word = "move" if self.moves else "keep"
-        if self.even and self.left is None:
-            word += f" if more than {self.even:,} iterations are left"
+        word: str = self.word
+        if self.word == "undecided":
+            word = f"move if more than {self.even:,} iterations are left"
         return word + proof(proven=self.proven, gap=self.gap)
 
     def _paid(self) -> str:
