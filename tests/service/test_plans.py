@@ -75,7 +75,6 @@ def test_a_stored_plan_can_be_repeated(live: TestClient) -> None:
     [
         {"remote": {"requests_per_second": 200, "seconds_per_response": 0.4}},
         {"function": True, "seconds_per_response": 0.01, "concurrency": 4},
-        {"architecture": "qwen2.5-0.5b"},
     ],
     ids=lambda model: next(iter(model)),
 )
