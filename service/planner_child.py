@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO
 
-from pydantic import BaseModel, TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from planner.measured import SHIPPED
@@ -59,8 +59,7 @@ def main() -> None:
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
     while True:
-        answer = answer_to(REQUEST.validate_json(lines.get()))
-        answers.write(answer.model_dump_json(by_alias=True).encode() + b"\n")
+        answers.write(answer_to_line(lines.get()) + b"\n")
         answers.flush()
 
 
@@ -68,6 +67,18 @@ def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     for line in requests:
         lines.put(line)
     os._exit(0)  # the service is gone; a search that still runs is for nobody
+
+
+def answer_to_line(line: bytes) -> bytes:
+    """The answer to a line of JSON, as a line of JSON; a request that cannot be read is a crash."""
+    try:
+        request = REQUEST.validate_json(line)
+    except ValidationError as error:
+        log.exception("the service sent a request that cannot be read")
+        answer: Answer = Crash(exception=type(error).__name__)
+    else:
+        answer = answer_to(request)
+    return answer.model_dump_json(by_alias=True).encode()
 
 
 def answer_to(request: PlannerRequest) -> Answer:

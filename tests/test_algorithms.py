@@ -245,7 +245,10 @@ def test_remote_reward_takes_time_and_no_gpu(service: dict[str, float], seconds:
         ({"remote": {"requests_per_second": 1.0}, "function": True}, "exactly one of"),
         ({"remote": {"requests_per_second": 1.0}, "architecture": "llama-2-7b"}, "exactly one of"),
         ({"remote": {"requests_per_second": 1.0}, "lora": {}}, "a remote service has no weights"),
-        ({"remote": {"requests_per_second": 1.0}, "concurrency": 2}, "belong under remote"),
+        ({"remote": {"requests_per_second": 1.0}, "concurrency": 2}, "concurrency=2 of .* under remote"),
+        ({"remote": {"requests_per_second": 1.0}, "seconds_per_response": 2.0}, "=2.0 of a remote"),
+        ({"architecture": "gpt2", "seconds_per_response": 2.0}, "=2.0 is of functions"),
+        ({"architecture": "gpt2", "concurrency": 2}, "concurrency=2 is of functions"),
         ({}, "exactly one of"),
     ],
 )

@@ -51,7 +51,37 @@ def test_whole_numbers_pass_as_seconds_and_lists_as_pairs() -> None:
     assert spec.workload.response_length.max_tokens == 1024
 
 
-def test_a_spec_survives_its_own_json() -> None:
-    spec = job_spec("ppo", constraints__separate=[["actor", "critic"]])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"constraints__separate": [["actor", "critic"]]},
+        {"models__actor": {"architecture": SMALL}},
+        {"models__actor": {"architecture": "gpt2", "lora": {"rank": 8}}},
+        {"models__reward": {"function": True}},
+        {"models__reward": {"function": True, "seconds_per_response": 0.1, "concurrency": 4}},
+        {"models__reward": {"remote": {"requests_per_second": 2.0}}},
+        {"models__reward": {"remote": {"seconds_per_response": 0.1, "concurrency": 4}}},
+        {"workload__response_length": {"p50": 10, "p90": 20, "max": 30}},
+        {"workload__response_length": {"histogram": [[1, 2], [3, 4]]}},
+        {"workload__training_precision": "fp8"},
+        {"search": {"objective": "fewest_gpus", "target_iteration_seconds": 60}},
+        {"search": {"objective": "time", "staleness": 1, "robust": True}},
+        {"constraints__parallelism": {"actor": {"num_gpus": 4, "sharding": "full"}}},
+        {"cluster": "stored"},
+        {
+            "algorithm": None,
+            "dataflow": {
+                "calls": [{"id": "generate", "role": "actor", "kind": "generate"}],
+                "edges": [{"source": "generate", "target": "generate", "distance": 1}],
+            },
+        },
+    ],
+    ids=lambda changes: ",".join(changes),
+)
+def test_a_spec_survives_its_own_json(changes: dict[str, Any]) -> None:
+    spec = job_spec(**changes)
     assert JobSpec.model_validate_json(spec.model_dump_json()) == spec
     assert JobSpec.model_validate(json.loads(spec.model_dump_json())) == spec
+    # What the command line sends to a service is shorter, and the same.
+    sent = spec.model_dump(mode="json", exclude_unset=True)
+    assert JobSpec.model_validate(sent) == spec

@@ -74,9 +74,19 @@ class ModelSpec(SpecModel):
         if not self.needs_gpus and self.lora is not None:
             what = "function" if self.function else "remote service"
             raise ValueError(f"a {what} has no weights here: remove lora")
-        stray = {"seconds_per_response", "concurrency"} & self.model_fields_set
+        # Compared with the defaults: JSON that was written from a spec states those, too.
+        stray = [
+            f"{name}={getattr(self, name)}"
+            for name in ("concurrency", "seconds_per_response")
+            if getattr(self, name) != type(self).model_fields[name].default
+        ]
         if self.remote is not None and stray:
-            raise ValueError(f"{', '.join(sorted(stray))} of a remote service belong under remote")
+            raise ValueError(f"{', '.join(stray)} of a remote service belongs under remote")
+        if self.needs_gpus and stray:
+            raise ValueError(
+                f"{', '.join(stray)} is of functions; the planner prices what a model with an "
+                "architecture takes: remove it"
+            )
         return self
 
     @property

@@ -59,6 +59,16 @@ def test_the_planners_errors_arrive_as_they_were(process: PlannerProcess) -> Non
     assert caught.value.reasons
 
 
+def test_an_unreadable_request_does_not_end_the_process(process: PlannerProcess) -> None:
+    assert answers(process)
+    first = pid(process)
+    spec = LARGE.spec.model_copy(update={"name": ""})
+    with pytest.raises(PlannerCrashedError, match="ValidationError"):
+        process.run(PlanRequest.model_construct(kind="plan", spec=spec), limit_seconds=60)
+    assert answers(process)
+    assert pid(process) == first
+
+
 def test_a_late_answer_ends_the_process(process: PlannerProcess) -> None:
     assert answers(process)
     late = pid(process)

@@ -10,10 +10,10 @@ from fastapi.testclient import TestClient
 from planner import catalogue
 from planner.result import Plan
 from planner.simulation.result import Simulation
-from planner.spec import StrategyName
+from planner.spec import ModelSpec, StrategyName
 from service.examples import COMPARE_EXAMPLES, ESTIMATE_EXAMPLES, PPO_SPEC
 from service.schemas import PlanRecord
-from tests.service.samples import Json, changed, infeasible_spec, large_spec, small_spec
+from tests.service.samples import Json, changed, infeasible_spec, large_spec, small_spec, tiny_spec
 from tests.service.servers import ASYNC
 from tests.service.test_bad_input import YAML, problem
 
@@ -67,6 +67,32 @@ def test_a_stored_plan_can_be_repeated(live: TestClient) -> None:
     assert again.id != record.id
     assert again.plan is not None
     assert same_plan(again.plan, record.plan)
+
+
+@pytest.mark.slow_on("postgresql")
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {"remote": {"requests_per_second": 200, "seconds_per_response": 0.4}},
+        {"function": True, "seconds_per_response": 0.01, "concurrency": 4},
+    ],
+    ids=lambda model: next(iter(model)),
+)
+def test_every_kind_of_model_passes_through_every_door(live: TestClient, reward: Json) -> None:
+    spec = changed(tiny_spec(), "models.reward", reward)
+    record = created(live.post("/v1/plans", json=spec))
+    assert record.plan is not None
+    assert record.plan.spec.models["reward"] == ModelSpec.model_validate(reward)
+    for door, body in (
+        ("explain", {"parts": ["regret"], "scenarios": 1, "search_seconds": 0.1}),
+        ("simulate", {"iterations": 1}),
+        ("replan", {"lose_nodes": {"a100": 1}}),
+        ("compare", {"strategies": ["split"]}),
+    ):
+        response = live.post(f"/v1/plans/{record.id}/{door}", json=body)
+        assert response.status_code == 200, (door, response.text)
+    front = live.post("/v1/plans/pareto", json={"spec": record.spec.model_dump(mode="json")})
+    assert front.status_code == 201, front.text
 
 
 def test_columns_say_what_the_plan_says(live: TestClient) -> None:
