@@ -12,6 +12,7 @@ from planner.search.baselines import (
     Placed,
     auto_mapping,
     fastest_together,
+    fixed,
 )
 from planner.search.baselines.auto_mapping import _partitions
 from planner.search.problem import Problem
@@ -160,3 +161,15 @@ def test_limit_on_solved_sets_still_finds_what_fits(monkeypatch: pytest.MonkeyPa
         expected = enumerated(problem)
         result = outcome(problem, "hybridflow")
         assert isinstance(result, Placed) == (expected is not None)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_ranges_that_a_fixed_strategy_skips_would_not_have_been_chosen(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = [random_problem(seed, barrier=True), rich_problem(seed, mib=60)]
+    names = ("colocate_all", "split")
+    found = [outcome(problem, name) for problem in problems for name in names]
+    monkeypatch.setattr(fixed, "_least_seconds", lambda *_: 0.0)
+    every = [outcome(problem, name) for problem in problems for name in names]
+    assert list(map(str, found)) == list(map(str, every))

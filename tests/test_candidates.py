@@ -1,11 +1,17 @@
 """What is priced: which roles may have a shadow, and jobs too large for their cluster."""
 
+from typing import Any
+
+import numpy as np
 import pytest
 
+from planner.cost.pricing import Pricing
 from planner.job import Job
 from planner.resolve import resolve
 from planner.search.candidates import price, shadowed_roles
 from planner.search.space import skeleton
+from planner.search.tables import front_rows
+from tests.small_jobs import small_job
 from tests.specs import job_spec
 
 
@@ -93,3 +99,51 @@ def test_a_call_that_nothing_can_run_still_has_a_table() -> None:
     by_copy = {tables.copies[t.copy].id: len(t) for t in tables.calls if t.call == generate}
     assert by_copy["actor"] == 0
     assert by_copy["actor.shadow"] > 0
+
+
+@pytest.mark.parametrize("changes", [{}, {"workload__training_stack": "fsdp"}])
+def test_every_setting_costs_what_it_costs_alone(changes: dict[str, Any]) -> None:
+    """Layouts, settings and offload are priced apart and joined; a single row knows no parts."""
+    job = resolve(small_job("ppo", **changes))
+    tables, pricing = price(job), Pricing(job)
+    random = np.random.default_rng(0)
+    offloads = set()
+    for table in tables.calls:
+        call, copy = job.dataflow.calls[table.call], tables.copies[table.copy]
+        if call.kind == "generate":
+            continue
+        for row in random.choice(len(table), 12):
+            at = table.copy_row[[row]]
+            layouts, pool = copy.layouts.take(at), job.pools[int(copy.pool[at[0]])]
+            micro = table.micro_batch_size[[row]]
+            if call.kind == "train":
+                recompute = table.recompute[[row]]
+                alone = pricing.train(
+                    call, pool, layouts, micro_batch_size=micro, recompute=recompute
+                )
+            else:
+                alone = pricing.forward(call, pool, layouts, micro_batch_size=micro)
+            assert table.seconds[row] == pytest.approx(alone.seconds.total[0], abs=2e-6, rel=1e-9)
+            assert table.transient_bytes[row] == alone.transient.total[0]
+            offloads.add((call.kind, int(layouts.offload[0])))
+    assert {("train", 0), ("train", 1), ("train", 2), ("forward", 2)} <= offloads
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_front_is_what_nothing_beats(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    # Even groups and uneven ones are sorted in two ways; owners that fall in a third.
+    lengths = [random.integers(1, 5, 40), np.array([1, 300, 1, 2, 1, 1, 1, 1])][seed % 2]
+    owner = np.repeat(np.arange(len(lengths)), lengths)
+    if seed >= 6:
+        owner = random.permutation(owner)
+    seconds, held = random.integers(0, 6, len(owner)) / 1.0, random.integers(0, 6, len(owner))
+    kinds = random.integers(0, 2, len(owner)) if seed in (2, 3) else None
+    same = owner[:, None] == owner[None, :]
+    if kinds is not None:
+        same &= kinds[:, None] == kinds[None, :]
+    no_worse = (seconds[None, :] <= seconds[:, None]) & (held[None, :] <= held[:, None])
+    equal = (seconds[None, :] == seconds[:, None]) & (held[None, :] == held[:, None])
+    earlier = np.arange(len(owner))[None, :] < np.arange(len(owner))[:, None]
+    beaten = (same & no_worse & (~equal | earlier)).any(axis=1)
+    assert front_rows(owner, seconds, held, kinds).tolist() == np.flatnonzero(~beaten).tolist()

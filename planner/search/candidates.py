@@ -63,7 +63,7 @@ class Candidates:
         self.job = job
         self.pricing = Pricing(job)
         self.fits_only = fits_only
-        self.settings = Settings(job, self.pricing, lean)
+        self.settings = Settings.of(job, self.pricing, lean=lean)
         self.blocks: list[list[Block]] = []
         """Per copy."""
         self.copies: list[CopyTable] = []

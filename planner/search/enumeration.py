@@ -99,6 +99,11 @@ def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     return _layouts(rows)
 
 
+def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
+    """Sizes of the ranges that a home may have, rising."""
+    return _counts(pool, _wanted(job, role))
+
+
 def engines(job: Job, role: str, pool: Pool, count: int) -> Engine:
     """Generation layouts on a range of `count` GPUs."""
     rows = list(_engine_sizes(job, job.models[role], pool, count, _wanted(job, role)))

@@ -6,14 +6,14 @@ import numpy as np
 
 from planner.cluster import Pool
 from planner.cost.estimates import CallEstimates
-from planner.cost.memory import usable_bytes
 from planner.cost.pricing import Engine, Pricing, whole_microseconds
 from planner.cost.rows import distinct_columns, distinct_rows
 from planner.dataflow import Call
 from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.search import enumeration
-from planner.search.runs import runs, wanted_tails
+from planner.search.generations import Engines, Generations
+from planner.search.runs import runs
 from planner.search.tables import BoolArray, CallTable, front_rows, kinds_of
 
 
@@ -44,27 +44,18 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class _Engines:
-    """Engine layouts in the order of their sizes."""
-
-    counts: IntArray
-    """[size] GPUs of a range, rising."""
-    layouts: Engine
-    size_of: IntArray
-    """[engine]"""
-    first: IntArray
-    """[size] first engine."""
-    lengths: IntArray
-    """[size] engines."""
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """Prices the settings of a job's calls; `lean` as in candidates.price."""
 
     job: Job
     pricing: Pricing
-    lean: bool = False
+    lean: bool
+    generations: Generations
+
+    @classmethod
+    def of(cls, job: Job, pricing: Pricing, *, lean: bool) -> "Settings":
+        """With nothing priced yet."""
+        return cls(job, pricing, lean, Generations(job, pricing, lean))
 
     def table(
         self, call: Call, index: int, copy_index: int, block: Block, *, on_shadow: bool
@@ -83,13 +74,9 @@ class Settings:
         Recomputation, offload and the reshard before a generation only add to a call.
         """
         if call.kind == "generate":
-            engines = self._engines(call, block)
-            engine, owner, budgets = self._budgets(call, block.pool, engines.layouts)
-            priced = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
-            of_size = np.full(len(engines.counts), np.inf)
-            np.minimum.at(of_size, engines.size_of[owner], priced.seconds.total)
-            least = of_size[np.searchsorted(engines.counts, block.layouts.num_gpus)]
-            return whole_microseconds(least), len(budgets)
+            known = self.generations.of(call, block.pool)
+            size = np.searchsorted(known.engines.counts, block.layouts.num_gpus)
+            return whole_microseconds(known.least_seconds[size]), 0
         first, base_of = distinct_rows(*block.layouts.columns_without_offload())
         base = block.layouts.take(first).without_offload()
         rows, micro, recompute = self._grid(call, base, modes=[0])
@@ -140,7 +127,7 @@ class Settings:
         rows, micro, recompute = enumeration.settings_grid(
             len(layouts), sizes[:1] if self.lean else sizes, np.array(modes, dtype=np.int64)
         )
-        keep = self._even(call, layouts.data_parallel_size[rows], micro)
+        keep = self._even(call, layouts.data_parallel_size, rows, micro)
         return rows[keep], micro[keep], recompute[keep]
 
     def _priced(
@@ -158,21 +145,22 @@ class Settings:
             )
         return self.pricing.forward(call, pool, layouts, rows=rows, micro_batch_size=micro)
 
-    def _even(self, call: Call, data: IntArray, micro: IntArray) -> IntArray:
+    def _even(self, call: Call, data: IntArray, rows: IntArray, micro: IntArray) -> IntArray:
         """Micro-batches no larger than a rank's share; evenly divided where the spec insists."""
         batch = call.num_sequences
         if call.kind == "train":
             batch = -(-call.epochs * call.num_sequences // max(call.num_updates, 1))
         largest = np.maximum(2 ** np.ceil(np.log2(-(-batch // data))), micro.min(initial=1))
-        keep = micro <= largest
+        keep = micro <= largest[rows]
         if self.job.spec.constraints.require_even_batch:
-            keep &= batch % (data * micro) == 0
+            keep &= batch % (data[rows] * micro) == 0
         return np.flatnonzero(keep)
 
     def _generate_on_shadow(
         self, index: int, call: Call, copy_index: int, block: Block
     ) -> CallTable:
-        engine, rows, budgets = self._budgets(call, block.pool, Engine.of(block.layouts))
+        asked = Engine.of(block.layouts)
+        engine, rows, budgets = self.generations.with_budgets(call, block.pool, asked)
         estimates = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
         all_runs = runs(self.pricing, call, block.pool, engine, budgets, estimates)
         base, seconds = all_runs.base, whole_microseconds(all_runs.seconds)
@@ -198,21 +186,12 @@ class Settings:
         Engines are priced once per size of the range, reshards once per pair of layouts; homes
         that reshard alike share the settings among which nothing beats another.
         """
-        engines = self._engines(call, block)
-        if len(engines.size_of) == 0:
+        known = self.generations.of(call, block.pool)
+        engines, owner, priced, ran = known.engines, known.owner, known.estimates, known.runs
+        if len(owner) == 0:
             return no_rows(index, copy_index), 0
-        engine, owner, budgets = self._budgets(call, block.pool, engines.layouts)
-        priced = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
-        ran = runs(self.pricing, call, block.pool, engine, budgets, priced)
         home_size = np.searchsorted(engines.counts, block.layouts.num_gpus)
-        size_of = engines.size_of[owner[ran.base]]
-        num_priced = int(np.bincount(size_of, minlength=len(engines.counts))[home_size].sum())
-        if ran.plain:
-            # Of the budgets of one engine those that another one beats are beaten in every home.
-            ran = ran.take(front_rows(owner, ran.seconds, ran.transient_bytes(priced)))
-        else:
-            # Which shares of the seconds pass before something is free depends on the reshard.
-            ran = ran.take(np.argsort(size_of, kind="stable"))
+        num_priced = int(known.num_runs[home_size].sum())
         home, kind, moves, weights, first_pair = self._reshards(call, block, engines, home_size)
         # Runs are in the order of the sizes of their engines.
         engine_of = owner[ran.base]
@@ -233,29 +212,14 @@ class Settings:
             transient_bytes=transient[setting],
             micro_batch_size=zero,
             recompute=zero,
-            kv_cache_bytes=budgets[base],
-            engine=engine.take(base),
+            kv_cache_bytes=known.budgets[base],
+            engine=known.engine.take(base),
             **{name: course[setting] for name, course in courses.items()},
         )
         return table, num_priced
 
-    def _engines(self, call: Call, block: Block) -> "_Engines":
-        """The engine layouts of every size that a home of the block has."""
-        counts = np.unique(block.layouts.num_gpus)
-        parts = [
-            enumeration.engines(self.job, call.role, block.pool, int(count)) for count in counts
-        ]
-        lengths = np.array([len(part.tensor_parallel_size) for part in parts], dtype=np.int64)
-        return _Engines(
-            counts=counts,
-            layouts=Engine.joined(parts),
-            size_of=np.repeat(np.arange(len(counts)), lengths),
-            first=np.cumsum(lengths) - lengths,
-            lengths=lengths,
-        )
-
     def _reshards(
-        self, call: Call, block: Block, engines: "_Engines", home_size: IntArray
+        self, call: Call, block: Block, engines: Engines, home_size: IntArray
     ) -> tuple[IntArray, IntArray, FloatArray, IntArray, IntArray]:
         """(a home of every kind, kind of every home, seconds and bytes per pair, first pair).
 
@@ -272,21 +236,6 @@ class Settings:
         columns[0, home, column], columns[1, home, column] = moves, weights
         first, kind = distinct_columns(home_size[:, None], columns[0], columns[1])
         return first, kind, moves, weights, first_pair[first]
-
-    def _budgets(self, call: Call, pool: Pool, engine: Engine) -> tuple[Engine, IntArray, IntArray]:
-        """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
-        least, full = self.pricing.kv_cache_limits(call, engine)
-        if wanted_tails(self.job.spec.search):
-            full = 2 * full  # on fewer replicas, more is held by each
-        tried = enumeration.cache_budgets(least, full, usable_bytes=usable_bytes(pool))
-        if self.lean:
-            tried = tried[:1]
-        rows, step = enumeration.settings_grid(len(least), np.arange(len(tried)))
-        budgets = tried[step, rows]
-        # Budgets rise with the step; those that the limits made equal are tried once.
-        first = (step == 0) | (budgets != tried[np.maximum(step - 1, 0), rows])
-        rows, budgets = rows[first], budgets[first]
-        return engine.take(rows), rows, budgets
 
 
 def no_rows(call: int, copy: int) -> CallTable:

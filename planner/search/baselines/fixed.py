@@ -117,31 +117,44 @@ def _best(
     strategy: str,
     note: str,
 ) -> Placed:
-    """The slots with the least stage cost.
+    """The slots with the least stage cost; of equals the first.
 
     Raises:
         DoesNotFit: none of them fits; the reason is that of the set that lacks memory first.
     """
     best: Placed | None = None
-    least = math.inf
-    reasons: list[str] = []
+    least = math.inf, 0
+    reasons: dict[int, str] = {}
     solved: dict[tuple[int, int], Shared | None] = {}
-    for choice in slots:
+    bounds = [_least_seconds(index, sets, choice) for choice in slots]
+    for at in sorted(range(len(slots)), key=bounds.__getitem__):
+        choice = slots[at]
+        if bounds[at] > least[0] * (1 + 1e-12):
+            break
         placed = []
         for number, slot in enumerate(choice):
             if (number, slot) not in solved:
                 solved[number, slot] = together(index, sets[number], slot)
             shared = solved[number, slot]
             if shared is None:
-                reasons.append(shortage(index, sets[number], slot))
+                reasons[at] = shortage(index, sets[number], slot)
                 break
             placed.append(PlacedSet(slot, shared))
         firsts = packed(index.problem, [index.slots[slot] for slot in choice])
         if len(placed) < len(choice) or firsts is None:
             continue
         seconds = stage_seconds(index, placed)
-        if seconds < least:
-            best, least = Placed(assignment_of(index, placed, firsts), seconds, note), seconds
+        if (seconds, at) < least:
+            best, least = Placed(assignment_of(index, placed, firsts), seconds, note), (seconds, at)
     if best is None:
-        raise DoesNotFit(f"{strategy}: {'; '.join(dict.fromkeys(reasons))}")
+        told = dict.fromkeys(reasons[at] for at in sorted(reasons))
+        raise DoesNotFit(f"{strategy}: {'; '.join(told)}")
     return best
+
+
+def _least_seconds(index: Index, sets: Sequence[Sequence[int]], choice: tuple[int, ...]) -> float:
+    """A bound on the stage cost: what the calls of the slowest set take if each copy is alone."""
+    return max(
+        sum(float(index.alone[member].seconds[slot].sum()) for member in members)
+        for members, slot in zip(sets, choice, strict=True)
+    )

@@ -164,9 +164,10 @@ def _costs(group: Group, budgets: IntArray) -> FloatArray:
     """[options, budgets] sum of the calls' seconds, each with its fastest setting in budget."""
     total = np.zeros((len(group), len(budgets)))
     for settings in group.settings:
-        fits = settings.transient[:, None] <= budgets[None, :]
-        seconds = np.where(fits, settings.seconds[:, None], np.inf)
-        total += np.minimum.reduceat(seconds, settings.start[:-1], axis=0)
+        seconds = np.full((len(group), len(budgets) + 1), np.inf)
+        first = np.searchsorted(budgets, settings.transient)  # the least budget with room for it
+        np.minimum.at(seconds, (settings.option, first), settings.seconds)
+        total += np.minimum.accumulate(seconds, axis=1)[:, :-1]
     return total
 
 
