@@ -7,7 +7,7 @@ solved again with memory and a few layouts of every size, as often as that still
 from functools import partial
 
 from planner.search.linear import relax
-from planner.search.neighbourhood import STEP, Structure, improved, neighbour
+from planner.search.neighbourhood import STEP, Structure, improved, shortest
 from planner.search.population import sketch
 from planner.search.problem import Problem, Solution
 from planner.search.pruning import SLACK, prune
@@ -61,6 +61,14 @@ def large_start(
     for each in sorted(found, key=lambda structure: structure.period):
         real = _real(arena, rows, each, limit_seconds, budget)
         if real is not None:
+            with budget.share(SHARE):
+                real = improved(
+                    partial(_thinned, arena, rows),
+                    real,
+                    bound_seconds=relaxation.bound_seconds,
+                    budget=budget,
+                    near=AGAIN,
+                )
             return real.problem, real.solution
     return None
 
@@ -85,12 +93,12 @@ def _real(
     for margin, near in ATTEMPTS:
         horizon = min(sketched.period * (1 + margin), limit_seconds)
         problem = _thinned(arena, rows, horizon)
-        solve = partial(neighbour, problem, freed=set(), budget=budget, most_seconds=REAL_SECONDS)
+        solve = partial(shortest, problem, freed=[set()], budget=budget, most_seconds=REAL_SECONDS)
         best = None
-        found = solve(sketched, horizon_seconds=horizon, near=near)
+        found = solve(structure=sketched, horizon_seconds=horizon, near=near)
         while found is not None:
             best, shorter = found, found.period * (1 - STEP)
-            found = None if budget.spent else solve(best, horizon_seconds=shorter, near=AGAIN)
+            found = None if budget.spent else solve(structure=best, horizon_seconds=shorter, near=AGAIN)
         if best is not None:
             return best
     return None
