@@ -18,8 +18,9 @@ from planner.search.problem import (
     Problem,
 )
 from planner.search.program import LinearProgram
+from planner.search.solve import Limits, minimise_period
 from tests import oracle
-from tests.instances import random_problem, streamed_problem, tailed_problem
+from tests.instances import agents_problem, random_problem, streamed_problem, tailed_problem
 
 Made = Callable[..., Problem]
 
@@ -34,6 +35,18 @@ def test_no_brute_force_optimum_is_below_the_bound(seed: int, made: Made) -> Non
             relaxation = relax(problem, horizon_seconds=horizon)
             assert relaxation.bound_seconds <= optimum * (1 + 1e-12)
             assert all(sum(shares) <= 1 + 1e-6 for shares in relaxation.shares)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_solution_of_many_calls_is_below_the_bound(seed: int) -> None:
+    problem = agents_problem(seed)
+    slowest = sum(max(o.seconds for o in call.options) for call in problem.calls) + 10.0
+    found = minimise_period(problem, limits=Limits(0.3, 0), horizon_seconds=slowest)
+    assert found.solution is not None
+    shortest = found.solution.timing.period
+    for horizon in (slowest, shortest):
+        bound = relax(problem, horizon_seconds=horizon).bound_seconds
+        assert 0.5 * shortest < bound <= shortest * (1 + 1e-9)
 
 
 def fast_or_frugal() -> Problem:

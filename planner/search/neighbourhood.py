@@ -90,55 +90,64 @@ def improved(
     bound_seconds: float,
     budget: Budget,
     near: int = NEAR,
-) -> Structure:
-    """The best that the neighbourhoods of a structure led to, under the barrier.
+    at_once: int = FREED,
+    first_seed: int = 0,
+) -> list[Structure]:
+    """Ever shorter structures that the neighbourhoods of one led to, itself first.
 
-    `problem_within` gives the problem with the options that a period leaves.
+    `problem_within` gives the problem with the options that a period leaves; `at_once` roles are
+    freed together. They may take any size, unless all stay even nearer to theirs than `NEAR`.
     """
-    draw = np.random.default_rng(budget.limits.seed)
+    draw = np.random.default_rng(budget.limits.seed + first_seed)
     roles = sorted({copy.role for copy in structure.problem.copies})
     limit = structure.period
-    problem = problem_within(limit)
-    freed: list[set[str]] = [set()]
+    problem, most = problem_within(limit), min(at_once, len(roles))
+    found, freed = [structure], [set[str]()]
     for _ in range(TRIES):
+        structure = found[-1]
         horizon = structure.period * (1 - STEP)
         if budget.spent or horizon <= bound_seconds:
             break
-        found = shortest(
-            problem, structure, freed, horizon_seconds=horizon, budget=budget, near=near
-        )
+        tries = [(structure, each) for each in freed]
+        shorter = shortest(problem, tries, horizon_seconds=horizon, budget=budget, near=near)
         freed = [
-            {roles[at] for at in draw.choice(len(roles), min(FREED, len(roles)), replace=False)}
+            {roles[at] for at in draw.choice(len(roles), most, replace=False)}
             for _ in range(AT_ONCE)
         ]
-        if found is None:
+        if shorter is None:
             continue
-        structure = found
-        if found.period < limit * (1 - PRUNE):
-            limit = found.period
+        found.append(shorter)
+        if shorter.period < limit * (1 - PRUNE):
+            limit = shorter.period
             problem = problem_within(limit)
-    return structure
+    return found
 
 
 def shortest(
     problem: Problem,
-    structure: Structure,
-    freed: Sequence[set[str]],
+    tries: Sequence[tuple[Structure, set[str]]],
     *,
     horizon_seconds: float,
     budget: Budget,
     near: int = NEAR,
     most_seconds: float = TRY_SECONDS,
 ) -> Structure | None:
-    """The shortest solution with a structure, but for one of the freed sets; None: not found.
+    """The shortest solution with one of the structures, but for its freed roles; None: not found.
 
     They are solved at the same time, so the longest counts.
     """
     limits = Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed)
-    formulations = [_kept(problem, structure, each, horizon_seconds, near) for each in freed]
+    formulations = [_kept(problem, *each, horizon_seconds, near) for each in tries]
     with ThreadPoolExecutor(len(formulations)) as pool:
         runs = [*pool.map(partial(run, limits=limits), formulations)]
-    budget.take(max(done.deterministic_seconds for done in runs) + BUILD_SECONDS * len(runs))
+    # The time of a presolve that the limit cut is not reported.
+    taken = [
+        limits.deterministic_seconds
+        if done.status == cp_model.UNKNOWN
+        else done.deterministic_seconds
+        for done in runs
+    ]
+    budget.take(max(taken) + BUILD_SECONDS * len(runs))
     found = [
         Structure.of(formulation.problem, decode(formulation, done))
         for formulation, done in zip(formulations, runs, strict=True)
@@ -152,7 +161,7 @@ def _kept(
 ) -> Formulation:
     """The model of a structure, but for the freed roles."""
     free = {c for c, copy in enumerate(problem.copies) if copy.role in freed}
-    problem = _with_near_sizes(problem, structure, free, near)
+    problem = _with_near_sizes(problem, structure, free if near >= NEAR else set(), near)
     formulation = formulate(problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds)
     _keep_ranges(formulation, structure, free)
     _keep_orders(formulation, structure, free)
