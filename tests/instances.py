@@ -66,6 +66,48 @@ def tailed_problem(seed: int, *, barrier: bool) -> Problem:
     return replace(problem, calls=calls)
 
 
+def agents_problem(seed: int) -> Problem:
+    """Seven or eight calls of four models in a random dataflow on 8 GPUs; memory never binds.
+
+    Two models generate and train: the first has a shadow for both of its generations, the second
+    one for its only generation.
+    """
+    draw = random.Random(seed)
+    owners = [0, 1, 2, 0, 3, 1, 0] + ([2] if draw.random() < 0.5 else [])
+    shadows = {0: 4, 1: 5}
+    copies = []
+    for number, shadow_of in enumerate([None, None, None, None, 0, 1]):
+        sizes = draw.sample([1, 2, 4, 8], draw.randint(2, 3))
+        sync = float(draw.randint(1, 2)) if number in (0, 1, 4, 5) else 0.0
+        options = tuple(CopyOption(0, size, 0, 0, sync, row) for row, size in enumerate(sizes))
+        copies.append(CopyChoice(f"copy {number}", f"model {number % 4}", shadow_of, options))
+    calls = []
+    for number, owner in enumerate(owners):
+        trains = number in (5, 6)
+        homes = [owner] if owner not in shadows or trains else [owner, shadows[owner]]
+        work = draw.randint(8, 40)
+        calls.append(
+            CallChoice(
+                f"call {number}",
+                tuple(
+                    CallOption(copy, at, float(-(-work // o.num_gpus) + draw.randint(0, 2)), 0, at)
+                    for copy in homes
+                    for at, o in enumerate(copies[copy].options)
+                ),
+            )
+        )
+    edges = [
+        Precedence(source, target, 0)
+        for target in range(1, len(calls))
+        for source in range(target)
+        if draw.random() < 0.35
+    ]
+    edges += [Precedence(6, 0, 1), Precedence(5, 1, 1)]
+    syncs = (WeightSyncChoice(0, 4, 6, 1, 0), WeightSyncChoice(1, 5, 5, 1, 0))
+    pool = PoolSlice("pool", 0, 8, 4, 2**40, 2**40, 0.0)
+    return Problem((pool,), tuple(copies), tuple(calls), tuple(edges), syncs, True)
+
+
 def _even(seconds: float) -> float:
     return 2.0 * round(seconds / 2 + 0.25)
 

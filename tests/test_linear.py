@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from planner.search import sections
 from planner.search.bounds import Bounds
 from planner.search.linear import relax
 from planner.search.problem import (
@@ -17,8 +18,9 @@ from planner.search.problem import (
     Problem,
 )
 from planner.search.program import LinearProgram
+from planner.search.solve import Limits, minimise_period
 from tests import oracle
-from tests.instances import random_problem, streamed_problem, tailed_problem
+from tests.instances import agents_problem, random_problem, streamed_problem, tailed_problem
 
 Made = Callable[..., Problem]
 
@@ -33,6 +35,18 @@ def test_no_brute_force_optimum_is_below_the_bound(seed: int, made: Made) -> Non
             relaxation = relax(problem, horizon_seconds=horizon)
             assert relaxation.bound_seconds <= optimum * (1 + 1e-12)
             assert all(sum(shares) <= 1 + 1e-6 for shares in relaxation.shares)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_solution_of_many_calls_is_below_the_bound(seed: int) -> None:
+    problem = agents_problem(seed)
+    slowest = sum(max(o.seconds for o in call.options) for call in problem.calls) + 10.0
+    found = minimise_period(problem, limits=Limits(0.3, 0), horizon_seconds=slowest)
+    assert found.solution is not None
+    shortest = found.solution.timing.period
+    for horizon in (slowest, shortest):
+        bound = relax(problem, horizon_seconds=horizon).bound_seconds
+        assert 0.5 * shortest < bound <= shortest * (1 + 1e-9)
 
 
 def fast_or_frugal() -> Problem:
@@ -58,6 +72,29 @@ def test_speed_is_paid_for_with_gpu_seconds() -> None:
     minima = [bounds.minimum(k, list(call.options)) for k, call in enumerate(problem.calls)]
     linear = relax(problem, horizon_seconds=60.0).bound_seconds
     assert bounds.period(minima) + 0.4 < linear <= optimum == 16
+
+
+def late_half() -> Problem:
+    """Halves of the pool for 4 s each, u before v; what ends beside u comes before a whole."""
+    sizes = (2, 2, 2, 4)
+    copies = tuple(
+        CopyChoice(f"copy {c}", "", None, (CopyOption(0, size, 0, 0, 0.0, c),))
+        for c, size in enumerate(sizes)
+    )
+    calls = tuple(CallChoice(f"call {k}", (CallOption(k, 0, 4.0, 0, 0),)) for k in range(4))
+    pool = PoolSlice("pool", 0, 4, 4, 2**30, 2**30, 0.0)
+    return Problem((pool,), copies, calls, (Precedence(0, 1, 0), Precedence(2, 3, 0)))
+
+
+def test_what_waits_has_no_use_for_gpus_that_are_idle_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All GPU-seconds together fit into 10 s, but v needs its half when the whole does."""
+    problem = late_half()
+    optimum = oracle.best_period(problem, longest=60)
+    assert relax(problem, horizon_seconds=60.0).bound_seconds == pytest.approx(12) == optimum
+    monkeypatch.setattr(sections, "MOST_CALLS", 0)
+    assert relax(problem, horizon_seconds=60.0).bound_seconds == pytest.approx(10)
 
 
 @pytest.mark.parametrize("seed", range(20))

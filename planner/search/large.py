@@ -7,7 +7,7 @@ solved again with memory and a few layouts of every size, as often as that still
 from functools import partial
 
 from planner.search.linear import relax
-from planner.search.neighbourhood import STEP, Structure, improved, neighbour
+from planner.search.neighbourhood import AT_ONCE, STEP, Structure, improved, shortest
 from planner.search.population import sketch
 from planner.search.problem import Problem, Solution
 from planner.search.pruning import SLACK, prune
@@ -20,15 +20,19 @@ MANY_CALLS = 12
 """Up to so many the search over sizes proves its plan without such a start."""
 SKETCH_SECONDS = 0.7
 """Deterministic seconds that the population counts as."""
-ENOUGH_SECONDS = 3.0
+ENOUGH_SECONDS = 1.8
 """Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
-MOST_SKETCHES = 3
-SHARE = 0.8
-"""Of the limit: for sketches and their neighbourhoods."""
+MOST_SKETCHES = 8
+SHARE = 0.75
+"""Of what is left: for sketches and their neighbourhoods, and then again for placing them."""
+PLACED = 12
+"""Sketches that are solved with memory."""
 ATTEMPTS = (0.05, 1), (0.2, 2), (0.2, 5)
 """(by how much memory may lengthen the sketch, how far sizes may change), tried in turn."""
 AGAIN = 2
 """How far sizes may change once there is a solution with memory."""
+AGAIN_FREED = 2
+"""Roles that are freed at once then."""
 REAL_SECONDS = 0.3
 """Deterministic seconds of one solution with memory."""
 
@@ -39,30 +43,26 @@ def large_start(
     """A solution shorter than the limit, and the problem whose options it takes."""
     problem = relaxed_problem(arena, rows)
     relaxation = relax(problem, horizon_seconds=limit_seconds)
-    found = []
-    count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS), 1), MOST_SKETCHES)
+    shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
+    relaxed = partial(_relaxed, arena, rows)
+    found: list[Structure] = []
+    count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS) - 1, 1), MOST_SKETCHES)
     with budget.share(SHARE):
         for number in range(count):
-            with budget.share(1 / (count - number)):
+            with budget.share(1 / (count - number + (count > 1))):
                 solution = sketch(problem, relaxation, seed=budget.limits.seed + number)
                 if solution is None:
                     return None
                 budget.take(min(SKETCH_SECONDS, 0.5 * budget.left))
-                sketched = Structure.of(problem, solution)
-                found.append(
-                    improved(
-                        partial(_relaxed, arena, rows),
-                        sketched,
-                        bound_seconds=relaxation.bound_seconds,
-                        budget=budget,
-                    )
-                )
-    # The best is placed; those after it only where memory has no room for it.
-    for each in sorted(found, key=lambda structure: structure.period):
-        real = _real(arena, rows, each, limit_seconds, budget)
-        if real is not None:
-            return real.problem, real.solution
-    return None
+                found += shorter(relaxed, Structure.of(problem, solution))
+        found.sort(key=lambda structure: structure.period)
+        found = [*shorter(relaxed, found[0], first_seed=1)[:0:-1], *found]
+    real = _real(arena, rows, found, limit_seconds, budget)
+    if real is None:
+        return None
+    with budget.share(SHARE):
+        real = shorter(partial(_thinned, arena, rows), real, near=AGAIN, at_once=AGAIN_FREED)[-1]
+    return real.problem, real.solution
 
 
 def _relaxed(arena: Arena, rows: Rows, seconds: float) -> Problem:
@@ -79,18 +79,29 @@ def _thinned(arena: Arena, rows: Rows, seconds: float) -> Problem:
 
 
 def _real(
-    arena: Arena, rows: Rows, sketched: Structure, limit_seconds: float, budget: Budget
+    arena: Arena, rows: Rows, found: list[Structure], limit_seconds: float, budget: Budget
 ) -> Structure | None:
-    """A sketch with memory: its structure on about its sizes, on ever wider horizons."""
-    for margin, near in ATTEMPTS:
-        horizon = min(sketched.period * (1 + margin), limit_seconds)
-        problem = _thinned(arena, rows, horizon)
-        solve = partial(neighbour, problem, freed=set(), budget=budget, most_seconds=REAL_SECONDS)
-        best = None
-        found = solve(sketched, horizon_seconds=horizon, near=near)
-        while found is not None:
-            best, shorter = found, found.period * (1 - STEP)
-            found = None if budget.spent else solve(best, horizon_seconds=shorter, near=AGAIN)
-        if best is not None:
-            return best
+    """The best of the structures with memory, on about their sizes; the most promising come first.
+
+    By how much memory lengthens a sketch differs more than the sketches do, so several are tried.
+    """
+    with budget.share(SHARE):
+        for margin, near in ATTEMPTS:
+            horizon = min(found[0].period * (1 + margin), limit_seconds)
+            problem, best = _thinned(arena, rows, horizon), None
+            for first in range(0, min(len(found), PLACED), AT_ONCE):
+                shorter = shortest(
+                    problem,
+                    [(each, set[str]()) for each in found[first : first + AT_ONCE]],
+                    horizon_seconds=horizon,
+                    budget=budget,
+                    near=near,
+                    most_seconds=REAL_SECONDS,
+                )
+                if shorter is not None:
+                    best, horizon = shorter, shorter.period * (1 - STEP)
+                if budget.spent:
+                    break
+            if best is not None:
+                return best
     return None

@@ -6,8 +6,10 @@ them in a blink. Freeing what concerns a few roles, drawn by chance, gives a lit
 shorter becomes the plan to go on from (Shaw, CP 1998; Pisinger and Ropke 2010).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +23,8 @@ FREED = 4
 """Roles that are freed at once."""
 NEAR = 3
 """Sizes above and below its own that a copy may have while its role is kept."""
+AT_ONCE = 2
+"""Neighbourhoods that are solved at the same time, whatever the machine has: plans must repeat."""
 TRIES = 500
 TRY_SECONDS = 0.2
 """Deterministic seconds of one neighbourhood."""
@@ -86,56 +90,83 @@ def improved(
     bound_seconds: float,
     budget: Budget,
     near: int = NEAR,
-) -> Structure:
-    """The best that the neighbourhoods of a structure led to, under the barrier.
+    at_once: int = FREED,
+    first_seed: int = 0,
+) -> list[Structure]:
+    """Ever shorter structures that the neighbourhoods of one led to, itself first.
 
-    `problem_within` gives the problem with the options that a period leaves.
+    `problem_within` gives the problem with the options that a period leaves; `at_once` roles are
+    freed together. They may take any size, unless all stay even nearer to theirs than `NEAR`.
     """
-    draw = np.random.default_rng(budget.limits.seed)
+    draw = np.random.default_rng(budget.limits.seed + first_seed)
     roles = sorted({copy.role for copy in structure.problem.copies})
     limit = structure.period
-    problem, freed = problem_within(limit), set[str]()
+    problem, most = problem_within(limit), min(at_once, len(roles))
+    found, freed = [structure], [set[str]()]
     for _ in range(TRIES):
+        structure = found[-1]
         horizon = structure.period * (1 - STEP)
         if budget.spent or horizon <= bound_seconds:
             break
-        found = neighbour(
-            problem, structure, freed, horizon_seconds=horizon, budget=budget, near=near
-        )
-        if found is None:
-            picked = draw.choice(len(roles), min(FREED, len(roles)), replace=False)
-            freed = {roles[number] for number in picked}
+        tries = [(structure, each) for each in freed]
+        shorter = shortest(problem, tries, horizon_seconds=horizon, budget=budget, near=near)
+        freed = [
+            {roles[at] for at in draw.choice(len(roles), most, replace=False)}
+            for _ in range(AT_ONCE)
+        ]
+        if shorter is None:
             continue
-        # What is new about it leaves its sizes room, so these come first.
-        structure, freed = found, set()
-        if found.period < limit * (1 - PRUNE):
-            limit = found.period
+        found.append(shorter)
+        if shorter.period < limit * (1 - PRUNE):
+            limit = shorter.period
             problem = problem_within(limit)
-    return structure
+    return found
 
 
-def neighbour(
+def shortest(
     problem: Problem,
-    structure: Structure,
-    freed: set[str],
+    tries: Sequence[tuple[Structure, set[str]]],
     *,
     horizon_seconds: float,
     budget: Budget,
     near: int = NEAR,
     most_seconds: float = TRY_SECONDS,
 ) -> Structure | None:
-    """The shortest solution with a structure, but for the freed roles; None: not found."""
+    """The shortest solution with one of the structures, but for its freed roles; None: not found.
+
+    They are solved at the same time, so the longest counts.
+    """
+    limits = Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed)
+    formulations = [_kept(problem, *each, horizon_seconds, near) for each in tries]
+    with ThreadPoolExecutor(len(formulations)) as pool:
+        runs = [*pool.map(partial(run, limits=limits), formulations)]
+    # The time of a presolve that the limit cut is not reported.
+    taken = [
+        limits.deterministic_seconds
+        if done.status == cp_model.UNKNOWN
+        else done.deterministic_seconds
+        for done in runs
+    ]
+    budget.take(max(taken) + BUILD_SECONDS * len(runs))
+    found = [
+        Structure.of(formulation.problem, decode(formulation, done))
+        for formulation, done in zip(formulations, runs, strict=True)
+        if done.status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+    ]
+    return min(found, key=lambda each: each.period, default=None)
+
+
+def _kept(
+    problem: Problem, structure: Structure, freed: set[str], horizon_seconds: float, near: int
+) -> Formulation:
+    """The model of a structure, but for the freed roles."""
     free = {c for c, copy in enumerate(problem.copies) if copy.role in freed}
-    problem = _with_near_sizes(problem, structure, free, near)
+    problem = _with_near_sizes(problem, structure, free if near >= NEAR else set(), near)
     formulation = formulate(problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds)
     _keep_ranges(formulation, structure, free)
     _keep_orders(formulation, structure, free)
     formulation.model.minimize(formulation.period)
-    done = run(formulation, Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed))
-    budget.take(done.deterministic_seconds + BUILD_SECONDS)
-    if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
-    return Structure.of(problem, decode(formulation, done))
+    return formulation
 
 
 def _with_near_sizes(problem: Problem, structure: Structure, free: set[int], near: int) -> Problem:
