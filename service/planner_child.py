@@ -169,14 +169,17 @@ def _write_tables(versions: Iterable[str]) -> None:
 
 
 def _simulated(request: SimulateRequest) -> Done:
+    from planner.simulation.chrome_trace import chrome_trace
     from planner.simulation.report import simulate_plan
 
     try:
-        simulation, _ = simulate_plan(
+        simulation, timeline = simulate_plan(
             request.plan, iterations=request.iterations, seed=request.seed
         )
     except ValueError as error:  # a plan of another version, whose prices were others
         raise SpecError("plan", str(error), remedy="plan the job again") from error
+    if request.trace:
+        simulation = simulation.model_copy(update={"trace": chrome_trace(timeline)})
     return Done(result=simulation.model_dump(mode="json"))
 
 

@@ -52,6 +52,7 @@ class SimulateRequest(Message):
     plan: Plan
     iterations: int
     seed: int
+    trace: bool = False
 
 
 class FrontRequest(Message):

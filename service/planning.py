@@ -210,7 +210,9 @@ def simulate(planning: Planning, record: PlanRecord, body: SimulateBody) -> Simu
         raise problems.conflict(
             f"Plan {record.id} is {record.status}: there is nothing to simulate"
         )
-    request = SimulateRequest(plan=record.plan, iterations=body.iterations, seed=body.seed)
+    request = SimulateRequest(
+        plan=record.plan, iterations=body.iterations, seed=body.seed, trace=body.trace
+    )
     return Simulation.model_validate(ask(planning, request, body.model_dump()))
 
 

@@ -261,6 +261,20 @@ def test_the_trace_has_every_event_on_every_row_of_its_gpus():
     ]
 
 
+def test_functions_side_by_side_have_rows_of_their_own():
+    timeline = [
+        Occurrence("call a", 0, 0.0, 2.0, ()),
+        Occurrence("call b", 0, 1.0, 3.0, ()),
+        Occurrence("call a", 1, 2.0, 4.0, ()),
+    ]
+    shown = [event for event in chrome_trace(timeline)["traceEvents"] if event["ph"] == "X"]
+    assert [(event["name"], event["tid"]) for event in shown] == [
+        ("call a", 0),
+        ("call b", 1),
+        ("call a", 0),
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,6 +1,7 @@
 """Simulated plans whose calls stream, whose generations have tails or grow their tensor size."""
 
 import json
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 
@@ -9,13 +10,13 @@ import pytest
 
 from planner.check.prices import engine_of, price_again
 from planner.check.subject import Subject
-from planner.check.time import schedule_of
+from planner.check.time import least_period, schedule_of
 from planner.cost.kv_cache import kv_bytes_per_token
 from planner.planning import make_plan
 from planner.resolve import resolve
 from planner.result import Plan
 from planner.simulation.chrome_trace import chrome_trace
-from planner.simulation.durations import planned_durations
+from planner.simulation.durations import planned_durations, sampled_durations
 from planner.simulation.engine import Requests, simulate
 from planner.simulation.generation import Generation
 from planner.simulation.replay import replay
@@ -200,6 +201,26 @@ def test_more_spread_lengths_make_no_shorter_percentile():
         found, _ = simulate_plan(plan, iterations=4, seed=1)
         percentiles.append(found.iteration_seconds.p95)
     assert percentiles[0] < percentiles[1]
+
+
+def test_an_iteration_is_the_longest_chain_of_what_was_drawn():
+    """As the check finds it, with the drawn durations for the prices."""
+    plan = plan_of("streams and tail")
+    subject = Subject(resolve(plan.spec), plan)
+    schedule = schedule_of(subject, price_again(subject))
+    drawn = sampled_durations(subject, schedule, iterations=2, seed=3)
+    found, _ = simulated("streams and tail")
+    for iteration in range(2):
+        events = []
+        for number, event in enumerate(schedule.events):
+            seconds, tail = float(drawn.seconds[iteration, number]), event.tail
+            outs = drawn.outs[number][iteration, :-1] if number in drawn.outs else []
+            if tail is not None:
+                tail = (tail[0], float(drawn.splits[number][iteration]) / seconds)
+            shares = tuple(float(out) / seconds for out in outs)
+            events.append(replace(event, price_seconds=seconds, released_shares=shares, tail=tail))
+        longest = least_period(replace(schedule, events=events))
+        assert found.each_iteration_seconds[iteration] == pytest.approx(longest, abs=5e-6)
 
 
 def test_a_seed_repeats_with_streams_and_tails():

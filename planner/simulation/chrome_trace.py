@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from planner.simulation.timeline import Occurrence, Piece, rows
+from planner.simulation.timeline import Occurrence, Piece, host_lanes, rows
 
 HOST = "host"
 _RUN = 0
@@ -12,13 +12,15 @@ _RUN = 0
 def chrome_trace(timeline: Sequence[Occurrence]) -> dict[str, Any]:
     """The trace as JSON data: complete events in microseconds after the first one's start.
 
-    A row is a stretch of GPUs on which the same things happen; the first is the host's, for what
+    A row is a stretch of GPUs on which the same things happen; the first are the host's, for what
     takes no GPU. The chunks that a call takes, and the bulk and tail of a generation, lie inside
     its event. A generation has none left on GPUs that its tail leaves free.
     """
     stretches = rows(timeline)
     origin = min((one.start_seconds for one in timeline), default=0.0)
-    names = [HOST, *(f"{row.pool} {row.first}-{row.end - 1}" for row in stretches)]
+    lanes = host_lanes(timeline)
+    hosts = max(lanes.values(), default=0) + 1
+    names = [HOST] * hosts + [f"{row.pool} {row.first}-{row.end - 1}" for row in stretches]
     events: list[dict[str, Any]] = [
         {"name": "process_name", "ph": "M", "pid": _RUN, "args": {"name": "simulated plan"}}
     ]
@@ -27,8 +29,9 @@ def chrome_trace(timeline: Sequence[Occurrence]) -> dict[str, Any]:
         events.append({"name": "thread_name", **common, "args": {"name": name}})
         events.append({"name": "thread_sort_index", **common, "args": {"sort_index": number}})
     for one in timeline:
-        for row, with_tail in one.places(stretches) or [(-1, True)]:
-            events += _on_a_row(one, row + 1, one.pieces(with_tail=with_tail), origin=origin)
+        host = lanes.get((one.name, one.iteration), 0) - hosts
+        for row, with_tail in one.places(stretches) or [(host, True)]:
+            events += _on_a_row(one, row + hosts, one.pieces(with_tail=with_tail), origin=origin)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 

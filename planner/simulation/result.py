@@ -1,6 +1,6 @@
 """What a simulation of a plan says: the JSON that the command line and HTTP share."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -69,3 +69,5 @@ class Simulation(ResultModel):
     calls: list[SimulatedCall]
     gpus: list[GpuUse]
     pools: list[PoolUse]
+    trace: dict[str, Any] | None = None
+    """The timeline as a Chrome trace, where it was asked for."""

@@ -150,3 +150,18 @@ def rows(timeline: Sequence[Occurrence]) -> list[Span]:
     """Stretches of GPUs on which the same things happen."""
     tails = [one.tail_span for one in timeline if one.tail_span is not None]
     return stretches([*(span for one in timeline for span in one.spans), *tails])
+
+
+def host_lanes(timeline: Sequence[Occurrence]) -> dict[tuple[str, int], int]:
+    """(name, iteration) of what takes no GPU → number of a row of the host.
+
+    Of functions that run side by side each has its own.
+    """
+    lanes, ends = {}, list[float]()
+    on_host = (one for one in timeline if not one.spans)
+    for one in sorted(on_host, key=lambda one: one.start_seconds):
+        free = (lane for lane, end in enumerate(ends) if end <= one.start_seconds)
+        lane = next(free, len(ends))
+        ends[lane : lane + 1] = [one.end_seconds]
+        lanes[one.name, one.iteration] = lane
+    return lanes

@@ -42,10 +42,15 @@ def run_simulate(source: str, options: SimulateOptions) -> None:
     """Simulate a plan, or plan a spec and simulate that."""
     from service.cli.remote import service_of
 
-    _check_outputs(options, source)
     service = service_of(options.server, options.api_key, profiles=options.profiles)
+    if service is not None and options.picture is not None:
+        raise BadInputError("--picture: a service draws none; leave out --server, or give --trace")
+    _check_outputs(options, source)
     if service is not None:
-        _show(_simulated_on(service, source, options), options)
+        simulation = _simulated_on(service, source, options)
+        if options.trace is not None:
+            _write(options.trace, json.dumps(simulation.trace))
+        _show(simulation.model_copy(update={"trace": None}), options)
         return
     plan = read_plan(
         source, profiles=options.profiles, as_json=options.as_json, quiet=options.quiet
@@ -76,29 +81,33 @@ def _simulated(
 
 
 def _simulated_on(service: "Service", source: str, options: SimulateOptions) -> "Simulation":
-    """The same on a service, which tells no timeline."""
+    """The same on a service, whose timeline is a trace alone."""
     from planner.simulation.result import Simulation
     from service.cli.remote import stored_plan
 
-    for option, given in (("--trace", options.trace), ("--picture", options.picture)):
-        if given is not None:
-            raise BadInputError(f"{option}: a service sends no timeline; leave out --server")
     stored = stored_plan(service, source)
-    asked = {"iterations": options.iterations, "seed": options.seed}
+    asked = {
+        "iterations": options.iterations,
+        "seed": options.seed,
+        "trace": options.trace is not None,
+    }
     with console.progress("Simulating", quiet=options.quiet):
         return service.answer(f"plans/{stored.id}/simulate", asked, Simulation)
 
 
 def _check_outputs(options: SimulateOptions, source: str) -> None:
     """Say so before the work, not after it, when a result could not or must not be written."""
-    given = Path(source).resolve()
+    taken = {Path(source).resolve(): "is the file that is read"}
     for option, path in (("--trace", options.trace), ("--picture", options.picture)):
         if path is None:
             continue
         if not Path(path).parent.is_dir():
             raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
-        if Path(path).resolve() == given:
-            raise BadInputError(f"{option}: {path} is the file that is read; name another")
+        if Path(path).is_dir():
+            raise BadInputError(f"cannot write {path}: it is a folder")
+        if (cause := taken.get(Path(path).resolve())) is not None:
+            raise BadInputError(f"{option}: {path} {cause}; name another")
+        taken[Path(path).resolve()] = f"is that of {option}"
     need_picture(options.picture)
 
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from planner.check.subject import Span
 from planner.simulation.chrome_trace import HOST
-from planner.simulation.timeline import Occurrence, rows
+from planner.simulation.timeline import Occurrence, Piece, host_lanes, rows
 from service.cli.failures import BadInputError
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ def draw(timeline: Sequence[Occurrence], *, title: str, path: str) -> None:
     shown = [one for one in timeline if one.iteration < SHOWN_ITERATIONS]
     stretches = rows(shown)
     names = [f"{row.pool} {row.first}-{row.end - 1}" for row in stretches]
-    if any(not one.spans for one in shown):
-        names.append(HOST)
+    lanes = host_lanes(shown)
+    names += [HOST] * len(set(lanes.values()))
     palette = colormaps["tab20"]
     kinds = list(dict.fromkeys(one.name for one in shown))
     colours = {name: palette(number % palette.N) for number, name in enumerate(kinds)}
@@ -40,7 +39,9 @@ def draw(timeline: Sequence[Occurrence], *, title: str, path: str) -> None:
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for one in shown:
-        _bars(axes, one, stretches, colours[one.name])
+        lane = len(stretches) + lanes.get((one.name, one.iteration), 0)
+        for row, with_tail in one.places(stretches) or [(lane, True)]:
+            _bars(axes, row, one, one.pieces(with_tail=with_tail), colours[one.name])
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set(xlabel="seconds", title=title)
@@ -56,20 +57,23 @@ def draw(timeline: Sequence[Occurrence], *, title: str, path: str) -> None:
 
 
 def _bars(
-    axes: "Axes", one: Occurrence, stretches: Sequence[Span], colour: tuple[float, ...]
+    axes: "Axes",
+    row: int,
+    one: Occurrence,
+    pieces: Sequence[Piece],
+    colour: tuple[float, ...],
 ) -> None:
-    """A bar for each part of an event on each row that it takes; without GPUs on the last."""
-    for row, with_tail in one.places(stretches) or [(len(stretches), True)]:
-        for piece in one.pieces(with_tail=with_tail):
-            axes.barh(
-                row,
-                piece.end_seconds - piece.start_seconds,
-                left=piece.start_seconds,
-                height=0.8,
-                color=colour,
-                # Iterations beside one another differ in shade.
-                alpha=1.0 if one.iteration % 2 == 0 else 0.6,
-                edgecolor="white",
-                linewidth=0.4,
-                hatch=HATCH if piece is one.tail else None,
-            )
+    """A bar for each part of an event on a row."""
+    for piece in pieces:
+        axes.barh(
+            row,
+            piece.end_seconds - piece.start_seconds,
+            left=piece.start_seconds,
+            height=0.8,
+            color=colour,
+            # Iterations beside one another differ in shade.
+            alpha=1.0 if one.iteration % 2 == 0 else 0.6,
+            edgecolor="white",
+            linewidth=0.4,
+            hatch=HATCH if piece is one.tail else None,
+        )

@@ -76,7 +76,7 @@ ONE = f"--call {CALLS[0]}"
             "calibrate LOG --format verl --plan PLAN --spec SPEC --output-spec x",
             "is no JSON object",
         ),
-        ("simulate SPEC --server http://127.0.0.1:9 --trace x", "a service sends no timeline"),
+        ("simulate SPEC --server http://127.0.0.1:9 --picture x.png", "a service draws none"),
         ("explain SPEC --server http://127.0.0.1:9 --profile x", "error: --profile: a service"),
     ],
 )

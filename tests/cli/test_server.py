@@ -100,8 +100,10 @@ def test_a_service_does_what_else_is_done_here(server, capsys, tmp_path):
     assert code == 0, err
     plan_id = json.loads(out)["id"]
     at = ("--server", server, "--json")
-    code, out, err = call(capsys, "simulate", plan_id, "-n", "2", *at)
+    trace = tmp_path / "trace.json"
+    code, out, err = call(capsys, "simulate", plan_id, "-n", "2", "--trace", str(trace), *at)
     assert (code, Simulation.model_validate_json(out).iterations) == (0, 2), err
+    assert json.loads(trace.read_text())["traceEvents"]
     code, out, err = call(capsys, "explain", str(file), "--part", "sensitivity", *at)
     assert (code, Explanation.model_validate_json(out).regret) == (0, None), err
     new = tmp_path / "new.json"

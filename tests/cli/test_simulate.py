@@ -57,6 +57,8 @@ def test_picture_draws_or_says_what_it_needs(capsys, plan_file, tmp_path):
     ("arguments", "part"),
     [
         (("--trace", "/no/such/folder/trace.json"), "there is no folder /no/such/folder"),
+        (("--trace", "same.png", "--picture", "same.png"), "same.png is that of --trace"),
+        (("--trace", "/"), "cannot write /: it is a folder"),
         (("--iterations", "0"), "greater than or equal to 1"),
         (("--seed", "-1"), "greater than or equal to 0"),
     ],

@@ -204,6 +204,11 @@ def test_a_plan_is_simulated(live: TestClient) -> None:
     assert (found.iterations, found.seed) == (3, 4)
     assert len(found.each_iteration_seconds) == 3
     assert found.planned_seconds == record.plan.iteration_seconds
+    assert found.trace is None
+    traced = Simulation.model_validate(live.post(url, json={"iterations": 2, "trace": True}).json())
+    assert traced.trace is not None
+    names = {event["name"] for event in traced.trace["traceEvents"]}
+    assert {call.name for call in traced.calls} <= names
     refused = problem(live.post(url, json={"iterations": 0}), 422, "invalid-spec")
     assert "iterations" in str(refused["errors"])
 
