@@ -11,6 +11,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from planner.errors import FieldValueError
+
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Count = Annotated[int, Field(ge=0, le=10**7)]
 
@@ -71,9 +73,11 @@ class ModelArchitecture(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
+            raise FieldValueError(
+                "num_attention_heads",
                 f"num_attention_heads={self.num_attention_heads} is not a multiple of "
-                f"num_key_value_heads={self.num_key_value_heads}"
+                f"num_key_value_heads={self.num_key_value_heads}",
+                remedy="every key-value head serves as many query heads",
             )
         if self.num_experts:
             self._check_experts()
@@ -83,18 +87,23 @@ class ModelArchitecture(BaseModel):
 
     def _check_experts(self) -> None:
         if not 1 <= self.num_experts_per_token <= self.num_experts:
-            raise ValueError(
-                f"num_experts_per_token={self.num_experts_per_token} must be between 1 and "
-                f"num_experts={self.num_experts}"
+            raise FieldValueError(
+                "num_experts_per_token",
+                f"num_experts_per_token={self.num_experts_per_token} of "
+                f"num_experts={self.num_experts}",
+                remedy=f"use a number from 1 to {self.num_experts}",
             )
         if self.moe_intermediate_size == 0:
-            raise ValueError(
-                f"num_experts={self.num_experts} needs moe_intermediate_size, the width of one "
-                "expert; it is 0 or missing"
+            raise FieldValueError(
+                "moe_intermediate_size",
+                f"num_experts={self.num_experts} needs it, and it is 0 or missing",
+                remedy="give the width of one expert",
             )
         if self.num_dense_layers > self.num_layers:
-            raise ValueError(
-                f"num_dense_layers={self.num_dense_layers} exceeds num_layers={self.num_layers}"
+            raise FieldValueError(
+                "num_dense_layers",
+                f"num_dense_layers={self.num_dense_layers} exceeds num_layers={self.num_layers}",
+                remedy=f"use at most {self.num_layers}",
             )
 
     def _check_no_experts(self) -> None:
@@ -104,11 +113,13 @@ class ModelArchitecture(BaseModel):
             "shared_expert_intermediate_size": self.shared_expert_intermediate_size,
             "num_dense_layers": self.num_dense_layers,
         }
-        given = [f"{name}={value}" for name, value in expert_fields.items() if value]
+        given = {name: value for name, value in expert_fields.items() if value}
         if given:
-            raise ValueError(
-                f"{', '.join(given)} without num_experts; give num_experts, or leave them out of "
-                "a dense model"
+            told = ", ".join(f"{name}={value}" for name, value in given.items())
+            raise FieldValueError(
+                next(iter(given)),
+                f"{told} without num_experts",
+                remedy="give num_experts, or leave them out of a dense model",
             )
 
     @property

@@ -20,6 +20,19 @@ class Reason(BaseModel):
     """The smallest change of this kind that makes the job possible."""
 
 
+class FieldValueError(ValueError):
+    """What a validator says of one field, with the remedy.
+
+    `field` is the path below what is validated (empty: just that), `remedy` what would be valid.
+    """
+
+    def __init__(self, field: str, message: str, *, remedy: str) -> None:
+        super().__init__(f"{field}: {message} ({remedy})".removeprefix(": "))
+        self.field = field
+        self.message = message
+        self.remedy = remedy
+
+
 class PlanningError(Exception):
     """An expected outcome of planning that is not a plan."""
 

@@ -1,6 +1,8 @@
 """Prompt and response lengths as distributions, in tokens."""
 
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil, log
 from statistics import NormalDist
 from typing import Annotated, Self
@@ -8,6 +10,7 @@ from typing import Annotated, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from planner.errors import FieldValueError
 from planner.layout import FloatArray
 
 Tokens = Annotated[float, Field(ge=1, le=10**8, allow_inf_nan=False)]
@@ -50,25 +53,12 @@ class LengthSpec(BaseModel):
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        percentiles = [value for value in (self.p50, self.p90, self.p99) if value is not None]
+        known = {name: getattr(self, name) for name in ("mean", "p50", "p90", "p99", "max")}
+        given = {name: tokens for name, tokens in known.items() if tokens is not None}
         if self.histogram is not None:
-            if percentiles or self.mean is not None or self.max is not None:
-                raise ValueError(
-                    "give a histogram or mean/percentiles, not both; a histogram's largest length "
-                    "is the maximum"
-                )
-            if sum(weight for _, weight in self.histogram) <= 0:
-                raise ValueError("the histogram's weights sum to 0; at least one must be positive")
-            return self
-        if self.max is None:
-            raise ValueError("max is required beside a mean or percentiles")
-        if (self.mean is None) == (self.p50 is None):
-            raise ValueError("give mean, or p50 (with p90 and p99 if known), not both or neither")
-        if self.mean is not None and percentiles:
-            raise ValueError("give mean, or percentiles, not both")
-        ordered = [value for value in (self.mean, *percentiles, self.max) if value is not None]
-        if ordered != sorted(ordered):
-            raise ValueError(f"lengths must not fall: {ordered}")
+            _check_histogram(self.histogram, list(given))
+        else:
+            _check_numbers(given)
         return self
 
     @property
@@ -159,6 +149,44 @@ class LengthSpec(BaseModel):
         known = ((0.5, self.p50), (0.9, self.p90), (0.99, self.p99))
         percentiles = tuple((level, value) for level, value in known if value is not None)
         return _lengths_of_percentiles(percentiles, self.max), _CELL_WEIGHTS
+
+
+def _check_histogram(histogram: Sequence[tuple[float, float]], others: Sequence[str]) -> None:
+    if others:
+        raise FieldValueError(
+            others[0],
+            "a histogram says all of the lengths, and its largest is the maximum",
+            remedy=f"leave out either histogram or {', '.join(others)}",
+        )
+    if sum(weight for _, weight in histogram) <= 0:
+        raise FieldValueError(
+            "histogram", "its weights sum to 0", remedy="give at least one a positive weight"
+        )
+
+
+def _check_numbers(given: Mapping[str, float]) -> None:
+    """A mean or percentiles, with a maximum, each at least the one before."""
+    if "mean" in given and (percentiles := [name for name in given if name not in ("mean", "max")]):
+        raise FieldValueError(
+            "mean",
+            f"{', '.join(percentiles)} {'are' if len(percentiles) > 1 else 'is'} given, too",
+            remedy="leave out the mean or the percentiles",
+        )
+    if "mean" not in given and "p50" not in given:
+        raise FieldValueError(
+            "p50",
+            "neither this nor a mean is given",
+            remedy="give mean, or p50 (p90, p99 if known)",
+        )
+    if "max" not in given:
+        raise FieldValueError("max", "is missing", remedy="give the longest length, in tokens")
+    for (low, below), (high, above) in pairwise(given.items()):
+        if below > above:
+            raise FieldValueError(
+                low,
+                f"{below:.12g} is above {high}, {above:.12g}",
+                remedy=f"use at most {above:.12g}, or raise {high}",
+            )
 
 
 @lru_cache(maxsize=256)

@@ -67,12 +67,12 @@ def body_of(
 ) -> Callable[..., Body[Content]]:
     """A dependency that reads the body as `content`; `what` names it in problems.
 
-    `limit` names the setting that bounds it. An `optional` one that is not there stands for one
-    without fields.
+    `limit` names the setting that bounds it. An `optional` one that is not there, or empty, stands
+    for one without fields.
     """
 
     def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
-        if raw.media is None and optional:
+        if optional and not raw.text.strip():
             return Body(content=content(), data={})
         return _checked(_loaded(request, raw, limit), content, what=what)
 

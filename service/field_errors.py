@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -11,9 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
 from executor.settings import RunSettings
-from planner.errors import SpecError
+from planner.errors import FieldValueError, SpecError
 from planner.result import placement_json_schema
 from planner.spec import job_spec_json_schema
+from planner.spec.base import NAME_PATTERN
+from service.units import in_base_unit
 
 MAX_ERRORS = 50
 VERSION_PATTERN = r"^[0-9a-f]{12}$"
@@ -25,6 +27,14 @@ _REMEDIES = {
     "extra_forbidden": "remove this field, or correct its name",
     "uuid_parsing": "use the id that the plan was given",
     "union_tag_invalid": "use one of the valid kinds",
+    "int_type": "write a whole number, without quotes or a unit",
+    "int_from_float": "write a whole number",
+    "float_type": "write a number, without quotes or a unit",
+    "finite_number": "write a finite number",
+    "bool_type": "write true or false",
+    "string_type": "write a text",
+    "list_type": "write a list",
+    "tuple_type": "write a list",
 }
 _BOUNDS = {
     "greater_than": ("above", "gt"),
@@ -33,7 +43,17 @@ _BOUNDS = {
     "less_than_equal": ("of at most", "le"),
 }
 """Pydantic's kind of error, in words, and where it keeps the limit."""
-_PATTERNS = {VERSION_PATTERN: "use the version that the profile was given: 12 hexadecimal digits"}
+_LENGTHS = {
+    "too_short": ("give at least {}", "min_length"),
+    "too_long": ("give at most {}", "max_length"),
+    "string_too_short": ("write at least {} characters", "min_length"),
+    "string_too_long": ("write at most {} characters", "max_length"),
+}
+"""The same of lists, mappings and texts."""
+_PATTERNS = {
+    VERSION_PATTERN: "use the version that the profile was given: 12 hexadecimal digits",
+    NAME_PATTERN: "use a letter, then up to 63 letters, digits, _ . or -",
+}
 """What a text must match, in words."""
 _NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type")
 WHOLE_DOCUMENT = "document"
@@ -78,6 +98,9 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
     """One of pydantic's errors in our shape."""
     kind, context = details["type"], details.get("ctx", {})
     path, parent = _document_path(details["loc"], data, missing=kind == "missing")
+    if isinstance(told := context.get("error"), FieldValueError):
+        field = path_text([*path, *told.field.split()])
+        return spec_error_field(SpecError(field, told.message, remedy=told.remedy), data)
     message = details["msg"].removeprefix("Value error, ")
     remedy = _REMEDIES.get(kind, "")
     if kind in _NOT_A_MAPPING:
@@ -86,16 +109,36 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
             message, remedy = "this must be a mapping of fields", "give its fields by name"
     elif kind == "extra_forbidden" and path:
         remedy = _corrected_name(str(path[-1]), parent, remedy)
-    elif kind in _BOUNDS:
-        words, limit = _BOUNDS[kind]
-        remedy = f"use a number {words} {context[limit]}"
-    elif context.get("pattern") in _PATTERNS:
-        remedy = _PATTERNS[context["pattern"]]
-    elif "expected" in context:
-        remedy = _valid_values(details.get("input"), str(context["expected"]))
+    else:
+        remedy = _number(details, path) or _within_limits(kind, context) or remedy
+        if "expected" in context:
+            remedy = _valid_values(details.get("input"), str(context["expected"]))
     value = None if kind == "missing" else shown(details.get("input"))
     field = path_text(path) or (WHOLE_DOCUMENT if kind in _NOT_A_MAPPING else "")
     return FieldError(field=field, value=value, message=message, remedy=remedy)
+
+
+def _within_limits(kind: str, context: Mapping[str, Any]) -> str:
+    """What would be long, large or short enough, or match the pattern; empty: that is not it."""
+    if kind in _BOUNDS:
+        words, limit = _BOUNDS[kind]
+        return f"use a number {words} {context[limit]}"
+    if kind in _LENGTHS:
+        words, limit = _LENGTHS[kind]
+        return words.format(context[limit])
+    return _PATTERNS.get(context.get("pattern", ""), "")
+
+
+def _number(details: ErrorDetails, path: Sequence[str | int]) -> str:
+    """The number that a text with a unit means; empty: that is not what is wrong."""
+    given = details.get("input")
+    if details["type"] not in ("int_type", "float_type") or not isinstance(given, str) or not path:
+        return ""
+    number = in_base_unit(given, str(path[-1]))
+    if number is None:
+        return ""
+    whole = details["type"] == "int_type"
+    return f"write {round(number) if whole else f'{number:g}'}, the same in the field's own unit"
 
 
 def spec_error_field(error: SpecError, data: object) -> FieldError:

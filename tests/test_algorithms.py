@@ -238,18 +238,21 @@ def test_remote_reward_takes_time_and_no_gpu(service: dict[str, float], seconds:
     assert "reward" not in job.models
 
 
+REMOTE = {"remote": {"requests_per_second": 1.0}}
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ({"remote": {}}, "a remote service takes time"),
-        ({"remote": {"requests_per_second": 1.0}, "function": True}, "exactly one of"),
-        ({"remote": {"requests_per_second": 1.0}, "architecture": "llama-2-7b"}, "exactly one of"),
-        ({"remote": {"requests_per_second": 1.0}, "lora": {}}, "a remote service has no weights"),
-        ({"remote": {"requests_per_second": 1.0}, "concurrency": 2}, "concurrency=2 of .* under remote"),
-        ({"remote": {"requests_per_second": 1.0}, "seconds_per_response": 2.0}, "=2.0 of a remote"),
-        ({"architecture": "gpt2", "seconds_per_response": 2.0}, "=2.0 is of functions"),
-        ({"architecture": "gpt2", "concurrency": 2}, "concurrency=2 is of functions"),
-        ({}, "exactly one of"),
+        ({"remote": {}}, "seconds_per_response: a remote service takes time"),
+        (REMOTE | {"function": True}, "remote: .* exactly one of .* this has function and remote"),
+        (REMOTE | {"architecture": "llama-2-7b"}, "this has architecture and remote"),
+        (REMOTE | {"lora": {}}, "lora: a remote service has no weights"),
+        (REMOTE | {"concurrency": 2}, "concurrency: .* under remote: {concurrency: "),
+        (REMOTE | {"seconds_per_response": 2.0}, "seconds_per_response: .* under remote"),
+        ({"architecture": "gpt2", "seconds_per_response": 2.0}, "seconds_per_response: .*remove it"),
+        ({"architecture": "gpt2", "concurrency": 2}, "concurrency: is what a function has"),
+        ({}, "architecture: .* none of them"),
     ],
 )
 def test_what_a_remote_service_may_say(model: dict[str, object], message: str) -> None:

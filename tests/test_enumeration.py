@@ -6,6 +6,7 @@ import pytest
 from planner.job import Job
 from planner.resolve import resolve
 from planner.search import enumeration
+from planner.spec import JobSpec
 from tests.specs import job_spec
 
 
@@ -35,6 +36,22 @@ def largest(job: Job, name: str) -> int:
 )
 def test_tensor_groups_stay_in_their_nvlink_domain(pool: dict, across: bool, reach: int) -> None:
     assert largest(job_on(across=across, **pool), "tensor_parallel_size") == reach
+
+
+def test_a_constraint_fixes_the_sizes_of_the_home_and_the_settings_of_the_calls() -> None:
+    fixed = {"num_gpus": 4, "tensor_parallel_size": 2, "generation_tensor_parallel_size": 4}
+    job = resolve(job_spec("grpo", constraints__parallelism={"actor": fixed}))
+    (pool,) = job.pools
+    home = enumeration.home_layouts(job, "actor", pool)
+    assert set(home.num_gpus.tolist()) == {4}
+    assert set(home.tensor_parallel_size.tolist()) == {2}
+    shadow = enumeration.shadow_layouts(job, "actor", pool)
+    assert set(shadow.num_gpus.tolist()) == {4, 8, 16}
+    assert set(shadow.tensor_parallel_size.tolist()) == {4}
+    # And the published schema says so.
+    words = JobSpec.model_json_schema()["$defs"]["ParallelismConstraint"]["description"]
+    assert "of a role's home" in words
+    assert "shadow" in words
 
 
 @pytest.mark.parametrize(("domain", "reach"), [(8, 8), (4, 4), (2, 2)])

@@ -197,6 +197,17 @@ def test_the_cheapest_plan_is_the_cheapest_over_all_node_numbers(algorithm: str)
     assert plan.relative_gap == 0
 
 
+def test_uneven_nodes_are_pools_of_one_gpu_type() -> None:
+    """Both sizes of node are used at once, each within its own bounds; make_plan checks the rest."""
+    pools = [pool(name="fours"), pool(name="twos", gpus_per_node=2)]
+    apart = {"separate": [["actor", "reference"], ["actor", "reward"]]}
+    plan = make_plan(small_job(cluster__pools=pools, constraints=apart))
+    assert {copy.pool for copy in plan.copies} == {"fours", "twos"}
+    assert all(copy.num_gpus <= {"fours": 4, "twos": 2}[copy.pool] for copy in plan.copies)
+    alone = make_plan(small_job(cluster__pools=pools[:1], constraints=apart))
+    assert plan.iteration_seconds < alone.iteration_seconds
+
+
 def test_between_two_pools_the_price_decides() -> None:
     dear = pool(1, name="dear", price_per_gpu_hour=100.0)
     plan = make_plan(small_job(cluster__pools=[dear, pool(1)], search__objective="price"))

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Name = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$")]
+NAME_PATTERN = r"^[a-zA-Z][a-zA-Z0-9_.-]{0,63}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 PositiveInt = Annotated[int, Field(ge=1, le=10**9)]
 PositiveFloat = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 

@@ -2,12 +2,27 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from planner.errors import FieldValueError
 from planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
 
 MAX_NODES = 100_000
 """Of a pool."""
+
+
+def _one_number(given: object) -> object:
+    """The value itself; a list is how people try to give nodes that differ."""
+    if isinstance(given, (list, dict)):
+        raise FieldValueError(
+            "",
+            "the nodes of a pool are equal, so this is one number",
+            remedy="give nodes of another size as another pool of the same gpu",
+        )
+    return given
+
+
+OneNumber = BeforeValidator(_one_number)
 
 
 class PoolSpec(SpecModel):
@@ -15,8 +30,10 @@ class PoolSpec(SpecModel):
 
     name: Name
     gpu: str
-    num_nodes: Annotated[int, Field(ge=1, le=MAX_NODES)]
-    gpus_per_node: Annotated[int, Field(ge=1, le=128)] | None = None
+    num_nodes: Annotated[int, Field(ge=1, le=MAX_NODES), OneNumber]
+    gpus_per_node: Annotated[Annotated[int, Field(ge=1, le=128)] | None, OneNumber] = Field(
+        default=None, description="Nodes of other sizes are pools of their own, of the same gpu"
+    )
     price_per_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
         default=None,
         description="US dollars per GPU and hour, or another currency for all pools: every price "
@@ -55,7 +72,13 @@ class ClusterSpec(SpecModel):
 
     @model_validator(mode="after")
     def _unique_names(self) -> Self:
-        names = [pool.name for pool in self.pools]
-        if len(set(names)) != len(names):
-            raise ValueError(f"pool names must differ, got {names}")
+        first: dict[str, int] = {}
+        for index, pool in enumerate(self.pools):
+            if pool.name in first:
+                raise FieldValueError(
+                    f"pools.{index}.name",
+                    f"pools.{first[pool.name]} has this name already",
+                    remedy="give every pool a name of its own",
+                )
+            first[pool.name] = index
         return self

@@ -11,7 +11,11 @@ Pair = Annotated[tuple[str, str], Field(strict=False)]
 
 
 class ParallelismConstraint(SpecModel):
-    """Sizes that every copy of a role must have; what is left out stays free."""
+    """Sizes of a role's home and settings of its calls; what is left out stays free.
+
+    A shadow, the copy that generates on GPUs of its own, keeps the settings of its calls alone and
+    has its own num_gpus; allow_shadow_copies: false leaves none.
+    """
 
     num_gpus: PositiveInt | None = None
     tensor_parallel_size: PositiveInt | None = None
@@ -32,7 +36,7 @@ class ConstraintsSpec(SpecModel):
     colocate: list[Pair] = Field(default=[], description="role pairs whose homes share a range")
     separate: list[Pair] = Field(default=[], description="role pairs on disjoint GPUs")
     parallelism: dict[str, ParallelismConstraint] = Field(
-        default={}, description="role → fixed sizes"
+        default={}, description="role → fixed sizes of its home and settings of its calls"
     )
     keep_free_gpus: dict[str, Annotated[int, Field(ge=0)]] = Field(
         default={}, description="pool → GPUs that stay unused (the last ones)"

@@ -1,9 +1,10 @@
 """The job spec itself: its parts in one document."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from planner.errors import FieldValueError
 from planner.spec.base import Name, SpecModel
 from planner.spec.cluster import ClusterSpec
 from planner.spec.constraints import ConstraintsSpec
@@ -30,7 +31,13 @@ class JobSpec(SpecModel):
     @model_validator(mode="after")
     def _algorithm_or_dataflow(self) -> Self:
         if (self.algorithm is None) == (self.dataflow is None):
-            raise ValueError("give either algorithm or dataflow, not both or neither")
+            raise FieldValueError(
+                "algorithm",
+                "give either algorithm or dataflow, not both or neither",
+                remedy=f"set it to one of {', '.join(get_args(AlgorithmName))}, or give a dataflow"
+                if self.algorithm is None
+                else "leave out one of the two",
+            )
         return self
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from planner.architecture import ModelArchitecture
+from planner.errors import FieldValueError
 from planner.spec.base import PositiveFloat, PositiveInt, SpecModel
 
 UNSTATED_CONCURRENCY = 64
@@ -37,9 +38,10 @@ class RemoteSpec(SpecModel):
     @model_validator(mode="after")
     def _takes_time(self) -> Self:
         if self.seconds_per_response == 0 and self.requests_per_second is None:
-            raise ValueError(
-                "a remote service takes time: give seconds_per_response, requests_per_second, or "
-                "both"
+            raise FieldValueError(
+                "seconds_per_response",
+                "a remote service takes time, and neither this nor requests_per_second is given",
+                remedy="give seconds_per_response, requests_per_second, or both",
             )
         return self
 
@@ -66,26 +68,34 @@ class ModelSpec(SpecModel):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
-        kinds = (self.architecture is not None, self.function, self.remote is not None)
-        if sum(kinds) != 1:
-            raise ValueError(
-                "give exactly one of an architecture, function: true and a remote service"
+        kinds = {
+            "architecture": self.architecture is not None,
+            "function": self.function,
+            "remote": self.remote is not None,
+        }
+        given = [name for name, is_given in kinds.items() if is_given]
+        if len(given) != 1:
+            raise FieldValueError(
+                given[-1] if given else "architecture",
+                "a model is exactly one of an architecture, a function and a remote service, and "
+                f"this has {' and '.join(given) or 'none of them'}",
+                remedy=f"keep one of {', '.join(given)}"
+                if given
+                else "give its architecture, function: true, or remote",
             )
-        if not self.needs_gpus and self.lora is not None:
-            what = "function" if self.function else "remote service"
-            raise ValueError(f"a {what} has no weights here: remove lora")
+        what = {"function": "function", "remote": "remote service"}.get(given[0])
+        if what is not None and self.lora is not None:
+            raise FieldValueError("lora", f"a {what} has no weights here", remedy="remove lora")
         # Compared with the defaults: JSON that was written from a spec states those, too.
-        stray = [
-            f"{name}={getattr(self, name)}"
-            for name in ("concurrency", "seconds_per_response")
-            if getattr(self, name) != type(self).model_fields[name].default
-        ]
-        if self.remote is not None and stray:
-            raise ValueError(f"{', '.join(stray)} of a remote service belongs under remote")
-        if self.needs_gpus and stray:
-            raise ValueError(
-                f"{', '.join(stray)} is of functions; the planner prices what a model with an "
-                "architecture takes: remove it"
+        for name in ("concurrency", "seconds_per_response"):
+            if self.function or getattr(self, name) == type(self).model_fields[name].default:
+                continue
+            raise FieldValueError(
+                name,
+                f"is what a function has, and this is a {what or 'model with an architecture'}",
+                remedy=f"write it under remote: {{{name}: …}}"
+                if self.remote is not None
+                else "remove it; the planner prices what the model takes",
             )
         return self
 

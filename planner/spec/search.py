@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from planner.errors import FieldValueError
 from planner.spec.base import PositiveFloat, SpecModel
 
 StrategyName = Literal[
@@ -140,17 +141,27 @@ class SearchSpec(SpecModel):
     @model_validator(mode="after")
     def _target_only_for_fewest(self) -> Self:
         if self.target_iteration_seconds is not None and self.objective != "fewest_gpus":
-            raise ValueError("target_iteration_seconds only applies to objective: fewest_gpus")
+            raise FieldValueError(
+                "target_iteration_seconds",
+                f"only objective: fewest_gpus has a target, and the objective is {self.objective}",
+                remedy="leave it out, or set objective: fewest_gpus",
+            )
         return self
 
     @model_validator(mode="after")
     def _robust_is_searched(self) -> Self:
-        if self.robust and (
-            self.objective in ("run_price", "fewest_gpus") or self.strategy is not None
-        ):
-            raise ValueError(
-                "robust compares seconds or prices of an iteration of searched plans; leave it out "
-                "with objective: run_price, objective: fewest_gpus and with strategy"
+        if self.robust and self.strategy is not None:
+            raise FieldValueError(
+                "robust",
+                f"chooses among searched plans, and strategy: {self.strategy} searches none",
+                remedy="leave out one of the two",
+            )
+        if self.robust and self.objective in ("run_price", "fewest_gpus"):
+            raise FieldValueError(
+                "robust",
+                "compares seconds or prices of an iteration, and the objective is "
+                f"{self.objective}",
+                remedy="leave it out, or set objective to throughput or price",
             )
         return self
 

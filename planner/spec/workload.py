@@ -4,6 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from planner.errors import FieldValueError
 from planner.lengths import LengthSpec
 from planner.spec.base import PositiveInt, SpecModel
 
@@ -90,19 +91,21 @@ class WorkloadSpec(SpecModel):
     def _updates_have_sequences(self) -> Self:
         sequences = self.prompts_per_iteration * self.responses_per_prompt
         if self.updates_per_epoch > sequences:
-            raise ValueError(
-                f"updates_per_epoch={self.updates_per_epoch} exceeds the {sequences} sequences of "
-                "an iteration (prompts_per_iteration × responses_per_prompt); use at most "
-                f"{sequences}"
+            raise FieldValueError(
+                "updates_per_epoch",
+                f"{self.updates_per_epoch} exceeds the {sequences} sequences of an iteration "
+                "(prompts_per_iteration × responses_per_prompt)",
+                remedy=f"use at most {sequences}",
             )
         return self
 
     @model_validator(mode="after")
     def _stack_has_the_precision(self) -> Self:
         if self.training_stack == "pytorch-bf16" and self.precision != "bf16":
-            raise ValueError(
-                "training_stack=pytorch-bf16 keeps all state in bf16, so it cannot have precision="
-                f"{self.precision}; use precision: bf16, or training_stack: fsdp-eager"
+            raise FieldValueError(
+                "training_stack",
+                f"pytorch-bf16 keeps all state in bf16, so precision={self.precision} is not had",
+                remedy="use precision: bf16, or training_stack: fsdp-eager",
             )
         return self
 
@@ -111,15 +114,17 @@ class WorkloadSpec(SpecModel):
         if self.training_precision in (None, self.precision):
             return self
         if self.training_precision != "fp8":
-            raise ValueError(
-                f"training_precision={self.training_precision} contradicts precision="
-                f"{self.precision}; leave it out, or use fp8 for an 8-bit recipe"
+            raise FieldValueError(
+                "training_precision",
+                f"{self.training_precision} contradicts precision={self.precision}",
+                remedy="leave it out, or use fp8 for an 8-bit recipe",
             )
         if self.training_stack not in EIGHT_BIT_STACKS or self.precision == "fp32":
-            raise ValueError(
-                f"training_precision=fp8 cannot be had with training_stack={self.training_stack} "
-                f"and precision={self.precision}; use one of {', '.join(EIGHT_BIT_STACKS)}, and "
-                "precision: bf16"
+            raise FieldValueError(
+                "training_precision",
+                f"fp8 cannot be had with training_stack={self.training_stack} and "
+                f"precision={self.precision}",
+                remedy=f"use one of {', '.join(EIGHT_BIT_STACKS)}, and precision: bf16",
             )
         return self
 

@@ -46,8 +46,8 @@ INVALID_FIELDS: list[tuple[str, Json, str]] = [
         ("models.actor.architecture", "../config.json", "models.actor.architecture"),
         ("models.actor.architecture", "x" * 100_000, "models.actor.architecture"),
         ("models.actor.architecture", {"num_layers": 2}, "models.actor.architecture.hidden_size"),
-        ("models.actor", {}, "models.actor"),
-        ("models.actor", {"function": True, "lora": {"rank": 4}}, "models.actor"),
+        ("models.actor", {}, "models.actor.architecture"),
+        ("models.actor", {"function": True, "lora": {"rank": 4}}, "models.actor.lora"),
         ("models.critic.lora", {"rank": 0}, "models.critic.lora.rank"),
         ("models.reward.lora", {"rank": 4}, "models.reward.lora"),
         ("models.banana", {"architecture": "llama-2-7b"}, "models.banana"),
@@ -61,27 +61,27 @@ INVALID_FIELDS: list[tuple[str, Json, str]] = [
         ("cluster.pools.0.num_nodes", 10**18, "cluster.pools.0.num_nodes"),
         ("cluster.pools.0.price_per_gpu_hour", -1, "cluster.pools.0.price_per_gpu_hour"),
         ("cluster.pools", [], "cluster.pools"),
-        ("cluster.pools", SPEC["cluster"]["pools"] * 2, "cluster"),
+        ("cluster.pools", SPEC["cluster"]["pools"] * 2, "cluster.pools.1.name"),
         ("cluster", "no-such-cluster", "cluster"),
         ("cluster", "'; DROP TABLE plans; --", "cluster"),
         ("workload.prompts_per_iteration", 0, "workload.prompts_per_iteration"),
         ("workload.prompts_per_iteration", "many", "workload.prompts_per_iteration"),
         ("workload.prompts_per_iteration", None, "workload.prompts_per_iteration"),
-        ("workload.updates_per_epoch", 1000, "workload"),
-        ("workload.response_length", {"mean": 100, "max": 10}, "workload.response_length"),
+        ("workload.updates_per_epoch", 1000, "workload.updates_per_epoch"),
+        ("workload.response_length", {"mean": 100, "max": 10}, "workload.response_length.mean"),
         ("workload.response_length", {"mean": -5, "max": 10}, "workload.response_length.mean"),
-        ("workload.response_length", {"mean": 5}, "workload.response_length"),
+        ("workload.response_length", {"mean": 5}, "workload.response_length.max"),
         ("workload.precision", "bf17", "workload.precision"),
         ("workload.promts_per_iteration", 5, "workload.promts_per_iteration"),
         ("search", {"staleness": -1}, "search.staleness"),
         ("search", {"time_limit_seconds": 3600}, "search.time_limit_seconds"),
         ("search", {"time_limit_seconds": 0}, "search.time_limit_seconds"),
-        ("search", {"target_iteration_seconds": 10}, "search"),
+        ("search", {"target_iteration_seconds": 10}, "search.target_iteration_seconds"),
         ("search", {"num_workers": 1000}, "search.num_workers"),
         ("constraints", {"pools": {"actor": "nowhere"}}, "constraints.pools.actor"),
         ("constraints", {"keep_free_gpus": {"a100": 8}}, "constraints.keep_free_gpus.a100"),
         ("algorithm", "pppo", "algorithm"),
-        ("algorithm", None, ""),
+        ("algorithm", None, "algorithm"),
         ("dataflow", {"calls": []}, "dataflow.calls"),
         ("name", "", "name"),
         ("name", "x" * 1000, "name"),
@@ -104,6 +104,7 @@ def test_a_bad_spec_is_answered_with_its_field(
         fields = [error["field"] for error in body["errors"]]
         assert field in fields
         assert all(error["message"] for error in body["errors"])
+        assert all(error["remedy"] for error in body["errors"]), body["errors"]
         assert len(json.dumps(body)) < 20_000  # what was sent is shortened
     assert stored_rows(database) == 0
 
@@ -133,6 +134,79 @@ def test_common_errors_have_a_remedy(client: TestClient) -> None:
         body = problem(client.post("/v1/plans", json=document), 422, "invalid-spec")
         assert body["errors"][0]["field"] == "document"
         assert "must be a mapping of fields" in body["errors"][0]["message"]
+
+
+POOL = SPEC["cluster"]["pools"][0]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "shown", "remedy"),
+    [
+        (
+            "workload.prompt_length",
+            {"mean": 3000, "max": 1024},
+            "workload.prompt_length.mean",
+            3000,
+            "use at most 1024, or raise max",
+        ),
+        (
+            "search",
+            {"target_iteration_seconds": 10},
+            "search.target_iteration_seconds",
+            10,
+            "leave it out, or set objective: fewest_gpus",
+        ),
+        (
+            "cluster.pools",
+            [POOL, POOL],
+            "cluster.pools.1.name",
+            POOL["name"],
+            "give every pool a name of its own",
+        ),
+        (
+            "cluster.pools.0.inter_node_bytes_per_second",
+            "200Gb",
+            "cluster.pools.0.inter_node_bytes_per_second",
+            "200Gb",
+            "write 2.5e+10, the same in the field's own unit",
+        ),
+        (
+            "cluster.pools.0.host_memory_bytes",
+            "2 TiB",
+            "cluster.pools.0.host_memory_bytes",
+            "2 TiB",
+            "write 2199023255552, the same in the field's own unit",
+        ),
+        (
+            "workload.startup_seconds",
+            "5 min",
+            "workload.startup_seconds",
+            "5 min",
+            "write 300, the same in the field's own unit",
+        ),
+        (
+            "workload.epochs",
+            "two",
+            "workload.epochs",
+            "two",
+            "write a whole number, without quotes or a unit",
+        ),
+        (
+            "cluster.pools.0.gpus_per_node",
+            [8, 4],
+            "cluster.pools.0.gpus_per_node",
+            "[8, 4]",
+            "give nodes of another size as another pool of the same gpu",
+        ),
+    ],
+    ids=lambda part: part if isinstance(part, str) and "." in part else "",
+)
+def test_an_error_names_the_field_the_value_and_what_would_be_valid(
+    client: TestClient, path: str, value: Any, field: str, shown: Any, remedy: str
+) -> None:
+    body = problem(client.post("/v1/plans", json=changed(SPEC, path, value)), 422, "invalid-spec")
+    (error,) = body["errors"]
+    assert (error["field"], error["value"], error["remedy"]) == (field, shown, remedy)
 
 
 def test_unknown_names_come_with_known_ones(client: TestClient) -> None:

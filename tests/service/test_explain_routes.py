@@ -8,7 +8,7 @@ from planner.explain.result import ExplainOptions, Explanation
 from planner.replan.result import Replan
 from service.examples import EXPLAIN_EXAMPLES, REPLAN_EXAMPLES
 from tests.service.samples import small_spec
-from tests.service.test_bad_input import problem
+from tests.service.test_bad_input import POST_HEADERS, YAML, problem
 from tests.service.test_plans import created
 
 
@@ -42,6 +42,12 @@ def test_the_example_is_valid() -> None:
 def test_a_body_without_required_fields_may_be_left_out(client: TestClient) -> None:
     for route in ("simulate", "explain", "replan"):
         problem(client.post(f"/v1/plans/{uuid4()}/{route}"), 404, "not-found")
+        # Clients that name the type of what they leave empty mean the same.
+        for headers in (POST_HEADERS, YAML):
+            missing = client.post(f"/v1/plans/{uuid4()}/{route}", content=b"\n", headers=headers)
+            problem(missing, 404, "not-found")
+            unnamed = client.post(f"/v1/plans/mine/{route}", headers=headers)
+            assert problem(unnamed, 422, "invalid-spec")["errors"][0]["field"] == "path.plan_id"
     problem(client.post(f"/v1/plans/{uuid4()}/compare"), 415, "unsupported-media-type")
 
 
