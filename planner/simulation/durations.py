@@ -85,7 +85,7 @@ class _Generation:
     """
 
     def __init__(self, subject: Subject, call: CallPlan) -> None:
-        pricing, wanted = Pricing(subject.job), subject.calls[call.id]
+        pricing, wanted = subject.pricing, subject.calls[call.id]
         pool = subject.pool_of(subject.copies[call.copy_id or ""])
         engine = engine_of(call)
         self.workload = subject.job.spec.workload
