@@ -254,6 +254,11 @@ def test_what_a_remote_service_may_say(model: dict[str, object], message: str) -
         ModelSpec.model_validate(model)
 
 
+def test_a_remote_service_is_read_as_it_is_written() -> None:
+    model = ModelSpec.model_validate({"remote": {"requests_per_second": 64.0}})
+    assert ModelSpec.model_validate_json(model.model_dump_json()) == model
+
+
 def test_a_remote_service_only_scores() -> None:
     service = {"remote": {"requests_per_second": 64.0}}
     with pytest.raises(SpecError, match=r"models.reference.remote: grpo asks it for log-prob"):

@@ -110,7 +110,8 @@ def job(name: str) -> JobSpec:
 
 @cache
 def plan(name: str) -> Plan:
-    return make_plan(job(name))
+    """As a file or a store has it."""
+    return Plan.model_validate_json(make_plan(job(name)).model_dump_json(by_alias=True))
 
 
 def least_value(spec: JobSpec, factors: Factors) -> float:

@@ -138,6 +138,7 @@ def test_a_restart_that_nobody_gave_is_estimated_and_said_so() -> None:
     # A spec that says nothing has one iteration, of which none would be left.
     assert (found.iterations_left, found.saved_seconds) == (None, None)
     even = found.break_even_iterations
+    assert found.verdict == "undecided"
     assert found.answer.startswith(f"move if more than {even:,} iterations are left:")
     given = options.model_copy(
         update={"iterations_left": 2, "startup_seconds": 0.0, "checkpoint_seconds": 0.0}
@@ -183,6 +184,21 @@ def test_a_single_node_left_is_priced_by_itself() -> None:
     assert smaller.transitions
     assert found.keep_seconds == pytest.approx(smaller.iteration_seconds, abs=1e-5)
     assert (found.verdict, found.tables_kept) == ("keep", False)
+
+
+def test_the_last_node_of_a_pool_leaves_the_others() -> None:
+    """And a node that comes in place of a lost one leaves the cluster as it was."""
+    both = small_job("grpo", cluster__pools=[pool(1), pool(1, name="l40s", gpu="l40s")])
+    made = make_plan(both)
+    found = replan(made, ReplanOptions(lose_nodes={"l40s": 1}, search_seconds=2.0))
+    alone = make_plan(small_job("grpo"))
+    assert found.move_seconds == pytest.approx(alone.iteration_seconds, rel=found.margin)
+    assert found.cost is not None
+    assert found.cost.restart_seconds > 0
+    replaced = ReplanOptions(lose_nodes={"l40s": 1}, add_nodes={"l40s": 1})
+    assert changed_spec(both, replaced) == both
+    with pytest.raises(SpecError, match=r"lose_nodes\.l40s: 2 are lost, but the pool has 1 node"):
+        changed_spec(both, ReplanOptions(lose_nodes={"l40s": 2}))
 
 
 def test_sizes_between_the_steps_are_priced_by_themselves() -> None:

@@ -43,12 +43,6 @@ def test_models_come_in_the_order_of_their_first_calls() -> None:
     assert list(turned.models) == list(job.models) == list(first_calls)
 
 
-@pytest.mark.parametrize("name", ["streaming", "generation_tail", "generation_tensor_schedule"])
-def test_robust_excludes_streams_and_tails(name: str) -> None:
-    error = refused(search__robust=True, **{f"search__{name}": True})
-    assert (error.field, error.remedy) == (f"search.{name}", "set one of them to false")
-
-
 def test_inline_architecture() -> None:
     job = resolve(job_spec(models__actor={"architecture": SMALL}))
     assert job.models["actor"].architecture.hidden_size == 768

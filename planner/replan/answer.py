@@ -40,7 +40,7 @@ def answer_of(
         return _kept(keep, _value(now, situation.planned, keep), found, common)
     placement = now.placement(found.better)
     seconds = found.better.timing.period
-    cost = _cost(plan, options, now, placement)
+    cost = _cost(situation, options, now, placement)
     mine = None if keep is None else _value(now, situation.planned, keep)
     theirs = _value(now, placement, seconds)
     gain = inf if mine is None else mine - theirs
@@ -116,10 +116,12 @@ def _price_per_second(now: Study, placement: Placement) -> float:
     return price_per_second(now.job, [price_copy(now.pricing, copy) for copy in placement.copies])
 
 
-def _cost(plan: Plan, options: ReplanOptions, now: Study, placement: Placement) -> MoveCost:
+def _cost(
+    situation: Situation, options: ReplanOptions, now: Study, placement: Placement
+) -> MoveCost:
     """Bytes and seconds; where nodes are lost the plan would have to start anew in any case."""
-    move = move_between(now.job, plan.placement(), placement)
-    restart = restart_of(now.job, plan.placement(), placement, options)
+    move = move_between(now.job, situation.planned, placement)
+    restart = restart_of(situation.before, situation.planned, placement, options)
     way = move.seconds if options.move_by == "reshard" else restart.seconds
     return MoveCost(
         copies=move.copies,

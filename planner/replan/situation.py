@@ -6,6 +6,7 @@ from planner.errors import InfeasibleError, Reason, SpecError
 from planner.explain.factors import Factors
 from planner.explain.locating import located, timing_of
 from planner.explain.study import Study, is_kept, restricted, study
+from planner.job import Job
 from planner.replan.result import Correction, ReplanOptions
 from planner.resolve import resolve
 from planner.result import Placement, Plan
@@ -15,41 +16,58 @@ from planner.search.space import (
     Arena,
     rows_up_to,
 )
-from planner.spec import MAX_NODES, JobSpec
+from planner.spec import MAX_NODES, JobSpec, PoolSpec
 
 SLOWER = 1.25
 """Times what the lost GPUs would account for: how slow a first plan without them may be."""
 
 
 def changed_spec(spec: JobSpec, options: ReplanOptions) -> JobSpec:
-    """The spec of the job on the changed cluster."""
+    """The spec of the job on the changed cluster; of a pool without nodes nothing is left.
+
+    Raises:
+        SpecError: a pool that the job does not have, or more nodes than there are or may be.
+    """
     assert not isinstance(spec.cluster, str), "a plan has its pools"
     pools = {pool.name: pool for pool in spec.cluster.pools}
     for field, nodes in (("lose_nodes", options.lose_nodes), ("add_nodes", options.add_nodes)):
-        for name, count in nodes.items():
+        for name in nodes:
             if name not in pools:
                 known = ", ".join(pools)
                 raise SpecError(
                     f"{field}.{name}", "the cluster has no such pool", remedy=f"use {known}"
                 )
-            change = count if field == "add_nodes" else -count
-            left = pools[name].num_nodes + change
-            if left < 1:
-                raise SpecError(
-                    f"{field}.{name}",
-                    f"the pool has {_nodes(pools[name].num_nodes)}, without {count} of them "
-                    "nothing is left",
-                    remedy="plan the job anew on other pools",
-                )
-            if left > MAX_NODES:
-                raise SpecError(
-                    f"{field}.{name}",
-                    f"the pool would have {_nodes(left)}, more than a pool can have",
-                    remedy=f"add at most {MAX_NODES - pools[name].num_nodes}",
-                )
-            pools[name] = pools[name].model_copy(update={"num_nodes": left})
-    cluster = spec.cluster.model_copy(update={"pools": list(pools.values())})
+    left = {name: _nodes_left(pool, options) for name, pool in pools.items()}
+    if max(left.values()) <= 0:
+        name, pool = next((n, pool) for n, pool in pools.items() if n in options.lose_nodes)
+        raise SpecError(
+            f"lose_nodes.{name}",
+            f"the pool has {_nodes(pool.num_nodes)}, without {options.lose_nodes[name]} of them "
+            "nothing is left",
+            remedy="plan the job anew on other pools",
+        )
+    for name, lost in options.lose_nodes.items():
+        if lost > pools[name].num_nodes:
+            raise SpecError(
+                f"lose_nodes.{name}",
+                f"{lost} are lost, but the pool has {_nodes(pools[name].num_nodes)}",
+                remedy=f"lose at most {pools[name].num_nodes}",
+            )
+    there = [p.model_copy(update={"num_nodes": left[n]}) for n, p in pools.items() if left[n]]
+    cluster = spec.cluster.model_copy(update={"pools": there})
     return spec.model_copy(update={"cluster": cluster})
+
+
+def _nodes_left(pool: PoolSpec, options: ReplanOptions) -> int:
+    come = options.add_nodes.get(pool.name, 0)
+    left = pool.num_nodes - options.lose_nodes.get(pool.name, 0) + come
+    if left > MAX_NODES:
+        raise SpecError(
+            f"add_nodes.{pool.name}",
+            f"the pool would have {_nodes(left)}, more than a pool can have",
+            remedy=f"add at most {MAX_NODES - left + come}",
+        )
+    return left
 
 
 def _nodes(number: int) -> str:
@@ -61,6 +79,8 @@ class Situation:
     """Where the plan stands: the tables of the cluster as it is now, and what goes on there."""
 
     study: Study
+    before: Job
+    """With the cluster that the plan was made for."""
     running: Selected | None
     """None: its GPUs are gone."""
     planned: Placement
@@ -77,8 +97,9 @@ def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation
     On a smaller cluster ranges may step and syncs may cost otherwise: then it is priced by itself.
     """
     placement = plan.placement()
-    kept, before = is_kept(spec), resolve(plan.spec)
-    if options.add_nodes or kept or not has_candidates_of(before, resolve(spec)):
+    kept, before, after = is_kept(spec), resolve(plan.spec), resolve(spec)
+    gone = len(after.pools) < len(before.pools)
+    if options.add_nodes or kept or gone or not has_candidates_of(before, after):
         given = study(spec)
     else:
         kept = is_kept(plan.spec)
@@ -87,16 +108,15 @@ def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation
     sizes = {copy.id: (copy.pool, copy.num_gpus) for copy in placement.copies}
     usable = {pool.name: pool.num_gpus for pool in given.problem.pools}
     running = None
-    if all(copy.first_gpu + copy.num_gpus <= usable[copy.pool] for copy in placement.copies):
+    if all(copy.first_gpu + copy.num_gpus <= usable.get(copy.pool, 0) for copy in placement.copies):
         given, running = located(given, placement, timing_of(given, plan))
     lost = (
         sum(usable.values()) / sum(usable_gpus(pool) for pool in before.pools)
         if options.lose_nodes
         else 1.0
     )
-    return Situation(
-        given, running, placement, sizes, SLOWER * plan.iteration_seconds / min(lost, 1.0), kept
-    )
+    first_limit = SLOWER * plan.iteration_seconds / min(lost, 1.0)
+    return Situation(given, before, running, placement, sizes, first_limit, kept)
 
 
 def _without_nodes(given: Study, lose_nodes: dict[str, int]) -> Study:

@@ -74,7 +74,9 @@ class ModelSpec(SpecModel):
         if not self.needs_gpus and self.lora is not None:
             what = "function" if self.function else "remote service"
             raise ValueError(f"a {what} has no weights here: remove lora")
-        stray = {"seconds_per_response", "concurrency"} & self.model_fields_set
+        # A document that was written out states defaults too.
+        given = {"concurrency": self.concurrency, "seconds_per_response": self.seconds_per_response}
+        stray = {name for name, value in given.items() if value}
         if self.remote is not None and stray:
             raise ValueError(f"{', '.join(sorted(stray))} of a remote service belong under remote")
         return self
