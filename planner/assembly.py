@@ -178,6 +178,13 @@ class PricedCall:
         return tuple(released_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
 
 
+def pricing_of(job: Job, copies: list[CopyPlacement]) -> Pricing:
+    """The cost model of a job for a placement: where that lies in one node its syncs do too."""
+    per_node = {pool.name: pool.gpus_per_node for pool in job.pools}
+    ends = [(c.pool, n) for c in copies for n in (c.first_gpu, c.first_gpu + c.num_gpus - 1)]
+    return Pricing(job, one_node=len({(pool, gpu // per_node[pool]) for pool, gpu in ends}) == 1)
+
+
 def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
     """Price one copy through the same functions as all candidates."""
     pool = next(pool for pool in pricing.job.pools if pool.name == copy.pool)

@@ -52,7 +52,7 @@ def with_intervals(job: Job, plan: Plan, prices: Prices | None = None) -> Plan:
 
 def _intervals_of(subject: Subject, schedule: Schedule, prices: Prices) -> _Intervals:
     """All intervals of a plan whose prices and schedule are known."""
-    pricing = Pricing(subject.job)
+    pricing = subject.pricing
     calls = subject.plan.calls
     seconds = {call.id: _call_interval(subject, pricing, call, prices) for call in calls}
     syncs = [_sync_interval(pricing, sync.price_seconds) for sync in schedule.events[len(calls) :]]

@@ -7,13 +7,13 @@ from planner.assembly import (
     PricedCopy,
     price_call,
     price_copy,
+    pricing_of,
 )
 from planner.check.layout import broken_layouts
 from planner.check.prices import caches_too_small, impossible_tails
 from planner.check.spec import broken_constraints
 from planner.check.structure import broken_references
 from planner.check.subject import Subject
-from planner.cost.pricing import Pricing
 from planner.cost.transition import sync_bucket_bytes
 from planner.dataflow import Dataflow, weights_edge, with_staleness
 from planner.errors import InfeasibleError, SpecError
@@ -56,7 +56,7 @@ def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:
         InfeasibleError: some GPU or host would run out of memory.
     """
     refuse_nonsense(job, placement)
-    pricing = Pricing(job)
+    pricing = pricing_of(job, placement.copies)
     copies = [price_copy(pricing, copy) for copy in placement.copies]
     by_id = {copy.placement.id: copy for copy in copies}
     flow = {call.id: call for call in job.dataflow.calls}

@@ -13,6 +13,7 @@ from planner.assembly import (
     price_call,
     price_copy,
     prices_of,
+    pricing_of,
     weight_syncs,
 )
 from planner.assumptions import assumptions
@@ -223,7 +224,7 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
 
 def _objective_value(job: Job, placement: Placement, period: float) -> float:
     """What the spec's objective says of a placement: seconds, price units or GPUs."""
-    pricing = Pricing(job)
+    pricing = pricing_of(job, placement.copies)
     copies = [price_copy(pricing, copy) for copy in placement.copies]
     gpus = sum(paid_gpus(job, copies).values())
     return objective_value(job.spec, period, price_per_second(job, copies), gpus)
@@ -251,7 +252,7 @@ def _plan(
     lower_bound_seconds: float,
 ) -> Plan:
     """A plan from a placement and its schedule, every number priced once more."""
-    pricing, spec = Pricing(job), job.spec
+    pricing, spec = pricing_of(job, placement.copies), job.spec
     copies = [price_copy(pricing, copy) for copy in placement.copies]
     calls = _priced_calls(pricing, placement, copies)
     period = timing.period

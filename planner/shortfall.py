@@ -142,7 +142,8 @@ def _without_time(tables: Tables) -> Tables:
     return replace(
         tables,
         copies=[
-            replace(copy, sync_seconds=np.zeros_like(copy.sync_seconds)) for copy in tables.copies
+            replace(copy, sync_seconds=np.zeros_like(copy.sync_seconds), node_sync_seconds=None)
+            for copy in tables.copies
         ],
         calls=[replace(call, seconds=np.ones_like(call.seconds)) for call in tables.calls],
     )

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.assembly import PricedCall, placement_of, price_call, price_copy
-from planner.cost.pricing import Pricing
+from planner.assembly import PricedCall, placement_of, price_call, price_copy, pricing_of
 from planner.job import Job
 from planner.resolve import resolve
 from planner.result import Parallelism, Placement
@@ -95,7 +94,7 @@ def _outcome(
     if selected is None:
         return Outcome(None, reason)
     placement = placement_of(job, tables, selected)
-    pricing = Pricing(job)
+    pricing = pricing_of(job, placement.copies)
     copies = {copy.id: price_copy(pricing, copy) for copy in placement.copies}
     calls = {call.id: call for call in job.dataflow.calls}
     priced = [

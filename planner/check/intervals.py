@@ -20,7 +20,7 @@ def wrong_intervals(subject: Subject, schedule: Schedule, prices: Prices) -> Ite
     plan, spreads = subject.plan, subject.plan.provenance.spreads
     if not spreads and not any(_stated(subject)):  # of a version that knew none
         return
-    rules = _Rules(subject, prices, Pricing(subject.job))
+    rules = _Rules(subject, prices, subject.pricing)
     unknown = sorted(kind for kind in rules.kinds() if not 0 <= spreads.get(kind, -1.0) < inf)
     if unknown:
         for kind in unknown:

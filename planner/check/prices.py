@@ -52,7 +52,7 @@ class Prices:
 
 def price_again(subject: Subject) -> Prices:
     """Price every copy, call and weight sync of a plan as single rows."""
-    pricing = Pricing(subject.job)
+    pricing = subject.pricing
     return Prices(
         {call.id: call_price(subject, pricing, call) for call in subject.plan.calls},
         {copy.id: _copy_bytes(pricing, copy) for copy in subject.plan.copies},
@@ -260,7 +260,7 @@ def impossible_tails(subject: Subject) -> Iterator[str]:
 
     Their ranges were checked with the layouts.
     """
-    pricing = Pricing(subject.job)
+    pricing = subject.pricing
     for call, copy in subject.placed_calls():
         tail = tail_setting(call, copy)
         if tail is not None and call.tail is not None:
@@ -277,7 +277,7 @@ def impossible_tails(subject: Subject) -> Iterator[str]:
 
 def caches_too_small(subject: Subject) -> Iterator[str]:
     """Generate calls whose cache is below their longest sequence: they could never finish it."""
-    pricing = Pricing(subject.job)
+    pricing = subject.pricing
     for call, _ in subject.placed_calls():
         if call.kind == "generate":
             least = int(pricing.kv_cache_limits(subject.calls[call.id], engine_of(call))[0][0])

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.cluster import Pool
+from planner.cost.pricing import Pricing
 from planner.dataflow import Call, Dataflow, with_staleness
 from planner.job import Job
 from planner.result import CallPlan, CopyPlan, Plan, WeightSync
@@ -65,6 +66,21 @@ class Subject:
     def calls(self) -> dict[str, Call]:
         """Id → call of the dataflow."""
         return {call.id: call for call in self.flow.calls}
+
+    @cached_property
+    def nodes_touched(self) -> dict[str, set[int]]:
+        """Pool → its nodes with a GPU of some copy."""
+        nodes: dict[str, set[int]] = {name: set() for name in self.pools}
+        for copy in self.plan.copies:
+            per_node = self.pool_of(copy).gpus_per_node
+            last = copy.first_gpu + copy.num_gpus - 1
+            nodes[copy.pool] |= set(range(copy.first_gpu // per_node, last // per_node + 1))
+        return nodes
+
+    @cached_property
+    def pricing(self) -> Pricing:
+        """The cost model of the job, for a placement that lies where the plan does."""
+        return Pricing(self.job, one_node=sum(map(len, self.nodes_touched.values())) == 1)
 
     def homes(self) -> dict[str, CopyPlan]:
         """Role → home."""

@@ -78,22 +78,12 @@ def _tokens_are_right(subject: Subject) -> Iterator[str]:
         yield f"tokens_per_second is {plan.tokens_per_second:.6f}, but it is {rate:.6f}"
 
 
-def _nodes_touched(subject: Subject) -> dict[str, set[int]]:
-    """Pool → its nodes with a GPU of some copy."""
-    nodes: dict[str, set[int]] = {name: set() for name in subject.pools}
-    for copy in subject.plan.copies:
-        per_node = subject.pool_of(copy).gpus_per_node
-        last = copy.first_gpu + copy.num_gpus - 1
-        nodes[copy.pool] |= set(range(copy.first_gpu // per_node, last // per_node + 1))
-    return nodes
-
-
 def _price_per_second(subject: Subject) -> float:
     """All GPUs of the nodes touched, paid by the second."""
     return (
         sum(
             len(nodes) * subject.pools[name].gpus_per_node * subject.pools[name].price_per_gpu_hour
-            for name, nodes in _nodes_touched(subject).items()
+            for name, nodes in subject.nodes_touched.items()
         )
         / 3600.0
     )
@@ -103,7 +93,7 @@ def _prices_are_right(subject: Subject) -> Iterator[str]:
     plan = subject.plan
     gpus = sum(
         len(nodes) * subject.pools[name].gpus_per_node
-        for name, nodes in _nodes_touched(subject).items()
+        for name, nodes in subject.nodes_touched.items()
     )
     if plan.gpus_used != gpus:
         yield f"gpus_used is {plan.gpus_used}, but the nodes touched have {gpus}"

@@ -19,6 +19,8 @@ class PricedJob:
     job: Job
     corrected: bool = True
     """With what runs have taught of its profiles; False: as their tables say."""
+    one_node: bool = False
+    """For a placement that lies in one node, whatever other nodes there are."""
 
     @property
     def workload(self) -> WorkloadSpec:
@@ -27,8 +29,8 @@ class PricedJob:
 
     @cached_property
     def multi_node(self) -> bool:
-        """True unless the whole cluster is one node: then weight syncs stay inside it."""
-        return sum(pool.num_nodes for pool in self.job.pools) > 1
+        """True unless all is done in one node: then weight syncs stay inside it."""
+        return not self.one_node and sum(pool.num_nodes for pool in self.job.pools) > 1
 
     def profile(self, pool: Pool) -> Profile:
         """Operator times of the pool's GPU: measured on the pool itself, or those shipped."""

@@ -24,7 +24,8 @@ from planner.search.problem import (
     Problem,
     Tail,
 )
-from planner.search.search import Selected
+from planner.search.search import Selected, as_placed
+from planner.search.space import arena
 from planner.search.tables import CallTable
 from planner.search.timing import Events, events
 
@@ -64,7 +65,7 @@ class Contender:
 
 def single(study: Study, selected: Selected) -> tuple[Problem, Assignment]:
     """The problem with one option for everything, and the assignment that takes it."""
-    tables, problem = study.tables, study.problem
+    tables, problem = as_placed(arena(study.tables, study.problem), selected).tables, study.problem
     copies = tuple(
         CopyChoice(
             choice.id,

@@ -9,6 +9,7 @@ from collections import defaultdict
 from functools import partial
 
 from planner.explain.study import Study
+from planner.search import one_node
 from planner.search.dominance import Undominated
 from planner.search.search import complete, scenarios
 from planner.search.sizes import Sizes, SizeSearch, cause, is_excluded, mixed_problem
@@ -27,16 +28,22 @@ class Exclusion:
     """What has ruled sizes out so far."""
 
     def __init__(self) -> None:
-        self._reasons: dict[int, list[Sizes]] = defaultdict(list)
-        """By the number of the set of shadows; the latest first."""
+        self._reasons: dict[tuple[int, int], list[Sizes]] = defaultdict(list)
+        """By the part of the cluster and the number of the set of shadows; the latest first."""
 
     def nothing_within(self, study: Study, limit: float, budget: Budget) -> bool:
         """True: it is proven that no period is as short as the limit; False: it may be."""
         whole = arena(study.tables, study.problem)
+        return all(
+            self._nothing_in(part, limit, number, budget)
+            for number, part in enumerate([whole, *one_node.arenas(whole)])
+        )
+
+    def _nothing_in(self, whole: Arena, limit: float, place: int, budget: Budget) -> bool:
         rows = rows_within(whole.tables, whole.problem, whole.rows, limit)
         part = compact(whole, rows).arena
         return all(
-            self._excluded(part, rows, limit, self._reasons[number], budget)
+            self._excluded(part, rows, limit, self._reasons[place, number], budget)
             for number, rows in enumerate(scenarios(part))
         )
 

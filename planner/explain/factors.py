@@ -7,7 +7,7 @@ import numpy as np
 from planner.cost.pricing import whole_microseconds
 from planner.explain.study import Study
 from planner.layout import FloatArray
-from planner.search.tables import CallTable
+from planner.search.tables import CallTable, CopyTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,9 +41,7 @@ def scaled(study: Study, factors: Factors) -> Study:
     """The study with true seconds in place of estimates; prices stay whole microseconds."""
     tables = study.tables
     copies = [
-        replace(copy, sync_seconds=whole_microseconds(copy.sync_seconds * side[copy.pool]))
-        if np.any(side != 1.0)
-        else copy
+        _scaled_copy(copy, side) if np.any(side != 1.0) else copy
         for copy, side in zip(tables.copies, factors.sync, strict=True)
     ]
     calls = [_scaled_call(study, number, factors) for number in range(len(tables.calls))]
@@ -53,6 +51,16 @@ def scaled(study: Study, factors: Factors) -> Study:
     )
     problem = replace(study.problem, calls=choices)
     return replace(study, tables=replace(tables, copies=copies, calls=calls), problem=problem)
+
+
+def _scaled_copy(copy: CopyTable, side: FloatArray) -> CopyTable:
+    """With the factor of its pool on its side of a weight sync, wherever that is."""
+    times, alone = side[copy.pool], copy.node_sync_seconds
+    return replace(
+        copy,
+        sync_seconds=whole_microseconds(copy.sync_seconds * times),
+        node_sync_seconds=None if alone is None else whole_microseconds(alone * times),
+    )
 
 
 def _scaled_call(study: Study, number: int, factors: Factors) -> CallTable:

@@ -9,7 +9,7 @@ from planner.explain.solving import Solved
 from planner.explain.study import Narrowed, Study
 from planner.search.dominance import Undominated
 from planner.search.pruning import prune
-from planner.search.search import Selected, complete, rows_of
+from planner.search.search import Selected, complete, in_its_place, rows_of
 from planner.search.sizes import Relaxed, Sizes, SizeSearch, rows_of_sizes
 from planner.search.solve import Budget, minimise_period
 from planner.search.space import Arena, Rows, all_rows, arena, compact, least_period, rows_within
@@ -36,10 +36,12 @@ def from_below(
     near = narrowed(now, limit)
     if near is None:
         return Solved(None, limit, True)
-    bound = max(floor, _least_seconds(near.study, limit))
+    # What bounds a placement must hold wherever it lies.
+    least = near.study.with_tables(near.study.tables.least_syncs())
+    bound = max(floor, _least_seconds(least, limit))
     for share in STEPS:
         ceiling = min(bound * (1 + share), limit)
-        relaxed = _sizes_within(near.study, ceiling, budget)
+        relaxed = _sizes_within(least, ceiling, budget)
         # What a cut search proves may be less than what is known.
         bound = max(bound, min(relaxed.bound_seconds, ceiling))
         if relaxed.sizes is not None:
@@ -56,7 +58,7 @@ def narrowed(now: Study, limit: float) -> Narrowed | None:
     whole = Arena(now.tables, now.problem, every)
     if not complete(whole, every):
         return None
-    rows = rows_within(now.tables, now.problem, every, limit)
+    rows = rows_within(now.tables.least_syncs(), now.problem, every, limit)
     return Narrowed.of(now, rows) if complete(whole, rows) else None
 
 
@@ -103,6 +105,8 @@ def _placed(
         ceiling = min(bound * (1 + share), limit)
         found = _solved(few, rows, ceiling, budget)
         if found is not None:
+            found = in_its_place(few, found, budget.limits)
+            assert found is not None
             return near.original(part.original(found))
         if budget.spent or ceiling == limit:
             return None

@@ -90,6 +90,10 @@ def _with_copy(given: Study, table: CopyTable, copy: CopyPlacement) -> tuple[Cop
     if len(found):
         return table, int(found[0])
     priced = price_copy(given.pricing, copy)
+    if table.node_sync_seconds is not None:
+        alone = price_copy(replace(given.pricing, one_node=True), copy).sync_seconds
+        seconds = np.append(table.node_sync_seconds, alone)
+        table = replace(table, node_sync_seconds=seconds)
     grown = replace(
         table,
         pool=np.append(table.pool, pool),

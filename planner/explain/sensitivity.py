@@ -18,6 +18,7 @@ from math import exp
 
 import numpy as np
 
+from planner.assembly import pricing_of
 from planner.cost.intervals import SPREADS, transfer_kind
 from planner.explain.factors import Factors
 from planner.explain.result import Sensitivity, Threshold
@@ -69,7 +70,8 @@ def sensitivities(
 def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
     """Every call, reshard and weight sync of the plan."""
     calls = {call.id: call for call in plan.calls}
-    transfer = exp(SPREADS[transfer_kind(multi_node=study.pricing.multi_node)]) - 1
+    pricing = pricing_of(study.job, plan.placement().copies)
+    transfer = exp(SPREADS[transfer_kind(multi_node=pricing.multi_node)]) - 1
     for index, call in enumerate(study.job.dataflow.calls):
         planned = calls[call.id]
         seconds = planned.end_seconds - planned.start_seconds

@@ -18,7 +18,7 @@ from planner.search.objectives import best_placement, touched_gpus
 from planner.search.objectives import price_per_second as price_of
 from planner.search.problem import Range
 from planner.search.pruning import prune
-from planner.search.search import Selected, rows_of, search
+from planner.search.search import Selected, as_placed, rows_of, search
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period
 from planner.search.space import Rows, arena
 from planner.search.tables import CallTable
@@ -156,7 +156,7 @@ class Pool:
         """Learn the plan's best settings and order under some errors; False: nothing better."""
         study = scaled(self.study, factors)
         period = float(min(each.periods([factors])[0] for each in self.orders))
-        part = arena(study.tables, study.problem)
+        part = as_placed(arena(study.tables, study.problem), self.plan)
         problem = part.options(_rows_of_placement(study, self.plan))
         # Prices are rounded up to whole microseconds once they are scaled, periods are not.
         horizon = period + ROUNDING_SECONDS

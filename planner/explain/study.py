@@ -172,9 +172,7 @@ class Narrowed:
             position[keep] = np.arange(len(keep))
             positions.append(position)
             kept_copies.append(keep)
-            columns = ("pool", "resident_bytes", "host_bytes", "sync_seconds")
-            taken = {name: getattr(copy, name)[keep] for name in columns}
-            copies.append(replace(copy, layouts=copy.layouts.take(keep), **taken))
+            copies.append(copy.take(keep))
         calls, kept_calls = [], []
         for table, mask in zip(given.tables.calls, rows.calls, strict=True):
             keep = np.flatnonzero(mask & rows.copies[table.copy][table.copy_row])

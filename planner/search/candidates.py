@@ -170,10 +170,13 @@ class Candidates:
                     block.resident_bytes,
                     block.host_bytes,
                     block.sync_seconds,
+                    block.node_sync_seconds,
                 )
             )
         self.blocks.append(blocks)
         pools = [np.full(len(block.rows), block.pool_index, dtype=np.int64) for block in blocks]
+        sync = np.concatenate([block.sync_seconds for block in blocks])
+        node_sync = np.concatenate([block.node_sync_seconds for block in blocks])
         return CopyTable(
             id=name,
             role=role,
@@ -182,7 +185,8 @@ class Candidates:
             layouts=joined_layouts([block.layouts for block in blocks]),
             resident_bytes=np.concatenate([block.resident_bytes for block in blocks]),
             host_bytes=np.concatenate([block.host_bytes for block in blocks]),
-            sync_seconds=np.concatenate([block.sync_seconds for block in blocks]),
+            sync_seconds=sync,
+            node_sync_seconds=None if np.array_equal(sync, node_sync) else node_sync,
         )
 
     def _copy_blocks(self, role: str, home: int | None, *, first_row: int) -> Iterator[Block]:
@@ -194,22 +198,30 @@ class Candidates:
             if home is None:
                 layouts = enumeration.home_layouts(self.job, role, pool)
                 held = self.pricing.home_bytes(role, pool, layouts)
-                sync = self.pricing.send_seconds(role, pool, layouts)
+                side = Pricing.send_seconds
             else:
                 layouts = enumeration.shadow_layouts(self.job, role, pool)
                 held = self.pricing.shadow_bytes(role, layouts)
-                sync = self.pricing.receive_seconds(role, pool, layouts)
+                side = Pricing.receive_seconds
             keep = np.arange(len(layouts), dtype=np.int64)
             if self.fits_only:
                 keep = np.flatnonzero(held.resident.total <= usable_bytes(pool))
+            kept = layouts.take(keep)
+            across = alone = np.zeros(len(keep))
+            if synced:
+                across = alone = side(self.pricing, role, pool, kept)
+            if synced and self.pricing.multi_node:
+                inside = side(replace(self.pricing, one_node=True), role, pool, kept)
+                alone = np.where(kept.num_gpus <= pool.gpus_per_node, inside, across)
             yield Block(
                 index,
                 pool,
                 keep + first_row,
-                layouts.take(keep),
+                kept,
                 held.resident.total[keep],
                 held.host[keep],
-                sync[keep] if synced else np.zeros(len(keep)),
+                across,
+                alone,
             )
 
     def _call_table(self, each: _Served, blocks: list[Block]) -> tuple[CallTable | None, int]:

@@ -138,7 +138,8 @@ class _Walk:
         """No placement within these GPUs is faster; None: there is none."""
         if usable not in self.bounds:
             part = arena(self.tables, self.problem, usable)
-            self.bounds[usable] = least_period(self.tables, part.problem, part.rows)
+            least = part.tables.least_syncs()
+            self.bounds[usable] = least_period(least, part.problem, part.rows)
         own = self.bounds[usable]
         if own is None:
             return None

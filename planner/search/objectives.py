@@ -17,7 +17,7 @@ from planner.search.attempts import STARTING_COUNTS, Attempt, attempt
 from planner.search.enumeration import device_counts
 from planner.search.problem import PoolSlice, Problem
 from planner.search.pruning import SLACK
-from planner.search.search import Found, Selected, search, settled
+from planner.search.search import Found, Selected, in_its_place, search, settled
 from planner.search.solve import TICK_SECONDS, Limits
 from planner.search.space import Arena, arena, least_period
 from planner.search.tables import Tables
@@ -92,7 +92,7 @@ def attempted(
             call = arena_.tables.dataflow_calls[missing[0]].id
             result.append(Attempt(each.strategy, None, f"no candidate of {call} fits on any range"))
         else:
-            result.append(each)
+            result.append(replace(each, selected=in_its_place(arena_, each.selected, limits)))
     return result
 
 
@@ -195,7 +195,7 @@ def _bounded(tables: Tables, problem: Problem) -> list[tuple[float, tuple[int, .
         above = tuple(grid[bisect_left(grid, n)] for grid, n in zip(grids, sizes, strict=True))
         if above not in known:
             part = arena(tables, problem, above)
-            known[above] = least_period(tables, part.problem, part.rows)
+            known[above] = least_period(part.tables.least_syncs(), part.problem, part.rows)
         bound = known[above]
         if bound is not None:
             choices.append((bound, sizes))

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from planner.search import one_node
 from planner.search.dominance import Undominated
 from planner.search.large import MANY_CALLS, large_start
 from planner.search.linear import relax
@@ -18,12 +19,23 @@ from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
 from planner.search.sizes import Relaxed, Sizes, SizeSearch, cause, relaxed_problem, rows_of_sizes
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
-from planner.search.space import Arena, Compact, Rows, compact, least_period, rows_within
+from planner.search.space import (
+    Arena,
+    Compact,
+    Rows,
+    compact,
+    least_period,
+    problem_of,
+    rows_within,
+)
+from planner.search.tables import Tables
 
 PATIENCE = 3.0
 """Times the effort of solving sizes exactly that widening their cut is worth."""
 OPEN_SECONDS = 0.1
 """Deterministic seconds without which the search of a scenario proves nothing."""
+NODE_SHARE = 0.2
+"""Of the limit: what the search for placements in one node may take where there are several."""
 TIE_TRIES = 3
 """Smaller sizes that are tried for a placement that is already proven."""
 
@@ -75,7 +87,74 @@ def search(
     incumbent: Selected | None,
     horizon_seconds: float | None = None,
 ) -> Found:
-    """Least period; `horizon_seconds` caps it where no incumbent does."""
+    """Least period; `horizon_seconds` caps it where no incumbent does.
+
+    Placements in one node have weight syncs of their own, and are searched by themselves.
+    """
+    budget, best = Budget(limits), in_its_place(arena, incumbent, limits)
+    found, parts = [], [*one_node.arenas(arena), arena]
+    for part in parts:
+        with budget.share(1.0 if part is arena else NODE_SHARE / len(parts)):
+            done = _search(part, budget.rest(), best, horizon_seconds)
+            budget.take(done.deterministic_seconds)
+        found.append(done)
+        best = done.selected
+    best = in_its_place(arena, best, limits)
+    bound = min(each.lower_bound_seconds for each in found)
+    return Found(
+        best,
+        bound if best is None else min(bound, best.timing.period),
+        all(each.proven for each in found),
+        sum(each.options for each in found),
+        deterministic_seconds=sum(each.deterministic_seconds for each in found),
+    )
+
+
+def in_its_place(arena: Arena, selected: Selected | None, limits: Limits) -> Selected | None:
+    """A placement with the schedule that it has where it lies: in one node syncs are shorter."""
+    if selected is None or not _lies_in_one_node(arena, selected):
+        return selected
+    tables = as_placed(arena, selected).tables
+    problem = problem_of(arena.problem, tables, _own_rows(tables, selected))
+    assignment = Assignment(
+        tuple(None if row is None else 0 for row in selected.copy_rows),
+        selected.first_gpus,
+        tuple(None if chosen is None else 0 for chosen in selected.call_rows),
+    )
+    found = schedule(problem, assignment, limits=limits)
+    if found is None or found.timing.period >= selected.timing.period:
+        return selected
+    return replace(selected, timing=found.timing)
+
+
+def as_placed(arena: Arena, selected: Selected) -> Arena:
+    """The arena with the prices of a placement that lies where the given one does."""
+    if not _lies_in_one_node(arena, selected):
+        return arena
+    return replace(arena, tables=arena.tables.in_one_node())
+
+
+def _lies_in_one_node(arena: Arena, selected: Selected) -> bool:
+    return one_node.lies_in_one(arena, selected.copy_rows, selected.first_gpus)
+
+
+def _own_rows(tables: Tables, selected: Selected) -> Rows:
+    """The rows of a placement alone."""
+    copies = [
+        np.arange(len(copy)) == (-1 if row is None else row)
+        for copy, row in zip(tables.copies, selected.copy_rows, strict=True)
+    ]
+    calls = []
+    for table in tables.calls:
+        copy, row = selected.call_rows[table.call] or (-1, -1)
+        calls.append(np.arange(len(table)) == (row if copy == table.copy else -1))
+    return Rows(copies, calls)
+
+
+def _search(
+    arena: Arena, limits: Limits, incumbent: Selected | None, horizon_seconds: float | None
+) -> Found:
+    """The same with one price for every weight sync, wherever it is."""
     limit = _limit(incumbent, horizon_seconds)
     rows = arena.rows
     if limit is not None:
@@ -282,6 +361,16 @@ def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
     Fewer GPUs where a few tries show that the found sizes can shrink, then lowest ranges, then
     first rows.
     """
+    assert found.selected is not None
+    if _lies_in_one_node(arena, found.selected):
+        pool = int(arena.tables.copies[0].pool[found.selected.copy_rows[0] or 0])
+        return _settled(one_node.arena_of_pool(arena, pool), found, limits)
+    chosen = in_its_place(arena, _settled(arena, found, limits), limits)
+    assert chosen is not None
+    return chosen
+
+
+def _settled(arena: Arena, found: Found, limits: Limits) -> Selected:
     assert found.selected is not None
     limit = found.selected.timing.period
     budget = Budget(limits)

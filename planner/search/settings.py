@@ -28,6 +28,7 @@ class Block:
     resident_bytes: IntArray
     host_bytes: IntArray
     sync_seconds: FloatArray
+    node_sync_seconds: FloatArray
 
     def take(self, keep: BoolArray) -> "Block":
         """Those of its rows that a mask over the copy's table keeps."""
@@ -40,6 +41,7 @@ class Block:
             self.resident_bytes[here],
             self.host_bytes[here],
             self.sync_seconds[here],
+            self.node_sync_seconds[here],
         )
 
 

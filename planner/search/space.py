@@ -91,6 +91,9 @@ def arena(tables: Tables, problem: Problem, sizes: tuple[int, ...] | None = None
         replace(pool, num_gpus=size) if size else pool
         for pool, size in zip(problem.pools, sizes, strict=True)
     )
+    nodes = (-(-n // pool.gpus_per_node) for n, pool in zip(sizes, pools, strict=True))
+    if sum(nodes) == 1:
+        tables = tables.in_one_node()
     return Arena(tables, replace(problem, pools=pools), rows_up_to(tables, sizes))
 
 

@@ -76,7 +76,7 @@ def _with_others(
         least, num_bounded = candidates.least(others)
         bounded = replace(tables, calls=_both(tables.calls, least))
         problem = skeleton(candidates.job, bounded)
-        rows: Rows = rows_within(bounded, problem, all_rows(bounded), limit)
+        rows: Rows = rows_within(bounded.least_syncs(), problem, all_rows(bounded), limit)
         wanted = [mask & kept for mask, kept in zip(others, rows.copies, strict=True)]
     more, num_more = candidates.calls(wanted)
     return replace(

@@ -4,7 +4,7 @@ A copy table has one row per storage layout of a copy; a call table has one row 
 call on a row of one copy. Rows are dropped, never changed, so row numbers stay those of the tables.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,25 @@ class CopyTable:
     resident_bytes: IntArray
     host_bytes: IntArray
     sync_seconds: FloatArray
+    """Of its side of a weight sync."""
+    node_sync_seconds: FloatArray | None = None
+    """The same in a placement that lies in one node; None: no other."""
 
     def __len__(self) -> int:
         return len(self.pool)
+
+    def in_one_node(self) -> "CopyTable":
+        """As it is priced in a placement that lies in one node."""
+        if self.node_sync_seconds is None:
+            return self
+        return replace(self, sync_seconds=self.node_sync_seconds, node_sync_seconds=None)
+
+    def least_syncs(self) -> "CopyTable":
+        """With syncs that are no longer than in any placement."""
+        if self.node_sync_seconds is None:
+            return self
+        least = np.minimum(self.sync_seconds, self.node_sync_seconds)
+        return replace(self, sync_seconds=least, node_sync_seconds=None)
 
     def take(self, rows: IntArray) -> "CopyTable":
         """The given rows."""
@@ -48,6 +64,9 @@ class CopyTable:
             resident_bytes=self.resident_bytes[rows],
             host_bytes=self.host_bytes[rows],
             sync_seconds=self.sync_seconds[rows],
+            node_sync_seconds=(
+                None if self.node_sync_seconds is None else self.node_sync_seconds[rows]
+            ),
         )
 
 
@@ -122,6 +141,19 @@ class Tables:
     calls: list[CallTable]
     dataflow_calls: tuple[Call, ...]
     num_priced: int
+
+    @property
+    def differ_in_one_node(self) -> bool:
+        """True where a placement that lies in one node has shorter weight syncs than others."""
+        return any(copy.node_sync_seconds is not None for copy in self.copies)
+
+    def in_one_node(self) -> "Tables":
+        """What placements that lie in one node take."""
+        return replace(self, copies=[copy.in_one_node() for copy in self.copies])
+
+    def least_syncs(self) -> "Tables":
+        """Of every placement no more than it takes, wherever it lies."""
+        return replace(self, copies=[copy.least_syncs() for copy in self.copies])
 
 
 def kinds_of(*courses: FloatArray | IntArray | None) -> IntArray | None:

@@ -7,7 +7,6 @@ from planner.check.subject import Subject
 from planner.check.time import Event
 from planner.cost.admission import BUSY_CELLS
 from planner.cost.generation import GenerationPhases
-from planner.cost.pricing import Pricing
 from planner.cost.streaming import (
     TailEstimates,
     TailSetting,
@@ -57,7 +56,7 @@ class Generation:
     """
 
     def __init__(self, subject: Subject, call: CallPlan, event: Event) -> None:
-        pricing, wanted = Pricing(subject.job), subject.calls[call.id]
+        pricing, wanted = subject.pricing, subject.calls[call.id]
         copy = subject.copies[call.copy_id or ""]
         pool, engine, cache = (
             subject.pool_of(copy),
