@@ -279,7 +279,7 @@ def test_the_searches_for_regret_share_one_time_limit(
 
 @pytest.mark.parametrize("objective", ["run_price", "fewest_gpus"])
 def test_robust_is_for_searched_seconds_and_prices(objective: str) -> None:
-    with pytest.raises(ValueError, match=r"robust compares .* objective: run_price"):
+    with pytest.raises(ValueError, match=rf"robust: compares .* objective is {objective}"):
         small_job("grpo", search__robust=True, search__objective=objective)
 
 

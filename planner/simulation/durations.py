@@ -8,7 +8,7 @@ import numpy as np
 from planner.check.prices import call_price
 from planner.check.subject import Subject
 from planner.check.time import Schedule, Wait
-from planner.cost.pricing import Pricing, whole_microseconds
+from planner.cost.pricing import whole_microseconds
 from planner.cost.streaming import released_seconds
 from planner.job import Job
 from planner.layout import FloatArray, IntArray
@@ -120,9 +120,9 @@ def _reprice(subject: Subject, seconds: FloatArray, calls: list[int], draw: Draw
     job = _job_of(subject.job, draw)
     if job is subject.job:
         return
-    drawn, pricing = Subject(job, subject.plan), Pricing(job)
+    drawn = Subject(job, subject.plan)
     for number in calls:
-        seconds[number] = call_price(drawn, pricing, subject.plan.calls[number]).seconds
+        seconds[number] = call_price(drawn, drawn.pricing, subject.plan.calls[number]).seconds
 
 
 def _job_of(job: Job, draw: Draw) -> Job:
