@@ -12,6 +12,7 @@ from planner.remedies import Trial, remedies
 from planner.resolve import resolve
 from planner.search.attempts import Attempt
 from planner.search.baselines import STARTS
+from planner.search.baselines.apart import ASYNCHRONOUS
 from planner.search.candidates import price
 from planner.search.objectives import best_placement
 from planner.search.space import skeleton
@@ -77,14 +78,22 @@ def explain_strategy(
     `others` are other strategies, quick to run; the search runs only where none of them fits.
     """
     fitting = [other.strategy for other in others if other.selected is not None]
+    later = _later_rollouts(job)
     if fitting:
-        remedy = f"leave out search.strategy, or use {', '.join(fitting)}"
+        remedy = f"{later}leave out search.strategy, or use {', '.join(fitting)}"
         return [Reason(summary=attempt.reason, remedy=remedy)]
     best = best_placement(job, tables, skeleton(job, tables), STARTS)
     if best.selected is not None:
-        return [Reason(summary=attempt.reason, remedy="leave out search.strategy")]
+        return [Reason(summary=attempt.reason, remedy=f"{later}leave out search.strategy")]
     own = [Reason(summary=attempt.reason)]
     return [*own, *explain_infeasible(job)] if best.proven else own
+
+
+def _later_rollouts(job: Job) -> str:
+    """How a strategy that generates while it trains gets what it needs, if this job may have it."""
+    search = job.spec.search
+    wanted = search.strategy in ASYNCHRONOUS and search.staleness == 0
+    return "set search.staleness to 1, or " if wanted and job.dataflow.allows_staleness else ""
 
 
 def _to_blame(needs: list[Need]) -> list[Need]:

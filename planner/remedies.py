@@ -31,6 +31,8 @@ from planner.spec import JobSpec, PoolSpec
 MOST_NODES = 4096
 """Larger pools are not proposed."""
 SHORTEST_RESPONSE = 64
+ROUND_BITS = 7
+"""Of a proposed length, after the first: within 1 % of the longest that fits."""
 
 
 def remedies(spec: JobSpec, trial: "Trial") -> list[Reason]:
@@ -168,13 +170,17 @@ class Trial:
             yield keeping_free(spec, pool, low)
 
     def _shorter_response(self, spec: JobSpec) -> Iterator[Change]:
-        """The longest maximum response that fits, by bisection; none where none above 64 does."""
+        """The longest maximum response that fits, by bisection; none where none above 64 does.
+
+        Of round numbers only, the same whatever the maximum of the job is.
+        """
         low, high = SHORTEST_RESPONSE, spec.workload.response_length.max_tokens
         if low >= high or not self.fits(shorter_response(spec, low).spec):
             return
-        while high - low > max(low // 16, 1) and not self.overdue:
+        while (above := low + _round_step(low)) < high and not self.overdue:
             # The geometric mean: from ten million tokens to a few hundred in eight steps.
-            middle = max(isqrt(low * high), low + 1)
+            middle = isqrt(low * high)
+            middle = max(middle - middle % _round_step(middle), above)
             if self.fits(shorter_response(spec, middle).spec):
                 low = middle
             else:
@@ -248,6 +254,11 @@ class Trial:
             else:
                 low = middle
         return high
+
+
+def _round_step(tokens: int) -> int:
+    """Between the round lengths about this one: a power of two, which falls as they do."""
+    return max(SHORTEST_RESPONSE, 1 << max(tokens.bit_length() - 1 - ROUND_BITS, 0))
 
 
 def _fit_together(job: Job, tables: Tables) -> bool:

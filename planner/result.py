@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from planner.errors import Reason
+from planner.errors import FieldValueError, Reason
 from planner.spec import CallKind, JobSpec, Objective
 
 Source = Literal["measured", "interpolated", "analytical"]
@@ -60,9 +60,11 @@ class CopyPlacement(ResultModel):
     @model_validator(mode="after")
     def _sizes_multiply(self) -> Self:
         if self.layout.num_gpus != self.num_gpus:
-            raise ValueError(
+            raise FieldValueError(
+                "num_gpus",
                 f"copy {self.id}: tensor × pipeline × context × data = {self.layout.num_gpus} "
-                f"but num_gpus is {self.num_gpus}"
+                f"but num_gpus is {self.num_gpus}",
+                remedy=f"set it to {self.layout.num_gpus}, or change the layout",
             )
         return self
 

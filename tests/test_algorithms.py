@@ -250,7 +250,10 @@ REMOTE = {"remote": {"requests_per_second": 1.0}}
         (REMOTE | {"lora": {}}, "lora: a remote service has no weights"),
         (REMOTE | {"concurrency": 2}, "concurrency: .* under remote: {concurrency: "),
         (REMOTE | {"seconds_per_response": 2.0}, "seconds_per_response: .* under remote"),
-        ({"architecture": "gpt2", "seconds_per_response": 2.0}, "seconds_per_response: .*remove it"),
+        (
+            {"architecture": "gpt2", "seconds_per_response": 2.0},
+            "seconds_per_response: .*remove it",
+        ),
         ({"architecture": "gpt2", "concurrency": 2}, "concurrency: is what a function has"),
         ({}, "architecture: .* none of them"),
     ],

@@ -8,6 +8,7 @@ import pytest
 
 from planner.errors import InfeasibleError, Reason
 from planner.planning import make_plan
+from planner.remedies import Trial
 from planner.resolve import resolve
 from planner.search.baselines import STRATEGIES
 from planner.search.candidates import price
@@ -66,8 +67,20 @@ def test_the_shorter_response_is_short_enough() -> None:
     longest, mean = map(int, re.findall(r"\d+", remedy(small_job(**LONG), "shorten")))
     shorter = LONG | {"workload__response_length": {"mean": mean, "max": longest}}
     assert make_plan(small_job(**shorter)).iteration_seconds > 0
-    longer = LONG | {"workload__response_length": {"mean": mean, "max": 2 * longest}}
+    longer = LONG | {"workload__response_length": {"mean": mean, "max": longest + 64}}
     assert reasons(small_job(**longer))
+
+
+def test_the_shorter_response_does_not_depend_on_the_one_that_was_asked_for() -> None:
+    """It is the longest of the round numbers that fit, so within 1 % of the longest of all."""
+
+    def longest(most: int) -> int:
+        lengths = {"p50": 500, "p90": 1500, "p99": 2000, "max": most}
+        spec = small_job(**LONG | {"workload__response_length": lengths})
+        (change,) = Trial()._shorter_response(spec)
+        return change.spec.workload.response_length.max_tokens
+
+    assert longest(40_000) == longest(70_001)
 
 
 def test_recomputation_and_lora_help_where_they_are_proposed() -> None:

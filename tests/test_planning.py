@@ -198,7 +198,7 @@ def test_the_cheapest_plan_is_the_cheapest_over_all_node_numbers(algorithm: str)
 
 
 def test_uneven_nodes_are_pools_of_one_gpu_type() -> None:
-    """Both sizes of node are used at once, each within its own bounds; make_plan checks the rest."""
+    """Both sizes of node are used at once; make_plan has its plan checked."""
     pools = [pool(name="fours"), pool(name="twos", gpus_per_node=2)]
     apart = {"separate": [["actor", "reference"], ["actor", "reward"]]}
     plan = make_plan(small_job(cluster__pools=pools, constraints=apart))

@@ -143,3 +143,10 @@ def test_planning_explains_where_the_spec_asks_for_it() -> None:
     with pytest.raises(InfeasibleError) as refused:
         make_plan_or_explain(plain)
     assert not isinstance(refused.value, ExplainedInfeasibleError)
+    assert refused.value.reasons[0].remedy.startswith("set search.staleness to 1, or leave out ")
+    # As it says; and where the job may have no staleness, it does not say so.
+    search = plain.search.model_copy(update={"staleness": 1})
+    assert make_plan_or_explain(plain.model_copy(update={"search": search})).iteration_seconds > 0
+    with pytest.raises(InfeasibleError) as refused:
+        make_plan_or_explain(small_job("remax", search__strategy="one_step_off"))
+    assert refused.value.reasons[0].remedy.startswith("leave out search.strategy")

@@ -135,7 +135,8 @@ def report(error: Exception, *, debug: bool) -> int:
         from service.cli.study_view import refusal_view
 
         _headline(console, "no placement is feasible")
-        console.print(reasons_view(error.reasons))
+        # What was planned stands below, with its price: told once.
+        console.print(reasons_view(error.reasons, with_remedies=not error.refusal.remedies))
         console.print(refusal_view(error.refusal, width=console.width))
         return EXIT_NO_PLAN
     if isinstance(error, InfeasibleError):
@@ -151,7 +152,7 @@ def report(error: Exception, *, debug: bool) -> int:
     return EXIT_OUR_FAULT
 
 
-def reasons_view(reasons: Sequence[Reason]) -> Group:
+def reasons_view(reasons: Sequence[Reason], *, with_remedies: bool = True) -> Group:
     """Why no placement fits, then what would make one fit, each once."""
     remedies = list(dict.fromkeys(reason.remedy for reason in reasons if reason.remedy))
     # A reason that only says its remedy is no cause of its own.
@@ -161,7 +162,7 @@ def reasons_view(reasons: Sequence[Reason]) -> Group:
         if not (reason.remedy and reason.summary == f"it would fit if you {reason.remedy}")
     ]
     parts: list[RenderableType] = [_causes_table(causes)] if causes else []
-    if remedies:
+    if remedies and with_remedies:
         parts.append(Text("It would fit with any one of:", style="bold"))
         parts += [Text(f"- {formats.printable(remedy)}") for remedy in remedies]
     return Group(*parts)

@@ -10,6 +10,7 @@ from planner.result import Plan
 from planner.studies import Front, Refusal, WhatIf
 from tests.cli.test_command import call
 from tests.profiler.folders import memory_bound, profile_folder
+from tests.small_jobs import small_job
 
 SPEC = """
 name: small
@@ -126,6 +127,18 @@ def test_what_if_refuses_what_makes_no_sense(capsys, spec, arguments, told):
     code, out, err = call(capsys, "what-if", spec, *arguments)
     assert (code, out) == (2, "")
     assert told in " ".join(err.split())
+
+
+@pytest.mark.slow
+def test_what_was_planned_is_proposed_once(capsys, tmp_path):
+    goal = {"objective": "fewest_gpus", "target_iteration_seconds": 0.5}
+    spec = small_job(search=goal | {"time_limit_seconds": 0.5})
+    file = tmp_path / "soon.json"
+    file.write_text(spec.model_dump_json(), encoding="utf-8")
+    code, out, err = call(capsys, "plan", str(file), "--explain-infeasible")
+    assert (code, out) == (3, "")
+    assert err.count("raise search.target_iteration_seconds to") == 1
+    assert err.count("It would fit") == 1
 
 
 def test_an_infeasible_job_is_explained_with_plans(capsys, tight):

@@ -209,6 +209,21 @@ def test_an_error_names_the_field_the_value_and_what_would_be_valid(
     assert (error["field"], error["value"], error["remedy"]) == (field, shown, remedy)
 
 
+def test_a_copy_whose_sizes_do_not_multiply_is_named(client: TestClient) -> None:
+    copy = {"id": "actor", "role": "actor", "kind": "home", "pool": "a100", "first_gpu": 0}
+    copy |= {"num_gpus": 3, "layout": {"tensor_parallel_size": 2}}
+    asked = {"spec": SPEC, "placement": {"copies": [copy], "calls": []}}
+    (error,) = problem(client.post("/v1/estimates", json=asked), 422, "invalid-spec")["errors"]
+    assert (error["field"], error["value"]) == ("placement.copies.0.num_gpus", 3)
+    assert error["remedy"] == "set it to 2, or change the layout"
+
+
+def test_a_text_for_a_number_is_told_in_every_kind_of_body(client: TestClient) -> None:
+    asked = {"spec": SPEC, "tolerance": "2%"}
+    (error,) = problem(client.post("/v1/plans/pareto", json=asked), 422, "invalid-spec")["errors"]
+    assert error["remedy"] == "write a number, without quotes or a unit"
+
+
 def test_unknown_names_come_with_known_ones(client: TestClient) -> None:
     body = problem(
         client.post("/v1/plans", json=changed(SPEC, "models.actor.architecture", "llama-2-71b")),
