@@ -4,6 +4,7 @@ It is kept warm, so that imports and cost tables are loaded once, and it is expe
 ends it when a job takes too long or is cancelled. It ends itself when the service is gone.
 """
 
+import gc
 import logging
 import os
 import queue
@@ -54,7 +55,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer
     logging.basicConfig(level=logging.INFO)
-    import planner.planning  # noqa: F401 - warms this process before its first request
+    import planner.planning
+    import planner.refusal  # noqa: F401 - both warm this process before its first request
+
+    gc.freeze()  # what was imported stays, so no collection need look at it
 
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()

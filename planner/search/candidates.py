@@ -125,9 +125,13 @@ class Candidates:
             blocks = [b if mask is None else b.take(mask) for b in self.blocks[each.copy]]
             return table(each, [block for block in blocks if len(block.rows)])
 
+        # Shadows take their prices from the homes', so they come last and need not wait.
+        kinds = sorted(
+            first, key=lambda kind: self.copies[first[kind][0].copy].shadow_of is not None
+        )
         # numpy lets go of the interpreter inside large operations, so threads share the work.
         with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
-            return dict(zip(first, pool.map(work, list(first.values())), strict=True))
+            return dict(zip(kinds, pool.map(work, [first[kind] for kind in kinds]), strict=True))
 
     def _role_kind(self, role: str) -> Hashable:
         """Equal for roles whose homes have the same layouts, bytes and seconds."""

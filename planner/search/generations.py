@@ -1,6 +1,7 @@
 """The engines that may generate on a home's range: every layout with every cache budget, priced."""
 
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from planner.cluster import Pool
 from planner.cost.estimates import CallEstimates
 from planner.cost.memory import usable_bytes
 from planner.cost.pricing import Engine, Pricing
+from planner.cost.rows import distinct_rows
 from planner.dataflow import Call
 from planner.job import Job
 from planner.layout import FloatArray, IntArray
@@ -29,6 +31,23 @@ class Engines:
     """[size] first engine."""
     lengths: IntArray
     """[size] engines."""
+
+    @classmethod
+    def of_any_size(cls, layouts: Engine) -> "Engines":
+        """Engines as they come, where their sizes do not matter."""
+        zero = np.zeros(1, dtype=np.int64)
+        number = len(layouts.tensor_parallel_size)
+        return cls(zero, layouts, np.zeros(number, dtype=np.int64), zero, zero + number)
+
+    def numbers_of(self, asked: Engine) -> IntArray | None:
+        """[row] which of the engines each of those asked is; None where one is none of them."""
+        columns = Engine.joined([self.layouts, asked]).columns().values()
+        _, codes = distinct_rows(*columns)
+        own, theirs = np.split(codes, [len(self.size_of)])
+        number = np.full(len(codes), -1, dtype=np.int64)
+        number[own] = np.arange(len(own))
+        found: IntArray = number[theirs]
+        return None if (found < 0).any() else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +72,33 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Generations:
-    """Prices each call once per pool: a search's stages ask for the same engines again."""
+    """Prices each call once per pool: homes and shadows, and all stages, share its engines."""
 
     job: Job
     pricing: Pricing
     lean: bool
     known: dict[tuple[str, str], Generation] = field(default_factory=dict)
+    locks: dict[tuple[str, str], Lock] = field(default_factory=dict)
 
     def of(self, call: Call, pool: Pool) -> Generation:
         """The call on all engines of the pool, on ranges of every size that a home may have."""
         key = call.id, pool.name
-        if key not in self.known:
-            self.known[key] = self._priced(call, pool)
+        with self.locks.setdefault(key, Lock()):
+            if key not in self.known:
+                self.known[key] = self._priced(call, pool, self._engines(call, pool))
         return self.known[key]
 
-    def _priced(self, call: Call, pool: Pool) -> Generation:
-        assert call.model is not None, "a function does not generate"
-        engines = self._engines(call, pool, enumeration.home_counts(self.job, call.model, pool))
-        engine, owner, budgets = self.with_budgets(call, pool, engines.layouts)
+    def on(self, call: Call, pool: Pool, asked: Engine) -> tuple[Generation, IntArray]:
+        """The call on engines of the caller's, and which of its engines each of those is."""
+        known = self.of(call, pool)
+        number = known.engines.numbers_of(asked)
+        if number is not None:
+            return known, number
+        engines = Engines.of_any_size(asked)  # constraints set homes apart from shadows
+        return self._priced(call, pool, engines), np.arange(len(engines.size_of))
+
+    def _priced(self, call: Call, pool: Pool, engines: Engines) -> Generation:
+        engine, owner, budgets = self._with_budgets(call, pool, engines.layouts)
         estimates = self.pricing.generate(call, pool, engine, kv_cache_bytes=budgets)
         ran = runs(self.pricing, call, pool, engine, budgets, estimates)
         size_of = engines.size_of[owner[ran.base]]
@@ -85,18 +113,21 @@ class Generations:
             ran = ran.take(np.argsort(size_of, kind="stable"))
         return Generation(engines, engine, owner, budgets, estimates, ran, num_runs, least)
 
-    def _engines(self, call: Call, pool: Pool, counts: list[int]) -> Engines:
+    def _engines(self, call: Call, pool: Pool) -> Engines:
+        assert call.model is not None, "a function does not generate"
+        counts = enumeration.home_counts(self.job, call.model, pool)
+        none = np.zeros(0, dtype=np.int64)
         parts = [enumeration.engines(self.job, call.role, pool, count) for count in counts]
         lengths = np.array([len(part.tensor_parallel_size) for part in parts], dtype=np.int64)
         return Engines(
             counts=np.array(counts, dtype=np.int64),
-            layouts=Engine.joined(parts),
+            layouts=Engine.joined([Engine(none, none, none, none), *parts]),
             size_of=np.repeat(np.arange(len(counts)), lengths),
             first=np.cumsum(lengths) - lengths,
             lengths=lengths,
         )
 
-    def with_budgets(
+    def _with_budgets(
         self, call: Call, pool: Pool, engine: Engine
     ) -> tuple[Engine, IntArray, IntArray]:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""

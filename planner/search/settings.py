@@ -13,7 +13,6 @@ from planner.job import Job
 from planner.layout import FloatArray, IntArray, Layouts
 from planner.search import enumeration
 from planner.search.generations import Engines, Generations
-from planner.search.runs import runs
 from planner.search.tables import BoolArray, CallTable, front_rows, kinds_of
 
 
@@ -63,11 +62,9 @@ class Settings:
         self, call: Call, index: int, copy_index: int, block: Block, *, on_shadow: bool
     ) -> tuple[CallTable, int]:
         """(settings, how many were priced for them) on the rows of one pool."""
-        if call.kind == "generate" and not on_shadow:
-            return self._generate_from_home(index, call, copy_index, block)
         if call.kind == "generate":
-            table = self._generate_on_shadow(index, call, copy_index, block)
-            return table, len(table)
+            price = self._generate_on_shadow if on_shadow else self._generate_from_home
+            return price(index, call, copy_index, block)
         return self._batched(index, call, copy_index, block)
 
     def least_seconds(self, call: Call, block: Block) -> tuple[FloatArray, int]:
@@ -160,25 +157,28 @@ class Settings:
 
     def _generate_on_shadow(
         self, index: int, call: Call, copy_index: int, block: Block
-    ) -> CallTable:
-        asked = Engine.of(block.layouts)
-        engine, rows, budgets = self.generations.with_budgets(call, block.pool, asked)
-        estimates = self.pricing.generate(call, block.pool, engine, kv_cache_bytes=budgets)
-        all_runs = runs(self.pricing, call, block.pool, engine, budgets, estimates)
-        base, seconds = all_runs.base, whole_microseconds(all_runs.seconds)
-        zero = np.zeros_like(base)
-        return CallTable(
+    ) -> tuple[CallTable, int]:
+        """Every shadow with every cache budget: it is stored as one of the engines of the homes."""
+        known, number = self.generations.on(call, block.pool, Engine.of(block.layouts))
+        ran, owner = known.runs, known.owner[known.runs.base]
+        by_engine = np.argsort(owner, kind="stable")
+        row, place = _matching(number, owner[by_engine])
+        run = by_engine[place]
+        seconds = whole_microseconds(ran.seconds[run])
+        base, zero = ran.base[run], np.zeros_like(run)
+        table = CallTable(
             call=index,
             copy=copy_index,
-            copy_row=block.rows[rows[base]],
+            copy_row=block.rows[row],
             seconds=seconds,
-            transient_bytes=all_runs.transient_bytes(estimates),
+            transient_bytes=ran.transient_bytes(known.estimates)[run],
             micro_batch_size=zero,
             recompute=zero,
-            kv_cache_bytes=budgets[base],
-            engine=engine.take(base),
-            **all_runs.columns(np.arange(len(base)), seconds),
+            kv_cache_bytes=known.budgets[base],
+            engine=known.engine.take(base),
+            **ran.columns(run, seconds),
         )
+        return table, int(np.bincount(known.owner)[number].sum())
 
     def _generate_from_home(
         self, index: int, call: Call, copy_index: int, block: Block
