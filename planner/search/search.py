@@ -17,7 +17,15 @@ from planner.search.large import MANY_CALLS, large_start
 from planner.search.linear import relax
 from planner.search.problem import Assignment, Problem, Solution, Timing
 from planner.search.pruning import SLACK, prune
-from planner.search.sizes import Relaxed, Sizes, SizeSearch, cause, relaxed_problem, rows_of_sizes
+from planner.search.sizes import (
+    LEAST_PATIENCE,
+    Relaxed,
+    Sizes,
+    SizeSearch,
+    cause,
+    relaxed_problem,
+    rows_of_sizes,
+)
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
 from planner.search.space import (
     Arena,
@@ -324,8 +332,9 @@ class _Race:
                     relaxed.sizes,
                     limit_seconds=limit,
                     budget=self.budget,
-                    patience_seconds=min(max(PATIENCE * effort, 0.005), 0.5),
+                    patience_seconds=min(max(PATIENCE * effort, LEAST_PATIENCE), 0.5),
                     widen=round_ > 0,
+                    thorough=round_ > 1,
                 )
             )
 

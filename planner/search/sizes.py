@@ -31,6 +31,8 @@ from planner.search.strengthening import strengthen
 from planner.search.tables import CopyTable
 from planner.search.variables import Formulation, seconds_to_ticks
 
+LEAST_PATIENCE = 0.03
+"""Deterministic seconds that every attempt at a wider cut may take: those that hold take less."""
 MOST_OPTIONS = 500
 """Call options up to which it is worth trying to widen a cut."""
 Size = tuple[int, int]
@@ -274,12 +276,14 @@ def cause(
     budget: Budget,
     patience_seconds: float,
     widen: bool,
+    thorough: bool,
 ) -> Sizes:
     """More sizes that exclude a period of at most the limit for the same reason as `sizes`.
 
     First copies are freed as far as the exclusion still holds with their relaxed options, then the
     kept ones are widened to all smaller, or all larger, sizes. One cut then serves many vectors.
-    Where one cut is likely to be enough, widening is not worth its time (`widen`).
+    Where one cut is likely to be enough, widening is not worth its time (`widen`), and until a few
+    were not, nor is freeing copies that train and shadows, which seldom succeeds (`thorough`).
     An attempt that takes more than `patience_seconds` (deterministic) has failed. `rows_of` gives
     the rows of sizes.
     """
@@ -302,13 +306,13 @@ def cause(
         )
         if found:
             # Later attempts resemble this one: what takes far longer will hardly succeed.
-            patience = min(patience, max(4.0 * (before - budget.left), 0.01))
+            patience = min(patience, max(4.0 * (before - budget.left), LEAST_PATIENCE))
         else:
             refused.append(trial)
         return found
 
     kept = dict(sizes)
-    for group in _groups(search.problem, sizes):
+    for group in _groups(search.problem, sizes, thorough=thorough):
         trial = {copy: allowed for copy, allowed in kept.items() if copy not in group}
         if trial and len(trial) < len(kept) and excluded(trial):
             kept = trial
@@ -327,12 +331,13 @@ def _frees_more(trial: Sizes, other: Sizes) -> bool:
     return all(copy in other and other[copy] <= allowed for copy, allowed in trial.items())
 
 
-def _groups(problem: Problem, sizes: Sizes) -> list[list[int]]:
-    """Copies to free: all that never train at once, then every one alone."""
+def _groups(problem: Problem, sizes: Sizes, *, thorough: bool) -> list[list[int]]:
+    """Copies to free: all homes that never train at once, then each; at last all others, too."""
     trains = {edge.source for edge in problem.precedences if edge.distance > 0}
     busy = {option.copy for call in trains for option in problem.calls[call].options}
     there = [copy for copy, allowed in sizes.items() if allowed]
-    return [[copy for copy in there if copy not in busy], *([copy] for copy in there)]
+    idle = [c for c in there if c not in busy and problem.copies[c].shadow_of is None]
+    return [idle, *([copy] for copy in (there if thorough else idle))]
 
 
 def is_excluded(

@@ -131,12 +131,11 @@ def add_copy(formulation: Formulation, index: int) -> CopyVariables:
     first = model.new_int_var(0, formulation.axis, f"f[{copy.id}]")
     end = model.new_int_var(0, formulation.axis, f"e[{copy.id}]")
     count = _count(formulation, index, takes, present)
-    resident = _chosen(
-        model, takes, [bytes_to_mib(o.resident_bytes) for o in copy.options], f"r[{copy.id}]"
-    )
-    host = _chosen(
-        model, takes, [bytes_to_mib(o.host_bytes) for o in copy.options], f"b[{copy.id}]"
-    )
+    home = copy.shadow_of is None
+    residents = [bytes_to_mib(option.resident_bytes) for option in copy.options]
+    resident = _chosen(model, takes, residents, f"r[{copy.id}]", always=home)
+    hosts = [bytes_to_mib(option.host_bytes) for option in copy.options]
+    host = _chosen(model, takes, hosts, f"b[{copy.id}]", always=home)
     model.add(end == first + count)
     if copy.shadow_of is not None:
         model.add(first == 0).only_enforce_if(~present)
@@ -161,11 +160,19 @@ def _count(
 
 
 def _chosen(
-    model: cp_model.CpModel, takes: list[cp_model.IntVar], values: list[int], name: str
+    model: cp_model.CpModel,
+    takes: list[cp_model.IntVar],
+    values: list[int],
+    name: str,
+    *,
+    always: bool = True,
 ) -> cp_model.IntVar:
-    """A variable with the value of the taken option; 0 when none is taken."""
-    domain = cp_model.Domain.from_values([0, *values] if values else [0])
-    variable = model.new_int_var_from_domain(domain, name)
+    """A variable with the value of the taken option; 0 when none is, which `always` rules out.
+
+    Its domain is an interval: with the values themselves presolve makes a literal for each.
+    """
+    least = min(values, default=0) if always else min([0, *values])
+    variable = model.new_int_var(least, max(values, default=0), name)
     model.add(variable == cp_model.LinearExpr.weighted_sum(takes, values))
     return variable
 
