@@ -114,7 +114,7 @@ def threshold(
     pool: Pool, plan: Plan, subject: Subject, end: float, margin: float, search_seconds: float
 ) -> Threshold:
     """The factor nearest to 1, towards `end`, at which another plan wins."""
-    if subject.seconds == 0:
+    if subject.seconds == 0 or plan.search.objective_value == 0:  # nothing changes, or is better
         return Threshold(
             error=None,
             searched=end - 1,
