@@ -18,7 +18,7 @@ from service.cli.pictures import need_picture
 from service.cli.planning import read_plan
 
 if TYPE_CHECKING:
-    from planner.simulation.result import Simulation
+    from planner.simulation.result import Simulation, Spread
     from planner.simulation.timeline import Occurrence
     from service.cli.remote import Service
 
@@ -141,9 +141,14 @@ def simulation_view(simulation: "Simulation") -> Group:
     """Calls with their spread, and what stands idle."""
     calls = _table("event", "planned", "mean", "p50", "p95", "highest")
     for call in simulation.calls:
-        spread = call.seconds
-        found = (call.planned_seconds, spread.mean, spread.p50, spread.p95, spread.highest)
-        calls.add_row(formats.printable(call.name), *(formats.seconds(value) for value in found))
+        planned = formats.seconds(call.planned_seconds)
+        calls.add_row(formats.printable(call.name), planned, *_spread(call.seconds))
+        for until, spread in (
+            ("first chunk", call.first_chunk_seconds),
+            ("tail", call.bulk_seconds),
+        ):
+            if spread is not None:
+                calls.add_row(f"  until its {until}", "", *_spread(spread))
     idle = _table("GPUs", "busy", "idle", "share idle")
     for use in simulation.gpus:
         where = formats.gpu_range(use.pool, first_gpu=use.first_gpu, num_gpus=use.num_gpus)
@@ -165,6 +170,11 @@ def simulation_view(simulation: "Simulation") -> Group:
         Text("\n".join(lines)),
     ]
     return Group(*parts)
+
+
+def _spread(spread: "Spread") -> list[str]:
+    found = (spread.mean, spread.p50, spread.p95, spread.highest)
+    return [formats.seconds(value) for value in found]
 
 
 def _table(name: str, *numbers: str) -> Table:

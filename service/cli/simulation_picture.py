@@ -31,8 +31,8 @@ def draw(timeline: Sequence[Occurrence], *, title: str, path: str) -> None:
     names = [f"{row.pool} {row.first}-{row.end - 1}" for row in stretches]
     lanes = host_lanes(shown)
     names += [HOST] * len(set(lanes.values()))
-    palette = colormaps["tab20"]
     kinds = list(dict.fromkeys(one.name for one in shown))
+    palette = colormaps["tab10" if len(kinds) <= 10 else "tab20"]
     colours = {name: palette(number % palette.N) for number, name in enumerate(kinds)}
     height = ROW_INCHES * len(names) + 1.6
     figure = Figure(figsize=(WIDTH_INCHES, height), layout="constrained")
