@@ -87,7 +87,12 @@ def test_a_plan_that_cannot_go_on_gets_a_longer_search_before_a_full_one(
 ) -> None:
     budgets: list[float] = []
 
-    def hardly(now: Study, limit: float, floor: float, budget: Budget) -> Solved:
+    def hardly(
+        now: Study, limit: float, floor: float, budget: Budget, *, placing: Budget | None = None
+    ) -> Solved:
+        assert (placing is None) == (len(budgets) > 0), (
+            "a placement has a limit of its own at first"
+        )
         budgets.append(budget.left)
         if len(budgets) == 1:
             return Solved(None, floor, False)

@@ -26,8 +26,13 @@ ROUND_SECONDS = 0.002
 """Deterministic seconds that a problem is counted as besides the solver's: building it."""
 
 
-def from_below(now: Study, limit: float, floor: float, budget: Budget) -> Solved:
-    """Some placement within the limit, on the sizes whose relaxed period is the least."""
+def from_below(
+    now: Study, limit: float, floor: float, budget: Budget, *, placing: Budget | None = None
+) -> Solved:
+    """Some placement within the limit, on the sizes whose relaxed period is the least.
+
+    `placing` is the budget of the placement, where it is not what the sizes leave of the other.
+    """
     near = narrowed(now, limit)
     if near is None:
         return Solved(None, limit, True)
@@ -40,7 +45,7 @@ def from_below(now: Study, limit: float, floor: float, budget: Budget) -> Solved
         # What a cut search proves may be less than what is known.
         bound = max(bound, min(relaxed.bound_seconds, ceiling))
         if relaxed.sizes is not None:
-            found = _placed(near, relaxed.sizes, bound, limit, budget)
+            found = _placed(near, relaxed.sizes, bound, limit, placing or budget)
             return Solved(found, bound, False)
         if budget.spent or not relaxed.proven or ceiling == limit:
             break

@@ -65,7 +65,9 @@ def searched(
         return Found(keep, None, floor, True)
     budget = Budget(limits)
     limit = situation.first_limit if keep is None else keep * (1 - MARGIN)
-    quick = from_below(now, limit, floor, budget)
+    # Without any plan a placement on the sizes that were found is worth as much again.
+    placing = Budget(limits) if keep is None else None
+    quick = from_below(now, limit, floor, budget, placing=placing)
     best, bound, proven = quick.selected, quick.lower_bound, quick.proven
     if best is not None:
         limit = best.timing.period * (1 - MARGIN)
