@@ -30,6 +30,7 @@ from planner.job import Job
 from planner.objective import objective_value
 from planner.payment import paid_gpus, price_per_second
 from planner.placements import scheduled
+from planner.proof import proof_of
 from planner.provenance import provenance_of
 from planner.resolve import resolve
 from planner.result import Placement, Plan, SearchReport, Strategy
@@ -205,21 +206,36 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
     started = time.perf_counter()
     job = resolve(spec)
     ordered, timing = scheduled(job, placement)
-    value = _objective_value(job, ordered, timing.period)
-    seconds = time.perf_counter() - started
+    return placed(job, ordered, timing, pricing_seconds=time.perf_counter() - started)
+
+
+def placed(
+    job: Job,
+    placement: Placement,
+    timing: Timing,
+    *,
+    pricing_seconds: float = 0.0,
+    intervals: bool = True,
+) -> Plan:
+    """A placement that is given, with its schedule, as a plan that has passed the check.
+
+    Without `intervals` a third of the time is saved.
+    """
+    value = _objective_value(job, placement, timing.period)
     report = SearchReport(
         status="given",
-        objective=spec.search.objective,
+        objective=job.spec.search.objective,
         objective_value=value,
         lower_bound=value,
-        pricing_seconds=seconds,
+        pricing_seconds=pricing_seconds,
         solving_seconds=0.0,
         candidates_priced=len(placement.calls),
         options=0,
         stopped="nothing was searched: the placement was given",
         space=GIVEN,
     )
-    return sound(job, _plan(job, ordered, timing, report, timing.period))
+    plan = _plan(job, placement, timing, report, timing.period, intervals=intervals)
+    return sound(job, plan)
 
 
 def _objective_value(job: Job, placement: Placement, period: float) -> float:
@@ -250,6 +266,8 @@ def _plan(
     timing: Timing,
     report: SearchReport,
     lower_bound_seconds: float,
+    *,
+    intervals: bool = True,
 ) -> Plan:
     """A plan from a placement and its schedule, every number priced once more."""
     pricing, spec = pricing_of(job, placement.copies), job.spec
@@ -285,7 +303,10 @@ def _plan(
         provenance=provenance_of(job),
         spec=spec,
     )
-    return with_intervals(job, plan, prices_of(copies, calls))
+    if intervals:
+        plan = with_intervals(job, plan, prices_of(copies, calls))
+    search = plan.search.model_copy(update={"proof": proof_of(plan)})
+    return plan.model_copy(update={"search": search})
 
 
 def _relative_gap(report: SearchReport) -> float:

@@ -271,6 +271,9 @@ class SearchReport(ResultModel):
     """Null: the plan is best when all estimates are right."""
     space: str
     """Over what the claim holds, in words."""
+    proof: str | None = None
+    """A digest of the spec, the versions and the bound that was proven: only where it agrees is the
+    bound taken on trust later. Null: nothing was proven, or a version before gave none."""
 
 
 class Provenance(ResultModel):

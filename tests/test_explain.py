@@ -6,14 +6,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from planner.explain import solving
+from planner import planning
+from planner.explain import sensitivity, solving
 from planner.explain.alternatives import Alternatives, bill
 from planner.explain.contenders import contender, single
 from planner.explain.explain import explain, opened
 from planner.explain.factors import Factors, scaled
 from planner.explain.locating import located, timing_of
 from planner.explain.questions import questions
-from planner.explain.regret import factors_of, groups_of
+from planner.explain.regret import corners, factors_of, groups_of
 from planner.explain.result import Alternative, ExplainOptions, Explanation
 from planner.explain.sensitivity import subjects, threshold
 from planner.explain.solving import Pool, Solved
@@ -217,9 +218,23 @@ def test_regret_is_what_the_best_plan_would_have_saved() -> None:
     found = explain(made, ExplainOptions(parts=["regret"], scenarios=4)).regret
     assert found is not None
     assert found.unproven == 0
-    assert found.worst_corner >= found.sampled.max * 0.5
     given, selected = opened(made)
     groups = groups_of(given)
+
+    def regret(errors: np.ndarray) -> float:
+        truth = factors_of(given, groups, errors)
+        mine = float(contender(given, selected).periods([truth])[0])
+        return max(mine / least_period(spec, truth) - 1, 0.0)
+
+    spreads = np.array([group.spread for group in groups])
+    drawn = np.random.default_rng(0).normal(size=(4, len(groups))) * spreads / 1.2816
+    shares = [regret(errors) for errors in drawn]
+    assert found.sampled.max == pytest.approx(max(shares), abs=1.5 * found.margin)
+    assert found.sampled.p50 == pytest.approx(np.median(shares), abs=1.5 * found.margin)
+    every = corners(groups, seed=0)
+    assert len(every) == found.corners
+    for errors in every[:: len(every) // 3]:
+        assert regret(errors) <= found.worst_corner + 1.5 * found.margin
     logs = np.log1p([found.worst_errors[group.name] for group in groups])
     factors = factors_of(given, groups, logs)
     own = float(contender(given, selected).periods([factors])[0])
@@ -316,3 +331,61 @@ def test_factors_of_nothing_change_nothing() -> None:
     for one, other in zip(given.tables.calls, same.tables.calls, strict=True):
         assert one is other
     assert replace(same.problem) == given.problem
+
+
+@pytest.mark.parametrize("most", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_what_is_excluded_before_a_threshold_holds_however_few_searches_there_were(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search at a large error bounds nothing at the smaller one that its winner leads to."""
+    monkeypatch.setattr(sensitivity, "MOST_SOLVES", most)
+    made = plan("ppo")
+    given, selected = opened(made)
+    for name in ("actor.train", "critic.train"):
+        (subject,) = (each for each in subjects(given, selected, made) if each.name == name)
+        found = threshold(Pool(given, selected), made, subject, 4.0, 0.001, 2.0)
+        assert found.error is not None
+        for part in (0.5, 0.9, 1.0):
+            factors = subject.factors((1 + found.error) ** part)
+            own = Pool(given, selected)
+            own.refit(factors)
+            value = float(own.plan_values([factors])[0])
+            best = least_period(job("ppo"), factors)
+            assert best >= (1 - found.excluded_share) * value - 1e-4
+
+
+def test_no_bound_of_a_plan_that_is_given_is_taken_for_a_proof() -> None:
+    """Its bound is its own period, which says nothing of other plans."""
+    spec, best = job("ppo"), plan("ppo").iteration_seconds
+    search = spec.search.model_copy(update={"strategy": "standalone"})
+    given = make_plan(spec.model_copy(update={"search": search}))
+    assert (given.search.proof, given.relative_gap) == (None, 0.0)
+    posed, selected = opened(given)
+    (idle,) = (s for s in subjects(posed, selected, given) if s.name == "reward.forward")
+    found = threshold(Pool(posed, selected), given, idle, 4.0, 0.001, 2.0)
+    lost = 1 - best / given.iteration_seconds
+    assert lost > 0.01
+    assert found.excluded_share >= lost - 1e-6
+
+
+def test_more_gpus_than_the_plan_has_are_not_taken_away_in_silence() -> None:
+    made = plan("ppo")
+    given, selected = opened(made)
+    (asked,) = (
+        q for q in questions(given, selected, fewer_gpus=99) if q.name.startswith("fewer_gpus")
+    )
+    refused = Alternatives(given, made, selected, seconds=1.0).answer(asked)
+    assert refused.outcome == "no_layout"
+    assert refused.answer == (f"none are left: the plan uses only {made.gpus_used} GPUs of a100")
+    alone = make_plan(small_job("grpo", num_nodes=1))
+    given, selected = opened(alone)
+    names = [q.name for q in questions(given, selected, fewer_gpus=None)]
+    assert "fewer_gpus:a100:2" in names
+
+
+def test_every_answered_placement_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "violations", lambda *_: ["a made-up violation"])
+    given, selected = opened(plan())
+    question = next(iter(questions(given, selected, fewer_gpus=None)))
+    with pytest.raises(RuntimeError, match="a made-up violation"):
+        Alternatives(given, plan(), selected, seconds=1.0).answer(question)

@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from planner import planning
 from planner.cost import constants
 from planner.errors import SpecError
 from planner.explain import from_below
@@ -16,6 +17,7 @@ from planner.explain.solving import Solved, best_within
 from planner.explain.study import Study, study
 from planner.moves import move_between
 from planner.planning import estimate, make_plan
+from planner.proof import bound_is_proven
 from planner.replan import searching
 from planner.replan.replan import replan
 from planner.replan.result import MoveCost, Replan, ReplanOptions
@@ -210,8 +212,13 @@ def test_sizes_between_the_steps_are_priced_by_themselves() -> None:
     """Above 32 nodes ranges grow by two nodes: of 34 nodes none has 33, but all that are left."""
     made = make_plan(small_job("grpo", cluster__pools=[pool(34, gpus_per_node=1)]))
     options = ReplanOptions(lose_nodes={"a100": 1})
-    given = situation_of(made, changed_spec(made.spec, options), options).study
+    situation = situation_of(made, changed_spec(made.spec, options), options)
+    given = situation.study
     assert max(int(copy.layouts.num_gpus.max()) for copy in given.tables.copies) == 33
+    # Of 33 nodes the plan's search knew nothing, so its bound says nothing of them.
+    assert searching.floor_of(made, situation, []) == 0.0
+    same = situation_of(made, made.spec, ReplanOptions())
+    assert searching.floor_of(made, same, []) == made.lower_bound_seconds
 
 
 def test_a_search_that_is_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,3 +306,51 @@ def test_moves_carry_what_gpus_lack() -> None:
     # Tensor parallelism 2 needs half of the weights that every GPU has: only optimizer state.
     split = move_between(job, whole, home(0, tensor_parallel_size=2, data_parallel_size=2))
     assert split.total_bytes < away.total_bytes - 3 * fewer.total_bytes / 4
+
+
+def changed(made: Plan, **search: object) -> Plan:
+    return made.model_copy(update={"search": made.search.model_copy(update=search)})
+
+
+def test_a_bound_counts_only_where_it_was_proven() -> None:
+    made, job = plan(), resolve(plan().spec)
+    assert bound_is_proven(job, Plan.model_validate_json(made.model_dump_json(by_alias=True)))
+    assert not bound_is_proven(job, changed(made, lower_bound=0.9 * made.search.lower_bound))
+    assert not bound_is_proven(job, changed(made, space="fewer layouts"))
+    assert not bound_is_proven(job, changed(made, proof=None))
+    older = made.provenance.model_copy(update={"code_version": "0.0.1"})
+    assert not bound_is_proven(job, made.model_copy(update={"provenance": older}))
+    looser = made.spec.model_copy(update={"name": "another"})
+    assert not bound_is_proven(resolve(looser), made.model_copy(update={"spec": looser}))
+
+
+def test_a_plan_that_is_called_optimal_by_hand_is_searched_anew() -> None:
+    spec = small_job("ppo", num_nodes=2, search__strategy="standalone")
+    poor, best = make_plan(spec), make_plan(small_job("ppo", num_nodes=2))
+    assert best.iteration_seconds < 0.99 * poor.iteration_seconds
+    search = poor.spec.search.model_copy(update={"strategy": None})
+    forged = changed(poor, status="optimal", proof=best.search.proof).model_copy(
+        update={"spec": poor.spec.model_copy(update={"search": search})}
+    )
+    found = replan(forged, ReplanOptions(search_seconds=2.0, iterations_left=10**6))
+    assert found.verdict == "move"
+    assert found.move_seconds == pytest.approx(best.iteration_seconds, rel=found.margin)
+
+
+def test_a_missed_target_is_told() -> None:
+    spec = small_job("grpo", num_nodes=1)
+    seconds = make_plan(spec).iteration_seconds
+    target = {"search__objective": "fewest_gpus", "search__target_iteration_seconds": seconds + 1}
+    made = make_plan(small_job("grpo", num_nodes=1, **target))
+    call = next(call for call in made.calls if call.id == "actor.generate")
+    slow = 10 * (call.end_seconds - call.start_seconds)
+    found = replan(made, ReplanOptions(measured={"actor.generate": slow}, search_seconds=2.0))
+    assert (found.verdict, found.target_missed, found.proven) == ("keep", True, True)
+    assert found.answer.endswith(f"misses the target of {seconds + 1:g} s; no plan meets it")
+    assert not replan(made, ReplanOptions(search_seconds=2.0)).target_missed
+
+
+def test_the_placement_to_move_to_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "violations", lambda *_: ["a made-up violation"])
+    with pytest.raises(RuntimeError, match="a made-up violation"):
+        answered(lose_nodes={"a100": 1}, search_seconds=2.0)

@@ -36,7 +36,8 @@ from planner.search.problem import (
     copy_range,
 )
 from planner.search.search import Found, Selected, schedule, search, settled
-from planner.search.solve import Limits
+from planner.search.sizes import is_excluded
+from planner.search.solve import MOST_TICKS, Budget, Limits, minimise_period
 from planner.search.space import Arena, arena
 from planner.search.tables import CallTable, CopyTable, Tables
 from tests import oracle
@@ -374,3 +375,29 @@ def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int)
             assert fewest.selected.timing.period <= target
     cheapest = _cheapest(_Cash(tables, bare, 1, 0.0), attempts, names, none)
     assert (cheapest.selected is None) == (not periods)
+
+
+def test_coarse_ticks_exclude_and_bound_no_more_than_their_seconds() -> None:
+    """Beyond 10^6 s a tick is more than a microsecond, and every call may be one tick too long."""
+    seconds = [1e8 + 1e-5, 1e8 + 1e-5, 1e8 + 1e-5]
+    copies = (CopyChoice("m", "m", None, (CopyOption(0, 1, MIB, 0, 0.0, 0),)),)
+    calls = tuple(
+        CallChoice(f"m.{n}", (CallOption(0, 0, each, MIB, 0),)) for n, each in enumerate(seconds)
+    )
+    edges = (Precedence(0, 1, 0), Precedence(1, 2, 0))
+    pools = (PoolSlice("p", 0, 1, 1, 8 * MIB, 8 * MIB, 1.0),)
+    problem = Problem(pools, copies, calls, edges)
+    period = sum(seconds)
+    assert not is_excluded(
+        problem, limit_seconds=period, budget=Budget(LIMITS), patience_seconds=1.0
+    )
+    assert is_excluded(
+        problem, limit_seconds=period * 0.999, budget=Budget(LIMITS), patience_seconds=1.0
+    )
+    outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=period)
+    assert outcome.solution is not None or outcome.lower_bound_seconds < period
+    found = search(arena_of(problem), limits=LIMITS, incumbent=None)
+    assert found.selected is not None
+    assert found.selected.timing.period == pytest.approx(period)
+    tick = period / MOST_TICKS
+    assert period - 100 * tick <= found.lower_bound_seconds <= period - tick

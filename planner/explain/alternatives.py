@@ -5,6 +5,7 @@ from math import inf
 
 import numpy as np
 
+from planner.explain.checked import checked
 from planner.explain.contenders import single
 from planner.explain.exclusion import Exclusion
 from planner.explain.from_below import from_below
@@ -79,7 +80,7 @@ class Alternatives:
                 outcome="undecided",
                 answer=f"not decided: no placement was found in time, and none is below {bound:g}",
             )
-        placement = posed.placement(solved.selected)
+        placement = checked(posed, solved.selected)
         self.given, found = located(self.given, placement, solved.selected.timing)
         self.found.append(found)
         other = bill(self.given, found)

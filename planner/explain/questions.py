@@ -226,9 +226,20 @@ def _fewer(study: Study, plan: Selected, fewer_gpus: int | None) -> Iterator[Que
         else:
             steps = sorted({1, nodes // 2} - {0})
             counts = [step * pool.gpus_per_node for step in steps]
+            if nodes == 1:  # a whole node less is none at all
+                counts = [used // 2] if used > 1 else []
         for count in counts:
             left = used - count
-            if used == 0 or left <= 0:
+            if used == 0:
+                continue
+            if left <= 0:
+                asked = f"{count} fewer GPUs of {pool.name}"
+                yield Question(
+                    f"fewer_gpus:{pool.name}:{count}",
+                    asked,
+                    _no_rows,
+                    missing=f"none are left: the plan uses only {used} GPUs of {pool.name}",
+                )
                 continue
             sizes = tuple(
                 left if i == index else p.num_gpus for i, p in enumerate(study.problem.pools)
@@ -239,6 +250,12 @@ def _fewer(study: Study, plan: Selected, fewer_gpus: int | None) -> Iterator[Que
                 partial(_rows_up_to, sizes=sizes),
                 partial(_on, sizes=sizes),
             )
+
+
+def _no_rows(study: Study) -> Rows:
+    """No row at all."""
+    rows = all_rows(study.tables)
+    return Rows([mask & False for mask in rows.copies], [mask & False for mask in rows.calls])
 
 
 def _used(study: Study, plan: Selected, pool: int) -> int:

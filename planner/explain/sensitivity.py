@@ -26,6 +26,7 @@ from planner.explain.solving import Pool, limits_of
 from planner.explain.study import Study
 from planner.explain.words import difference
 from planner.layout import FloatArray
+from planner.proof import bound_is_proven
 from planner.result import Plan
 from planner.search.search import Selected
 
@@ -52,6 +53,7 @@ def sensitivities(
     pool: Pool, plan: Plan, *, margin: float, search_seconds: float
 ) -> list[Sensitivity]:
     """For every estimate of the plan the errors at which another plan wins."""
+    least = _least_value(pool, plan, search_seconds)
     return [
         Sensitivity.model_validate(
             {
@@ -59,12 +61,25 @@ def sensitivities(
                 "kind": subject.kind,
                 "seconds": subject.seconds,
                 "spread": subject.spread,
-                "more": threshold(pool, plan, subject, FURTHEST, margin, search_seconds),
-                "less": threshold(pool, plan, subject, 1 / FURTHEST, margin, search_seconds),
+                "more": threshold(pool, plan, subject, FURTHEST, margin, search_seconds, least),
+                "less": threshold(pool, plan, subject, 1 / FURTHEST, margin, search_seconds, least),
             }
         )
         for subject in subjects(pool.study, pool.plan, plan)
     ]
+
+
+def _least_value(pool: Pool, plan: Plan, search_seconds: float) -> float:
+    """No plan has a lower objective if all estimates are right: by the plan's proof, or a new one.
+
+    The plan of a strategy or of a caller has none, and that of another version none to trust.
+    """
+    if bound_is_proven(pool.study.job, plan):
+        return plan.search.lower_bound
+    right = Factors.ones(pool.study)
+    limits = limits_of(pool.study, search_seconds)
+    own = float(pool.plan_values([right])[0])
+    return min(pool.challenge(right, own, limits, exclude=False).lower_bound, own)
 
 
 def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
@@ -111,19 +126,31 @@ def _of_sync(study: Study, copies: tuple[int, int], factor: float) -> Factors:
 
 
 def threshold(
-    pool: Pool, plan: Plan, subject: Subject, end: float, margin: float, search_seconds: float
+    pool: Pool,
+    plan: Plan,
+    subject: Subject,
+    end: float,
+    margin: float,
+    search_seconds: float,
+    least: float | None = None,
 ) -> Threshold:
-    """The factor nearest to 1, towards `end`, at which another plan wins."""
-    if subject.seconds == 0 or plan.search.objective_value == 0:  # nothing changes, or is better
+    """The factor nearest to 1, towards `end`, at which another plan wins.
+
+    `least` bounds all plans' objective if every estimate is right; None: found here.
+    """
+    if least is None:
+        least = _least_value(pool, plan, search_seconds)
+    own = plan.search.objective_value
+    if subject.seconds == 0 or own == 0:  # nothing changes, or nothing is better
         return Threshold(
             error=None,
             searched=end - 1,
             proven=True,
-            excluded_share=plan.relative_gap,
-            plan_value=plan.search.objective_value,
+            excluded_share=max(1 - least / own, 0.0) if own else 0.0,
+            plan_value=own,
         )
     share = 1 - margin
-    proven, bound = False, 0.0
+    proven, bounds = False, [(1.0, least)]
     for _ in range(MOST_SOLVES):
         factor, wins = _nearest_win(pool, subject, end, share)
         at = subject.factors(factor)
@@ -135,11 +162,11 @@ def threshold(
         # Large errors of one call leave few reasons in common, and often another plan wins.
         limits = limits_of(pool.study, search_seconds)
         solved = pool.challenge(at, limit, limits, exclude=False)
-        bound = min(limit, solved.lower_bound)
         if solved.selected is None:
+            bounds.append((factor, min(limit, solved.lower_bound)))
             proven = solved.proven
             break
-        bound = solved.lower_bound
+        bounds.append((factor, solved.lower_bound))
     factor, wins = _nearest_win(pool, subject, end, share)
     at = subject.factors(factor)
     value = float(pool.plan_values([at])[0])
@@ -149,7 +176,7 @@ def threshold(
         error=factor - 1 if wins else None,
         searched=end - 1,
         proven=proven,
-        excluded_share=_excluded_share(pool, subject, factor, plan, bound),
+        excluded_share=_excluded_share(pool, subject, factor, bounds),
         plan_value=value,
         winner_value=None if winner is None else float(found[0]),
         winner=""
@@ -183,13 +210,14 @@ def _wins(pool: Pool, subject: Subject, grid: FloatArray, share: float) -> np.nd
     return np.asarray(found < share * pool.plan_values(factors))
 
 
-def _excluded_share(pool: Pool, subject: Subject, factor: float, plan: Plan, bound: float) -> float:
-    """By how much any plan may be better than this one at an error between 0 and the factor's."""
+def _excluded_share(
+    pool: Pool, subject: Subject, factor: float, bounds: list[tuple[float, float]]
+) -> float:
+    """By how much any plan may be better than this one at an error between 0 and the factor's.
+
+    `bounds` are lower bounds on V, each at the factor at which it was proven.
+    """
     grid = factor ** np.linspace(0.0, 1.0, GRID + 1)
     own = pool.plan_values([subject.factors(float(f)) for f in grid])
-    start = plan.search.lower_bound
-    if factor >= 1:
-        least = np.maximum(start, bound * grid / factor)
-    else:
-        least = np.maximum(bound, start * grid)
+    least = np.max([bound * np.minimum(grid / at, 1.0) for at, bound in bounds], axis=0)
     return float(np.max(np.maximum(1 - least / own, 0.0)))

@@ -7,6 +7,7 @@ from typing import Any
 from planner.assembly import price_copy
 from planner.errors import InfeasibleError, Reason
 from planner.explain.alternatives import SHOWN_SECONDS
+from planner.explain.checked import checked
 from planner.explain.result import CallDifference
 from planner.explain.study import Study
 from planner.explain.words import difference
@@ -34,11 +35,12 @@ def answer_of(
 ) -> Replan:
     """The verdict and its reasons; `common` is what both verdicts state."""
     keep = found.keep_seconds
+    target = plan.spec.search.target_iteration_seconds
     if found.better is None:
         if keep is None:
             raise InfeasibleError([Reason(summary="no placement was found on what is left")])
-        return _kept(keep, _value(now, situation.planned, keep), found, common)
-    placement = now.placement(found.better)
+        return _kept(keep, _value(now, situation.planned, keep), found, common, target)
+    placement = checked(situation.study, found.better)
     seconds = found.better.timing.period
     cost = _cost(situation, options, now, placement)
     mine = None if keep is None else _value(now, situation.planned, keep)
@@ -47,7 +49,7 @@ def answer_of(
     if gain <= 0:
         assert keep is not None
         assert mine is not None
-        return _kept(keep, mine, found, common)
+        return _kept(keep, mine, found, common, target)
     objective = plan.spec.search.objective
     price = 1.0 if objective == "throughput" else _price_per_second(now, placement)
     # What a whole run gains is shared out over its iterations.
@@ -70,6 +72,7 @@ def answer_of(
         cost=cost,
         break_even_iterations=even,
         saved_seconds=saved,
+        target_missed=mine == inf,
         changes=difference(situation.planned, placement),
         calls=_call_differences(plan, situation, now, found.better, placement),
         placement=placement,
@@ -77,16 +80,20 @@ def answer_of(
     )
 
 
-def _kept(keep: float, value: float, found: Found, common: dict[str, Any]) -> Replan:
-    gap = _gap(found, value)
+def _kept(
+    keep: float, value: float, found: Found, common: dict[str, Any], target: float | None
+) -> Replan:
+    missed = target if value == inf else None
+    gap = 0.0 if missed else _gap(found, value)
     return Replan(
         verdict="keep",
-        answer=kept(keep, proven=found.proven, gap=gap),
+        answer=kept(keep, proven=found.proven, gap=gap, missed=missed),
         move_seconds=None,
         relative_gap=gap,
         gain_seconds=0.0,
         gain_share=0.0,
         saved_seconds=0.0,
+        target_missed=missed is not None,
         **common,
     )
 

@@ -39,7 +39,7 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
     factors = correction_factors(situation.study, corrections)
     now = scaled(situation.study, factors)
     limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
-    floor = floor_of(plan, options, corrections)
+    floor = floor_of(plan, situation, corrections)
     found = searched(now, situation, factors, limits, floor)
     objective = plan.spec.search.objective
     common = {

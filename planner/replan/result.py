@@ -103,6 +103,8 @@ class Replan(ResultModel):
     proven: bool
     """True: nothing is better than the answer by more than `margin`."""
     margin: float
+    target_missed: bool = False
+    """True: the running plan no longer meets the spec's target_iteration_seconds."""
     gain_seconds: float
     """Per iteration."""
     gain_share: float

@@ -8,8 +8,10 @@ from planner.explain.factors import Factors
 from planner.explain.from_below import from_below, narrowed
 from planner.explain.solving import Solved, best_within, limits_of
 from planner.explain.study import Study
-from planner.replan.result import Correction, ReplanOptions
+from planner.proof import bound_is_proven
+from planner.replan.result import Correction
 from planner.replan.situation import Situation
+from planner.resolve import resolve
 from planner.result import Plan
 from planner.search.search import Selected, search
 from planner.search.solve import Budget, Limits
@@ -38,13 +40,13 @@ class Found:
     proven: bool
 
 
-def floor_of(plan: Plan, options: ReplanOptions, corrections: list[Correction]) -> float:
+def floor_of(plan: Plan, situation: Situation, corrections: list[Correction]) -> float:
     """Seconds below which the plan's own proof leaves nothing, whatever was measured or lost.
 
     Longer calls and fewer GPUs shorten no plan, and where every call takes at least r times as
-    long, r ≤ 1, every plan does.
+    long, r ≤ 1, every plan does. That needs a proof that is ours, over all that is searched now.
     """
-    if options.add_nodes or plan.search.status == "given":
+    if not situation.candidates_proven or not bound_is_proven(resolve(plan.spec), plan):
         return 0.0
     return min([1.0, *(each.ratio for each in corrections)]) * plan.lower_bound_seconds
 

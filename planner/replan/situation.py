@@ -89,6 +89,8 @@ class Situation:
     first_limit: float
     """Seconds within which a first plan is looked for."""
     tables_kept: bool
+    candidates_proven: bool
+    """True: every candidate is one that the plan was searched among, at the same price."""
 
 
 def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation:
@@ -116,7 +118,15 @@ def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation
         else 1.0
     )
     first_limit = SLOWER * plan.iteration_seconds / min(lost, 1.0)
-    return Situation(given, before, running, placement, sizes, first_limit, kept)
+    proven = not options.add_nodes and _still_there(before, after)
+    return Situation(given, before, running, placement, sizes, first_limit, kept, proven)
+
+
+def _still_there(before: Job, after: Job) -> bool:
+    """True when all candidates on the pools that are left were candidates before."""
+    names = {pool.name for pool in after.pools}
+    left = tuple(pool for pool in before.pools if pool.name in names)
+    return has_candidates_of(replace(before, pools=left), after)
 
 
 def _without_nodes(given: Study, lose_nodes: dict[str, int]) -> Study:

@@ -70,8 +70,11 @@ class Verdict:
         return f"{takes}, paid back after {self.even:,}{left} iterations"
 
 
-def kept(keep: float, *, proven: bool, gap: float) -> str:
-    """Where nothing better was found."""
+def kept(keep: float, *, proven: bool, gap: float, missed: float | None = None) -> str:
+    """Where nothing better was found; `missed` is a target that the running plan does not meet."""
+    if missed is not None:
+        found = "no plan meets it" if proven else "the search found no plan that meets it"
+        return f"keep: {keep:.2f} s an iteration, which misses the target of {missed:g} s; {found}"
     words = f"no plan is better by more than {100 * MARGIN:.2g} %"
     if not proven:
         words = "the search found nothing better"

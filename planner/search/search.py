@@ -26,7 +26,15 @@ from planner.search.sizes import (
     relaxed_problem,
     rows_of_sizes,
 )
-from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period, pinned, settle_ties
+from planner.search.solve import (
+    MOST_TICKS,
+    TICK_SECONDS,
+    Budget,
+    Limits,
+    minimise_period,
+    pinned,
+    settle_ties,
+)
 from planner.search.space import (
     Arena,
     Compact,
@@ -183,12 +191,24 @@ def _search(
     if not arena.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
+    longest = _slowest(part.arena, part.arena.rows) if limit is None else limit
+    bound = max(bound - _hidden_seconds(arena.problem, longest), 0.0)
     best = race.best
     if best is not None and best is not incumbent:
         best = _original(best, part)
     used = limits.deterministic_seconds - race.budget.left
     proven = not race.open_bounds or bound >= period
     return Found(best, bound, proven, race.options, deterministic_seconds=used)
+
+
+def _hidden_seconds(problem: Problem, longest: float) -> float:
+    """By how much shorter a period may be than its whole ticks, where these are coarse.
+
+    Of a call its seconds, its bulk and what comes out before the end are rounded up.
+    """
+    tick = longest / MOST_TICKS
+    rounded = 3 * len(problem.calls) + len(problem.syncs) + len(problem.precedences)
+    return tick * rounded if tick > TICK_SECONDS else 0.0
 
 
 def _linear_bound(arena: Arena, limit: float | None) -> float:

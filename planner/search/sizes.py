@@ -352,6 +352,10 @@ def is_excluded(
     limits = replace(budget.rest(), deterministic_seconds=min(patience_seconds, budget.left))
     tick = max(TICK_SECONDS, limit_seconds / MOST_TICKS)
     formulation = formulate(pruned.problem, tick_seconds=tick, horizon_seconds=limit_seconds)
+    if tick > TICK_SECONDS:
+        # Whole ticks may be beyond a limit that the seconds keep: what they hide is let pass.
+        wider = limit_seconds + rounding_seconds(formulation) + tick
+        formulation = formulate(pruned.problem, tick_seconds=tick, horizon_seconds=wider)
     strengthen(formulation)
     # Without an objective: any solution at all refutes it.
     done = run(formulation, limits)

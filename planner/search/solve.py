@@ -123,7 +123,9 @@ def minimise_period(
     status = solver.status
     proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     if status == cp_model.INFEASIBLE:
-        return Outcome(None, horizon_seconds, True, used)
+        # A period just within the horizon may be beyond it once its seconds are whole ticks.
+        hidden = rounding_seconds(formulation) if tick > TICK_SECONDS else 0.0
+        return Outcome(None, max(horizon_seconds - hidden, 0.0), True, used)
     bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Outcome(None, bound, False, used)
