@@ -21,7 +21,7 @@ from planner.search.tables import BoolArray
 from planner.search.timing import exact_timing
 
 MEMBERS = 64
-ROUNDS = 250
+ROUNDS = 125
 SELECTION = 5, 4
 """Rounds after which the best replace the worst, and one in how many members that is."""
 HOT, COLD = 0.006, 0.0002

@@ -13,6 +13,8 @@ from planner.search.tables import BoolArray, CallTable
 
 STEP_BYTES = 4 * 10**9
 """Per GPU: what a slower layout, or setting, must take less."""
+HELD, PEAK = 0.25, 0.65
+"""Shares of a GPU that a copy may hold, and may take while a call runs on it, to leave room."""
 
 
 def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
@@ -23,6 +25,21 @@ def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
         _settings(table, mask & copies[table.copy][table.copy_row])
         for table, mask in zip(tables.calls, rows.calls, strict=True)
     ]
+    return Rows(copies, calls)
+
+
+def roomy_rows(arena: Arena, rows: Rows) -> Rows:
+    """Of `rows` those that leave other copies room, to be taken where memory is forgotten."""
+    tables = arena.tables
+    capacity = np.array([pool.capacity_bytes for pool in arena.problem.pools], dtype=float)
+    copies, calls = [], []
+    for copy, mask in zip(tables.copies, rows.copies, strict=True):
+        copies.append(mask & (copy.resident_bytes <= HELD * capacity[copy.pool]))
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        copy = tables.copies[table.copy]
+        held = copy.resident_bytes[table.copy_row] + table.transient_bytes
+        roomy = mask & copies[table.copy][table.copy_row]
+        calls.append(roomy & (held <= PEAK * capacity[copy.pool[table.copy_row]]))
     return Rows(copies, calls)
 
 
