@@ -45,8 +45,6 @@ def large_start(
     """A solution shorter than the limit, and the problem whose options it takes."""
     roomy = roomy_rows(arena, rows)
     problem = relaxed_problem(arena, roomy)
-    if not all(copy.options or copy.shadow_of is not None for copy in problem.copies):
-        roomy, problem = rows, relaxed_problem(arena, rows)
     relaxation = relax(problem, horizon_seconds=limit_seconds)
     shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
     relaxed = partial(_relaxed, arena, roomy)

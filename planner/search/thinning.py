@@ -29,18 +29,34 @@ def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
 
 
 def roomy_rows(arena: Arena, rows: Rows) -> Rows:
-    """Of `rows` those that leave other copies room, to be taken where memory is forgotten."""
+    """Of `rows` those that leave other copies room, to be taken where memory is forgotten.
+
+    All rows of a copy on which a call would have none left.
+    """
     tables = arena.tables
     capacity = np.array([pool.capacity_bytes for pool in arena.problem.pools], dtype=float)
-    copies, calls = [], []
-    for copy, mask in zip(tables.copies, rows.copies, strict=True):
-        copies.append(mask & (copy.resident_bytes <= HELD * capacity[copy.pool]))
+    copies = [
+        mask & (copy.resident_bytes <= HELD * capacity[copy.pool])
+        for copy, mask in zip(tables.copies, rows.copies, strict=True)
+    ]
+    calls = []
     for table, mask in zip(tables.calls, rows.calls, strict=True):
-        copy = tables.copies[table.copy]
-        held = copy.resident_bytes[table.copy_row] + table.transient_bytes
-        roomy = mask & copies[table.copy][table.copy_row]
-        calls.append(roomy & (held <= PEAK * capacity[copy.pool[table.copy_row]]))
-    return Rows(copies, calls)
+        copy, layout = tables.copies[table.copy], table.copy_row
+        peak = copy.resident_bytes[layout] + table.transient_bytes
+        roomy = peak <= PEAK * capacity[copy.pool[layout]]
+        calls.append(mask & roomy & copies[table.copy][layout])
+    bare = {
+        table.copy
+        for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)
+        if all_.any() and not mask.any()
+    }
+    return Rows(
+        [rows.copies[c] if c in bare else mask for c, mask in enumerate(copies)],
+        [
+            all_ if table.copy in bare else mask
+            for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)
+        ],
+    )
 
 
 def _layouts(arena: Arena, rows: Rows, index: int) -> BoolArray:
