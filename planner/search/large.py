@@ -45,7 +45,7 @@ def large_start(
     """A solution shorter than the limit, and the problem whose options it takes."""
     roomy = roomy_rows(arena, rows)
     problem = relaxed_problem(arena, roomy)
-    relaxation = relax(problem, horizon_seconds=limit_seconds)
+    relaxation = relax(problem, horizon_seconds=limit_seconds, rounds=0)
     shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
     relaxed = partial(_relaxed, arena, roomy)
     found: list[Structure] = []
