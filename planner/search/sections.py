@@ -55,7 +55,7 @@ class Timed:
     """Of a sync: the copy that it takes besides that of its parts."""
     sections: range = range(0)
     """Where the dataflow lets it run."""
-    offsets: Terms = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
     """Section → variable of its start, from the section's beginning."""
     pieces: dict[int, list[tuple[Part, int, float]]] = field(default_factory=dict)
     """Section → (part, variable, factor): the seconds that a part runs there."""
@@ -82,8 +82,8 @@ def chain(bounds: Bounds) -> list[int]:
     """Calls that follow one another and at which it is worth to cut the period."""
     problem = bounds.problem
     weights = []
-    for number, call in enumerate(problem.calls):
-        minimum = bounds.minimum(number, list(call.options))
+    for number, choice in enumerate(problem.calls):
+        minimum = bounds.minimum(number, list(choice.options))
         weights.append(minimum.seconds + minimum.weights[0])
     best: dict[int, tuple[float, list[int]]] = {}
     for call in reversed(bounds.order):
