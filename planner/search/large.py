@@ -14,13 +14,13 @@ from planner.search.pruning import SLACK, prune
 from planner.search.sizes import relaxed_problem
 from planner.search.solve import Budget
 from planner.search.space import Arena, Rows, rows_within
-from planner.search.thinning import thinned_layouts
+from planner.search.thinning import roomy_rows, thinned_layouts
 
 MANY_CALLS = 12
 """Up to so many the search over sizes proves its plan without such a start."""
-SKETCH_SECONDS = 0.7
+SKETCH_SECONDS = 0.35
 """Deterministic seconds that the population counts as."""
-ENOUGH_SECONDS = 1.8
+ENOUGH_SECONDS = 1.5
 """Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
 MOST_SKETCHES = 8
 SHARE = 0.75
@@ -29,9 +29,11 @@ PLACED = 12
 """Sketches that are solved with memory."""
 ATTEMPTS = (0.05, 1), (0.2, 2), (0.2, 5)
 """(by how much memory may lengthen the sketch, how far sizes may change), tried in turn."""
+POLISH_FREED = 5
+"""Roles that are freed at once to improve the best sketch."""
 AGAIN = 2
 """How far sizes may change once there is a solution with memory."""
-AGAIN_FREED = 2
+AGAIN_FREED = 4
 """Roles that are freed at once then."""
 REAL_SECONDS = 0.3
 """Deterministic seconds of one solution with memory."""
@@ -41,10 +43,11 @@ def large_start(
     arena: Arena, rows: Rows, *, limit_seconds: float, budget: Budget
 ) -> tuple[Problem, Solution] | None:
     """A solution shorter than the limit, and the problem whose options it takes."""
-    problem = relaxed_problem(arena, rows)
-    relaxation = relax(problem, horizon_seconds=limit_seconds)
+    roomy = roomy_rows(arena, rows)
+    problem = relaxed_problem(arena, roomy)
+    relaxation = relax(problem, horizon_seconds=limit_seconds, rounds=0)
     shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
-    relaxed = partial(_relaxed, arena, rows)
+    relaxed = partial(_relaxed, arena, roomy)
     found: list[Structure] = []
     count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS) - 1, 1), MOST_SKETCHES)
     with budget.share(SHARE):
@@ -54,9 +57,9 @@ def large_start(
                 if solution is None:
                     return None
                 budget.take(min(SKETCH_SECONDS, 0.5 * budget.left))
-                found += shorter(relaxed, Structure.of(problem, solution))
+                found += shorter(relaxed, Structure.of(problem, solution), number=number)
         found.sort(key=lambda structure: structure.period)
-        found = [*shorter(relaxed, found[0], first_seed=1)[:0:-1], *found]
+        found = [*shorter(relaxed, found[0], number=count, at_once=POLISH_FREED)[:0:-1], *found]
     real = _real(arena, rows, found, limit_seconds, budget)
     if real is None:
         return None

@@ -18,7 +18,10 @@ from planner.layout import FloatArray
 from planner.search.bounds import Bounds
 from planner.search.problem import Problem
 from planner.search.program import LinearProgram
-from planner.search.sections import Part, Program, Timed, cut
+from planner.search.sections import Part, Program, Timed, cut, exclude
+
+ROUNDS = 10
+"""How often rows that the solution violates are added, where the bound is what counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +36,11 @@ class Relaxation:
     """Per copy: how much of each option is taken."""
 
 
-def relax(problem: Problem, *, horizon_seconds: float) -> Relaxation:
-    """The linear relaxation of a problem with a barrier, for periods of at most the horizon."""
+def relax(problem: Problem, *, horizon_seconds: float, rounds: int = ROUNDS) -> Relaxation:
+    """The linear relaxation of a problem with a barrier, for periods of at most the horizon.
+
+    Rows that the solution violates are added up to `rounds` times.
+    """
     assert problem.barrier, "phases of a cyclic schedule have no stretches"
     bounds, linear = Bounds(problem), LinearProgram()
     (period,) = linear.variables(1, horizon_seconds)
@@ -59,8 +65,13 @@ def relax(problem: Problem, *, horizon_seconds: float) -> Relaxation:
         length |= {} if first is None else program.calls[first].until_end()
         for column in zip(*(weights[call] for call in inside), strict=True):
             linear.at_least({**length, **dict.fromkeys(column, -1.0)}, 0.0)
-    cut(program)
+    beside = cut(program)
     bound, values = linear.solve()
+    for _ in range(rounds):
+        if not values.any() or not exclude(program, beside, values):
+            break
+        again, values = linear.solve()
+        bound = max(bound, again)
     return Relaxation(bound, values[list(starts)], [values[list(takes)] for takes in copies])
 
 

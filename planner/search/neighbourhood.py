@@ -91,14 +91,15 @@ def improved(
     budget: Budget,
     near: int = NEAR,
     at_once: int = FREED,
-    first_seed: int = 0,
+    number: int = 0,
 ) -> list[Structure]:
     """Ever shorter structures that the neighbourhoods of one led to, itself first.
 
     `problem_within` gives the problem with the options that a period leaves; `at_once` roles are
     freed together. They may take any size, unless all stay even nearer to theirs than `NEAR`.
+    Another `number` draws other roles.
     """
-    draw = np.random.default_rng(budget.limits.seed + first_seed)
+    draw = np.random.default_rng((budget.limits.seed, number))
     roles = sorted({copy.role for copy in structure.problem.copies})
     limit = structure.period
     problem, most = problem_within(limit), min(at_once, len(roles))
@@ -109,7 +110,14 @@ def improved(
         if budget.spent or horizon <= bound_seconds:
             break
         tries = [(structure, each) for each in freed]
-        shorter = shortest(problem, tries, horizon_seconds=horizon, budget=budget, near=near)
+        shorter = shortest(
+            problem,
+            tries,
+            horizon_seconds=horizon,
+            budget=budget,
+            near=near,
+            most_seconds=TRY_SECONDS * 2.0 ** (at_once - FREED),
+        )
         freed = [
             {roles[at] for at in draw.choice(len(roles), most, replace=False)}
             for _ in range(AT_ONCE)

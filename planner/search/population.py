@@ -21,7 +21,7 @@ from planner.search.tables import BoolArray
 from planner.search.timing import exact_timing
 
 MEMBERS = 64
-ROUNDS = 250
+ROUNDS = 125
 SELECTION = 5, 4
 """Rounds after which the best replace the worst, and one in how many members that is."""
 HOT, COLD = 0.006, 0.0002
@@ -186,8 +186,10 @@ class _Board:
         sums = np.concatenate([np.zeros((len(sizes), 1)), free.cumsum(axis=1)], axis=1)
         ends = axis + sizes[:, None]
         held = np.take_along_axis(sums, np.minimum(ends, self.cells), axis=1) - sums[:, :-1]
-        scores = starts + IDLE * (starts * sizes[:, None] - held) / self.cells
-        return np.asarray(np.where(ends > self.cells, np.inf, scores).argmin(axis=1))
+        with np.errstate(invalid="ignore"):  # after an option without settings nothing ends
+            scores = starts + IDLE * (starts * sizes[:, None] - held) / self.cells
+        inside = (ends <= self.cells) & np.isfinite(scores)
+        return np.asarray(np.where(inside, scores, np.inf).argmin(axis=1))
 
 
 def _anneal(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> Solution | None:

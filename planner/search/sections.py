@@ -8,17 +8,27 @@ starts h_ki = s − b seconds after its beginning. Every schedule satisfies
     Σ_i x_ki = d_k,  Σ_i h_ki = s_k,  h_ki + x_ki ≤ L_i,  h_vi ≥ h_ui + x_ui  along edges u → v
     Σ_k n_k x_ki ≤ N L_i  for the GPUs of a pool,  Σ_{k on a copy} x_ki ≤ L_i
 
-where x_ki is split among the options of k. What the dataflow orders before or after a call of the
-chain runs in no section on its other side. So what waits for one section's work cannot use its GPUs
-before, which the stretches of bounds.py, that hold whole calls only, do not see.
+where x_ki is split among the options of k. In the section that a call c of the chain is, another
+one runs on m GPUs only if c leaves them: with any m
+
+    Σ_{options of k on m or more} x_ki ≤ Σ_{options of c on at most N − m} d_c
+
+Of these the violated ones are added (`exclude`). What the dataflow orders before or after a call of
+the chain runs in no section on its other side. So what waits for one section's work cannot use its
+GPUs before, which the stretches of bounds.py, that hold whole calls only, do not see.
 """
 
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from planner.layout import FloatArray
 from planner.search.bounds import Bounds
 from planner.search.program import LinearProgram, Terms
 
+VIOLATED = 1e-6
+"""By how much of the horizon a row must be violated to be added."""
 MOST_CALLS = 4
 """Calls of a chain: those that take the most seconds and GPU-seconds."""
 
@@ -45,7 +55,7 @@ class Timed:
     """Of a sync: the copy that it takes besides that of its parts."""
     sections: range = range(0)
     """Where the dataflow lets it run."""
-    offsets: Terms = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
     """Section → variable of its start, from the section's beginning."""
     pieces: dict[int, list[tuple[Part, int, float]]] = field(default_factory=dict)
     """Section → (part, variable, factor): the seconds that a part runs there."""
@@ -72,8 +82,8 @@ def chain(bounds: Bounds) -> list[int]:
     """Calls that follow one another and at which it is worth to cut the period."""
     problem = bounds.problem
     weights = []
-    for number, call in enumerate(problem.calls):
-        minimum = bounds.minimum(number, list(call.options))
+    for number, choice in enumerate(problem.calls):
+        minimum = bounds.minimum(number, list(choice.options))
         weights.append(minimum.seconds + minimum.weights[0])
     best: dict[int, tuple[float, list[int]]] = {}
     for call in reversed(bounds.order):
@@ -84,13 +94,17 @@ def chain(bounds: Bounds) -> list[int]:
     return [call for call in longest if call in kept]
 
 
-def cut(program: Program) -> None:
+Beside = tuple[int, Timed, Timed]
+"""A section, the call of the chain that it is, and a call or sync that can run beside it."""
+
+
+def cut(program: Program) -> list[Beside]:
     """Add the sections of a chain; none where calls are streamed or have tails."""
     problem = program.bounds.problem
     streamed = any(edge.streamed for edge in problem.precedences)
     tails = any(option.tail is not None for call in problem.calls for option in call.options)
     if streamed or tails or not problem.calls:
-        return
+        return []
     cuts = chain(program.bounds)
     lengths = _lengths(program, cuts)
     edges = [(e.source, e.target) for e in problem.precedences if e.distance == 0]
@@ -109,6 +123,59 @@ def cut(program: Program) -> None:
         _follows(program, nodes[source], nodes[target])
     for section, length in enumerate(lengths):
         _share(program, nodes, section, length)
+    return [
+        (2 * number + 1, nodes[call], timed)
+        for number, call in enumerate(cuts)
+        for timed in nodes
+        if timed is not nodes[call] and 2 * number + 1 in timed.pieces
+    ]
+
+
+def exclude(program: Program, beside: list[Beside], values: FloatArray) -> bool:
+    """Add what a solution violates of the GPUs that the calls of the chain leave."""
+    added = False
+    for section, whole, timed in beside:
+        pool, size, lacking = _worst(program, whole, timed, section, values)
+        if lacking > VIOLATED * program.horizon_seconds:
+            program.linear.at_least(_beside(program, whole, timed, section, pool, size), 0.0)
+            added = True
+    return added
+
+
+def _worst(
+    program: Program, whole: Timed, timed: Timed, section: int, values: FloatArray
+) -> tuple[int, int, float]:
+    """(pool, size, by how much) a call runs on ranges of the size or more that are not left."""
+    worst = 0, 0, 0.0
+    pools, pieces = program.bounds.problem.pools, timed.pieces[section]
+    given = np.array([part.seconds * values[part.takes] for part in whole.parts])
+    runs = np.array([each * values[variable] for _, variable, each in pieces])
+    counts = np.array([part.num_gpus for part, _, _ in pieces])
+    for number in sorted({part.pool for part, _, _ in pieces if part.num_gpus}):
+        here = np.array([part.pool == number for part, _, _ in pieces])
+        sizes = np.unique(counts[here])
+        taken = [part.num_gpus if part.pool == number else 0 for part in whole.parts]
+        left = pools[number].num_gpus - np.array(taken)
+        lacking = (runs * here) @ (counts[:, None] >= sizes) - given @ (left[:, None] >= sizes)
+        at = int(lacking.argmax())
+        if lacking[at] > worst[2]:
+            worst = number, int(sizes[at]), float(lacking[at])
+    return worst
+
+
+def _beside(
+    program: Program, whole: Timed, timed: Timed, section: int, pool: int, size: int
+) -> Terms:
+    """What a call leaves, less what another one runs on a range of `size` or more."""
+    terms: Terms = {}
+    for part in whole.parts:
+        taken = part.num_gpus if part.pool == pool else 0
+        if program.bounds.problem.pools[pool].num_gpus - taken >= size:
+            terms[part.takes] = part.seconds
+    for part, variable, each in timed.pieces[section]:
+        if part.pool == pool and part.num_gpus >= size:
+            terms[variable] = -each
+    return terms
 
 
 def _lengths(program: Program, cuts: list[int]) -> list[int]:

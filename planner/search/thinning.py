@@ -13,6 +13,8 @@ from planner.search.tables import BoolArray, CallTable
 
 STEP_BYTES = 4 * 10**9
 """Per GPU: what a slower layout, or setting, must take less."""
+HELD, PEAK = 0.25, 0.65
+"""Shares of a GPU that a copy may hold, and may take while a call runs on it, to leave room."""
 
 
 def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
@@ -24,6 +26,37 @@ def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
         for table, mask in zip(tables.calls, rows.calls, strict=True)
     ]
     return Rows(copies, calls)
+
+
+def roomy_rows(arena: Arena, rows: Rows) -> Rows:
+    """Of `rows` those that leave other copies room, to be taken where memory is forgotten.
+
+    All rows of a copy on which a call would have none left.
+    """
+    tables = arena.tables
+    capacity = np.array([pool.capacity_bytes for pool in arena.problem.pools], dtype=float)
+    copies = [
+        mask & (copy.resident_bytes <= HELD * capacity[copy.pool])
+        for copy, mask in zip(tables.copies, rows.copies, strict=True)
+    ]
+    calls = []
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        copy, layout = tables.copies[table.copy], table.copy_row
+        peak = copy.resident_bytes[layout] + table.transient_bytes
+        roomy = peak <= PEAK * capacity[copy.pool[layout]]
+        calls.append(mask & roomy & copies[table.copy][layout])
+    bare = {
+        table.copy
+        for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)
+        if all_.any() and not mask.any()
+    }
+    return Rows(
+        [rows.copies[c] if c in bare else mask for c, mask in enumerate(copies)],
+        [
+            all_ if table.copy in bare else mask
+            for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)
+        ],
+    )
 
 
 def _layouts(arena: Arena, rows: Rows, index: int) -> BoolArray:
