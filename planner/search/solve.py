@@ -244,6 +244,10 @@ def run(formulation: Formulation, limits: Limits, *, large: bool = False) -> Run
         parameters.merge_at_most_one_work_limit = 1e8
         parameters.auto_detect_greater_than_at_least_one_of = True
         parameters.cut_level = 1
+        shadows = any(c.shadow_of is not None and c.options for c in formulation.problem.copies)
+        if formulation.problem.barrier and not shadows:
+            # Its linear relaxation is large and says little; with a weight sync it says enough.
+            parameters.linearization_level = 0
     status = solver.solve(formulation.model)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"invalid model: {formulation.model.validate()}")
