@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable
+from typing import Literal
 
 from planner.assembly import (
     PricedCall,
@@ -128,7 +129,7 @@ def plan_of(
     if robust is not None:
         value = _objective_value(job, placement, chosen.timing.period)
     report = SearchReport(
-        status="optimal" if best.proven and robust is None else "feasible",
+        status=_status(job.spec, best, robust=robust is not None),
         objective=job.spec.search.objective,
         objective_value=value,
         lower_bound=best.lower_bound,
@@ -143,6 +144,12 @@ def plan_of(
     stopped = _stopped(job.spec, report, nominal_proven=best.proven)
     report = report.model_copy(update={"stopped": stopped})
     return _plan(job, placement, chosen.timing, report, best.lower_bound_seconds)
+
+
+def _status(spec: JobSpec, best: Best, *, robust: bool) -> Literal["optimal", "feasible"]:
+    """Within a gap that the spec allows a plan may be the best, but nobody has looked."""
+    proven = best.proven and not robust and not spec.search.optimality_gap
+    return "optimal" if proven else "feasible"
 
 
 def _further_space(job: Job) -> str:
@@ -323,6 +330,11 @@ def _stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> st
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"
     gap, robust = _relative_gap(report), report.robust
+    if robust is None and nominal_proven:
+        return (
+            f"stopped at search.optimality_gap: no plan of the searched space is more than "
+            f"{100 * gap:.2g} % better"
+        )
     if robust is not None:
         told = (
             f"robust: the largest regret over {robust.scenarios} scenarios is "

@@ -59,7 +59,7 @@ def best_placement(
     `attempts` are what they came to, where that is known.
     """
     spec = job.spec.search
-    limits = Limits.within(spec.time_limit_seconds, seed=spec.seed)
+    limits = Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
     whole = arena(tables, problem)
     if attempts is None:
         attempts = attempted(whole, names, limits)
@@ -254,9 +254,11 @@ class _Cash:
 def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits: Limits) -> Best:
     """Nodes in the order of their least price; done when the next least price is too high.
 
-    With prices of 0 every plan costs nothing, and the fastest is taken.
+    With prices of 0 every plan costs nothing, and the fastest is taken. A gap is one of prices:
+    on each number of nodes the search is exact.
     """
     tables, problem = cash.tables, cash.problem
+    gap, limits = limits.gap, replace(limits, gap=0.0)
     choices = sorted(
         (cash.price(bound, price_per_second(problem, sizes)), bound, sizes)
         for bound, sizes in _bounded(tables, problem)
@@ -266,7 +268,8 @@ def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits
     purse, open_bounds, options, used = Purse(limits), [], 0, 0.0
     for least, _, sizes in choices:
         weight = price_per_second(problem, sizes)
-        if least > known * (1 + SLACK) or (best is not None and least >= best.objective_value):
+        wanted = known * (1 - gap) if gap else known * (1 + SLACK)
+        if least > wanted or (best is not None and least >= best.objective_value):
             break
         if purse.spent:
             open_bounds.append(least)
@@ -275,7 +278,7 @@ def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits
         # Two ticks above: the search rules out what only equals its horizon.
         horizon = None
         if weight > 0 and known < inf:
-            horizon = cash.seconds(known, weight) + 2 * TICK_SECONDS
+            horizon = cash.seconds(known * (1 - gap), weight) + 2 * TICK_SECONDS
         starts = attempted(part, names, limits)
         found = _fastest(part, starts, purse.some(), horizon)
         purse.take(proven=found.proven)
@@ -292,7 +295,7 @@ def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits
             value = cash.of(best.selected)
             best, known = replace(best, objective_value=value), min(known, value)
     best = best or _best_attempt(tables, problem, attempts, cash.of)
-    summed_up = _summed_up(best, problem, attempts, open_bounds, options)
+    summed_up = _summed_up(best, problem, attempts, open_bounds, options, gap)
     return replace(summed_up, deterministic_seconds=used)
 
 
@@ -325,7 +328,7 @@ def _fewest(
     the target.
     """
     options, undecided = 0, []
-    purse = Purse(limits)
+    purse = Purse(replace(limits, gap=0.0))
     choices = sorted(
         (paid_gpus(problem, sizes), bound, sizes)
         for bound, sizes in _bounded(tables, problem)
@@ -367,6 +370,7 @@ def _summed_up(
     attempts: list[Attempt],
     open_bounds: list[float],
     options: int,
+    gap: float = 0.0,
 ) -> Best:
     """Totals over all numbers of nodes; `open_bounds` are of those that were not decided."""
     proven = not open_bounds
@@ -374,5 +378,5 @@ def _summed_up(
         return Best(
             None, problem, inf, min(open_bounds, default=inf), 0.0, proven, options, None, attempts
         )
-    bound = min([best.objective_value, *open_bounds])
+    bound = min([best.objective_value * (1 - gap), *open_bounds])
     return replace(best, lower_bound=bound, options=options, proven=proven)

@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from planner.search import one_node
+from planner.search.coarse import coarse_problem
 from planner.search.dominance import Undominated
 from planner.search.large import MANY_CALLS, large_start
 from planner.search.linear import relax
@@ -44,6 +45,7 @@ from planner.search.space import (
     problem_of,
     rows_within,
 )
+from planner.search.symmetry import Interchange, interchanges
 from planner.search.tables import Tables
 
 PATIENCE = 3.0
@@ -52,6 +54,12 @@ OPEN_SECONDS = 0.1
 """Deterministic seconds without which the search of a scenario proves nothing."""
 NODE_SHARE = 0.2
 """Of the limit: what the search for placements in one node may take where there are several."""
+ROUNDS_WITHOUT_MEMORY = 4
+"""Rounds of a scenario after which the relaxed problem counts memory."""
+MOST_COARSE_OPTIONS = 10_000
+"""Options of calls up to which it does: larger models take longer than many rounds."""
+COARSE_SHARE = 0.95
+"""Of what is left of the limit: what its first solution may take."""
 TIE_TRIES = 3
 """Smaller sizes that are tried for a placement that is already proven."""
 
@@ -103,8 +111,9 @@ def search(
     incumbent: Selected | None,
     horizon_seconds: float | None = None,
 ) -> Found:
-    """Least period; `horizon_seconds` caps it where no incumbent does.
+    """Least period, within the gap; `horizon_seconds` caps it where no incumbent does.
 
+    With a gap only periods that are shorter by more are looked for, and the bound says so.
     Placements in one node have weight syncs of their own, and are searched by themselves.
     """
     budget, best = Budget(limits), in_its_place(arena, incumbent, limits)
@@ -171,7 +180,7 @@ def _search(
     arena: Arena, limits: Limits, incumbent: Selected | None, horizon_seconds: float | None
 ) -> Found:
     """The same with one price for every weight sync, wherever it is."""
-    limit = _limit(incumbent, horizon_seconds)
+    limit = _limit(incumbent, horizon_seconds, limits.gap)
     rows = arena.rows
     if limit is not None:
         rows = rows_within(arena.tables, arena.problem, rows, limit)
@@ -184,10 +193,10 @@ def _search(
         # A share for each, so that a hard one does not leave the others without any bound.
         with race.budget.share(1.0 / (len(every) - number)):
             race.run(scenario)
-    period = np.inf if race.best is None else race.best.timing.period
-    bound = float(min([period, *race.open_bounds]))
+    wanted = race.wanted_seconds
+    bound = float(min([wanted, *race.open_bounds]))
     if race.open_bounds and arena.problem.barrier:
-        bound = max(bound, _linear_bound(part.arena, _limit(race.best, horizon_seconds)))
+        bound = max(bound, _linear_bound(part.arena, race.limit))
     if not arena.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
@@ -197,7 +206,7 @@ def _search(
     if best is not None and best is not incumbent:
         best = _original(best, part)
     used = limits.deterministic_seconds - race.budget.left
-    proven = not race.open_bounds or bound >= period
+    proven = not race.open_bounds or bound >= wanted
     return Found(best, bound, proven, race.options, deterministic_seconds=used)
 
 
@@ -244,6 +253,7 @@ class _Scenario:
 
     rows: Rows
     sizes: SizeSearch
+    alike: list[Interchange]
     horizon_seconds: float
     least_seconds: float
     """By bounds alone."""
@@ -267,6 +277,18 @@ class _Race:
         self.options = 0
         self.open_bounds: list[float] = []
         """Of what the limit left undecided."""
+
+    @property
+    def wanted_seconds(self) -> float:
+        """Only shorter periods are looked for."""
+        if self.best is None:
+            return np.inf
+        return self.best.timing.period * (1.0 - self.budget.limits.gap)
+
+    @property
+    def limit(self) -> float | None:
+        """The longest period of interest, where one is known."""
+        return _limit(self.best, self.horizon_seconds, self.budget.limits.gap)
 
     def start_large(self, limit: float) -> None:
         """Look for a better placement than the known one before sizes are decided."""
@@ -296,27 +318,28 @@ class _Race:
         return sorted(found, key=lambda each: each.relaxed.bound_seconds)
 
     def _opened(self, rows: Rows) -> "_Scenario | None":
-        limit = _limit(self.best, self.horizon_seconds)
+        limit = self.limit
         if limit is not None:
             rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
         if not complete(self.arena, rows):
             return None
         horizon = limit if limit is not None else _slowest(self.arena, rows)
         least = least_period(self.arena.tables, self.arena.problem, rows) or 0.0
-        sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon)
+        alike = interchanges(self.arena, rows)
+        sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon, alike=alike)
         sizes.minimise_period()
         if self.best is not None:
-            sizes.shorter_than(self.best.timing.period)
+            sizes.shorter_than(self.wanted_seconds)
         self.options += sum(len(call.options) for call in sizes.problem.calls)
         relaxed = sizes.best(self.budget)
         if relaxed.sizes is None and relaxed.proven:
             return None
-        return _Scenario(rows, sizes, horizon, least, relaxed, self.best)
+        return _Scenario(rows, sizes, alike, horizon, least, relaxed, self.best)
 
     def run(self, scenario: "_Scenario") -> None:
         """Sizes in the order of their relaxed periods, each solved exactly."""
         if self.best is not None and self.best is not scenario.known:
-            if scenario.relaxed.bound_seconds >= self.best.timing.period:
+            if scenario.relaxed.bound_seconds >= self.wanted_seconds:
                 return
             again = self._opened(scenario.rows)
             if again is None:
@@ -324,8 +347,11 @@ class _Race:
             scenario = again
         rows, sizes, relaxed = scenario.rows, scenario.sizes, scenario.relaxed
         undominated = Undominated(self.arena, rows)
+        cuts: list[Sizes] = []
         for round_ in itertools.count():
-            if relaxed.sizes is None or round_:
+            if round_ == ROUNDS_WITHOUT_MEMORY:
+                sizes, relaxed = self._counting_memory(scenario, rows, cuts, relaxed)
+            elif relaxed.sizes is None or round_:
                 relaxed = sizes.best(self.budget)
             if relaxed.sizes is None and relaxed.proven:
                 return
@@ -337,30 +363,71 @@ class _Race:
             real = undominated.of_sizes(rows, relaxed.sizes)
             effort = self._solve(real, relaxed.bound_seconds)
             if self.best is not None and self.best is not before:
-                sizes.shorter_than(self.best.timing.period)
-                rows = rows_within(
-                    self.arena.tables, self.arena.problem, rows, self.best.timing.period
-                )
-            limit = scenario.horizon_seconds
-            if self.best is not None:
-                limit = self.best.timing.period - TICK_SECONDS
-            sizes.rule_out(
-                cause(
+                sizes.shorter_than(self.wanted_seconds)
+                rows = rows_within(self.arena.tables, self.arena.problem, rows, self.wanted_seconds)
+            cuts.append(self._cut(scenario, undominated, rows, relaxed.sizes, effort, round_))
+            sizes.rule_out(cuts[-1])
+
+    def _cut(
+        self,
+        scenario: "_Scenario",
+        undominated: Undominated,
+        rows: Rows,
+        sizes: Sizes,
+        effort: float,
+        round_: int,
+    ) -> Sizes:
+        """As many sizes as can be ruled out with those that were solved."""
+        limit = scenario.horizon_seconds
+        if self.best is not None:
+            limit = self.wanted_seconds - TICK_SECONDS
+        return cause(
+            self.arena,
+            partial(undominated.of_sizes, rows),
+            scenario.sizes,
+            sizes,
+            limit_seconds=limit,
+            budget=self.budget,
+            patience_seconds=min(max(PATIENCE * effort, LEAST_PATIENCE), 0.5),
+            widen=round_ > 0,
+            thorough=round_ > 1,
+        )
+
+    def _counting_memory(
+        self, scenario: "_Scenario", rows: Rows, cuts: list[Sizes], relaxed: Relaxed
+    ) -> tuple[SizeSearch, Relaxed]:
+        """The sizes left by memory in coarse steps, and the best; as before where that is too hard.
+
+        Where a few cuts were not enough, it is most often memory that the relaxed problem lacks.
+        """
+        limit = self.limit
+        if limit is not None:
+            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
+        if complete(self.arena, rows):
+            coarse = coarse_problem(self.arena, rows)
+            if sum(len(call.options) for call in coarse.calls) <= MOST_COARSE_OPTIONS:
+                sizes = SizeSearch(
                     self.arena,
-                    partial(undominated.of_sizes, rows),
-                    sizes,
-                    relaxed.sizes,
-                    limit_seconds=limit,
-                    budget=self.budget,
-                    patience_seconds=min(max(PATIENCE * effort, LEAST_PATIENCE), 0.5),
-                    widen=round_ > 0,
-                    thorough=round_ > 1,
+                    rows,
+                    horizon_seconds=_slowest(self.arena, rows) if limit is None else limit,
+                    coarse=coarse,
+                    alike=scenario.alike,
                 )
-            )
+                sizes.minimise_period()
+                sizes.no_shorter_than(relaxed.bound_seconds)
+                if self.best is not None:
+                    sizes.shorter_than(self.wanted_seconds)
+                for cut in cuts:
+                    sizes.rule_out(cut)
+                with self.budget.share(COARSE_SHARE):
+                    found = sizes.best(self.budget)
+                if found.sizes is not None or found.proven:
+                    return sizes, found
+        return scenario.sizes, scenario.sizes.best(self.budget)
 
     def _solve(self, rows: Rows, relaxed_seconds: float) -> float:
         """The real problem on fixed sizes; returns the deterministic seconds it took."""
-        limit = _limit(self.best, self.horizon_seconds)
+        limit = self.limit
         if limit is not None:
             rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
         if not complete(self.arena, rows):
@@ -470,8 +537,8 @@ def rows_of(problem: Problem, solution: Solution) -> Selected:
     return Selected(copies, assignment.first_gpus, calls, solution.timing)
 
 
-def _limit(best: Selected | None, horizon_seconds: float | None) -> float | None:
-    limits = [] if best is None else [best.timing.period]
+def _limit(best: Selected | None, horizon_seconds: float | None, gap: float = 0.0) -> float | None:
+    limits = [] if best is None else [best.timing.period * (1.0 - gap)]
     return min([*limits, *([] if horizon_seconds is None else [horizon_seconds])], default=None)
 
 

@@ -8,7 +8,7 @@ relaxation has nothing better to offer (combinatorial Benders decomposition; Cod
 2006).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +27,8 @@ from planner.search.solve import (
     run_restarting,
 )
 from planner.search.space import Arena, Rows
-from planner.search.strengthening import strengthen
+from planner.search.strengthening import strengthen, strengthen_memory
+from planner.search.symmetry import Interchange
 from planner.search.tables import CopyTable
 from planner.search.variables import Formulation, seconds_to_ticks
 
@@ -55,12 +56,36 @@ class Relaxed:
 class SizeSearch:
     """The relaxed problem, from which sizes are ruled out one vector at a time."""
 
-    def __init__(self, arena: Arena, rows: Rows, *, horizon_seconds: float) -> None:
-        self.problem = relaxed_problem(arena, rows)
+    def __init__(
+        self,
+        arena: Arena,
+        rows: Rows,
+        *,
+        horizon_seconds: float,
+        coarse: Problem | None = None,
+        alike: Sequence[Interchange] = (),
+    ) -> None:
+        """`coarse` is a relaxed problem that counts memory (planner.search.coarse).
+
+        Of sizes that an interchange maps onto each other only one side is looked at: the first copy
+        that moves has no fewer GPUs than the one that takes its place. In every orbit this holds
+        where the GPUs of all copies, in their order, are lexicographically largest.
+        """
+        self.problem = relaxed_problem(arena, rows) if coarse is None else coarse
         self.formulation: Formulation = formulate(
             self.problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds
         )
         strengthen(self.formulation)
+        if coarse is not None:
+            strengthen_memory(self.formulation)
+        options = sum(len(call.options) for call in self.problem.calls)
+        self._large = coarse is not None and options > MOST_OPTIONS
+        self._alike = alike
+        for each in alike:
+            first, image = (
+                self.formulation.copies[c] for c in (each.first, each.copies[each.first])
+            )
+            self.formulation.model.add(first.count >= image.count)
 
     def minimise_period(self) -> None:
         """Look for the shortest period."""
@@ -82,7 +107,12 @@ class SizeSearch:
         self.formulation.model.add(self.formulation.period <= ticks - 1)
 
     def rule_out(self, sizes: Sizes) -> None:
-        """No copy may have one of its sizes while all others have one of theirs."""
+        """No copy may have one of its sizes while all others have one of theirs, nor any image."""
+        images = [{each.copies[c]: allowed for c, allowed in sizes.items()} for each in self._alike]
+        for image in [sizes, *(image for image in images if image != sizes)]:
+            self._rule_out(image)
+
+    def _rule_out(self, sizes: Sizes) -> None:
         literals: list[cp_model.LiteralT] = []
         for copy, allowed in sizes.items():
             variables, options = self.formulation.copies[copy], self.problem.copies[copy].options
@@ -97,7 +127,7 @@ class SizeSearch:
 
     def best(self, budget: Budget) -> Relaxed:
         """The best sizes that are left."""
-        done = run_restarting(self.formulation, budget)
+        done = run_restarting(self.formulation, budget, large=self._large)
         tick = self.formulation.tick_seconds
         if done.status == cp_model.INFEASIBLE:
             return Relaxed(None, self.formulation.horizon * tick, True)

@@ -24,6 +24,8 @@ MOST_TICKS = 10**12
 """Longer periods get coarser ticks, so that GPUs × ticks stay far inside 64 bits."""
 FIRST_LIMIT_SECONDS = 0.5
 """Deterministic seconds of the first try of a run that restarts."""
+LARGE = 16.0
+"""Times as much a large model gets."""
 DETERMINISTIC_PER_SECOND = 0.45
 """Deterministic seconds that a search spends per second of its time limit, about what a 2020s core
 does; the solver counts its work instead of looking at a clock, so that a cut search repeats."""
@@ -35,11 +37,13 @@ class Limits:
 
     deterministic_seconds: float = 30.0 * DETERMINISTIC_PER_SECOND
     seed: int = 0
+    gap: float = 0.0
+    """A period that is shorter by no more than this share of the best one is not looked for."""
 
     @staticmethod
-    def within(time_limit_seconds: float, *, seed: int) -> "Limits":
+    def within(time_limit_seconds: float, *, seed: int, gap: float = 0.0) -> "Limits":
         """Limits for about so many seconds."""
-        return Limits(time_limit_seconds * DETERMINISTIC_PER_SECOND, seed)
+        return Limits(time_limit_seconds * DETERMINISTIC_PER_SECOND, seed, gap)
 
 
 class Budget:
@@ -71,17 +75,18 @@ class Budget:
         self.left -= seconds
 
 
-def run_restarting(formulation: Formulation, budget: Budget) -> "Run":
+def run_restarting(formulation: Formulation, budget: Budget, *, large: bool = False) -> "Run":
     """Run CP-SAT with another seed and twice the limit until it is done or the budget is spent.
 
-    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute.
+    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute. A `large` model
+    needs longer.
     """
-    limit, seed = FIRST_LIMIT_SECONDS, budget.limits.seed
+    limit, seed = FIRST_LIMIT_SECONDS * (LARGE if large else 1.0), budget.limits.seed
     while True:
         limits = replace(
             budget.limits, seed=seed, deterministic_seconds=max(min(limit, budget.left), 1e-3)
         )
-        done = run(formulation, limits)
+        done = run(formulation, limits, large=large)
         budget.take(done.deterministic_seconds)
         if done.status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) or budget.spent:
             return done
@@ -214,7 +219,7 @@ class Run:
         return self.solver.response_proto.deterministic_time
 
 
-def run(formulation: Formulation, limits: Limits) -> Run:
+def run(formulation: Formulation, limits: Limits, *, large: bool = False) -> Run:
     """Run CP-SAT: deterministic for the same model, seed, workers and limit."""
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -241,6 +246,17 @@ def run(formulation: Formulation, limits: Limits) -> Run:
     else:
         # Around a cycle bounds creep by ticks; the linear relaxation adds the cycle up at once.
         parameters.linearization_level = 2
+    if large:
+        # The defaults: on a model of thousands of options this work pays for itself many times.
+        parameters.cp_model_use_sat_presolve = True
+        parameters.presolve_inclusion_work_limit = 100_000_000
+        parameters.merge_at_most_one_work_limit = 1e8
+        parameters.auto_detect_greater_than_at_least_one_of = True
+        parameters.cut_level = 1
+        shadows = any(c.shadow_of is not None and c.options for c in formulation.problem.copies)
+        if formulation.problem.barrier and not shadows:
+            # Its linear relaxation is large and says little; with a weight sync it says enough.
+            parameters.linearization_level = 0
     status = solver.solve(formulation.model)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"invalid model: {formulation.model.validate()}")

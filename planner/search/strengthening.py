@@ -8,17 +8,23 @@ Under the barrier the stretches are: from the end of u to the start of v for the
 and v, from 0 to v for its ancestors, from u to P for its descendants, and P for all. In a cyclic
 schedule the only stretch is P, and along every path v → … → u that an edge (u, v, δ) closes, the
 durations sum to at most δ P.
+
+Ranges of which every two share a GPU have one in common (Helly), so there their bytes add up; and
+those of which no two do lie side by side in their pool.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from planner.search.bounds import FUNCTIONS, Bounds, dual_feasible_weight
 from planner.search.cp_sat import cp_model
-from planner.search.variables import CallVariables, Formulation
+from planner.search.variables import MIB, CallVariables, Formulation, bytes_to_mib
+
+MOST_SHARING = 3
+"""Copies on one GPU whose bytes are added up in constraints of their own."""
 
 
 def strengthen(formulation: Formulation) -> None:
@@ -33,6 +39,66 @@ def strengthen(formulation: Formulation) -> None:
     else:
         _loads(formulation)
         _cycles(formulation)
+
+
+def strengthen_memory(formulation: Formulation) -> None:
+    """Add redundant constraints on bytes and sizes, which pay where there are many of both.
+
+    Nor can seconds and bytes have other values than those of options.
+    """
+    _only_values_of_options(formulation)
+    copies = [c for c, copy in enumerate(formulation.problem.copies) if copy.options]
+    for number in range(2, MOST_SHARING + 1):
+        for group in combinations(copies, number):
+            pairs = [formulation.shared[pair[::-1]] for pair in combinations(group, 2)]
+            _bytes_on_one_gpu(formulation, group, pairs)
+            _side_by_side(formulation, group, pairs)
+
+
+def _only_values_of_options(formulation: Formulation) -> None:
+    problem, model = formulation.problem, formulation.model
+
+    def restrict(variable: cp_model.IntVar, values: list[int]) -> None:
+        domain = cp_model.Domain.from_values([0, *values])
+        model.add_linear_expression_in_domain(variable, domain)
+
+    for copy, of_copy in zip(problem.copies, formulation.copies, strict=True):
+        restrict(of_copy.resident, [bytes_to_mib(o.resident_bytes) for o in copy.options])
+    for call, of_call in zip(problem.calls, formulation.calls, strict=True):
+        restrict(of_call.transient, [bytes_to_mib(o.transient_bytes) for o in call.options])
+        if call.options:
+            restrict(of_call.duration, [formulation.ticks(o.seconds) for o in call.options])
+
+
+def _bytes_on_one_gpu(
+    formulation: Formulation, group: tuple[int, ...], pairs: list[cp_model.IntVar]
+) -> None:
+    """Copies that share a GPU, and any call on one of them, hold no more than it has."""
+    problem = formulation.problem
+    capacity = max(pool.capacity_bytes // MIB for pool in problem.pools)
+    resident = cp_model.LinearExpr.sum([formulation.copies[copy].resident for copy in group])
+    most = sum(
+        max(bytes_to_mib(option.resident_bytes) for option in problem.copies[copy].options)
+        for copy in group
+    )
+    for call, variables in zip(problem.calls, formulation.calls, strict=True):
+        transient = max((bytes_to_mib(o.transient_bytes) for o in call.options), default=0)
+        for copy in {*group} & variables.bound.keys() if most + transient > capacity else ():
+            formulation.model.add(resident + variables.transient <= capacity).only_enforce_if(
+                [*pairs, variables.bound[copy]]
+            )
+
+
+def _side_by_side(
+    formulation: Formulation, group: tuple[int, ...], pairs: list[cp_model.IntVar]
+) -> None:
+    """Copies in the only pool of which no two share a GPU have no more GPUs than it has."""
+    copies = [formulation.copies[copy] for copy in group]
+    if len(formulation.problem.pools) == 1:
+        gpus = cp_model.LinearExpr.sum([copy.count for copy in copies])
+        formulation.model.add(gpus <= formulation.axis).only_enforce_if(
+            [*(~pair for pair in pairs), *(copy.present for copy in copies)]
+        )
 
 
 def _stretches(formulation: Formulation, parts: "list[list[_Part]]") -> None:

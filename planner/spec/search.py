@@ -114,6 +114,12 @@ class SearchSpec(SpecModel):
         "longer. Pricing the candidates and deciding between equal plans come on top; "
         "search_seconds of the plan is what the clock said",
     )
+    optimality_gap: Annotated[float, Field(ge=0, lt=1)] = Field(
+        default=0.0,
+        description="Share of the objective by which a better plan may be missed: the search ends "
+        "when no plan can be better by more, 0.01 for 1 %. 0: only when none is better at all. The "
+        "plan's relative_gap and search.stopped say what was proven",
+    )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0,
         description="Of the solver's random choices. The same spec and seed give the same plan",
@@ -162,6 +168,18 @@ class SearchSpec(SpecModel):
                 "compares seconds or prices of an iteration, and the objective is "
                 f"{self.objective}",
                 remedy="leave it out, or set objective to throughput or price",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gap_is_of_a_search(self) -> Self:
+        if self.optimality_gap and (
+            self.robust or self.objective == "fewest_gpus" or self.strategy is not None
+        ):
+            raise ValueError(
+                f"optimality_gap is {self.optimality_gap:g}, but must be 0, or left out, with "
+                "objective: fewest_gpus, robust and strategy: it is a share of the seconds or the "
+                "price that a search minimises"
             )
         return self
 

@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
+from pydantic import ValidationError
 from rich.text import Text
 
 from planner import catalogue
 from planner.changes import NO_PROFILES
 from planner.errors import InfeasibleError
 from planner.result import Infeasible, Plan, Strategy
-from planner.spec import JobSpec, StrategyName
+from planner.spec import JobSpec, SearchSpec, StrategyName
 from planner.studies import ExplainedInfeasibleError
 from service.cli import console
 from service.cli.failures import BadInputError, naming_options
@@ -26,7 +27,12 @@ Answer = TypeVar("Answer")
 
 
 def read_job(
-    source: str, *, profiles: Sequence[str], strategy: str | None, explain_infeasible: bool = False
+    source: str,
+    *,
+    profiles: Sequence[str],
+    strategy: str | None,
+    explain_infeasible: bool = False,
+    optimality_gap: float | None = None,
 ) -> JobSpec:
     """A spec, with what the command line says of its search."""
     spec = read_spec(source)
@@ -39,6 +45,9 @@ def read_job(
     if strategy is not None:
         _need_known([strategy])
         said["strategy"] = strategy
+    if optimality_gap is not None:
+        said["optimality_gap"] = optimality_gap
+        _need_allowed(spec.search, said)
     return spec.model_copy(update={"search": spec.search.model_copy(update=said)})
 
 
@@ -193,6 +202,15 @@ def _need_known(strategies: Sequence[str]) -> None:
     unknown = [name for name in strategies if name not in known]
     if unknown:
         raise BadInputError(f"--strategy: unknown {', '.join(unknown)} (valid: {', '.join(known)})")
+
+
+def _need_allowed(search: SearchSpec, said: Mapping[str, object]) -> None:
+    """Say so before the search when a gap is out of range, or without a meaning."""
+    try:
+        SearchSpec.model_validate({**search.model_dump(exclude_unset=True), **said})
+    except ValidationError as error:
+        told = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise BadInputError(f"--gap: {told} (given: {said['optimality_gap']})") from None
 
 
 def _planning_message(spec: JobSpec) -> str:

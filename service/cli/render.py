@@ -68,6 +68,8 @@ def _proof(plan: Plan) -> str:
             return "proven optimal"
         case "feasible" if plan.search.robust is not None:
             return f"regret at most {100 * plan.search.robust.worst_regret:.2g}%"
+        case "feasible" if plan.relative_gap <= plan.spec.search.optimality_gap:
+            return f"proven to within {formats.gap(plan.relative_gap)} of the best"
         case "feasible":
             return f"not proven: stopped at {_limit(plan)}, gap {formats.gap(plan.relative_gap)}"
         case "given" if plan.search.strategy is not None:

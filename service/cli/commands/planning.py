@@ -43,6 +43,13 @@ def plan(
             help="Where nothing fits, plan the smallest changes with which something does.",
         ),
     ] = False,
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Stop when no plan can be better by more than this share, 0.01 for 1 %.",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Find the best placement for a job and show it.
@@ -53,7 +60,11 @@ def plan(
     from service.cli.planning import read_job, run_plan, run_plan_on_server
 
     job = read_job(
-        spec, profiles=profile or [], strategy=strategy, explain_infeasible=explain_infeasible
+        spec,
+        profiles=profile or [],
+        strategy=strategy,
+        explain_infeasible=explain_infeasible,
+        optimality_gap=gap,
     )
     if server is None:
         run_plan(job, profiles=profile or [], as_json=json, output=output, quiet=quiet)
