@@ -103,4 +103,5 @@ class _Check:
             budget=self.budget,
             patience_seconds=PATIENCE_SECONDS,
             widen=True,
+            thorough=True,
         )
