@@ -298,6 +298,22 @@ def test_a_tail_that_the_job_does_not_ask_for_is_explained() -> None:
     assert given.placement(selected).calls == own.placement().calls
 
 
+def test_plans_that_cost_nothing_are_beaten_by_none() -> None:
+    free = [pool(1, price_per_gpu_hour=0.0)]
+    spec = small_job("rloo", cluster__pools=free, search__objective="price")
+    parts = ["sensitivity", "regret"]
+    found = explain(make_plan(spec), ExplainOptions.model_validate({"parts": parts}))
+    assert found.regret is not None
+    assert found.regret.worst_corner == found.regret.sampled.max == 0
+    for each in found.sensitivity:
+        assert each.more.error is each.less.error is None
+        assert each.more.proven
+    with pytest.raises(SpecError, match=r"search\.robust: the best plan costs nothing"):
+        make_plan(
+            small_job("rloo", cluster__pools=free, **searched(objective="price", robust=True))
+        )
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_many_scenarios_are_timed_as_one_by_one(seed: int) -> None:
     draw = np.random.default_rng(seed)

@@ -95,7 +95,7 @@ def regret_of(pool: Pool, *, scenarios: int, margin: float, search_seconds: floa
     before = pool.unproven
     best = best_values(pool, every, margin=margin, search_seconds=search_seconds)
     own = pool.own_values(every)
-    shares = np.maximum(own / best - 1, 0.0)
+    shares = np.maximum(_over(own, best), 0.0)
     sampled, at_corners = shares[:scenarios], shares[scenarios:]
     worst = int(np.argmax(at_corners))
     quantiles = np.quantile(sampled, [0.5, 0.95]) if scenarios else [0.0, 0.0]
@@ -113,6 +113,15 @@ def regret_of(pool: Pool, *, scenarios: int, margin: float, search_seconds: floa
         margin=margin,
         unproven=pool.unproven - before,
     )
+
+
+def _over(own: FloatArray, best: FloatArray) -> FloatArray:
+    """What the plan takes more than the best, as a share; of its own where the best costs nothing.
+
+    On GPUs without a price every plan does, and none is regretted.
+    """
+    base = np.where(best > 0, best, np.maximum(own, 1.0))
+    return np.asarray((own - best) / base)
 
 
 def best_values(

@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from ortools.linear_solver import pywraplp
 
+from planner.errors import SpecError
 from planner.explain.contenders import Contender, single
 from planner.explain.factors import Factors
 from planner.explain.regret import best_values, corners, factors_of, groups_of
@@ -39,7 +40,11 @@ ROUNDING_SECONDS = 3e-6
 
 
 def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustReport]:
-    """The plan of least worst-case regret, starting from the one that is best by estimate."""
+    """The plan of least worst-case regret, starting from the one that is best by estimate.
+
+    Raises:
+        SpecError: a plan costs nothing.
+    """
     spec = study.job.spec.search
     seconds = SHARE_PER_SEARCH * spec.time_limit_seconds
     groups = groups_of(study)
@@ -49,6 +54,12 @@ def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustRepor
     pool = Pool(study, nominal, budget=Budget(limits_of(study, spec.time_limit_seconds)))
     with pool.share(SCENARIOS_SHARE):
         best = best_values(pool, scenarios, margin=MARGIN, search_seconds=seconds)
+    if best.min() <= 0:
+        raise SpecError(
+            "search.robust",
+            "the best plan costs nothing, so regret is no share of it",
+            remedy="give price_per_gpu_hour, or use objective: throughput",
+        )
     bound, rounds = 0.0, 0
     while rounds < MOST_ROUNDS:
         rounds += 1

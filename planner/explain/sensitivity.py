@@ -138,14 +138,15 @@ def threshold(
 
     `least` bounds all plans' objective if every estimate is right; None: found here.
     """
+    value = plan.search.objective_value
     if least is None:
         least = _least_value(pool, plan, search_seconds)
-    if subject.seconds == 0:
+    if subject.seconds == 0 or value == 0:  # nothing changes, or is better
         return Threshold(
             error=None,
             searched=end - 1,
             proven=True,
-            excluded_share=max(1 - least / plan.search.objective_value, 0.0),
+            excluded_share=max(1 - least / value, 0.0) if value else 0.0,
             plan_value=plan.search.objective_value,
         )
     share = 1 - margin
