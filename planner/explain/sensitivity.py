@@ -74,7 +74,7 @@ def _least_value(pool: Pool, plan: Plan, search_seconds: float) -> float:
 
     The plan of a strategy or of a caller has none, and that of another version none to trust.
     """
-    if bound_is_proven(pool.study.job, plan):
+    if plan.search.objective_value == 0 or bound_is_proven(pool.study.job, plan):
         return plan.search.lower_bound
     right = Factors.ones(pool.study)
     limits = limits_of(pool.study, search_seconds)
