@@ -6,7 +6,7 @@ import pytest
 from planner.search import neighbourhood, population
 from planner.search.large import large_start
 from planner.search.linear import relax
-from planner.search.neighbourhood import Structure, improved
+from planner.search.neighbourhood import Structure, improved, shortest
 from planner.search.population import sketch
 from planner.search.problem import Problem
 from planner.search.search import schedule
@@ -51,6 +51,28 @@ def test_what_starts_a_search_fits_and_is_no_shorter_than_the_optimum() -> None:
         assert again is not None
         assert again.timing.period <= solution.timing.period * (1 + 1e-9)
     assert started >= 3
+
+
+def test_a_structure_holds_its_own_solution_with_and_without_shadows() -> None:
+    absent = 0
+    for problem, _ in CASES:
+        solution = sketch(problem, relax(problem, horizon_seconds=60.0), seed=1)
+        if solution is None:
+            continue
+        absent += None in solution.timing.sync_starts
+        structure = Structure.of(problem, solution)
+        again = shortest(
+            problem,
+            [(structure, set[str]())],
+            horizon_seconds=structure.period + 1e-3,
+            budget=Budget(Limits(5.0, 0)),
+            most_seconds=5.0,
+        )
+        # The sketch forgets memory, the structure does not.
+        if oracle.fits(problem, solution.assignment):
+            assert again is not None
+            assert again.period <= structure.period * (1 + 1e-9)
+    assert absent >= 1
 
 
 def test_neighbourhoods_never_lengthen_a_sketch() -> None:
