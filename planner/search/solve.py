@@ -150,7 +150,7 @@ def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> S
     formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
     strengthen(formulation)
     formulation.model.minimize(_tie_sum(formulation))
-    done = run(formulation, limits)
+    done = run_restarting(formulation, Budget(limits))
     if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     return decode(formulation, done)
@@ -230,33 +230,27 @@ def run(formulation: Formulation, limits: Limits, *, large: bool = False) -> Run
     # Deterministic time decides; the clock only guards against a stalled machine.
     parameters.max_time_in_seconds = 10.0 + 20.0 * limits.deterministic_seconds
     parameters.relative_gap_limit = 0.0
-    # Probing, repeated presolve and the search for constraints that include one another cost more
-    # than they save on models that are already pruned.
+    # Probing and repeated presolve cost more than they save on models that are already pruned.
     parameters.cp_model_probing_level = 0
     parameters.max_presolve_iterations = 1
     parameters.symmetry_level = 0
     parameters.find_big_linear_overlap = False
     parameters.cp_model_use_sat_presolve = False
-    parameters.presolve_inclusion_work_limit = 0
-    parameters.merge_at_most_one_work_limit = 0.0
-    parameters.auto_detect_greater_than_at_least_one_of = False
-    if formulation.problem.barrier:
-        # The precedences and weighted lengths bound the period; cuts seldom add to them.
-        parameters.cut_level = 0
-    else:
+    if not formulation.problem.barrier:
         # Around a cycle bounds creep by ticks; the linear relaxation adds the cycle up at once.
         parameters.linearization_level = 2
     if large:
-        # The defaults: on a model of thousands of options this work pays for itself many times.
+        # On a model of thousands of options this work pays for itself many times.
         parameters.cp_model_use_sat_presolve = True
-        parameters.presolve_inclusion_work_limit = 100_000_000
-        parameters.merge_at_most_one_work_limit = 1e8
-        parameters.auto_detect_greater_than_at_least_one_of = True
-        parameters.cut_level = 1
         shadows = any(c.shadow_of is not None and c.options for c in formulation.problem.copies)
         if formulation.problem.barrier and not shadows:
             # Its linear relaxation is large and says little; with a weight sync it says enough.
             parameters.linearization_level = 0
+    elif limits.deterministic_seconds <= FIRST_LIMIT_SECONDS:
+        # Most runs are over in milliseconds: more of presolve, and cuts, pay where they are not.
+        parameters.presolve_inclusion_work_limit = 0
+        parameters.auto_detect_greater_than_at_least_one_of = False
+        parameters.cut_level = 0
     status = solver.solve(formulation.model)
     if status == cp_model.MODEL_INVALID:
         raise RuntimeError(f"invalid model: {formulation.model.validate()}")
