@@ -306,7 +306,7 @@ def cause(
     budget: Budget,
     patience_seconds: float,
     widen: bool,
-    thorough: bool,
+    thorough: bool = True,
 ) -> Sizes:
     """More sizes that exclude a period of at most the limit for the same reason as `sizes`.
 
