@@ -28,7 +28,7 @@ from planner.result import (
     WeightSync,
 )
 from planner.search.problem import Timing
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.tables import CallTable, CopyTable, Tables
 
 

@@ -40,7 +40,7 @@ from planner.search.problem import (
     Timing,
     WeightSyncChoice,
 )
-from planner.search.search import schedule
+from planner.search.selected import schedule
 from planner.search.solve import Limits
 from planner.search.space import pool_slices
 

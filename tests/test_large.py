@@ -9,7 +9,7 @@ from planner.search.linear import relax
 from planner.search.neighbourhood import Structure, improved, shortest
 from planner.search.population import sketch
 from planner.search.problem import Problem
-from planner.search.search import schedule
+from planner.search.selected import schedule
 from planner.search.solve import Budget, Limits
 from tests import oracle
 from tests.instances import random_problem

@@ -8,7 +8,8 @@ from planner.front import make_front
 from planner.planning import estimate, make_plan
 from planner.result import Placement
 from planner.search.problem import Assignment, Problem, copy_range
-from planner.search.search import search, settled
+from planner.search.search import search
+from planner.search.settling import settled
 from planner.search.space import Arena, arena
 from tests import oracle
 from tests.instances import random_problem

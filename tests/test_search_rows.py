@@ -13,7 +13,8 @@ from planner.resolve import resolve
 from planner.search.bounds import Bounds, CallMinimum
 from planner.search.candidates import price
 from planner.search.dominance import Undominated
-from planner.search.search import complete, scenarios, search
+from planner.search.race import complete, scenarios
+from planner.search.search import search
 from planner.search.sizes import Sizes, relaxed_problem
 from planner.search.solve import Limits, minimise_period
 from planner.search.space import Arena, Rows, arena, compact, rows_within, rows_without_tails

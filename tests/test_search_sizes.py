@@ -35,7 +35,9 @@ from planner.search.problem import (
     WeightSyncChoice,
     copy_range,
 )
-from planner.search.search import Found, Selected, schedule, search, settled
+from planner.search.search import search
+from planner.search.selected import Found, Selected, schedule
+from planner.search.settling import settled
 from planner.search.sizes import is_excluded
 from planner.search.solve import MOST_TICKS, Budget, Limits, minimise_period
 from planner.search.space import Arena, arena

@@ -11,7 +11,7 @@ from planner.search.attempts import attempt
 from planner.search.baselines import STARTS
 from planner.search.candidates import price
 from planner.search.objectives import best_placement
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.solve import Limits
 from planner.search.space import Rows, arena, skeleton
 from planner.search.tables import Tables

@@ -20,7 +20,9 @@ from planner.objective import objective_value
 from planner.result import Placement, Plan
 from planner.search.attempts import STARTING_COUNTS, attempt
 from planner.search.objectives import price_per_second, touched_gpus
-from planner.search.search import Selected, complete, search
+from planner.search.race import complete
+from planner.search.search import search
+from planner.search.selected import Selected
 from planner.search.solve import TICK_SECONDS, Budget, Limits
 from planner.search.space import Arena, arena
 from planner.shortfall import least_shortfall

@@ -6,7 +6,7 @@ from planner.job import Job
 from planner.planning import placed
 from planner.resolve import resolve
 from planner.result import Placement
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.timing import exact_timing
 
 

@@ -24,7 +24,7 @@ from planner.search.problem import (
     Problem,
     Tail,
 )
-from planner.search.search import Selected, as_placed
+from planner.search.selected import Selected, as_placed
 from planner.search.space import arena
 from planner.search.tables import CallTable
 from planner.search.timing import Events, events

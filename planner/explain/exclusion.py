@@ -11,7 +11,7 @@ from functools import partial
 from planner.explain.study import Study
 from planner.search import one_node
 from planner.search.dominance import Undominated
-from planner.search.search import complete, scenarios
+from planner.search.race import complete, scenarios
 from planner.search.sizes import Sizes, SizeSearch, cause, is_excluded, mixed_problem
 from planner.search.solve import Budget
 from planner.search.space import Arena, Rows, arena, compact, rows_within

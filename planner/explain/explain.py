@@ -12,7 +12,7 @@ from planner.explain.sensitivity import sensitivities
 from planner.explain.solving import Pool
 from planner.explain.study import Study, study
 from planner.result import Plan
-from planner.search.search import Selected
+from planner.search.selected import Selected
 
 LEAST_MARGIN = 0.001
 """Another plan wins only if it is better by more than this share, and than the plan's own gap: ties

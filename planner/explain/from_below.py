@@ -9,7 +9,8 @@ from planner.explain.solving import Solved
 from planner.explain.study import Narrowed, Study
 from planner.search.dominance import Undominated
 from planner.search.pruning import prune
-from planner.search.search import Selected, complete, in_its_place, rows_of
+from planner.search.race import complete
+from planner.search.selected import Selected, in_its_place, rows_of
 from planner.search.sizes import Relaxed, Sizes, SizeSearch, rows_of_sizes
 from planner.search.solve import Budget, minimise_period
 from planner.search.space import Arena, Rows, all_rows, arena, compact, least_period, rows_within

@@ -15,7 +15,7 @@ from planner.job import Job
 from planner.layout import RECOMPUTES, Layouts
 from planner.result import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
 from planner.search.problem import Timing
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.tables import CallTable, CopyTable, joined_calls, joined_layouts
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from planner.errors import SpecError
 from planner.explain.study import Study, fresh, restricted
 from planner.search.problem import Problem
-from planner.search.search import complete
+from planner.search.race import complete
 from planner.search.space import Rows, all_rows, arena
 from planner.spec import JobSpec, ParallelismConstraint
 

@@ -10,7 +10,7 @@ from planner.explain.stream_questions import streams_and_tails
 from planner.explain.study import Study
 from planner.layout import OFFLOADS, RECOMPUTES
 from planner.search.problem import Problem
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.space import Rows, all_rows, rows_up_to
 from planner.search.tables import BoolArray
 

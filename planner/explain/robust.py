@@ -24,7 +24,7 @@ from planner.explain.solving import Pool, limits_of
 from planner.explain.study import Study
 from planner.layout import FloatArray
 from planner.result import RobustReport
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.solve import Budget
 from planner.search.timing import exact_timing
 

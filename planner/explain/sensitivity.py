@@ -28,7 +28,7 @@ from planner.explain.words import difference
 from planner.layout import FloatArray
 from planner.proof import bound_is_proven
 from planner.result import Plan
-from planner.search.search import Selected
+from planner.search.selected import Selected
 
 FURTHEST = 4.0
 """Errors are looked for up to four times as long, and down to a quarter."""

@@ -18,7 +18,8 @@ from planner.search.objectives import best_placement, touched_gpus
 from planner.search.objectives import price_per_second as price_of
 from planner.search.problem import Range
 from planner.search.pruning import prune
-from planner.search.search import Selected, as_placed, rows_of, search
+from planner.search.search import search
+from planner.search.selected import Selected, as_placed, rows_of
 from planner.search.solve import TICK_SECONDS, Budget, Limits, minimise_period
 from planner.search.space import Rows, arena
 from planner.search.tables import CallTable

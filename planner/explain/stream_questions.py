@@ -7,7 +7,7 @@ from functools import partial
 from planner.explain.question import Question, all_rows_of
 from planner.explain.study import Study
 from planner.search.problem import Problem
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.space import Rows, all_rows
 
 

@@ -18,7 +18,7 @@ from planner.result import Placement
 from planner.search.candidates import price
 from planner.search.objectives import touched_gpus
 from planner.search.problem import Problem
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.search.space import Rows, skeleton
 from planner.search.tables import CallTable, Tables
 from planner.spec import JobSpec

@@ -21,7 +21,7 @@ from planner.replan.searching import Found
 from planner.replan.situation import Situation
 from planner.replan.verdict import Verdict, kept
 from planner.result import Placement, Plan
-from planner.search.search import Selected
+from planner.search.selected import Selected
 from planner.spec import Objective
 
 

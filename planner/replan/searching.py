@@ -13,7 +13,8 @@ from planner.replan.result import Correction
 from planner.replan.situation import Situation
 from planner.resolve import resolve
 from planner.result import Plan
-from planner.search.search import Selected, search
+from planner.search.search import search
+from planner.search.selected import Selected
 from planner.search.solve import Budget, Limits
 from planner.search.space import (
     arena,

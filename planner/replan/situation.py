@@ -11,7 +11,8 @@ from planner.replan.result import Correction, ReplanOptions
 from planner.resolve import resolve
 from planner.result import Placement, Plan
 from planner.search.enumeration import has_candidates_of, usable_gpus
-from planner.search.search import Selected, complete
+from planner.search.race import complete
+from planner.search.selected import Selected
 from planner.search.space import (
     Arena,
     rows_up_to,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from planner.search.baselines import STRATEGIES, DoesNotFit, Index, StrategyInfo
-from planner.search.search import Selected, complete, rows_of, schedule
+from planner.search.race import complete
+from planner.search.selected import Selected, rows_of, schedule
 from planner.search.solve import Limits
 from planner.search.space import (
     Arena,

@@ -15,7 +15,9 @@ from math import inf
 from planner.search.objectives import Best, Purse, attempted, price_per_second, touched_gpus
 from planner.search.problem import Problem
 from planner.search.pruning import SLACK
-from planner.search.search import Found, Selected, search, settled
+from planner.search.search import search
+from planner.search.selected import Found, Selected
+from planner.search.settling import settled
 from planner.search.solve import Limits
 from planner.search.space import Arena, arena, least_period
 from planner.search.tables import Tables

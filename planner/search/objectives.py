@@ -17,7 +17,9 @@ from planner.search.attempts import STARTING_COUNTS, Attempt, attempt
 from planner.search.enumeration import device_counts
 from planner.search.problem import PoolSlice, Problem
 from planner.search.pruning import SLACK
-from planner.search.search import Found, Selected, in_its_place, search, settled
+from planner.search.search import search
+from planner.search.selected import Found, Selected, in_its_place
+from planner.search.settling import settled
 from planner.search.solve import TICK_SECONDS, Limits
 from planner.search.space import Arena, arena, least_period
 from planner.search.tables import Tables
