@@ -19,6 +19,7 @@ from planner.search.formulation import formulate
 from planner.search.problem import CallOption, CopyChoice, CopyOption, Problem, Tail
 from planner.search.pruning import prune
 from planner.search.solve import (
+    FIRST_LIMIT_SECONDS,
     MOST_TICKS,
     TICK_SECONDS,
     Budget,
@@ -27,7 +28,7 @@ from planner.search.solve import (
     run_restarting,
 )
 from planner.search.space import Arena, Rows
-from planner.search.strengthening import strengthen, strengthen_memory
+from planner.search.strengthening import only_values_of_options, strengthen, strengthen_memory
 from planner.search.symmetry import Interchange
 from planner.search.tables import CopyTable
 from planner.search.variables import Formulation, seconds_to_ticks
@@ -36,6 +37,8 @@ LEAST_PATIENCE = 0.03
 """Deterministic seconds that every attempt at a wider cut may take: those that hold take less."""
 MOST_OPTIONS = 500
 """Call options up to which it is worth trying to widen a cut."""
+LARGE = 300
+"""Call options above which a relaxed problem is worth all of the solver's presolve."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
 Sizes = dict[int, frozenset[Size]]
@@ -76,10 +79,14 @@ class SizeSearch:
             self.problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds
         )
         strengthen(self.formulation)
+        only_values_of_options(self.formulation)
         if coarse is not None:
             strengthen_memory(self.formulation)
         options = sum(len(call.options) for call in self.problem.calls)
-        self._large = coarse is not None and options > MOST_OPTIONS
+        self._large = options > LARGE
+        self._first_limit = FIRST_LIMIT_SECONDS
+        if coarse is not None and options > MOST_OPTIONS:
+            self._first_limit *= 16.0
         self._alike = alike
         for each in alike:
             first, image = (
@@ -127,7 +134,12 @@ class SizeSearch:
 
     def best(self, budget: Budget) -> Relaxed:
         """The best sizes that are left."""
-        done = run_restarting(self.formulation, budget, large=self._large)
+        done = run_restarting(
+            self.formulation,
+            budget,
+            first_limit_seconds=self._first_limit,
+            large=self._large,
+        )
         tick = self.formulation.tick_seconds
         if done.status == cp_model.INFEASIBLE:
             return Relaxed(None, self.formulation.horizon * tick, True)

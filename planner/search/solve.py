@@ -24,8 +24,6 @@ MOST_TICKS = 10**12
 """Longer periods get coarser ticks, so that GPUs × ticks stay far inside 64 bits."""
 FIRST_LIMIT_SECONDS = 0.5
 """Deterministic seconds of the first try of a run that restarts."""
-LARGE = 16.0
-"""Times as much a large model gets."""
 DETERMINISTIC_PER_SECOND = 0.45
 """Deterministic seconds that a search spends per second of its time limit, about what a 2020s core
 does; the solver counts its work instead of looking at a clock, so that a cut search repeats."""
@@ -75,13 +73,18 @@ class Budget:
         self.left -= seconds
 
 
-def run_restarting(formulation: Formulation, budget: Budget, *, large: bool = False) -> "Run":
+def run_restarting(
+    formulation: Formulation,
+    budget: Budget,
+    *,
+    first_limit_seconds: float = FIRST_LIMIT_SECONDS,
+    large: bool = False,
+) -> "Run":
     """Run CP-SAT with another seed and twice the limit until it is done or the budget is spent.
 
-    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute. A `large` model
-    needs longer.
+    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute.
     """
-    limit, seed = FIRST_LIMIT_SECONDS * (LARGE if large else 1.0), budget.limits.seed
+    limit, seed = first_limit_seconds, budget.limits.seed
     while True:
         limits = replace(
             budget.limits, seed=seed, deterministic_seconds=max(min(limit, budget.left), 1e-3)
@@ -240,7 +243,7 @@ def run(formulation: Formulation, limits: Limits, *, large: bool = False) -> Run
         # Around a cycle bounds creep by ticks; the linear relaxation adds the cycle up at once.
         parameters.linearization_level = 2
     if large:
-        # On a model of thousands of options this work pays for itself many times.
+        # On a model of hundreds of options this work pays for itself many times.
         parameters.cp_model_use_sat_presolve = True
         shadows = any(c.shadow_of is not None and c.options for c in formulation.problem.copies)
         if formulation.problem.barrier and not shadows:

@@ -42,11 +42,7 @@ def strengthen(formulation: Formulation) -> None:
 
 
 def strengthen_memory(formulation: Formulation) -> None:
-    """Add redundant constraints on bytes and sizes, which pay where there are many of both.
-
-    Nor can seconds and bytes have other values than those of options.
-    """
-    _only_values_of_options(formulation)
+    """Add redundant constraints on bytes and sizes, which pay where there are many of both."""
     copies = [c for c, copy in enumerate(formulation.problem.copies) if copy.options]
     for number in range(2, MOST_SHARING + 1):
         for group in combinations(copies, number):
@@ -55,7 +51,8 @@ def strengthen_memory(formulation: Formulation) -> None:
             _side_by_side(formulation, group, pairs)
 
 
-def _only_values_of_options(formulation: Formulation) -> None:
+def only_values_of_options(formulation: Formulation) -> None:
+    """Seconds and bytes have no other values than those of options."""
     problem, model = formulation.problem, formulation.model
 
     def restrict(variable: cp_model.IntVar, values: list[int]) -> None:
