@@ -42,9 +42,9 @@ from service.cli.inputs import read_spec
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PPO = "hybridflow-ppo-70b-128xa100"
 IN_PROCESS = {
-    PPO: "solving ≤ 1 s",
-    "hybridflow-ppo-70b-1024xa100": "whole ≤ 5 s",
-    "hybridflow-ppo-70b-4096xa100": "whole ≤ 5 s",
+    PPO: "whole ≤ 0.5 s",
+    "hybridflow-ppo-70b-1024xa100": "whole ≤ 0.7 s",
+    "hybridflow-ppo-70b-4096xa100": "whole ≤ 1 s",
     "grpo-70b-128xa100": "solving ≤ 1 s",
     "remax-70b-128xa100": "solving ≤ 1 s",
     "safe-rlhf-70b-128xa100": "solving ≤ 1 s",
@@ -129,7 +129,7 @@ def as_requests(name: str, repeat: int) -> list[Measured]:
         peak = service.peak_bytes() or None
     return [
         Measured("… first request to a service", "", [first], [first_seconds], peak),
-        Measured("… as a request", "whole ≤ 1.5 s", plans, seconds, peak),
+        Measured("… as a request", "whole ≤ 0.5 s", plans, seconds, peak),
     ]
 
 
@@ -214,7 +214,7 @@ def as_command(name: str, repeat: int) -> Measured:
             return Plan.model_validate_json(output.read())
 
     _, _, plans, seconds = warm_runs(plan, repeat)
-    return Measured("… as `automap plan`", "whole ≤ 3 s", plans, seconds, max(peaks))
+    return Measured("… as `automap plan`", "whole ≤ 2 s", plans, seconds, max(peaks))
 
 
 def print_speed(out: Console, measured: list[Measured]) -> None:

@@ -232,7 +232,7 @@ class CompareRequest(ApiModel):
 class SimulateRequest(ApiModel):
     """How to simulate a plan."""
 
-    iterations: Iterations = 20
+    iterations: Iterations = 100
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Of the lengths that are drawn."""
     trace: bool = False

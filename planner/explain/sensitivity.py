@@ -181,7 +181,7 @@ def threshold(
         winner_value=None if winner is None else float(found[0]),
         winner=""
         if winner is None
-        else difference(plan.placement(), pool.study.placement(winner.selected)),
+        else difference(plan.placement(), pool.study.placement(winner.selected), positions=False),
     )
 
 

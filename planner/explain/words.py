@@ -1,5 +1,7 @@
 """Differences between placements in a few words."""
 
+from itertools import combinations
+
 from planner.result import CallPlacement, CopyPlacement, GenerationTail, Parallelism, Placement
 
 GIB = 2**30
@@ -21,15 +23,24 @@ def sizes(layout: Parallelism | None) -> str:
     return " ".join(parts)
 
 
-def difference(plan: Placement, other: Placement) -> str:
-    """What another placement does otherwise: copies first, then calls."""
+def difference(plan: Placement, other: Placement, *, positions: bool = True) -> str:
+    """What another placement does otherwise: who shares GPUs, copies, then calls.
+
+    `positions` also names the GPUs of copies that only move.
+    """
     mine = {copy.id: copy for copy in plan.copies}
     theirs = {copy.id: copy for copy in other.copies}
     parts = [f"no {name}" for name in mine if name not in theirs]
+    before, after = _sharing(plan), _sharing(other)
+    both = {
+        pair for pair in before ^ after if all(name in mine and name in theirs for name in pair)
+    }
+    for one, two in sorted(both):
+        parts.append(f"{one} and {two} {'together' if (one, two) in after else 'apart'}")
     for name, copy in theirs.items():
         if name not in mine:
             parts.append(f"{name} on {copy.num_gpus} GPUs ({sizes(copy.layout)})")
-        elif change := _copy_change(mine[name], copy):
+        elif change := _copy_change(mine[name], copy, positions=positions):
             parts.append(f"{name} {change}")
     calls = {call.id: call for call in plan.calls}
     for call in other.calls:
@@ -38,12 +49,23 @@ def difference(plan: Placement, other: Placement) -> str:
     return "; ".join(parts) or "the same layouts in another order"
 
 
-def _copy_change(one: CopyPlacement, other: CopyPlacement) -> str:
+def _sharing(placement: Placement) -> set[tuple[str, str]]:
+    """Pairs of copies that share GPUs."""
+    return {
+        (min(one.id, two.id), max(one.id, two.id))
+        for one, two in combinations(placement.copies, 2)
+        if one.pool == two.pool
+        and one.first_gpu < two.first_gpu + two.num_gpus
+        and two.first_gpu < one.first_gpu + one.num_gpus
+    }
+
+
+def _copy_change(one: CopyPlacement, other: CopyPlacement, *, positions: bool) -> str:
     changes = []
     if (one.pool, one.num_gpus) != (other.pool, other.num_gpus):
         pool = f" of {other.pool}" if one.pool != other.pool else ""
         changes.append(f"on {other.num_gpus} GPUs{pool} instead of {one.num_gpus}")
-    elif one.first_gpu != other.first_gpu:
+    elif positions and one.first_gpu != other.first_gpu:
         changes.append(f"from GPU {other.first_gpu} instead of {one.first_gpu}")
     if sizes(one.layout) != sizes(other.layout):
         changes.append(f"{sizes(other.layout)} instead of {sizes(one.layout)}")

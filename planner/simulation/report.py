@@ -21,6 +21,8 @@ from planner.simulation.result import (
 )
 from planner.simulation.timeline import Occurrence, occurrences, rows
 
+NOISE = 1e-9
+"""Share of the time below which an idle remainder is rounding."""
 SETTLING = 8
 """Iterations of a cyclic schedule before and after those that are reported."""
 
@@ -113,7 +115,9 @@ def _gpu_use(timeline: list[Occurrence], *, iterations: int, seconds: float) -> 
                 busy[number] += max(inside, 0.0)
     total, found = seconds / iterations, []
     for row, worked in zip(pieces, (busy / iterations).tolist(), strict=True):
-        idle = max(total - worked, 0.0)
+        idle = total - worked
+        if idle < NOISE * total:
+            idle = 0.0
         found.append(
             GpuUse(
                 pool=row.pool,

@@ -140,29 +140,33 @@ def _alternatives_table(alternatives: Sequence[Alternative]) -> Table:
     return table
 
 
-def _sensitivity_table(rows: Sequence[Sensitivity]) -> Table:
-    table = plain_table()
+def _sensitivity_table(rows: Sequence[Sensitivity]) -> Group:
+    """Thresholds, and below them the plans that win, each in a line of its own."""
+    table, winners = plain_table(), list[str]()
     table.add_column("estimate", no_wrap=True)
     table.add_column("seconds", justify="right", no_wrap=True)
     table.add_column("its own\n± error", justify="right", no_wrap=True)
     table.add_column("longer", justify="right", no_wrap=True)
     table.add_column("shorter", justify="right", no_wrap=True)
-    table.add_column("what then wins", overflow="fold")
+    table.add_column("then wins", justify="right", no_wrap=True)
     for row in rows:
         nearest = min(
             (t for t in (row.more, row.less) if t.error is not None),
             key=lambda t: abs(t.error or 0.0),
             default=None,
         )
+        if nearest is not None and nearest.winner not in winners:
+            winners.append(nearest.winner)
         table.add_row(
             Text(row.subject),
             formats.seconds(row.seconds),
             _share(row.spread),
             _threshold(row.more),
             _threshold(row.less),
-            Text("" if nearest is None else nearest.winner),
+            "" if nearest is None else f"plan {winners.index(nearest.winner) + 1}",
         )
-    return table
+    lines = [Text(f"plan {number}: {winner}") for number, winner in enumerate(winners, 1)]
+    return Group(table, *lines)
 
 
 def _threshold(found: Threshold) -> str:

@@ -148,7 +148,7 @@ def simulate(
     ],
     iterations: Annotated[
         int, typer.Option("--iterations", "-n", min=1, max=1000, help="How many.")
-    ] = 20,
+    ] = 100,
     seed: Annotated[int, typer.Option(min=0, help="Of the lengths that are drawn.")] = 0,
     trace: Annotated[
         str | None,
