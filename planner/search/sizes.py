@@ -39,6 +39,8 @@ MOST_OPTIONS = 500
 """Call options up to which it is worth trying to widen a cut."""
 LARGE = 300
 """Call options above which a relaxed problem is worth all of the solver's presolve."""
+COARSE_PATIENCE = 16.0
+"""Times as long the first try at a relaxed problem with memory may take: it has more options."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
 Sizes = dict[int, frozenset[Size]]
@@ -86,7 +88,7 @@ class SizeSearch:
         self._large = options > LARGE
         self._first_limit = FIRST_LIMIT_SECONDS
         if coarse is not None and options > MOST_OPTIONS:
-            self._first_limit *= 16.0
+            self._first_limit *= COARSE_PATIENCE
         self._alike = alike
         for each in alike:
             first, image = (
