@@ -128,8 +128,10 @@ def plan_of(
     value = best.objective_value
     if robust is not None:
         value = _objective_value(job, placement, chosen.timing.period)
+    status = _status(job.spec, best, robust=robust is not None)
     report = SearchReport(
-        status=_status(job.spec, best, robust=robust is not None),
+        status=status,
+        within_gap=best.proven and robust is None and status == "feasible",
         objective=job.spec.search.objective,
         objective_value=value,
         lower_bound=best.lower_bound,
@@ -326,11 +328,11 @@ def _relative_gap(report: SearchReport) -> float:
 
 
 def _stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
-    """Why the search ended: only a proof or the limit ends it."""
+    """Why the search ended: only a proof, the gap or the limit ends it."""
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"
     gap, robust = _relative_gap(report), report.robust
-    if robust is None and nominal_proven:
+    if report.within_gap:
         return (
             f"stopped at search.optimality_gap: no plan of the searched space is more than "
             f"{100 * gap:.2g} % better"

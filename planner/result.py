@@ -266,6 +266,8 @@ class SearchReport(ResultModel):
     """Choices that were left to CP-SAT after sound pruning."""
     stopped: str | None = None
     """Why the search ended, in words; missing in plans of versions that did not say."""
+    within_gap: bool = False
+    """True: the search ended because no plan is better by more than search.optimality_gap."""
     warm_start: str | None = None
     robust: RobustReport | None = None
     """Null: the plan is best when all estimates are right."""

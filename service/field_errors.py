@@ -140,8 +140,8 @@ def _number(details: ErrorDetails, path: Sequence[str | int]) -> str:
     number = in_base_unit(given, str(path[-1]))
     if number is None:
         return ""
-    whole = details["type"] == "int_type"
-    return f"write {round(number) if whole else f'{number:g}'}, the same in the field's own unit"
+    exact = round(number) if details["type"] == "int_type" or number == round(number) else number
+    return f"write {exact}, the same in the field's own unit"
 
 
 def spec_error_field(error: SpecError, data: object) -> FieldError:

@@ -1,11 +1,17 @@
 """search.optimality_gap: the search stops early, and the plan says what is proven."""
 
+from math import inf
+
 import pytest
 from pydantic import ValidationError
+from rich.console import Console
 
+from planner.explain.solving import best_within, limits_of
+from planner.explain.study import study
+from planner.front import make_front
 from planner.planning import make_plan
 from planner.spec import SearchSpec
-from service.cli.render import headline
+from service.cli.render import headline, totals
 from tests.small_jobs import small_job
 
 
@@ -42,3 +48,34 @@ def test_a_gap_is_refused_where_it_means_nothing(setting: dict[str, object]) -> 
     with pytest.raises(ValidationError, match=r"optimality_gap is 0.01, but must be 0"):
         SearchSpec.model_validate({"optimality_gap": 0.01, **setting})
     assert SearchSpec.model_validate(setting).optimality_gap == 0
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"search__staleness": 1, "search__iteration_barrier": False}]
+)
+@pytest.mark.parametrize("gap", [0.01, 0.2])
+def test_the_gap_is_what_ended_the_search(changes: dict[str, object], gap: float) -> None:
+    plan = make_plan(small_job("grpo", num_nodes=2, **changes, search__optimality_gap=gap))
+    assert plan.search.within_gap
+    assert "proven to within" in headline(plan)
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(totals(plan))
+    assert "within search.optimality_gap" in shown.get()
+    assert "time limit" not in shown.get()
+
+
+def test_questions_are_answered_without_the_plans_gap() -> None:
+    """Else a plan that a question finds within the gap would be called the best."""
+    changes = {"search__objective": "price"}
+    best = make_plan(small_job(num_nodes=2, **changes))
+    loose = study(small_job(num_nodes=2, **changes, search__optimality_gap=0.2))
+    solved = best_within(loose, inf, limits_of(loose, 30.0))
+    assert solved.proven
+    assert solved.lower_bound == pytest.approx(best.search.objective_value, rel=1e-9)
+
+
+def test_a_front_has_its_own_tolerance() -> None:
+    front = make_front(small_job(num_nodes=2, search__optimality_gap=0.2))
+    assert front.proven
+    assert {plan.search.status for plan in front.plans} == {"optimal"}

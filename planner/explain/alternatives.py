@@ -17,6 +17,7 @@ from planner.explain.solving import Solved, best_within, limits_of
 from planner.explain.study import Study, study
 from planner.explain.words import sizes
 from planner.objective import objective_value
+from planner.proof import bound_is_proven
 from planner.result import Placement, Plan
 from planner.search.attempts import STARTING_COUNTS, attempt
 from planner.search.objectives import price_per_second, touched_gpus
@@ -117,7 +118,8 @@ class Alternatives:
     def _soon(self, posed: Study, start: Selected | None) -> Selected | None:
         """A placement close to the best, or the one that is known."""
         period = FURTHEST * self.plan.iteration_seconds if start is None else start.timing.period
-        floor = 0.0 if self.plan.search.status == "given" else self.plan.lower_bound_seconds
+        trusted = bound_is_proven(self.given.job, self.plan)
+        floor = self.plan.lower_bound_seconds if trusted else 0.0
         budget = Budget(self._part_of_limits())
         found = from_below(posed, period - TICK_SECONDS, floor, budget)
         return found.selected or start

@@ -29,10 +29,10 @@ def located(given: Study, placement: Placement, timing: Timing) -> tuple[Study, 
         SpecError: a copy of the placement is none that the job may have.
     """
     tables = given.tables
-    copies, rows = list(tables.copies), [None] * len(tables.copies)
+    copies = list(tables.copies)
     firsts: list[int | None] = [None] * len(copies)
     number = {copy.id: index for index, copy in enumerate(copies)}
-    copy_rows: list[int | None] = list(rows)
+    copy_rows: list[int | None] = [None] * len(copies)
     for copy in placement.copies:
         if copy.id not in number:
             known = ", ".join(number)

@@ -36,7 +36,7 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
         "all_together",
         "all models on the same GPUs",
         _without_shadows,
-        lambda problem: replace(problem, colocate=pairs, separate=problem.separate),
+        lambda problem: replace(problem, colocate=pairs),
     )
     every = tuple(combinations(range(len(study.tables.copies)), 2))
     shadowed = {

@@ -162,21 +162,10 @@ class Candidates:
 
     def _copy(self, name: str, role: str, home: int | None) -> CopyTable:
         blocks: list[Block] = []
-        for block in self._copy_blocks(role, home, first_row=0):
+        for block in self._copy_blocks(role, home):
             first = sum(len(earlier.rows) for earlier in blocks)
             rows = np.arange(first, first + len(block.rows), dtype=np.int64)
-            blocks.append(
-                Block(
-                    block.pool_index,
-                    block.pool,
-                    rows,
-                    block.layouts,
-                    block.resident_bytes,
-                    block.host_bytes,
-                    block.sync_seconds,
-                    block.node_sync_seconds,
-                )
-            )
+            blocks.append(replace(block, rows=rows))
         self.blocks.append(blocks)
         pools = [np.full(len(block.rows), block.pool_index, dtype=np.int64) for block in blocks]
         sync = np.concatenate([block.sync_seconds for block in blocks])
@@ -193,7 +182,7 @@ class Candidates:
             node_sync_seconds=None if np.array_equal(sync, node_sync) else node_sync,
         )
 
-    def _copy_blocks(self, role: str, home: int | None, *, first_row: int) -> Iterator[Block]:
+    def _copy_blocks(self, role: str, home: int | None) -> Iterator[Block]:
         pinned = self.job.spec.constraints.pools.get(role)
         synced = role in shadowed_roles(self.job)
         for index, pool in enumerate(self.job.pools):
@@ -220,7 +209,7 @@ class Candidates:
             yield Block(
                 index,
                 pool,
-                keep + first_row,
+                keep,
                 kept,
                 held.resident.total[keep],
                 held.host[keep],

@@ -100,6 +100,7 @@ class Race:
             with self.budget.share(0.5 / (len(scenarios) - number)):
                 scenario = self._opened(rows)
             if scenario is not None:
+                self.options += sum(len(call.options) for call in scenario.sizes.problem.calls)
                 found.append(scenario)
         return sorted(found, key=lambda each: each.relaxed.bound_seconds)
 
@@ -116,7 +117,6 @@ class Race:
         sizes.minimise_period()
         if self.best is not None:
             sizes.shorter_than(self.wanted_seconds)
-        self.options += sum(len(call.options) for call in sizes.problem.calls)
         relaxed = sizes.best(self.budget)
         if relaxed.sizes is None and relaxed.proven:
             return None

@@ -34,7 +34,7 @@ def search(
     budget, best = Budget(limits), in_its_place(arena, incumbent, limits)
     found, parts = [], [*one_node.arenas(arena), arena]
     for part in parts:
-        with budget.share(1.0 if part is arena else NODE_SHARE / len(parts)):
+        with budget.share(1.0 if part is arena else NODE_SHARE / (len(parts) - 1)):
             done = _search(part, budget.rest(), best, horizon_seconds)
             budget.take(done.deterministic_seconds)
         found.append(done)

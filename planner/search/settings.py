@@ -162,7 +162,7 @@ class Settings:
         known, number = self.generations.on(call, block.pool, Engine.of(block.layouts))
         ran, owner = known.runs, known.owner[known.runs.base]
         by_engine = np.argsort(owner, kind="stable")
-        row, place = _matching(number, owner[by_engine])
+        row, place = _settings_of_rows(number, owner[by_engine])
         run = by_engine[place]
         seconds = whole_microseconds(ran.seconds[run])
         base, zero = ran.base[run], np.zeros_like(run)
@@ -197,7 +197,7 @@ class Settings:
         home, kind, moves, weights, first_pair = self._reshards(call, block, engines, home_size)
         # Runs are in the order of the sizes of their engines.
         engine_of = owner[ran.base]
-        row, run = _matching(home_size[home], engines.size_of[engine_of])
+        row, run = _settings_of_rows(home_size[home], engines.size_of[engine_of])
         pair = first_pair[row] + engine_of[run] - engines.first[home_size[home[row]]]
         seconds = whole_microseconds(ran.seconds[run] + moves[pair])
         transient = ran.transient_bytes(priced)[run] + weights[pair]
@@ -227,7 +227,7 @@ class Settings:
 
         Pairs are a home with each engine of its size; homes of one kind reshard alike to all.
         """
-        home, pair_engine = _matching(home_size, engines.size_of)
+        home, pair_engine = _settings_of_rows(home_size, engines.size_of)
         moves, weights = self.pricing.reshard(
             call, block.pool, block.layouts.take(home), engines.layouts.take(pair_engine)
         )
@@ -254,11 +254,6 @@ def no_rows(call: int, copy: int) -> CallTable:
         kv_cache_bytes=none,
         engine=Engine(none, none, none, none),
     )
-
-
-def _matching(left: IntArray, right: IntArray) -> tuple[IntArray, IntArray]:
-    """Every pair (i, j) with left[i] = right[j], in order; `right` must not fall."""
-    return _settings_of_rows(left, right)
 
 
 def _settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray, IntArray]:

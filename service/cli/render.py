@@ -68,7 +68,7 @@ def _proof(plan: Plan) -> str:
             return "proven optimal"
         case "feasible" if plan.search.robust is not None:
             return f"regret at most {100 * plan.search.robust.worst_regret:.2g}%"
-        case "feasible" if plan.relative_gap <= plan.spec.search.optimality_gap:
+        case "feasible" if plan.search.within_gap:
             return f"proven to within {formats.gap(plan.relative_gap)} of the best"
         case "feasible":
             return f"not proven: stopped at {_limit(plan)}, gap {formats.gap(plan.relative_gap)}"
@@ -208,7 +208,9 @@ def _proof_line(plan: Plan) -> str:
     verdict = "optimal"
     if search.robust is not None:
         return str(search.stopped)
-    if search.status == "feasible":
+    if search.within_gap:
+        verdict = "within search.optimality_gap"
+    elif search.status == "feasible":
         verdict = f"best found when the search stopped at {_limit(plan)}"
     return (
         f"{verdict}: {found}{unit} against a proven bound of {bound}{unit}, "

@@ -168,7 +168,7 @@ POOL = SPEC["cluster"]["pools"][0]
             "200Gb",
             "cluster.pools.0.inter_node_bytes_per_second",
             "200Gb",
-            "write 2.5e+10, the same in the field's own unit",
+            "write 25000000000, the same in the field's own unit",
         ),
         (
             "cluster.pools.0.host_memory_bytes",
