@@ -10,7 +10,7 @@ from planner.cost.communication import point_to_point_seconds
 from planner.cost.interpolation import ANALYTICAL, MEASURED
 from planner.cost.layer import Setting, agreement_seconds, collective
 from planner.cost.memory import OPTIMIZER_SHARDED
-from planner.cost.optimizer_step import data_parallel_seconds, exposed
+from planner.cost.optimizer_step import data_parallel_seconds, exposed, whole_step
 from planner.cost.profile import Profile, load_profile
 from planner.cost.shards import stage_parameters
 from planner.cost.stacks import STACKS
@@ -72,8 +72,8 @@ def reduction(profile: Profile, stack: TrainingStack, micro_batches: int) -> flo
     where: Layouts = layouts(data=2, sharding=OPTIMIZER_SHARDED)
     found = data_parallel_seconds(
         setting,
-        where,
-        stage_parameters(setting.model, where),
+        whole_step(setting, workload(), where, stage_parameters(setting.model, where)),
+        where.sharding,
         ints(micro_batches),
         forward=np.array([10.0]),
         backward=np.array([10.0]),

@@ -139,7 +139,9 @@ def test_state_and_step_take_the_stacks_bytes_per_parameter(
 
 @pytest.mark.parametrize("precision", ["fp16", "fp32"])
 def test_a_stack_that_keeps_all_state_in_bf16_is_refused_another_precision(precision: str) -> None:
-    with pytest.raises(ValidationError, match=f"pytorch-bf16 .* precision={precision}; use"):
+    with pytest.raises(
+        ValidationError, match=f"pytorch-bf16 keeps .* precision={precision} is not had"
+    ):
         workload(training_stack="pytorch-bf16", precision=precision)
     assert workload(training_stack="fsdp-eager", precision=precision).precision == precision
 

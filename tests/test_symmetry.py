@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.search import search as searching
+from planner.search import race
 from planner.search.problem import (
     CallChoice,
     CallOption,
@@ -80,9 +80,9 @@ def test_the_optimum_with_identical_copies_equals_brute_force(
     assert problem is not None
     assert Interchange((0, 2, 1)) in found_in(problem)
     expected = oracle.best_period(problem, longest=80)
-    monkeypatch.setattr(searching, "ROUNDS_WITHOUT_MEMORY", seed % 3)
+    monkeypatch.setattr(race, "ROUNDS_WITHOUT_MEMORY", seed % 3)
     ordered = proven(problem)
-    monkeypatch.setattr(searching, "interchanges", lambda *_: [])
+    monkeypatch.setattr(race, "interchanges", lambda *_: [])
     free = proven(problem)
     for found in (ordered, free):
         if expected is None:
@@ -100,7 +100,7 @@ def test_the_optimum_with_coarse_memory_equals_brute_force(
 ) -> None:
     problem = random_problem(seed, barrier=True)
     expected = oracle.best_period(problem, longest=80)
-    monkeypatch.setattr(searching, "ROUNDS_WITHOUT_MEMORY", seed % 2)
+    monkeypatch.setattr(race, "ROUNDS_WITHOUT_MEMORY", seed % 2)
     found = proven(problem)
     if expected is None:
         assert found.selected is None
