@@ -13,6 +13,7 @@ from planner.search.problem import (
     Precedence,
     Problem,
 )
+from planner.search.search import search
 from planner.search.space import all_rows
 from planner.search.symmetry import Interchange, interchanges
 from tests import oracle
@@ -115,7 +116,7 @@ def test_a_search_within_a_gap_says_what_is_left_out(seed: int) -> None:
     problem = random_problem(seed, barrier=True)
     expected = oracle.best_period(problem, longest=80)
     limits = replace(LIMITS, gap=0.3)
-    found = searching.search(arena_of(problem), limits=limits, incumbent=None)
+    found = search(arena_of(problem), limits=limits, incumbent=None)
     assert found.proven
     if expected is None:
         assert found.selected is None
