@@ -82,6 +82,7 @@ def test_the_optimum_with_identical_copies_equals_brute_force(
     assert Interchange((0, 2, 1)) in found_in(problem)
     expected = oracle.best_period(problem, longest=80)
     monkeypatch.setattr(race, "ROUNDS_WITHOUT_MEMORY", seed % 3)
+    monkeypatch.setattr(race, "COARSE_SECONDS_PER_OPTION", 0.0)
     ordered = proven(problem)
     monkeypatch.setattr(race, "interchanges", lambda *_: [])
     free = proven(problem)
@@ -102,6 +103,7 @@ def test_the_optimum_with_coarse_memory_equals_brute_force(
     problem = random_problem(seed, barrier=True)
     expected = oracle.best_period(problem, longest=80)
     monkeypatch.setattr(race, "ROUNDS_WITHOUT_MEMORY", seed % 2)
+    monkeypatch.setattr(race, "COARSE_SECONDS_PER_OPTION", 0.0)
     found = proven(problem)
     if expected is None:
         assert found.selected is None

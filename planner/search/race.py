@@ -14,6 +14,7 @@ import numpy as np
 from planner.search.coarse import coarse_problem
 from planner.search.dominance import Undominated
 from planner.search.large import large_start
+from planner.search.problem import Problem
 from planner.search.pruning import prune
 from planner.search.selected import Selected, rows_of
 from planner.search.sizes import LEAST_PATIENCE, Relaxed, Sizes, SizeSearch, cause
@@ -26,7 +27,10 @@ PATIENCE = 3.0
 OPEN_SECONDS = 0.1
 """Deterministic seconds without which the search of a scenario proves nothing."""
 ROUNDS_WITHOUT_MEMORY = 4
-"""Rounds of a scenario after which the relaxed problem counts memory."""
+"""Rounds of a scenario before the relaxed problem may count memory."""
+COARSE_SECONDS_PER_OPTION = 4e-5
+"""Deterministic seconds that a scenario has to have taken, per option of the relaxed problem with
+memory, before that is worth its time: what took little so far is likely to end soon."""
 MOST_COARSE_OPTIONS = 10_000
 """Options of calls up to which it does: larger models take longer than many rounds."""
 COARSE_SHARE = 0.95
@@ -46,6 +50,27 @@ class Scenario:
     relaxed: Relaxed
     known: Selected | None
     """The best placement when this was found out."""
+
+
+class _Coarse:
+    """The relaxed problem of a scenario with memory, built when it may be worth its time."""
+
+    def __init__(self, arena: Arena, rows: Rows) -> None:
+        self.arena, self.rows = arena, rows
+        self.problem: Problem | None = None
+        self.done = False
+        """Once is enough: it was too large, or it is what is searched."""
+
+    def is_due(self, rows: Rows, spent_seconds: float) -> bool:
+        """True, once, when the scenario has taken so much that memory is worth being counted."""
+        if self.done or not complete(self.arena, rows):
+            return False
+        if self.problem is None:
+            self.rows, self.problem = rows, coarse_problem(self.arena, rows)
+        options = sum(len(call.options) for call in self.problem.calls)
+        due = spent_seconds >= COARSE_SECONDS_PER_OPTION * options
+        self.done = due or options > MOST_COARSE_OPTIONS
+        return due and options <= MOST_COARSE_OPTIONS
 
 
 class Race:
@@ -134,9 +159,10 @@ class Race:
         rows, sizes, relaxed = scenario.rows, scenario.sizes, scenario.relaxed
         undominated = Undominated(self.arena, rows)
         cuts: list[Sizes] = []
+        coarse, begun = _Coarse(self.arena, rows), self.budget.left
         for round_ in itertools.count():
-            if round_ == ROUNDS_WITHOUT_MEMORY:
-                sizes, relaxed = self._counting_memory(scenario, rows, cuts, relaxed)
+            if round_ >= ROUNDS_WITHOUT_MEMORY and coarse.is_due(rows, begun - self.budget.left):
+                sizes, relaxed = self._counting_memory(scenario, coarse, cuts, relaxed)
             elif relaxed.sizes is None or round_:
                 relaxed = sizes.best(self.budget)
             if relaxed.sizes is None and relaxed.proven:
@@ -180,35 +206,30 @@ class Race:
         )
 
     def _counting_memory(
-        self, scenario: "Scenario", rows: Rows, cuts: list[Sizes], relaxed: Relaxed
+        self, scenario: "Scenario", coarse: "_Coarse", cuts: list[Sizes], relaxed: Relaxed
     ) -> tuple[SizeSearch, Relaxed]:
         """The sizes left by memory in coarse steps, and the best; as before where that is too hard.
 
         Where a few cuts were not enough, it is most often memory that the relaxed problem lacks.
         """
         limit = self.limit
-        if limit is not None:
-            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
-        if complete(self.arena, rows):
-            coarse = coarse_problem(self.arena, rows)
-            if sum(len(call.options) for call in coarse.calls) <= MOST_COARSE_OPTIONS:
-                sizes = SizeSearch(
-                    self.arena,
-                    rows,
-                    horizon_seconds=slowest(self.arena, rows) if limit is None else limit,
-                    coarse=coarse,
-                    alike=scenario.alike,
-                )
-                sizes.minimise_period()
-                sizes.no_shorter_than(relaxed.bound_seconds)
-                if self.best is not None:
-                    sizes.shorter_than(self.wanted_seconds)
-                for cut in cuts:
-                    sizes.rule_out(cut)
-                with self.budget.share(COARSE_SHARE):
-                    found = sizes.best(self.budget)
-                if found.sizes is not None or found.proven:
-                    return sizes, found
+        sizes = SizeSearch(
+            self.arena,
+            coarse.rows,
+            horizon_seconds=slowest(self.arena, coarse.rows) if limit is None else limit,
+            coarse=coarse.problem,
+            alike=scenario.alike,
+        )
+        sizes.minimise_period()
+        sizes.no_shorter_than(relaxed.bound_seconds)
+        if self.best is not None:
+            sizes.shorter_than(self.wanted_seconds)
+        for cut in cuts:
+            sizes.rule_out(cut)
+        with self.budget.share(COARSE_SHARE):
+            found = sizes.best(self.budget)
+        if found.sizes is not None or found.proven:
+            return sizes, found
         return scenario.sizes, scenario.sizes.best(self.budget)
 
     def _solve(self, rows: Rows, relaxed_seconds: float) -> float:
