@@ -17,6 +17,7 @@ from planner.search.cp_sat import cp_model
 from planner.search.formulation import formulate
 from planner.search.problem import Problem, Range, Solution, chosen, copy_range
 from planner.search.solve import TICK_SECONDS, Budget, Limits, decode, run
+from planner.search.strengthening import only_values_of_options
 from planner.search.variables import Formulation, timed_nodes
 
 FREED = 4
@@ -147,7 +148,7 @@ def shortest(
     limits = Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed)
     formulations = [_kept(problem, *each, horizon_seconds, near) for each in tries]
     with ThreadPoolExecutor(len(formulations)) as pool:
-        runs = [*pool.map(partial(run, limits=limits), formulations)]
+        runs = [*pool.map(partial(run, limits=limits, large=True), formulations)]
     # The time of a presolve that the limit cut is not reported.
     taken = [
         limits.deterministic_seconds
@@ -171,6 +172,7 @@ def _kept(
     free = {c for c, copy in enumerate(problem.copies) if copy.role in freed}
     problem = _with_near_sizes(problem, structure, free if near >= NEAR else set(), near)
     formulation = formulate(problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds)
+    only_values_of_options(formulation)
     _keep_ranges(formulation, structure, free)
     _keep_orders(formulation, structure, free)
     formulation.model.minimize(formulation.period)

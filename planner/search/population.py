@@ -185,8 +185,8 @@ class _Board:
         starts = np.maximum(starts, ready[:, None])
         sums = np.concatenate([np.zeros((len(sizes), 1)), free.cumsum(axis=1)], axis=1)
         ends = axis + sizes[:, None]
-        held = np.take_along_axis(sums, np.minimum(ends, self.cells), axis=1) - sums[:, :-1]
         with np.errstate(invalid="ignore"):  # after an option without settings nothing ends
+            held = np.take_along_axis(sums, np.minimum(ends, self.cells), axis=1) - sums[:, :-1]
             scores = starts + IDLE * (starts * sizes[:, None] - held) / self.cells
         inside = (ends <= self.cells) & np.isfinite(scores)
         return np.asarray(np.where(inside, scores, np.inf).argmin(axis=1))
