@@ -4,7 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from planner.explain.locating import located
+from planner.explain.solving import placement_key
+from planner.explain.study import study
 from planner.front import make_front
+from planner.placements import scheduled
 from planner.planning import estimate, make_plan
 from planner.result import Placement
 from planner.search.problem import Assignment, Problem, copy_range
@@ -127,6 +131,24 @@ def test_a_placement_in_one_node_has_one_price_whatever_other_nodes_there_are() 
     seconds = [sync.end_seconds - sync.start_seconds for sync in spread.transitions]
     inside = [sync.end_seconds - sync.start_seconds for sync in alone.transitions]
     assert min(seconds) > max(inside)
+
+
+def test_explanations_tell_one_node_from_several() -> None:
+    """The same layouts that share GPUs in the same way have two prices."""
+    separate = {"constraints__separate": [["actor", "reward"], ["actor", "reference"]]}
+    alone = make_plan(small_job("grpo", num_nodes=1, **separate)).placement()
+    several = study(small_job("grpo", num_nodes=2, **separate))
+    copies = [
+        copy.model_copy(update={"first_gpu": copy.first_gpu + (0 if copy.role == "actor" else 4)})
+        for copy in alone.copies
+    ]
+    apart = alone.model_copy(update={"copies": copies})
+    keys = []
+    for placement in (alone, apart):
+        ordered, timing = scheduled(several.job, placement)
+        at, selected = located(several, ordered, timing)
+        keys.append(placement_key(at, selected))
+    assert keys[0] != keys[1]
 
 
 @pytest.mark.parametrize("responses", [512, pytest.param(700, marks=pytest.mark.slow)])
