@@ -59,7 +59,7 @@ lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-loop: $(EXECUTOR_STAMP)  ## profile this machine, run plans of a job on it, write docs/loop.md (LOOP=--profile FOLDER)
+loop: $(EXECUTOR_STAMP)  ## profile this machine, run plans of a job on it, write docs/internals/loop.md (LOOP=--profile FOLDER)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.loop $(LOOP)
 
 bench: $(RUNTIME_STAMP)  ## run the benchmarks and print their figures
@@ -70,7 +70,7 @@ bench-executor: $(EXECUTOR_STAMP)  ## run the executor's benchmarks and print th
 	@for name in $(EXECUTOR_BENCHMARKS); do \
 		echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; done
 
-reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/reproduction.md (minutes)
+reproduce: $(RUNTIME_STAMP)  ## predict what the papers measured; writes docs/internals/reproduction.md (minutes)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.reproduction
 
 schema: $(RUNTIME_STAMP)  ## print the JSON Schema of a job spec

@@ -181,7 +181,7 @@ def _catalogue_gpu(name: str) -> GpuType:
     known = ", ".join(gpu for gpu in catalogue.gpu_types() if gpu != "cpu")
     raise ProfileError(
         f"the catalogue has no GPU type {name!r}, so a plan could not name it",
-        [f"add it to planner/catalogue/gpus.toml (docs/catalogue.md); known: {known}"],
+        [f"add it to planner/catalogue/gpus.toml (docs/guides/catalogue.md); known: {known}"],
     )
 
 

@@ -40,7 +40,7 @@ TYPES = "/problems/"
 
 
 class Problem(BaseModel):
-    """What went wrong, for people and for programs; docs/api.md lists the types."""
+    """What went wrong, for people and for programs; docs/reference/http.md lists the types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

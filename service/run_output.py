@@ -1,7 +1,7 @@
 """What a run prints, told apart: events, one JSON object per marked line, and everything else.
 
 A run prints to a file that may be far away and is read in arbitrary pieces, from arbitrary places
-on; docs/running.md has the contract.
+on; docs/guides/running.md has the contract.
 """
 
 import json

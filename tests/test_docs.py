@@ -28,7 +28,7 @@ from tests.documents import (
     symbols_named,
 )
 
-BLOCKS = python_blocks("executor.md", "algorithms.md")
+BLOCKS = python_blocks("internals/executor.md", "concepts/algorithms.md")
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 MOST_LINES = 12
 
@@ -103,7 +103,7 @@ def check_command(arguments: list[str]) -> None:
 
 
 def test_the_table_of_frameworks_has_their_defaults() -> None:
-    _, _, after = (ROOT / "docs/accuracy.md").read_text().partition("| framework |")
+    _, _, after = (ROOT / "docs/concepts/accuracy.md").read_text().partition("| framework |")
     table, _, _ = after.partition("\n\n")
     expected = []
     for one in (*FRAMEWORKS, UNKNOWN):
@@ -113,7 +113,7 @@ def test_the_table_of_frameworks_has_their_defaults() -> None:
     assert table.splitlines()[2:] == expected
 
 
-CONSTANTS = ROOT / "docs" / "cost-model" / "constants.md"
+CONSTANTS = ROOT / "docs" / "concepts" / "cost-model" / "constants.md"
 
 
 def rows_of_constants(heading: str) -> dict[str, list[str]]:
@@ -194,5 +194,5 @@ def test_programs_are_short_and_shown(algorithm: str) -> None:
     _docstring, *body = function.body
     assert body[-1].end_lineno is not None
     assert body[-1].end_lineno - body[0].lineno + 1 <= MOST_LINES
-    shown = [block.part for block in python_blocks("executor.md") if block.file]
+    shown = [block.part for block in python_blocks("internals/executor.md") if block.file]
     assert any(source.strip() in each for each in shown)

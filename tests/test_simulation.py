@@ -19,7 +19,7 @@ KNOWN = {
     "8 turns, environment 5 s": 0.04,
     "8 turns, mostly away, short cache": 0.05,
 }
-"""Where docs/cost-model.md states a larger one."""
+"""Where docs/concepts/cost-model.md states a larger one."""
 SURE = 0.025
 """Twice the standard error that the draws must come below."""
 DRAWS = (12, 64)

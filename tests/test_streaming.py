@@ -63,7 +63,7 @@ def simulated_outs(generation: Generation, *, draws: int) -> np.ndarray:
 def test_chunks_are_out_when_the_simulated_engine_has_ended_them(
     response: dict[str, int], share: float, allowed: float
 ) -> None:
-    """Of the whole call's seconds; docs/cost-model.md states the larger one of a short cache."""
+    """As a share of the call's seconds; cost-model.md states the larger one of a short cache."""
     generation = Case("", response, SHORT, 128, cache_share=share).generation()
     phases = generation.closed_form()
     seconds = float((phases.prefill.total + phases.decode.total)[0])

@@ -24,6 +24,7 @@ from benchmarks.loop.runs import Outcome, planned, run
 from planner.measured import disturbances, fingerprint
 
 COMMAND = "make loop"
+DOCS = Path("docs/internals")
 FEWEST_TO_COMPARE = 2
 
 
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--profile", type=Path, help="measured before; default: measure now")
     parser.add_argument("--budget", type=float, default=280.0, help="seconds of profiling")
     parser.add_argument("--iterations", type=int, default=9, help="of each plan; one warms up")
-    parser.add_argument("--docs", type=Path, default=Path("docs"), help="loop.md, loop.svg")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="for loop.md, loop.svg")
     parser.add_argument("--plans", nargs="+", help="only these, by name")
     given = parser.parse_args()
     given.work.mkdir(parents=True, exist_ok=True)

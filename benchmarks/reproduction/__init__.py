@@ -1,1 +1,1 @@
-"""What published studies found, predicted: `make reproduce` writes docs/reproduction.md."""
+"""What published studies found, predicted: `make reproduce` writes reproduction.md of docs/."""

@@ -1,6 +1,6 @@
-"""Predict what the papers measured, and write docs/reproduction.md with its pictures.
+"""Predict what the papers measured, and write docs/internals/reproduction.md with its pictures.
 
-    python -m benchmarks.reproduction [--only STUDY …] [--workers 2] [--output docs]
+    python -m benchmarks.reproduction [--only STUDY …] [--workers 2] [--output docs/internals]
 
 `make reproduce` runs all studies. With --only the named ones are run and printed; nothing is
 written, because the document is always of one run.
@@ -18,7 +18,7 @@ from benchmarks.reproduction.cases import Case, Outcome, outcomes
 from benchmarks.reproduction.document import STUDIES, document, section
 from benchmarks.reproduction.study import Key, Report, Study
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "internals"
 
 
 def run(studies: Sequence[Study], workers: int) -> dict[str, Report]:

@@ -27,7 +27,7 @@ TEXTS = Path(__file__).parent / "texts"
 
 
 def document(reports: Mapping[str, Report], studies: Sequence[Study] = STUDIES) -> str:
-    """The whole of docs/reproduction.md."""
+    """The whole of docs/internals/reproduction.md."""
     claims = [claim for study in studies for claim in reports[study.name].claims]
     points = [claim.agreeing for claim in claims]
     values = {

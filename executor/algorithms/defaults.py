@@ -5,7 +5,7 @@ from typing import Literal
 from executor.settings import AlgorithmSettings
 
 _DEFAULTS: dict[str, object] = {"aggregate": "token_mean", "whiten_advantages": True}
-# Only what the papers do differently; docs/algorithms.md lists it.
+# Only what the papers do differently; docs/concepts/algorithms.md lists it.
 _DEFAULTS_OF: dict[str, dict[str, object]] = {
     "grpo": {"aggregate": "sequence_mean"},
     "safe_rlhf": {"whiten_advantages": False},

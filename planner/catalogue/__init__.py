@@ -1,6 +1,6 @@
 """What the planner knows by name: GPU types, node types and model architectures.
 
-The data are the TOML files beside this module; docs/catalogue.md says how to add to them.
+The data are the TOML files beside this module; docs/guides/catalogue.md says how to add to them.
 """
 
 import difflib

@@ -2,7 +2,7 @@
 
 Inside a fast domain (a node, or an NVLink rack) measured tables apply. Across domains a collective
 is hierarchical: every GPU works on its own share over its own network port, and the two levels
-are pipelined. docs/cost-model/operators.md has the formulas.
+are pipelined. docs/concepts/cost-model/operators.md has the formulas.
 `size_bytes` is the whole buffer as in nccl-tests: for all_gather and reduce_scatter the gathered
 one, for all_to_all what each rank holds.
 """

@@ -1,7 +1,7 @@
 """The few constants of the cost model: unit, meaning, and source or how each was chosen.
 
-"Chosen" means: set by the physics named and checked against published runs (docs/cost-model.md),
-one value for all models and GPUs, never per run.
+"Chosen" means: set by the physics named and checked against published runs
+(docs/concepts/cost-model.md), one value for all models and GPUs, never per run.
 """
 
 # --- bytes of one number -------------------------------------------------------------------

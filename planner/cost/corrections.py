@@ -21,7 +21,7 @@ CLASS_WEIGHT = 1.0
 PRIOR_WEIGHT = 0.25
 """Observations that "the estimate is right" counts for. Chosen: the ratio of measured to estimated
 seconds varies by about 10 % between calls of a kind on one machine, and by 20 to 30 % between
-machines (docs/accuracy.md), so the squares are as one to four or more."""
+machines (docs/concepts/accuracy.md), so the squares are as one to four or more."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

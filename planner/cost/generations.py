@@ -2,7 +2,7 @@
 
 The tables time one kernel at a time, with an inference engine's kernels. Training differs by
 generation: power and heat pull clocks down, and its attention kernels are others. Constants
-fitted with `python -m benchmarks.fit_training TABLE.csv`; docs/accuracy.md has the errors.
+fitted with `python -m benchmarks.fit_training TABLE.csv`; docs/concepts/accuracy.md has the errors.
 """
 
 from dataclasses import dataclass

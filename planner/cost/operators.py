@@ -2,7 +2,7 @@
 
 Efficiency is roofline seconds ÷ measured seconds. It varies slowly with the shape, so it is what
 is interpolated; seconds are the roofline of the asked shape ÷ that efficiency. `Tables` reads one
-GPU's Parquet files, each when first needed. docs/cost-model/operators.md has every formula.
+GPU's Parquet files, each when first needed. Every formula: docs/concepts/cost-model/operators.md.
 """
 
 from dataclasses import dataclass, replace

@@ -2,8 +2,8 @@
 
 Everything else of a generate call holds for all of them (planner/cost/decode.py). All numbers but
 `step_seconds` are fitted with `python -m benchmarks.fit_generation TABLE.csv` on published serving
-runs of H100, H200 and B200 (docs/accuracy.md has the errors); bounds of the fit are what physics
-allows.
+runs of H100, H200 and B200 (docs/concepts/accuracy.md has the errors); bounds of the fit are what
+physics allows.
 """
 
 from dataclasses import dataclass

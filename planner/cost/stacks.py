@@ -2,8 +2,8 @@
 
 Everything else of the cost model holds for all of them. Constants of speed are fitted with
 `python -m benchmarks.fit_training TABLE.csv` on published dense bf16 and fp16 training runs
-(docs/accuracy.md has the errors); bounds of the fit are what physics allows. What a stack keeps in
-memory is not fitted; `python -m benchmarks.fit_memory TABLE.csv` tells how wrong it is.
+(docs/concepts/accuracy.md has the errors); bounds of the fit are what physics allows. What a stack
+keeps in memory is not fitted; `python -m benchmarks.fit_memory TABLE.csv` tells how wrong it is.
 """
 
 from dataclasses import dataclass, replace

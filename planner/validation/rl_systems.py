@@ -1,9 +1,9 @@
 """RL frameworks by name: what one iteration takes around its calls, and what their tables mean.
 
 None of it is in the planner's prices: a plan is not the framework's driver. Constants are fitted
-with `python -m benchmarks.fit_rlhf TABLE.csv` (docs/accuracy.md has the errors) to whole iterations
-and shares of stages, but for the rate of host copies, which is chosen; no source takes an iteration
-apart, so what each constant stands for is the likeliest cause of a term of that shape.
+with `python -m benchmarks.fit_rlhf TABLE.csv` (docs/concepts/accuracy.md has the errors) to whole
+iterations and shares of stages, but for the rate of host copies, which is chosen; no source takes
+an iteration apart, so what each constant stands for is the likeliest cause of a term of that shape.
 """
 
 from dataclasses import dataclass

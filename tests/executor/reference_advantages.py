@@ -47,7 +47,7 @@ class Numbers:
 
     @classmethod
     def of(cls, algorithm: str, **changes: object) -> "Numbers":
-        """What docs/algorithms.md lists for the algorithm, with changes."""
+        """What docs/concepts/algorithms.md lists for the algorithm, with changes."""
         own: dict[str, dict[str, object]] = {
             "grpo": {"mean_over": "sequences"},
             "safe_rlhf": {"whiten": False},

@@ -1,4 +1,4 @@
-"""What docs/executor.md and the examples show of the executor runs as it stands."""
+"""What docs/internals/executor.md and the examples show of the executor runs as it stands."""
 
 import json
 import subprocess
@@ -17,7 +17,9 @@ from planner.result import Plan
 from service.cli.inputs import read_run_settings, read_spec
 from tests.documents import ROOT, Block, python_blocks
 
-BLOCKS = [each for each in python_blocks("executor.md") if not each.file and each.needs_executor]
+BLOCKS = [
+    each for each in python_blocks("internals/executor.md") if not each.file and each.needs_executor
+]
 HALF = 131_392 // 2
 """Parameters of tiny-llama, over two data ranks."""
 OWN = str(ROOT / "examples" / "tiny-own-algorithm-cpu.yaml")

@@ -1,4 +1,4 @@
-"""Stands in for `python -m profiler.job` at the process boundary of docs/running.md.
+"""Stands in for `python -m profiler.job` at the process boundary of docs/guides/running.md.
 
 It takes the same settings, prints the same events and ends with the same exit codes, but measures
 nothing. `ranks` of its settings says how it behaves:

@@ -1,4 +1,4 @@
-"""Stands in for `python -m executor.run` at the process boundary of docs/running.md.
+"""Stands in for `python -m executor.run` at the process boundary of docs/guides/running.md.
 
 It takes the same arguments, prints the same marked events and ends with the same exit codes, but
 trains nothing. How it behaves is the stem of the prompts' file name in its settings:

@@ -189,7 +189,7 @@ def simulate(
 def validate(
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="TABLE.csv...", help="Tables of measurements; docs/accuracy.md."),
+        typer.Argument(metavar="TABLE.csv...", help="Tables of measurements; docs: accuracy.md."),
     ],
     quality: Annotated[str, typer.Option(help="Only rows of these grades, of A, B and C.")] = "A,B",
     by: Annotated[
