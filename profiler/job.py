@@ -1,9 +1,9 @@
 """The profiler as a job on a Ray cluster: `python -m profiler.job --settings FILE`.
 
 Tells what it does as the executor does (docs/guides/running.md): marked events on stdout,
-`progress`, a `profile` for each kind of node that is measured, and in the end `finished`
-with the report, `failed` with the cause, or both where a part of the cluster could not be measured. Ends with 0, 1
-(failed), 2 (refused before anything was measured), or 130 (cancelled).
+`progress`, a `profile` for each kind of node that is measured, and in the end `finished` with the
+report, `failed` with the cause, or both where a part of the cluster could not be measured. Ends
+with 0, 1 (failed), 2 (refused before anything was measured), or 130 (cancelled).
 """
 
 import argparse
