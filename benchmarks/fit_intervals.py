@@ -1,4 +1,4 @@
-"""Fit the spreads of automap.planner.cost.intervals on measured runs, and say what the intervals hold.
+"""Fit the spreads of planner/cost/intervals.py on measured runs, and say what the intervals hold.
 
     python -m benchmarks.fit_intervals TABLE.csv... [--write]
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.simulation [draws] [turns]
 
-Per workload: seconds of the closed form (planner/cost/generation/generate_call.py) and of the simulation
+Per workload: seconds of the closed form (`cost.generation`) and of the simulation
 (planner/simulation/engine.py), averaged over draws of all lengths, how far the first is off, the
 standard error of the second, and both's standard deviation from draw to draw. With `turns`, a wider
 grid of turns with environment time in short caches (minutes).

@@ -66,8 +66,8 @@ def _timed_factories() -> "Factories":
 
     def build_rollout(setup: "ModelSetup", context: "ProcessContext", engine: Any) -> Any:
         begun = time.perf_counter()
-        import automap.executor.rollout.vllm_engine  # noqa: F401
-        import automap.executor.rollout.vllm_rollout
+        import automap.executor.rollout.vllm_engine
+        import automap.executor.rollout.vllm_rollout  # noqa: F401
 
         context.measured[VLLM] = time.perf_counter() - begun
         return FACTORIES.build_rollout(setup, context, engine)

@@ -78,13 +78,13 @@ class Settings(BaseSettings):
     )
     run_command: str | None = Field(
         default=None,
-        description="How a node starts a run; none: python -m automap.executor.run, on this machine with "
-        "the worker's own interpreter",
+        description="How a node starts a run; none: python -m automap.executor.run, on this "
+        "machine with the worker's own interpreter",
     )
     profile_command: str | None = Field(
         default=None,
-        description="How a node starts a profile of the cluster; none: python -m automap.profiler.job, "
-        "likewise",
+        description="How a node starts a profile of the cluster; none: "
+        "python -m automap.profiler.job, likewise",
     )
     running_jobs: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, description="Runs that a worker has in Ray at a time"

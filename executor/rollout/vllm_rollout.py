@@ -34,7 +34,7 @@ def pieces_of(engine: TrainingEngine, *, tensor_rank: int) -> Callable[[], Itera
 
 
 class VllmRollout:
-    """vLLM with the settings of a copy; implements `automap.executor.workers.model_worker.Rollout`."""
+    """vLLM with the settings of a copy; implements `workers.model_worker.Rollout`."""
 
     def __init__(
         self, setup: ModelSetup, vllm: VllmEngine, source: WeightSource | None = None
@@ -84,7 +84,7 @@ class WeightSending:
         self._once, self._every_time = once, every_time
 
     def run(self) -> dict[str, float]:
-        """See `automap.executor.workers.model_worker.WeightSync`."""
+        """See `workers.model_worker.WeightSync`."""
         if self._once is not None:
             self._once.send()
             self._once = None
@@ -101,7 +101,7 @@ class WeightReceipt:
         self._vllm = vllm
 
     def run(self) -> dict[str, float]:
-        """See `automap.executor.workers.model_worker.WeightSync`."""
+        """See `workers.model_worker.WeightSync`."""
         return {"weight_sync_received": load_from(self._source, self._vllm)}
 
 

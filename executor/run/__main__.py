@@ -1,8 +1,8 @@
-"""Runs a plan: `python -m automap.executor.run --plan PLAN.json --settings SETTINGS.json --output DIR`.
+"""Runs a plan: `python -m automap.executor.run --plan FILE --settings FILE --output DIR`.
 
 Ends with 0 when all iterations are done, 1 when the run failed, 2 when it was refused before
 anything was started, 130 when it was cancelled by SIGTERM or SIGINT, or by the end of whoever
-started it `--until-stdin-closes`. Events are told on stdout (`automap.executor.telemetry.events`); the last one says
+started it `--until-stdin-closes`. Events are told on stdout (`telemetry.events`); the last one says
 `finished` with the report, or `failed` with the cause.
 """
 

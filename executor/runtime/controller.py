@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class RowSource(Protocol):
-    """Endless rows: prompts (`automap.executor.data.PromptData`), or pre-train text (column `tokens`)."""
+    """Endless rows: prompts (`executor.data.PromptData`), or pre-train text (column `tokens`)."""
 
     def next_batch(self, num_rows: int, /) -> Batch:
         """The next rows."""

@@ -1,4 +1,4 @@
-"""What is known of calls that have ended, and how reports see them (`automap.executor.telemetry.call_records`)."""
+"""What is known of calls that have ended, and how reports see them (`telemetry.call_records`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """What a program gets when it runs for real: models whose calls return futures at once.
 
-Implements `automap.planner.dataflow.algorithms.program` Models and Handle, as the planner's trace does. A program
+Implements `dataflow.algorithms.program` Models and Handle, as the planner's trace does. A program
 passes `Sequences` (prompts, rollouts) and `Values` (one value per row or token of a rollout) on
 and never looks inside.
 """
@@ -119,7 +119,7 @@ class Iteration:
 
 
 class RunningModels:
-    """Implements `automap.planner.dataflow.algorithms.program.Models`."""
+    """Implements `dataflow.algorithms.program.Models`."""
 
     def __init__(self, iteration: Iteration) -> None:
         self._iteration = iteration
@@ -133,7 +133,7 @@ class RunningModels:
 
 
 class RunningHandle:
-    """Implements `automap.planner.dataflow.algorithms.program.Handle` by calling the role's workers."""
+    """Implements `dataflow.algorithms.program.Handle` by calling the role's workers."""
 
     def __init__(self, iteration: Iteration, role: str) -> None:
         self._iteration = iteration

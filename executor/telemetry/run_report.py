@@ -151,7 +151,7 @@ def build_report(
             and are left out.
         outcome: How the run ended.
         provenance: Software and devices.
-        metrics: Iteration → metrics, as `automap.executor.telemetry.loggers.read_metrics` gives them.
+        metrics: Iteration → metrics, as `loggers.read_metrics` gives them.
         plan_id: Of the stored plan.
         warm_up: Iterations that are kept apart: the first after every start of the processes.
     """

@@ -1,4 +1,4 @@
-"""Writes a tiny model and prompts of a verifiable task: `python -m automap.executor.tiny --output DIR`."""
+"""Write a tiny model and prompts of a task: `python -m automap.executor.tiny --output DIR`."""
 
 import argparse
 import sys

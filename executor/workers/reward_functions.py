@@ -1,7 +1,7 @@
 """Reward functions, and processes that score parts of a batch at the same time.
 
 A scoring process imports the function's module and nothing else of a run: neither torch nor Ray.
-It is `python -m automap.executor.workers.reward_functions PATH` and reads parts from its standard input. It ends
+It is `python -m` this module with PATH, and reads parts from its standard input. It ends
 with that, and on Linux by a signal as well: none outlives the worker that started it.
 """
 

@@ -1,6 +1,6 @@
 """Inference engines by name: the few constants in which they differ at the same layers.
 
-Everything else of a generate call holds for all of them (planner/cost/generation/decode.py). All numbers but
+Everything else of a generate call holds for all of them (`generation.decode`). All numbers but
 `step_seconds` are fitted with `python -m benchmarks.fit_generation TABLE.csv` on published serving
 runs of H100, H200 and B200 (docs/accuracy.md has the errors); bounds of the fit are what physics
 allows.

@@ -127,7 +127,7 @@ class _RecordingModels:
 
 
 class _RecordingHandle:
-    """Implements `automap.planner.dataflow.algorithms.program.Handle` by recording."""
+    """Implements `algorithms.program.Handle` by recording."""
 
     def __init__(self, recorder: _Recorder, role: str) -> None:
         self._recorder = recorder
@@ -184,7 +184,7 @@ class _RecordingHandle:
 
 
 class _RecordingOps:
-    """Implements `automap.planner.dataflow.algorithms.program.Ops`: every result depends on every input."""
+    """Implements `algorithms.program.Ops`: every result depends on every input."""
 
     def __init__(self, recorder: _Recorder) -> None:
         self._recorder = recorder

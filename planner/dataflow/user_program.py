@@ -118,7 +118,7 @@ def traced(
     models: Mapping[str, ModelSpec],
     field: str = "algorithm",
 ) -> Dataflow:
-    """`automap.planner.dataflow.trace.trace`, with a mistake of the program told as one; SpecError."""
+    """`trace.trace`; a mistake of the program becomes a SpecError."""
     try:
         return trace(program, workload=workload, models=models)
     except SpecError:

@@ -1,6 +1,6 @@
 """A good placement soon: looked for a little above what is proven, then further and further off.
 
-A limit on the period takes away every candidate whose bound exceeds it (planner/search/model/bounds.py).
+A limit on the period takes away every candidate whose bound exceeds it (`search.model.bounds`).
 Just above the bound few are left, and what is found there is close to the best. That nothing is
 within such a limit is soon proven, and raises the bound.
 """

@@ -1,6 +1,6 @@
 """Proving over and over that nothing is within a limit, with seconds that differ a little.
 
-A proof rules sizes of ranges out (planner/search/decomposition/sizes.py). Why they are excluded hardly depends on
+A proof rules sizes of ranges out (`decomposition.sizes`). Why they are excluded hardly depends on
 the seconds, so the reasons of one proof are tried first in the next: each is checked under the
 new seconds before it counts, so none is taken on trust.
 """

@@ -1,6 +1,6 @@
 """Least periods of one order of calls under many errors at once, without a solver.
 
-As planner/search/model/timing.py, but every operation is on all scenarios: starts rise along the edges
+As `search.model.timing`, but every operation is on all scenarios: starts rise along the edges
 until they settle (the longest path, with a barrier); in a cyclic schedule a start that never
 settles lies behind a cycle whose seconds exceed its periods, and the period is raised to the ratio
 of that cycle until there is none.

@@ -1,6 +1,6 @@
 """What it costs not to know the true seconds: scenarios inside the estimates' own intervals.
 
-Errors of one kind go together (planner/assembly/intervals.py): a group is a kind of call, dense or with
+Errors of one kind go together (`assembly.intervals`): a group is a kind of call, dense or with
 experts, on one GPU type, or all that moves weights. In a scenario every group has one factor.
 Regret = (the plan's objective − the best objective) ÷ the best, under the scenario's seconds; the
 plan keeps its placement, its settings and the order of its calls, as a run does.

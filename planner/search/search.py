@@ -1,7 +1,7 @@
 """The best placement on given nodes: pruning, CP-SAT, and the proof.
 
-A problem is split into scenarios (automap.planner.search.decomposition.race), whose sizes are decided first
-(automap.planner.search.decomposition.sizes); where placements in one node have prices of their own, these are a search
+A problem is split into scenarios (`decomposition.race`), whose sizes are decided first
+(`decomposition.sizes`); where placements in one node have prices of their own, these are a search
 of their own.
 """
 

@@ -36,7 +36,7 @@ def look(kind: DeviceKind) -> dict[str, Any]:
 
 
 def measure(settings: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]:
-    """What `automap.profiler.run` tells while it measures this node, and then the files of the profile.
+    """What `profiler.run` tells while it measures this node, and then the files of the profile.
 
     Now and then the lines that it has measured, so that they outlive the node. `before` is what
     another node of the kind had measured when it was lost: this one goes on from there.

@@ -1,4 +1,4 @@
-"""The other cores kept busy while one is measured: `python -m automap.profiler.machine.background_load`, by `company`.
+"""Keep the other cores busy while one is measured; `company` starts this as a process.
 
 A device is a core, and in a run all of them work: they share caches, memory and clocks. What one
 core takes alone is not what it takes then.

@@ -1,4 +1,4 @@
-"""One process of a collective: `python -m automap.profiler.measure.collective_rank`, started by automap.profiler.measure.collectives.
+"""One process of a collective, which `measure.collectives` starts.
 
 All processes go through the keys in the same order and take every decision together: the slowest
 one's seconds count, and the first one's clock says when the budget is used.

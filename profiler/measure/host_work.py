@@ -1,4 +1,4 @@
-"""What engines take beside their kernels: `python -m automap.profiler.measure.host_work`, by measure_host_work.
+"""What engines take beside their kernels; `measure_host_work` starts this as a process.
 
 Models so small that arithmetic is nothing: what a layer or a step of them takes is the framework's
 own work on the host and the starting of kernels (profiler/measure/engine_work.py).

@@ -1,4 +1,4 @@
-"""Whole layers, end to end in an engine: `python -m automap.profiler.measure.layers`, started by measure_layers.
+"""Whole layers, end to end in an engine; `measure_layers` starts this as a process.
 
 What a layer takes is half of what a model of three takes longer than a model of one, in one pass
 over one micro-batch: forward, and forward, backward and optimizer step together.

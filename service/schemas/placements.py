@@ -75,7 +75,7 @@ def _start(call: dict[str, object]) -> tuple[float, float]:
 
 
 def _refuse_unknown_in_record(record: dict[str, object]) -> None:
-    from automap.service.schemas.plans import (  # it needs this module, and brings the web framework in
+    from automap.service.schemas.plans import (
         PlanRecord,
     )
 

@@ -174,7 +174,7 @@ class JobRow(Base):
     iterations: Mapped[int]
     """Of a run; a profile has none."""
     measured: Mapped[JsonObject] = mapped_column(Document)
-    """What `automap.service.runs.call_seconds`, or `automap.service.queues.measurement_events`, keeps of the events."""
+    """What `runs.call_seconds`, or `queues.measurement_events`, keeps of the events."""
     report: Mapped[JsonObject | None] = mapped_column(Document)
     problem: Mapped[JsonObject | None] = mapped_column(Document)
 

@@ -18,7 +18,7 @@ from benchmarks.reproduction.placement_points import EQUAL, study_cases
 from benchmarks.reproduction.published import best_at, published
 from benchmarks.reproduction.study import Claim, Report, Study, number_claim, percent, table
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 COMMITTED = (DOCS / "reproduction.md").read_text()
 NAMES = re.compile(r"ZeRO-3|A100|H100|13B|7B|70B|34B")
 """What may have digits in prose: software, GPUs, models."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -14,8 +14,12 @@ _INDENTED = re.compile(r"(?:^(?: {4}.*)?\n)+", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
-_ROOMS = "planner|executor|service|tests|examples|benchmarks|migrations|requirements"
-_NEEDS_EXECUTOR = re.compile(r"^(?:import|from) (?:ray|torch|executor\.(?!protocols|layout))", re.M)
+_ROOMS = (
+    "automap|planner|profiler|executor|service|tests|examples|benchmarks|migrations|requirements"
+)
+_NEEDS_EXECUTOR = re.compile(
+    r"^(?:import|from) (?:ray|torch|automap\.executor\.(?!workers\.protocols|layout))", re.M
+)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from tests.service.support.workers import Ray, start_ray, stop_ray
 
 # These submit real jobs to a real Ray: `make executor` installs it.
 WITH_RAY = [
-    "test_job_worker.py",
-    "test_job_restart.py",
-    "test_job_local_ray.py",
-    "test_job_executor.py",
-    "test_measuring_worker.py",
+    "worker/test_worker.py",
+    "worker/test_restart_of_jobs.py",
+    "worker/test_local_ray.py",
+    "worker/test_executor.py",
+    "worker/test_measuring.py",
 ]
 collect_ignore = [] if find_spec("ray") else WITH_RAY
 

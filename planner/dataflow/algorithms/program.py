@@ -1,6 +1,6 @@
 """What an algorithm is written against: model handles, numeric operations, and its declaration.
 
-The planner runs a program with recording handles (`automap.planner.dataflow.trace`), the executor with worker
+The planner runs a program with recording handles (`dataflow.trace`), the executor with worker
 groups. Both give the program opaque data: it passes results on and never looks inside.
 """
 

@@ -1,6 +1,6 @@
 """Layouts that another one of their copy, pool and size makes superfluous, found in columns.
 
-The same argument as the second one of automap.planner.search.model.pruning, before rows become options: a row of
+The same argument as the second one of `model.pruning`, before rows become options: a row of
 a copy goes for the sake of another that holds no more bytes anywhere, syncs no slower, and has for
 every setting of every call one that is as fast and peaks no higher.
 """

@@ -74,7 +74,7 @@ class SizeSearch:
         coarse: Problem | None = None,
         alike: Sequence[Interchange] = (),
     ) -> None:
-        """`coarse` is a relaxed problem that counts memory (automap.planner.search.decomposition.coarse).
+        """`coarse` is a relaxed problem that counts memory (`decomposition.coarse`).
 
         Of sizes that an interchange maps onto each other only one side is looked at: the first copy
         that moves has no fewer GPUs than the one that takes its place. In every orbit this holds

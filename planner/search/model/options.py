@@ -1,6 +1,6 @@
 """Options that stay columns until one is looked at: most of a large table's never are.
 
-They read like tuples of automap.planner.search.model.problem's options; what scans them all takes the columns.
+They read like tuples of `problem`'s options; what scans them all takes the columns.
 """
 
 from collections.abc import Iterator, Sequence

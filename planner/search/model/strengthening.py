@@ -172,7 +172,7 @@ def _weighted_lengths(
 class _Part:
     """At least the ticks of a call if it runs on ranges of one size in one pool, otherwise 0.
 
-    One of the calls that only a weight sync can precede counts that sync (automap.planner.search.model.bounds).
+    One of the calls that only a weight sync can precede counts that sync (`bounds`).
     """
 
     pool: int

@@ -17,7 +17,7 @@ from automap.executor.telemetry.events import read_events
 from automap.planner.plan.types import Plan
 
 MARKER = "AUTOMAP_TEST_RUN"
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 class Traces:

@@ -289,7 +289,9 @@ def test_this_machines_provenance() -> None:
 def test_reading_a_report_needs_no_torch() -> None:
     """The service stores and shows reports, and has none of the executor's packages."""
     code = (
-        "import sys, automap.executor.telemetry.run_report, automap.executor.telemetry.run_report_view, automap.executor.telemetry.chrome_trace, automap.executor.telemetry.call_records,"
+        "import sys\n"
+        "from automap.executor.telemetry import run_report, run_report_view, chrome_trace\n"
+        "import automap.executor.telemetry.call_records,"
         "automap.executor.telemetry.provenance\n"
         "found = {'torch', 'ray', 'vllm', 'megatron', 'transformers'} & set(sys.modules)\n"
         "sys.exit(', '.join(found) or 0)"

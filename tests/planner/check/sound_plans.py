@@ -1,6 +1,6 @@
 """Plans put together by hand, priced call by call: what the check must accept.
 
-No solver and none of the check's code: the builder places, prices through automap.planner.cost.pricing, and
+No solver and none of the check's code: the builder places, prices through `cost.pricing`, and
 schedules as the caller says.
 """
 

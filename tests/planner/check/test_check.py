@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from automap.planner import check
 from automap.planner.check.check import recomputed_iteration_seconds, violations
 from automap.planner.job.job import Job
 from automap.planner.plan.types import Plan
@@ -167,7 +168,9 @@ def test_a_cyclic_schedule_may_be_turned(turn: float) -> None:
 
 def test_the_check_imports_nothing_of_the_search() -> None:
     """Otherwise an error there could hide itself here."""
-    for path in Path("planner/check").glob("*.py"):
+    files = list(Path(check.__file__).parent.rglob("*.py"))
+    assert files
+    for path in files:
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

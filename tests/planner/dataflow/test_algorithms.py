@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from pydantic import ValidationError
 
-import automap.planner.dataflow.algorithms
+from automap.planner.dataflow import algorithms
 from automap.planner.dataflow.algorithms import PROGRAMS
 from automap.planner.dataflow.algorithms.program import Data, Models, Ops, Program
 from automap.planner.dataflow.graph import Call, Dataflow
@@ -18,8 +18,8 @@ from automap.planner.job.resolve import resolve
 from automap.planner.spec import AlgorithmName, JobSpec, ModelSpec
 from tests.helpers.specs import REMOVE, ROLES, job_spec
 
-GOLDEN = Path(__file__).parent / "golden"
-PROGRAM_FILES = Path(planner.algorithms.__file__).parent.glob("*.py")
+GOLDEN = Path(__file__).parents[2] / "golden"
+PROGRAM_FILES = Path(algorithms.__file__).parent.glob("*.py")
 GOLDEN_ALGORITHMS = ("ppo", "remax", "safe_rlhf", "grpo")
 
 
@@ -96,7 +96,7 @@ def test_programs_import_only_the_standard_library_and_planner(path: Path) -> No
             modules |= {name.name.split(".")[0] for name in node.names}
         if isinstance(node, ast.ImportFrom):
             modules.add((node.module or "").split(".")[0])
-    assert modules <= {"planner", "collections", "dataclasses", "typing"}
+    assert modules <= {"automap", "collections", "dataclasses", "typing"}
 
 
 def test_ppo_has_seven_calls_and_six_with_the_rollouts_log_probs() -> None:
@@ -337,8 +337,7 @@ def test_a_program_that_makes_up_data_is_told_so() -> None:
         )
 
 
-if (
-    __name__ == "__main__"
-):  # python -m tests.planner.dataflow.test_algorithms writes the golden files anew
+# python -m tests.planner.dataflow.test_algorithms writes the golden files anew
+if __name__ == "__main__":
     for name in GOLDEN_ALGORITHMS:
         (GOLDEN / f"dataflow_{name}.json").write_text(golden_text(name), "utf-8")

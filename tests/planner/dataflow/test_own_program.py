@@ -14,7 +14,7 @@ from automap.planner.job.resolve import resolve
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 
-EXAMPLE = str(Path(__file__).parents[1] / "examples" / "own_algorithm.py")
+EXAMPLE = str(Path(__file__).parents[3] / "examples" / "own_algorithm.py")
 ROLES = {
     "ppo": ("actor", "critic", "reference", "reward"),
     "grpo": ("actor", "reference", "reward"),

@@ -1,6 +1,6 @@
 """The search over sizes against brute force: tables from random problems, the same optimum.
 
-tests.planner.search.test_search_oracle solves whole problems; here the same problems go through the tables, the
+`test_search_oracle` solves whole problems; here the same problems go through the tables, the
 scenarios, the relaxed sizes and their cuts, the tie-break, and the objectives.
 """
 

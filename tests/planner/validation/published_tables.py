@@ -4,7 +4,7 @@ import csv
 import io
 from pathlib import Path
 
-PUBLISHED = Path(__file__).parents[1] / "golden" / "published"
+PUBLISHED = Path(__file__).parents[2] / "golden" / "published"
 KINDS = ("training", "memory", "generation", "rlhf", "collectives", "gemm")
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+sys.path.insert(0, str(Path(__file__).parents[3]))
 from automap.executor.telemetry.events import Events
 from tests.service.support.measured_jobs import finished_measurement, measured_kind, progress
 

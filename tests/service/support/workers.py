@@ -85,7 +85,8 @@ class Ray:
 
 def start_ray(folder: Path) -> Ray:
     """In a process of its own: it marks its environment, which then is not ours."""
-    code = "import sys; from pathlib import Path; from automap.service.worker.local_ray import LocalRay; "
+    code = "import sys; from pathlib import Path; "
+    code += "from automap.service.worker.local_ray import LocalRay; "
     code += "LocalRay(Path(sys.argv[1])).ensure()"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", code, folder], env=environment, check=True, timeout=120)
@@ -94,7 +95,8 @@ def start_ray(folder: Path) -> Ray:
 
 
 def stop_ray(folder: Path) -> None:
-    code = "import sys; from pathlib import Path; from automap.service.worker.local_ray import LocalRay; "
+    code = "import sys; from pathlib import Path; "
+    code += "from automap.service.worker.local_ray import LocalRay; "
     code += "LocalRay(Path(sys.argv[1])).stop()"
     subprocess.run([sys.executable, "-c", code, folder], check=True, timeout=120)
 

@@ -20,7 +20,7 @@ from tests.service.worker.test_restart_of_jobs import Service
 
 pytestmark = pytest.mark.slow
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 ITERATIONS = 4
 MINUTES = 240.0
 WITHOUT = ("RAY_ADDRESS", "AUTOMAP_RAY_ADDRESS", "AUTOMAP_RUN_COMMAND", "AUTOMAP_STOP_SECONDS")
