@@ -6,6 +6,7 @@ COPY requirements/service.lock requirements/service.lock
 RUN pip install --no-cache-dir --require-hashes -r requirements/service.lock
 
 COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY automap automap
 COPY planner planner
 COPY profiler profiler
 COPY executor executor

@@ -24,13 +24,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from executor.batch import Batch
-from executor.layout import RankLayout
-from executor.protocols import transfer
-from executor.runtime.group import ProcessSet, WorkerGroup
-from executor.runtime.process import ProcessContext
-from executor.runtime.rows import put
-from executor.runtime.schedule import Scheduler
+from automap.executor.batch import Batch
+from automap.executor.layout import RankLayout
+from automap.executor.runtime.group import ProcessSet, WorkerGroup
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.workers.process import ProcessContext
+from automap.executor.workers.protocols import transfer
+from automap.executor.workers.row_references import put
 
 TARGET = 2.0
 WARM_UP = 30

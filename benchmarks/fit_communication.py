@@ -1,4 +1,4 @@
-"""Fit the network constants of planner.cost.communication on measured collectives.
+"""Fit the network constants of automap.planner.cost.communication on measured collectives.
 
     python -m benchmarks.fit_communication COLLECTIVES.csv
 
@@ -23,17 +23,17 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.catalogue import gpu_type, node_type
-from planner.cluster import Pool
-from planner.cost.communication import (
+from automap.planner.catalogue import gpu_type, node_type
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.communication import (
     EFA_FIRST_GENERATION,
     FITTED,
     Collective,
     LinkModel,
     collective_seconds,
 )
-from planner.cost.profile import load_profile
-from planner.layout import FloatArray
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.layout import FloatArray
 
 SMALL = 16 << 10
 LARGE = 1_000_000

@@ -3,7 +3,7 @@
     python -m benchmarks.fit_generation GENERATION.csv
 
 The table is one of `automap validate`. Fitted are the decode steps of quality A and B: four
-constants per engine of planner.cost.rollout_engines and one that all share, by least mean
+constants per engine of automap.planner.cost.rollout_engines and one that all share, by least mean
 |log(predicted ÷ measured)|, each model on a GPU type with the square root of its rows as weight.
 Models that ship a module to draft tokens with (multi-token prediction) take no part: tables do not
 say whether a run used it, which alone makes a factor of two. Printed:
@@ -24,13 +24,13 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.cost import constants
-from planner.cost.rollout_engines import ENGINES
-from planner.spec import RolloutEngine
-from planner.validation.generation import may_draft, predict_generation
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
-from planner.validation.rows import GenerationRow
-from planner.validation.table import parse_table
+from automap.planner.cost import constants
+from automap.planner.cost.rollout_engines import ENGINES
+from automap.planner.spec import RolloutEngine
+from automap.planner.validation.generation import may_draft, predict_generation
+from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from automap.planner.validation.rows import GenerationRow
+from automap.planner.validation.table import parse_table
 
 BOUNDS = {
     "layer_seconds": (8e-6, 60e-6),

@@ -1,4 +1,4 @@
-"""Fit the spreads of planner.cost.intervals on measured runs, and say what the intervals hold.
+"""Fit the spreads of planner/cost/intervals.py on measured runs, and say what the intervals hold.
 
     python -m benchmarks.fit_intervals TABLE.csv... [--write]
 
@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.cost import intervals
-from planner.cost.intervals import COVERAGE, Kind
-from planner.validation.predictions import Prediction
-from planner.validation.table import parse_table
-from planner.validation.validate import predictions
+from automap.planner.cost import intervals
+from automap.planner.cost.intervals import COVERAGE, Kind
+from automap.planner.validation.predictions import Prediction
+from automap.planner.validation.table import parse_table
+from automap.planner.validation.validate import predictions
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.cost import constants
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
-from planner.validation.rows import MemoryRow
-from planner.validation.table import parse_table
-from planner.validation.training import predict_memory
+from automap.planner.cost import constants
+from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from automap.planner.validation.rows import MemoryRow
+from automap.planner.validation.table import parse_table
+from automap.planner.validation.training import predict_memory
 
 MIB = 2**20
 FRAGMENTATION_SHARES = tuple(percent / 100 for percent in range(13))

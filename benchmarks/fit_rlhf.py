@@ -25,15 +25,15 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.cost.stacks import STACKS
-from planner.layout import FloatArray
-from planner.spec import TrainingStack
-from planner.validation.frameworks import framework_of
-from planner.validation.predictions import Assumptions, Estimate
-from planner.validation.rl_systems import SYSTEMS, RlSystem, system_of
-from planner.validation.rlhf import SHARES, predict_rlhf
-from planner.validation.rows import RlhfRow
-from planner.validation.table import parse_table
+from automap.planner.cost.stacks import STACKS
+from automap.planner.layout import FloatArray
+from automap.planner.spec import TrainingStack
+from automap.planner.validation.frameworks import framework_of
+from automap.planner.validation.predictions import Assumptions, Estimate
+from automap.planner.validation.rl_systems import SYSTEMS, RlSystem, system_of
+from automap.planner.validation.rlhf import SHARES, predict_rlhf
+from automap.planner.validation.rows import RlhfRow
+from automap.planner.validation.table import parse_table
 
 LAYER_SECONDS = np.round(np.arange(2.0, 5.01, 0.2), 1) * 1e-3
 AROUND_SECONDS = np.arange(0.0, 31.0, 1.0)

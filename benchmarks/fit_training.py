@@ -6,7 +6,7 @@ The table is one of `automap validate`; rows of quality A and B count. Two
 fits, one after the other:
 
 1. Dense 16-bit rows on Ampere and Hopper: up to three constants per software stack
-   (planner/cost/stacks.py), and of the generations (planner/cost/generations.py) the sustained
+   (planner/cost/stacks.py), and of the generations (planner/cost/gpu_generations.py) the sustained
    share of both and Hopper's attention.
 2. Rows in 8 bits, of mixtures of experts, and on Blackwell, with those constants held: the other
    constants of the generations, and the host's time per expert operand.
@@ -29,18 +29,18 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.catalogue import gpu_type
-from planner.cost import constants
-from planner.cost.generations import GENERATIONS
-from planner.cost.stacks import STACKS
-from planner.layout import FloatArray
-from planner.spec import TrainingStack
-from planner.validation.frameworks import framework_of
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
-from planner.validation.rows import TrainingRow
-from planner.validation.table import parse_table
-from planner.validation.training import predict_training
-from planner.validation.validate import subset_of
+from automap.planner.catalogue import gpu_type
+from automap.planner.cost import constants
+from automap.planner.cost.gpu_generations import GENERATIONS
+from automap.planner.cost.stacks import STACKS
+from automap.planner.layout import FloatArray
+from automap.planner.spec import TrainingStack
+from automap.planner.validation.frameworks import framework_of
+from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from automap.planner.validation.rows import TrainingRow
+from automap.planner.validation.table import parse_table
+from automap.planner.validation.training import predict_training
+from automap.planner.validation.validate import subset_of
 
 BOUNDS = {
     "attention_share": (0.3, 2.5),
@@ -72,7 +72,7 @@ ROUNDS = 4
 
 @dataclass(frozen=True)
 class Constant:
-    """One number of a fit: of stacks, of GPU generations, or of planner.cost.constants."""
+    """One number of a fit: of stacks, of GPU generations, or of automap.planner.cost.constants."""
 
     owners: tuple[str, ...]
     name: str

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from planner.spec import JobSpec
+from automap.planner.spec import JobSpec
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PROMPTS_PER_GPU = 8

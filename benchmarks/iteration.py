@@ -33,15 +33,15 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
+from automap.executor.runtime.controller import Controller
+from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration
+from automap.executor.runtime.group import WorkerGroup
+from automap.executor.settings import FunctionSettings
+from automap.executor.workers.cpu_workers import FunctionWorker
+from automap.executor.workers.model_worker import ModelWorker
+from automap.executor.workers.process import Packed, WorkerFactory, unpacked
+from automap.executor.workers.protocols import Call
 from benchmarks.tiny_jobs import controller_of, local_ray, prompts_of, tiny_job
-from executor.protocols import Call
-from executor.runtime.controller import Controller
-from executor.runtime.group import WorkerGroup
-from executor.runtime.host import FunctionWorker
-from executor.runtime.process import Packed, WorkerFactory, unpacked
-from executor.runtime.records import FinishedCall, FinishedIteration
-from executor.runtime.worker import ModelWorker
-from executor.settings import FunctionSettings
 
 TARGET = 1.15
 WARM_UP = 2

@@ -3,7 +3,7 @@
     python -m benchmarks.learning                      # all tiny examples, seeds 0, 1, 2
     python -m benchmarks.learning --examples grpo --seeds 5
 
-Each run is `python -m executor.run` on this machine, from plan to saved weights.
+Each run is `python -m automap.executor.run` on this machine, from plan to saved weights.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def learn(name: str, *, seed: int, folder: Path) -> Curve:
     with (folder / "run.log").open("wb") as log:
         arguments = ["--plan", folder / "plan.json", "--settings", folder / "settings.json"]
         code = subprocess.call(
-            [sys.executable, "-m", "executor.run", *arguments, "--output", folder],
+            [sys.executable, "-m", "automap.executor.run", *arguments, "--output", folder],
             stdout=log,
             stderr=log,
             cwd=EXAMPLES.parent,

@@ -30,16 +30,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from planner.errors import PlanningError
-from planner.job import Job
-from planner.resolve import resolve
-from planner.search.baselines import STARTS
-from planner.search.candidates import price
-from planner.search.objectives import attempted, best_placement
-from planner.search.solve import Limits
-from planner.search.space import arena, skeleton
-from planner.search.tables import Tables
-from planner.spec import JobSpec
+from automap.planner.errors import PlanningError
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.objectives import attempted, best_placement
+from automap.planner.search.space.search_space import arena, skeleton
+from automap.planner.search.strategies import STARTS
+from automap.planner.spec import JobSpec
 
 STRATEGIES = ("real_mcmc", "hybridflow", "rlinf")
 ALGORITHMS = ("ppo", "grpo", "remax", "safe_rlhf", "rloo", "reinforce_plus_plus", "dapo")

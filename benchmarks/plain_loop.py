@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, LlamaModel
 
-from executor.algorithms.defaults import resolve_settings
-from executor.batch import Batch
-from executor.engines.random_model import config_of
-from executor.runtime.host import load_function
-from executor.settings import RunSettings
-from planner.resolve import resolve
-from planner.result import Plan
+from automap.executor.algorithms.defaults import resolve_settings
+from automap.executor.batch import Batch
+from automap.executor.engines.random_model import config_of
+from automap.executor.settings import RunSettings
+from automap.executor.workers.cpu_workers import load_function
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import Plan
 
 
 class Critic(nn.Module):

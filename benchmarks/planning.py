@@ -6,7 +6,7 @@ speed    Medians of `--repeat` runs after one that is not counted. Every case ha
          own, whose peak memory is given. A request and a command plan in the process that answers;
          their whole seconds are what the caller waits.
 quality  Every example once: its plan beside the named strategies, each priced and scheduled again
-         by planner.check.check, which shares no code with the search.
+         by automap.planner.check.check, which shares no code with the search.
 scale    PPO on up to 16,384 GPUs and on three GPU types, Safe-RLHF with a mixture of experts, and
          twelve models (benchmarks.instances) as requests to a service; then the curve.
 curve    PPO on 64 to 16,384 GPUs: how seconds grow with GPUs; --plot draws it.
@@ -34,10 +34,10 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from planner.errors import PlanningError
-from planner.result import Plan, Strategy
-from planner.spec import JobSpec
-from service.cli.inputs import read_spec
+from automap.planner.errors import PlanningError
+from automap.planner.plan.types import Plan, Strategy
+from automap.planner.spec import JobSpec
+from automap.service.cli.inputs.files import read_spec
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PPO = "hybridflow-ppo-70b-128xa100"
@@ -106,7 +106,7 @@ def in_process(name: str, repeat: int) -> Measured:
 
 
 def _in_this_process(name: str, repeat: int) -> Measured:
-    from planner.planning import make_plan
+    from automap.planner.planning import make_plan
 
     spec = spec_of(example(name))
     _, _, plans, seconds = warm_runs(lambda: make_plan(spec), repeat)
@@ -162,7 +162,7 @@ def running_service() -> Iterator[Service]:
         log = Path(folder) / "log"
         with log.open("wb") as output:
             server = subprocess.Popen(
-                [sys.executable, "-m", "service.server"],
+                [sys.executable, "-m", "automap.service.server"],
                 env=environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -285,8 +285,8 @@ def run_speed(out: Console, repeat: int) -> None:
 
 def objective_by_check(spec: JobSpec, plan: Plan) -> float:
     """The job's objective by the independent check: seconds, price of an iteration, or GPUs."""
-    from planner.check.check import recomputed_iteration_seconds
-    from planner.resolve import resolve
+    from automap.planner.check.check import recomputed_iteration_seconds
+    from automap.planner.job.resolve import resolve
 
     if spec.search.objective == "fewest_gpus":
         return plan.gpus_used
@@ -300,8 +300,8 @@ def objective_by_check(spec: JobSpec, plan: Plan) -> float:
 
 def run_quality(out: Console) -> None:
     """Plan every example and print how many times the plan's objective each strategy takes."""
-    from planner.planning import make_plan
-    from planner.search.baselines import STARTS
+    from automap.planner.planning import make_plan
+    from automap.planner.search.strategies import STARTS
 
     table = Table(title="Quality: objective by the check, strategies ÷ plan", box=None)
     table.add_column("example", no_wrap=True)
@@ -335,7 +335,7 @@ def run_quality(out: Console) -> None:
 
 def _ratio(spec: JobSpec, strategy: Strategy, value: float) -> float | None:
     """The strategy's objective by the check over the plan's; None where it does not fit."""
-    from planner.planning import estimate
+    from automap.planner.planning import estimate
 
     if strategy.placement is None:
         return None

@@ -16,17 +16,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from planner import catalogue
-from planner.cluster import Pool
-from planner.cost.generation import price_generate
-from planner.cost.kv_cache import full_kv_cache_bytes
-from planner.cost.profile import load_profile
-from planner.cost.scoring import price_forward
-from planner.cost.training import price_train
-from planner.dataflow import Call
-from planner.job import Model
-from planner.layout import Engine, IntArray, Layouts
-from planner.spec import WorkloadSpec
+from automap.planner import catalogue
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.generation.generate_call import price_generate
+from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.training.forward_call import price_forward
+from automap.planner.cost.training.train_call import price_train
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Model
+from automap.planner.layout import Engine, IntArray, Layouts
+from automap.planner.spec import WorkloadSpec
 
 NUM_GPUS = 128
 NUM_SEQUENCES = 1024

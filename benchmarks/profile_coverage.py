@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from planner import catalogue
-from profiler.report import ProfileReport
-from profiler.session import profile
-from profiler.settings import ProfileSettings
+from automap.planner import catalogue
+from automap.profiler.results.profile_report import ProfileReport
+from automap.profiler.session import profile
+from automap.profiler.settings import ProfileSettings
 
 TABLES = ("gemm", "prefill_attention", "decode_attention", "collectives", "host_work", "layers")
 

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import yaml
 
-from planner.explain.factors import scaled
-from planner.explain.solving import best_within, limits_of
-from planner.explain.study import forget, study
-from planner.planning import make_plan
-from planner.replan.replan import replan
-from planner.replan.result import Replan, ReplanOptions
-from planner.replan.situation import changed_spec, factors_of
-from planner.result import Plan
-from planner.spec import JobSpec
+from automap.planner.explanation.factors import scaled
+from automap.planner.explanation.solving import best_within, limits_of
+from automap.planner.explanation.study import forget, study
+from automap.planner.plan.types import Plan
+from automap.planner.planning import make_plan
+from automap.planner.replanning.cluster_state import changed_spec, factors_of
+from automap.planner.replanning.replan import replan
+from automap.planner.replanning.result import Replan, ReplanOptions
+from automap.planner.spec import JobSpec
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "hybridflow-ppo-70b-128xa100.yaml"
 TARGET_SECONDS = 0.2

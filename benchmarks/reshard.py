@@ -21,11 +21,11 @@ import torch.distributed as dist
 from rich.console import Console
 from rich.table import Table
 
-from executor.layout import GenerationLayout, Grouping, RankLayout
-from executor.reshard.buffer import GenerationBuffer
-from executor.reshard.ledger import Ledger
-from executor.reshard.transition import gather_within
-from tests.executor.sharded_model import Llama, ShardedLlama
+from automap.executor.layout import GenerationLayout, Grouping, RankLayout
+from automap.executor.reshard.buffer import GenerationBuffer
+from automap.executor.reshard.ledger import Ledger
+from automap.executor.reshard.transition import gather_within
+from tests.executor.reshard.sharded_model import Llama, ShardedLlama
 
 WORLD_SIZE = 8
 LAYOUTS = [

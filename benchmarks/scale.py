@@ -18,10 +18,10 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from automap.planner.plan.types import Plan
+from automap.planner.spec import JobSpec
 from benchmarks import instances
 from benchmarks.planning import Service, running_service
-from planner.result import Plan
-from planner.spec import JobSpec
 
 CURVE = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 LONG_SECONDS = 20.0

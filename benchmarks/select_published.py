@@ -12,7 +12,7 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from planner.validation.table import parse_table
+from automap.planner.validation.table import parse_table
 
 EVERY = {
     "training": 20,

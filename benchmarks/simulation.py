@@ -2,7 +2,7 @@
 
     python -m benchmarks.simulation [draws] [turns]
 
-Per workload: seconds of the closed form (planner/cost/generation.py) and of the simulation
+Per workload: seconds of the closed form (`cost.generation`) and of the simulation
 (planner/simulation/engine.py), averaged over draws of all lengths, how far the first is off, the
 standard error of the second, and both's standard deviation from draw to draw. With `turns`, a wider
 grid of turns with environment time in short caches (minutes).
@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from planner import catalogue
-from planner.dataflow import Call
-from planner.job import Model
-from planner.layout import Engine
-from planner.resolve import resolve_pool
-from planner.simulation.comparison import Generation, compare
-from planner.spec import PoolSpec, WorkloadSpec
+from automap.planner import catalogue
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Model
+from automap.planner.job.resolve import resolve_pool
+from automap.planner.layout import Engine
+from automap.planner.simulation.comparison import Generation, compare
+from automap.planner.spec import PoolSpec, WorkloadSpec
 
 CONSTANT = {"mean": 1024, "max": 1024}
 MEAN = {"mean": 1000, "max": 8192}

@@ -34,10 +34,10 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from executor.runtime.process import ProcessContext
-    from executor.runtime.records import FinishedCall
-    from executor.runtime.setup import ModelSetup
-    from executor.runtime.worker import Factories
+    from automap.executor.runtime.finished_calls import FinishedCall
+    from automap.executor.workers.model_setup import ModelSetup
+    from automap.executor.workers.model_worker import Factories
+    from automap.executor.workers.process import ProcessContext
 
 MEGATRON, VLLM = "import Megatron-core", "import vLLM"
 _CHILD = "--start"
@@ -54,20 +54,20 @@ def four_workers(document: dict[str, Any]) -> None:
 
 def _timed_factories() -> "Factories":
     """The executor's, which first import what they need and say how long that took."""
-    from executor.factories import FACTORIES
-    from executor.runtime.worker import Factories
+    from automap.executor.run.factories import FACTORIES
+    from automap.executor.workers.model_worker import Factories
 
     def build_engine(setup: "ModelSetup", context: "ProcessContext") -> Any:
         begun = time.perf_counter()
-        import executor.engines.megatron  # noqa: F401
+        import automap.executor.engines.megatron  # noqa: F401
 
         context.measured[MEGATRON] = time.perf_counter() - begun
         return FACTORIES.build_engine(setup, context)
 
     def build_rollout(setup: "ModelSetup", context: "ProcessContext", engine: Any) -> Any:
         begun = time.perf_counter()
-        import executor.hybrid
-        import executor.rollout.engine  # noqa: F401
+        import automap.executor.rollout.vllm_engine
+        import automap.executor.rollout.vllm_rollout  # noqa: F401
 
         context.measured[VLLM] = time.perf_counter() - begun
         return FACTORIES.build_rollout(setup, context, engine)
@@ -80,7 +80,7 @@ def _timed_joins(seconds: dict[str, float]) -> Iterator[None]:
     """Wait for a set's processes before they are connected, and note both times."""
     import ray
 
-    from executor.runtime.group import ProcessSet
+    from automap.executor.runtime.group import ProcessSet
 
     join = ProcessSet.join
 
@@ -115,9 +115,9 @@ def _of_builds(builds: "Sequence[FinishedCall]") -> dict[str, float]:
 
 def start(folder: Path, begun: float) -> dict[str, float]:
     """Start the job of the folder once, in a process that began at that Unix time."""
+    from automap.executor.settings import RunSettings
+    from automap.planner.plan.types import Plan
     from benchmarks.tiny_jobs import controller_of, local_ray
-    from executor.settings import RunSettings
-    from planner.result import Plan
 
     seconds: dict[str, float] = defaultdict(float)
     seconds["imports"] = time.time() - begun

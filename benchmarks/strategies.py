@@ -25,16 +25,16 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from planner.job import Job
-from planner.resolve import resolve
-from planner.search.attempts import Attempt
-from planner.search.baselines import STARTS, STRATEGIES
-from planner.search.candidates import price
-from planner.search.objectives import Best, attempted, best_placement
-from planner.search.solve import Limits
-from planner.search.space import arena, skeleton
-from planner.search.tables import Tables
-from planner.spec import JobSpec
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.objectives import Best, attempted, best_placement
+from automap.planner.search.space.search_space import arena, skeleton
+from automap.planner.search.strategies import STARTS, STRATEGIES
+from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.spec import JobSpec
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DEFAULTS = (

@@ -18,13 +18,13 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from planner.errors import InfeasibleError
-from planner.front import make_front
-from planner.planning import make_plan
-from planner.refusal import explain_refusal
-from planner.resolve import resolve
-from planner.spec import JobSpec
-from planner.what_if import cases_of, make_what_if
+from automap.planner.errors import InfeasibleError
+from automap.planner.job.resolve import resolve
+from automap.planner.planning import make_plan
+from automap.planner.spec import JobSpec
+from automap.planner.studies.infeasibility_report import explain_refusal
+from automap.planner.studies.pareto import make_front
+from automap.planner.studies.what_if import cases_of, make_what_if
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DEFAULT = EXAMPLES / "grpo-lora-llama-3.1-70b-16xh100.yaml"

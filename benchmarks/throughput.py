@@ -25,9 +25,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from automap.executor.runtime.controller import Controller, RowSource, device_numbers
 from benchmarks.plain_loop import PlainLoop
 from benchmarks.tiny_jobs import controller_of, local_ray, prompts_of, tiny_job
-from executor.runtime.controller import Controller, RowSource, device_numbers
 
 JOB = "job"
 WARM_UP = 2

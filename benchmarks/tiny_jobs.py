@@ -8,16 +8,16 @@ from typing import Any
 import ray
 import yaml
 
-from executor.data import PromptData
-from executor.factories import FACTORIES
-from executor.rollout.environment import CPU_SETTINGS, SETTINGS
-from executor.run import OBJECT_STORE_BYTES
-from executor.runtime.controller import Controller, device_numbers
-from executor.settings import RunSettings
-from planner.planning import make_plan
-from planner.result import Plan
-from planner.spec import JobSpec
-from service.run_settings import anchored
+from automap.executor.data import PromptData
+from automap.executor.rollout.environment import CPU_SETTINGS, SETTINGS
+from automap.executor.run.__main__ import OBJECT_STORE_BYTES
+from automap.executor.run.factories import FACTORIES
+from automap.executor.runtime.controller import Controller, device_numbers
+from automap.executor.settings import RunSettings
+from automap.planner.plan.types import Plan
+from automap.planner.planning import make_plan
+from automap.planner.spec import JobSpec
+from automap.service.runs.checked_settings import anchored
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 ENVIRONMENT = {**SETTINGS, **CPU_SETTINGS, "OMP_NUM_THREADS": "1"}

@@ -5,7 +5,7 @@ The better half: like GRPO, but responses that score below their prompt's mean t
 
 from typing import Any
 
-from planner.algorithms.program import Data, Models, Ops, Program
+from automap.planner.dataflow.algorithms.program import Data, Models, Ops, Program
 
 
 def better_half(models: Models, prompts: Data, ops: Ops) -> None:
@@ -17,7 +17,7 @@ def better_half(models: Models, prompts: Data, ops: Ops) -> None:
 
 
 def positive_part(advantages: Any) -> Any:
-    """A numeric step: an `executor.batch.Ragged`, one value per response token."""
+    """A numeric step: an `automap.executor.batch.Ragged`, one value per response token."""
     return advantages.with_values(advantages.values.clamp(min=0))
 
 

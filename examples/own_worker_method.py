@@ -11,14 +11,14 @@ import ray
 import torch
 import torch.distributed as dist
 
-from executor.batch import Batch, Ragged
-from executor.layout import RankLayout
-from executor.protocols import THREE_D, Layout, Protocol, transfer
-from executor.runtime.group import ProcessSet, WorkerGroup
-from executor.runtime.placement import DevicePool, DeviceRange, reserve
-from executor.runtime.process import ProcessContext
-from executor.runtime.rows import put
-from executor.runtime.schedule import Scheduler
+from automap.executor.batch import Batch, Ragged
+from automap.executor.layout import RankLayout
+from automap.executor.runtime.group import ProcessSet, WorkerGroup
+from automap.executor.runtime.placement import DevicePool, DeviceRange, reserve
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.workers.process import ProcessContext
+from automap.executor.workers.protocols import THREE_D, Layout, Protocol, transfer
+from automap.executor.workers.row_references import put
 
 
 def first_tensor_ranks(layout: Layout) -> list[int]:

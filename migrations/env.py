@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from alembic import context
 from sqlalchemy import Connection, text
 
-from service import tables  # noqa: F401 - registers the tables on Base.metadata
-from service.database import Base, Database
-from service.settings import Settings
+from automap.service.settings import Settings
+from automap.service.storage import tables  # noqa: F401 - registers the tables on Base.metadata
+from automap.service.storage.database import Base, Database
 
 LOCK_KEY = 5_207_011_846
 """Any number, the same for all servers of a database."""

@@ -5,7 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from planner.assembly import (
+from automap.planner.assembly.assumptions import assumptions
+from automap.planner.assembly.comparison import strategy
+from automap.planner.assembly.given import scheduled
+from automap.planner.assembly.intervals import with_intervals
+from automap.planner.assembly.parts import (
     PricedCall,
     PricedCopy,
     call_plans,
@@ -17,37 +21,33 @@ from planner.assembly import (
     pricing_of,
     weight_syncs,
 )
-from planner.assumptions import assumptions
-from planner.check.check import violations
-from planner.comparison import strategy
-from planner.cost.pricing import Pricing
-from planner.cost.streaming import TAILS
-from planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
-from planner.explain.robust import least_regret
-from planner.explain.study import Study
-from planner.infeasible import explain_infeasible, explain_strategy
-from planner.intervals import with_intervals
-from planner.job import Job
-from planner.objective import objective_value
-from planner.payment import paid_gpus, price_per_second
-from planner.placements import scheduled
-from planner.proof import proof_of
-from planner.provenance import provenance_of
-from planner.resolve import resolve
-from planner.result import Placement, Plan, SearchReport, Strategy
-from planner.run_time import run_seconds
-from planner.search import enumeration
-from planner.search.attempts import Attempt
-from planner.search.baselines import QUICK, STARTS, STRATEGIES, StrategyInfo
-from planner.search.candidates import price
-from planner.search.objectives import Best, attempted, best_placement
-from planner.search.problem import Timing
-from planner.search.runs import wanted_tails
-from planner.search.solve import Limits
-from planner.search.space import arena, skeleton
-from planner.search.staged import Staged, can_be_staged, staged
-from planner.search.tables import Tables
-from planner.spec import JobSpec, StrategyName
+from automap.planner.assembly.payment import paid_gpus, price_per_second
+from automap.planner.assembly.proof import proof_of
+from automap.planner.check.check import violations
+from automap.planner.cost.generation.streaming import TAILS
+from automap.planner.cost.pricing import Pricing
+from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
+from automap.planner.explanation.robust import least_regret
+from automap.planner.explanation.study import Study
+from automap.planner.infeasible.reasons import explain_infeasible, explain_strategy
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.objective import objective_value
+from automap.planner.plan.provenance import provenance_of
+from automap.planner.plan.run_time import run_seconds
+from automap.planner.plan.types import Placement, Plan, SearchReport, Strategy
+from automap.planner.search.candidates import enumeration
+from automap.planner.search.candidates.streams_and_tails import wanted_tails
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.model.problem import Timing
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.objectives import Best, attempted, best_placement
+from automap.planner.search.space.search_space import arena, skeleton
+from automap.planner.search.staged import Staged, can_be_staged, staged
+from automap.planner.search.strategies import QUICK, STARTS, STRATEGIES, StrategyInfo
+from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.spec import JobSpec, StrategyName
 
 __all__ = ["QUICK", "STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
 

@@ -1,4 +1,4 @@
-"""The profiler as a job on a Ray cluster: `python -m profiler.job --settings FILE`.
+"""The profiler as a job on a Ray cluster: `python -m automap.profiler.job --settings FILE`.
 
 Tells what it does as the executor does (docs/guides/running.md): marked events on stdout,
 `progress`, a `profile` for each kind of node that is measured, and in the end `finished` with the
@@ -15,13 +15,13 @@ import threading
 import time
 from pathlib import Path
 
-from executor.events import Events
-from profiler import fingerprint
-from profiler.errors import NodeLostError, ProfileError
-from profiler.journal import FILE as MEASUREMENTS
-from profiler.ray_cluster import profile_cluster
-from profiler.report import KindReport, Progress
-from profiler.settings import ProfileSettings
+from automap.executor.telemetry.events import Events
+from automap.profiler.cluster.ray_cluster import profile_cluster
+from automap.profiler.errors import NodeLostError, ProfileError
+from automap.profiler.machine import fingerprint
+from automap.profiler.results.journal import FILE as MEASUREMENTS
+from automap.profiler.results.profile_report import KindReport, Progress
+from automap.profiler.settings import ProfileSettings
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
 TELL_SECONDS = 1.0
@@ -63,7 +63,7 @@ class Teller:
 
 def main() -> int:
     """Measure what the settings ask for; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m profiler.job")
+    parser = argparse.ArgumentParser(prog="python -m automap.profiler.job")
     parser.add_argument("--settings", type=Path, required=True)
     given = parser.parse_args()
     events = Events()

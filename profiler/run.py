@@ -1,4 +1,4 @@
-"""The profiler as a program: `python -m profiler.run --settings FILE --until-stdin-closes`.
+"""The profiler as a program: `python -m automap.profiler.run --settings FILE --until-stdin-closes`.
 
 Prints JSON lines: `{"progress": …}` as it goes on and one `{"report": …}` or `{"error": …}`.
 """
@@ -12,12 +12,12 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch starts its threads
 
-from executor.parent import when_stdin_closes
-from profiler.errors import ProfileError
-from profiler.output import reserved_stdout
-from profiler.report import ClusterReport, ProfileReport, Progress
-from profiler.session import Listener, profile
-from profiler.settings import ProfileSettings
+from automap.executor.run.parent import when_stdin_closes
+from automap.profiler.errors import ProfileError
+from automap.profiler.measure.reserved_stdout import reserved_stdout
+from automap.profiler.results.profile_report import ClusterReport, ProfileReport, Progress
+from automap.profiler.session import Listener, profile
+from automap.profiler.settings import ProfileSettings
 
 EXIT_REFUSED = 2
 EXIT_CANCELLED = 130
@@ -25,7 +25,7 @@ EXIT_CANCELLED = 130
 
 def main() -> int:
     """Measure what the settings ask for; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m profiler.run")
+    parser = argparse.ArgumentParser(prog="python -m automap.profiler.run")
     parser.add_argument("--settings", type=Path, required=True)
     parser.add_argument("--until-stdin-closes", action="store_true")
     arguments = parser.parse_args()
@@ -57,7 +57,7 @@ def main() -> int:
 def _profile(settings: ProfileSettings, listener: Listener) -> ProfileReport | ClusterReport:
     if settings.ray_address is None:
         return profile(settings, listener)
-    from profiler.ray_cluster import profile_cluster  # Ray takes a second to import
+    from automap.profiler.cluster.ray_cluster import profile_cluster  # Ray takes a second to import
 
     return profile_cluster(settings, listener)
 

@@ -11,32 +11,38 @@ from typing import Any
 
 import torch
 
-from profiler import fingerprint
-from profiler.cluster import write_cluster
-from profiler.collectives import ENGINE_TABLE as ENGINE_ALL_REDUCE
-from profiler.collectives import TABLE as COLLECTIVES
-from profiler.collectives import engine_keys, measure_collectives
-from profiler.company import Company, company
-from profiler.devices import Device, choose_device
-from profiler.errors import ProfileError
-from profiler.held_out import held_out_errors
-from profiler.host_work import TABLE as HOST_WORK
-from profiler.host_work import keys as host_work_keys
-from profiler.host_work import measure_host_work
-from profiler.journal import Entry, Journal, identity
-from profiler.layers import TABLE as LAYERS
-from profiler.layers import keys as layer_keys
-from profiler.layers import measure_layers
-from profiler.lock import device_lock, folder_lock
-from profiler.operators import operation, warm_up
-from profiler.report import DRIFT_SHARE, Conditions, ProfileReport, Progress, TableCoverage
-from profiler.settings import MAX_RANKS, ProfileSettings
-from profiler.shapes import COLLECTOR, Shape, collective_keys, shapes
-from profiler.tables import Key
-from profiler.timing import Measurement, Sampler, measure
-from profiler.use import use_of
-from profiler.validation import layer_errors
-from profiler.watch import LEAST_LOOK_SECONDS, Watch, busy
+from automap.profiler.errors import ProfileError
+from automap.profiler.machine import fingerprint
+from automap.profiler.machine.background_load import Company, company
+from automap.profiler.machine.cluster_spec import write_cluster
+from automap.profiler.machine.device_use import use_of
+from automap.profiler.machine.devices import Device, choose_device
+from automap.profiler.machine.lock import device_lock, folder_lock
+from automap.profiler.machine.watch import LEAST_LOOK_SECONDS, Watch, busy
+from automap.profiler.measure.collectives import ENGINE_TABLE as ENGINE_ALL_REDUCE
+from automap.profiler.measure.collectives import TABLE as COLLECTIVES
+from automap.profiler.measure.collectives import engine_keys, measure_collectives
+from automap.profiler.measure.host_work import TABLE as HOST_WORK
+from automap.profiler.measure.host_work import keys as host_work_keys
+from automap.profiler.measure.host_work import measure_host_work
+from automap.profiler.measure.layer_validation import layer_errors
+from automap.profiler.measure.layers import TABLE as LAYERS
+from automap.profiler.measure.layers import keys as layer_keys
+from automap.profiler.measure.layers import measure_layers
+from automap.profiler.measure.operations import operation, warm_up
+from automap.profiler.measure.shapes import COLLECTOR, Shape, collective_keys, shapes
+from automap.profiler.results.held_out import held_out_errors
+from automap.profiler.results.journal import Entry, Journal, identity
+from automap.profiler.results.measurement import Measurement, Sampler, measure
+from automap.profiler.results.profile_report import (
+    DRIFT_SHARE,
+    Conditions,
+    ProfileReport,
+    Progress,
+    TableCoverage,
+)
+from automap.profiler.results.table_files import Key
+from automap.profiler.settings import MAX_RANKS, ProfileSettings
 
 WEIGHTS = {
     "memory_bound": 4.0,

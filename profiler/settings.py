@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from planner.architecture import ModelArchitecture
+from automap.planner.catalogue.architecture import ModelArchitecture
 
 DeviceKind = Literal["cpu", "cuda"]
 MAX_RANKS = 64

@@ -6,17 +6,25 @@ from importlib.metadata import version
 
 from fastapi import APIRouter, Depends, FastAPI
 
-import migrations
-from service import openapi
-from service.auth import require_key
-from service.bodies import BodyLimit
-from service.database import Database
-from service.dispatcher import Dispatcher
-from service.planner_process import PlannerPool
-from service.planning import Planning
-from service.problems import install_handlers
-from service.routers import catalogue, clusters, estimates, health, jobs, plans, profiles
-from service.settings import Settings
+from automap import migrations
+from automap.service.api import openapi
+from automap.service.api.auth import require_key
+from automap.service.api.bodies import BodyLimit
+from automap.service.api.routers import (
+    catalogue,
+    clusters,
+    estimates,
+    health,
+    jobs,
+    plans,
+    profiles,
+)
+from automap.service.errors.problems import install_handlers
+from automap.service.planners.pool import PlannerPool
+from automap.service.queues.dispatcher import Dispatcher
+from automap.service.settings import Settings
+from automap.service.storage.database import Database
+from automap.service.use_cases.plans import Planning
 
 
 def create_app(settings: Settings) -> FastAPI:

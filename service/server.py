@@ -8,12 +8,12 @@ from contextlib import ExitStack
 
 import uvicorn
 
-import migrations
-from service.app import create_app
-from service.database import Database
-from service.listening import AddressError, bound_sockets
-from service.settings import Settings
-from service.worker_process import WorkerProcess
+from automap import migrations
+from automap.service.api.sockets import AddressError, bound_sockets
+from automap.service.app import create_app
+from automap.service.settings import Settings
+from automap.service.storage.database import Database
+from automap.service.worker.process import WorkerProcess
 
 SHUTDOWN_SECONDS = 10
 """What a request may still take once the service has been asked to stop."""

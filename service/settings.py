@@ -6,8 +6,8 @@ from typing import Annotated
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from planner.drift import THRESHOLD
-from planner.iterations import RECENT
+from automap.planner.runs.drift import THRESHOLD
+from automap.planner.runs.iterations import RECENT
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 
@@ -78,13 +78,13 @@ class Settings(BaseSettings):
     )
     run_command: str | None = Field(
         default=None,
-        description="How a node starts a run; none: python -m executor.run, on this machine with "
-        "the worker's own interpreter",
+        description="How a node starts a run; none: python -m automap.executor.run, on this "
+        "machine with the worker's own interpreter",
     )
     profile_command: str | None = Field(
         default=None,
-        description="How a node starts a profile of the cluster; none: python -m profiler.job, "
-        "likewise",
+        description="How a node starts a profile of the cluster; none: "
+        "python -m automap.profiler.job, likewise",
     )
     running_jobs: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=1, description="Runs that a worker has in Ray at a time"

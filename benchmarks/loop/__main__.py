@@ -18,10 +18,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from automap.planner.profiles.folder import disturbances, fingerprint
 from benchmarks.loop import learning, plot, table
 from benchmarks.loop.jobs import SIZES, Sizes, pool_of, variants
 from benchmarks.loop.runs import Outcome, planned, run
-from planner.measured import disturbances, fingerprint
 
 COMMAND = "make loop"
 DOCS = Path("docs/internals")
@@ -83,12 +83,12 @@ def _has_gpu() -> bool:
 
 def _profiled(work: Path, sizes: Sizes, budget: float) -> Path:
     """A profile of this machine, with the shapes of the job's model."""
-    from executor.engines.random_model import config_of
+    from automap.executor.engines.random_model import config_of
 
     folder, model = work / "profile", work / "model"
     config_of(sizes.architecture).save_pretrained(model)
     command = [
-        *(sys.executable, "-m", "service.cli.main", "profile", "--quiet"),
+        *(sys.executable, "-m", "automap.service.cli.main", "profile", "--quiet"),
         *("--models", f"{model.absolute()}/config.json"),
         *("--budget", str(budget), "--ranks", "2", "--output", str(folder)),
     ]

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from executor.settings import RunSettings
-from executor.tasks import write_prompts
-from planner.architecture import ModelArchitecture
-from planner.spec import JobSpec, TrainingStack
+from automap.executor.settings import RunSettings
+from automap.executor.tiny.tasks import write_prompts
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.spec import JobSpec, TrainingStack
 
 ROLES = ("actor", "critic", "reference")
 MOST_DEVICES = 2
@@ -187,7 +187,7 @@ def settings_of(variant: Variant, sizes: Sizes, folder: Path, *, iterations: int
     engine = "fsdp" if variant.stack == "fsdp" else "megatron"
     return RunSettings.model_validate(
         {
-            "functions": {"reward": {"path": "executor.tasks:copy"}},
+            "functions": {"reward": {"path": "automap.executor.tiny.tasks:copy"}},
             "data": {"path": str(prompts)},
             "training": {"default": {"engine": engine}},
             "metrics": {"loggers": ["jsonl"]},

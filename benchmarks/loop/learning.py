@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from automap.planner.planning import estimate
+from automap.planner.profiles.corrections import Evidence
+from automap.planner.runs.calibration import calibrate, evidence_of
+from automap.planner.spec import ClusterSpec
+from automap.service.cli.calibrate.measured_runs import observed_in
 from benchmarks.loop.runs import Outcome
-from planner.calibration import calibrate, evidence_of
-from planner.cost.corrections import Evidence
-from planner.planning import estimate
-from planner.spec import ClusterSpec
-from service.cli.measured_runs import observed_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from automap.executor.telemetry.run_report import RunReport
+from automap.planner.errors import InfeasibleError
+from automap.planner.plan.types import Plan
+from automap.planner.planning import make_plan
 from benchmarks.loop.jobs import Sizes, Variant, settings_of, spec_of
-from executor.report import RunReport
-from planner.errors import InfeasibleError
-from planner.planning import make_plan
-from planner.result import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,13 @@ def run(variant: Variant, plan: Plan, sizes: Sizes, folder: Path, *, iterations:
             text = document.model_dump_json(by_alias=True)
             (output / f"given-{name}.json").write_text(text)
         command = [
-            *(sys.executable, "-m", "service.cli.main", "run", str(output / "given-plan.json")),
+            *(
+                sys.executable,
+                "-m",
+                "automap.service.cli.main",
+                "run",
+                str(output / "given-plan.json"),
+            ),
             *("--settings", str(output / "given-settings.json")),
             *("--output", str(output), "--quiet"),
         ]

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
+from automap.executor.telemetry.run_report import Comparison
 from benchmarks.loop.learning import Gain, error
 from benchmarks.loop.runs import Outcome
-from executor.report import Comparison
 
 TARGETS = {"error": 0.20, "tau": 0.8, "chosen": 1.10}
 MIB = 2**20

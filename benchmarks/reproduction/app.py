@@ -5,6 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from automap.planner.cost.communication import collective_seconds
+from automap.planner.cost.pricing import Pricing
+from automap.planner.cost.transition import model_bytes
+from automap.planner.job.resolve import resolve
 from benchmarks.reproduction.cases import Case, Outcome
 from benchmarks.reproduction.jobs import ROLES, job, llama_1
 from benchmarks.reproduction.pictures import lines
@@ -20,10 +24,6 @@ from benchmarks.reproduction.study import (
     table,
     times,
 )
-from planner.cost.communication import collective_seconds
-from planner.cost.pricing import Pricing
-from planner.cost.transition import model_bytes
-from planner.resolve import resolve
 
 SMALL = "7B"
 MODELS = ("7B", "13B", "33B", "65B")

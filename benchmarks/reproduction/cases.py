@@ -3,19 +3,25 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.assembly import PricedCall, placement_of, price_call, price_copy, pricing_of
-from planner.job import Job
-from planner.resolve import resolve
-from planner.result import Parallelism, Placement
-from planner.search.attempts import attempt
-from planner.search.baselines import STARTS
-from planner.search.candidates import price
-from planner.search.objectives import best_placement
-from planner.search.selected import Selected
-from planner.search.solve import Limits
-from planner.search.space import Rows, arena, skeleton
-from planner.search.tables import Tables
-from planner.spec import JobSpec
+from automap.planner.assembly.parts import (
+    PricedCall,
+    placement_of,
+    price_call,
+    price_copy,
+    pricing_of,
+)
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import Parallelism, Placement
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.objectives import best_placement
+from automap.planner.search.space.search_space import Rows, arena, skeleton
+from automap.planner.search.space.selected import Selected
+from automap.planner.search.strategies import STARTS
+from automap.planner.search.strategies.attempts import attempt
+from automap.planner.spec import JobSpec
 
 SEARCH = "search"
 """The way that is the plan itself."""

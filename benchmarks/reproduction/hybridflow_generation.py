@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from automap.planner.spec import JobSpec
 from benchmarks.reproduction.cases import Case
 from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload, job
 from benchmarks.reproduction.pictures import bars
@@ -18,7 +19,6 @@ from benchmarks.reproduction.study import (
     seconds,
     table,
 )
-from planner.spec import JobSpec
 
 MODELS = ("7B", "13B")
 NUM_GPUS = 16

@@ -5,6 +5,16 @@ from statistics import fmean
 
 import numpy as np
 
+from automap.planner.cost.pricing import Pricing
+from automap.planner.cost.transition import (
+    model_bytes,
+    reshard,
+    sync_receive_seconds,
+    sync_send_seconds,
+)
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
 from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload, job
 from benchmarks.reproduction.pictures import bars
 from benchmarks.reproduction.published import published
@@ -18,11 +28,6 @@ from benchmarks.reproduction.study import (
     seconds,
     table,
 )
-from planner.cost.pricing import Pricing
-from planner.cost.transition import model_bytes, reshard, sync_receive_seconds, sync_send_seconds
-from planner.job import Job
-from planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
-from planner.resolve import resolve
 
 NUM_GPUS = 128
 FACTS = published().hybridflow

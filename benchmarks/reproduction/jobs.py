@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from planner.spec import JobSpec
+from automap.planner.spec import JobSpec
 
 LLAMA = {
     "7B": "llama-2-7b",

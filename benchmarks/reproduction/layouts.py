@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from automap.planner.layout import SHARDINGS
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.space.search_space import Rows, all_rows
+from automap.planner.search.strategies.restrictions import one_parallelism
 from benchmarks.reproduction.jobs import GPUS_PER_NODE
-from planner.layout import SHARDINGS
-from planner.search.baselines.restrictions import one_parallelism
-from planner.search.space import Rows, all_rows
-from planner.search.tables import Tables
 
 MEGATRON = ("none", "optimizer")
 """Its shardings; the distributed optimizer is the second."""

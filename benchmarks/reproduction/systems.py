@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.space.search_space import Rows
+from automap.planner.spec import TrainingStack
 from benchmarks.reproduction.cases import Case
 from benchmarks.reproduction.jobs import job
 from benchmarks.reproduction.layouts import three_d
-from planner.search.space import Rows
-from planner.search.tables import Tables
-from planner.spec import TrainingStack
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ that nothing is written twice; links between pages are turned to where each of t
 """
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -37,7 +38,7 @@ def main() -> None:
         return
     command = [Path(sys.executable).parent / "zensical", "build", "--strict", "--clean"]
     # From the root, where the extension for formulas is importable.
-    subprocess.run(command, cwd=ROOT, check=True, env=_environment())
+    subprocess.run(command, cwd=ROOT, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     if loads := offline.loads_from_elsewhere(SITE):
         sys.exit("These are loaded from elsewhere:\n" + "\n".join(loads))
     print(f"The site is in {SITE.relative_to(ROOT)}/: open {SITE.relative_to(ROOT)}/index.html")
@@ -94,12 +95,6 @@ def _relative(place: Path, here: Path) -> str:
     while not place.is_relative_to(here):
         here, up = here.parent, up + 1
     return "../" * up + str(place.relative_to(here))
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 if __name__ == "__main__":

@@ -55,8 +55,7 @@ class _Inline(InlineProcessor):
 
 
 def _mathml(tex: str, *, display: str) -> Element:
-    formula = convert_to_element(tex, display=display)
-    return formula
+    return convert_to_element(tex, display=display)
 
 
 def makeExtension(**_options: object) -> MathExtension:  # noqa: N802 - the library's name

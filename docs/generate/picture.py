@@ -12,12 +12,12 @@ from rich.console import Console, Group
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-from planner.planning import make_plan
-from planner.result import Plan
-from service.cli.call_table import call_table
-from service.cli.gantt import gantt
-from service.cli.inputs import read_spec
-from service.cli.render import headline, strategy_table
+from automap.planner.plan.types import Plan
+from automap.planner.planning import make_plan
+from automap.service.cli.inputs.files import read_spec
+from automap.service.cli.plan.call_table import call_table
+from automap.service.cli.plan.gantt import gantt
+from automap.service.cli.plan.view import headline, strategy_table
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = "hybridflow-ppo-70b-128xa100"

@@ -6,10 +6,10 @@ from typing import Any
 import typer
 from typer.cli import get_docs_for_click
 
-from executor.settings import RunSettings
-from planner.result import Plan, placement_json_schema
-from planner.spec import job_spec_json_schema
-from service.cli.main import app
+from automap.executor.settings import RunSettings
+from automap.planner.plan.types import Plan, placement_json_schema
+from automap.planner.spec import job_spec_json_schema
+from automap.service.cli.main import app
 
 JsonSchema = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from executor.settings import AlgorithmSettings
+from automap.executor.settings import AlgorithmSettings
 
 _DEFAULTS: dict[str, object] = {"aggregate": "token_mean", "whiten_advantages": True}
 # Only what the papers do differently; docs/concepts/algorithms.md lists it.

@@ -11,10 +11,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from executor.algorithms.numerics import LARGEST_EXPONENT, KlEstimator, kl_estimate
-from executor.batch import Batch
-from executor.engines.engine import Loss, LossTerms
-from executor.settings import AlgorithmSettings
+from automap.executor.algorithms.numerics import LARGEST_EXPONENT, KlEstimator, kl_estimate
+from automap.executor.batch import Batch
+from automap.executor.engines.training_engine import Loss, LossTerms
+from automap.executor.settings import AlgorithmSettings
 
 Aggregate = Literal["token_mean", "sequence_mean"]
 
@@ -33,7 +33,7 @@ class PolicyLoss:
     """PPO's clipped loss, or REINFORCE; plus the KL to a reference, less an entropy bonus.
 
     Reads the columns advantages, and old_log_probs and reference_log_probs if it says so. Rows that
-    the column `pretrain` marks (executor/algorithms/pretrain.py) add their negative log-likelihood.
+    the column `pretrain` marks (executor/algorithms/ppo_ptx.py) add their negative log-likelihood.
     """
 
     aggregate: Aggregate

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from executor.batch import Ragged
+from automap.executor.batch import Ragged
 
 KlEstimator = Literal["k1", "k2", "k3"]
 

@@ -4,10 +4,10 @@ What writes and reads shards is in `shards`: torch's half takes a second to impo
 need it, when there is something to save.
 """
 
-from executor.checkpoints.errors import CheckpointError
-from executor.checkpoints.folder import Checkpoint, CheckpointFolder, DamagedCheckpointError
-from executor.checkpoints.manifest import ControllerState, Manifest
-from executor.checkpoints.random_state import RandomState
+from automap.executor.checkpoints.errors import CheckpointError
+from automap.executor.checkpoints.folder import Checkpoint, CheckpointFolder, DamagedCheckpointError
+from automap.executor.checkpoints.manifest import ControllerState, Manifest
+from automap.executor.checkpoints.random_state import RandomState
 
 __all__ = [
     "Checkpoint",

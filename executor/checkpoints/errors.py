@@ -1,6 +1,6 @@
 """What can go wrong with a checkpoint."""
 
-from executor.errors import RunError
+from automap.executor.errors import RunError
 
 
 class CheckpointError(RunError):

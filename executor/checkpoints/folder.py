@@ -15,10 +15,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from executor.checkpoints.errors import CheckpointError
-from executor.checkpoints.manifest import ControllerState, FileEntry, Manifest
-from executor.checkpoints.random_state import write_synced
-from planner.result import Parallelism
+from automap.executor.checkpoints.errors import CheckpointError
+from automap.executor.checkpoints.manifest import ControllerState, FileEntry, Manifest
+from automap.executor.checkpoints.random_state import write_synced
+from automap.planner.plan.types import Parallelism
 
 MANIFEST = "manifest.json"
 CONTROLLER = "controller.json"

@@ -4,9 +4,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from executor.checkpoints.random_state import RandomState
-from executor.data.shuffled import DataPosition
-from planner.result import Parallelism
+from automap.executor.checkpoints.random_state import RandomState
+from automap.executor.data.shuffled import DataPosition
+from automap.planner.plan.types import Parallelism
 
 
 class CheckpointModel(BaseModel):

@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor
 
-from executor.checkpoints.errors import CheckpointError
+from automap.executor.checkpoints.errors import CheckpointError
 
 FOLDER = "random"
 

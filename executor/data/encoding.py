@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from executor.data.files import DataError
+from automap.executor.data.files import DataError
 
 
 def load_tokenizer(folder: Path, *, field: str = "data.tokenizer") -> Any:

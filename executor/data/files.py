@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from executor.errors import RunError
+from automap.executor.errors import RunError
 
 CHUNK_BYTES = 16 * 2**20
 

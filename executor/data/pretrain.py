@@ -2,11 +2,11 @@
 
 import torch
 
-from executor.batch import Batch, Ragged
-from executor.data.encoding import Encoder
-from executor.data.files import DataError, cell, open_rows
-from executor.data.shuffled import DataPosition, ShuffledRows
-from executor.settings import DataSettings, PretrainSettings
+from automap.executor.batch import Batch, Ragged
+from automap.executor.data.encoding import Encoder
+from automap.executor.data.files import DataError, cell, open_rows
+from automap.executor.data.shuffled import DataPosition, ShuffledRows
+from automap.executor.settings import DataSettings, PretrainSettings
 
 
 class PretrainData:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import torch
 
-from executor.batch import Batch, Column, Ragged
-from executor.data.encoding import Encoder
-from executor.data.files import DataError, cell, open_rows
-from executor.data.shuffled import DataPosition, ShuffledRows
-from executor.settings import DataSettings
+from automap.executor.batch import Batch, Column, Ragged
+from automap.executor.data.encoding import Encoder
+from automap.executor.data.files import DataError, cell, open_rows
+from automap.executor.data.shuffled import DataPosition, ShuffledRows
+from automap.executor.settings import DataSettings
 
 
 class PromptData:

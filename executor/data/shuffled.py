@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
-from executor.data.files import DataError, RowFile
+from automap.executor.data.files import DataError, RowFile
 
 Count = Annotated[int, Field(ge=0)]
 logger = logging.getLogger(__name__)

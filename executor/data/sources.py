@@ -1,11 +1,11 @@
 """All rows that a run reads: its prompts, and pre-train rows if the workload has that loss."""
 
-from executor.data.files import DataError
-from executor.data.pretrain import PretrainData
-from executor.data.prompts import PromptData
-from executor.data.shuffled import DataPosition
-from executor.settings import RunSettings
-from planner.spec import WorkloadSpec
+from automap.executor.data.files import DataError
+from automap.executor.data.pretrain import PretrainData
+from automap.executor.data.prompts import PromptData
+from automap.executor.data.shuffled import DataPosition
+from automap.executor.settings import RunSettings
+from automap.planner.spec import WorkloadSpec
 
 
 class RunData:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.batch import Batch
+from automap.executor.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)

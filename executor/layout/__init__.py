@@ -4,10 +4,14 @@ Pure arithmetic. Ranks count from 0 within the model's own processes. All groups
 wants them: ranks ascending, groups by their first rank, every rank in exactly one group.
 """
 
-from executor.layout.coordinates import Coordinates, ExpertCoordinates, GenerationCoordinates
-from executor.layout.generation import GenerationLayout, Grouping
-from executor.layout.ranks import Order, RankLayout
-from executor.layout.shards import Interval, Shard
+from automap.executor.layout.coordinates import (
+    Coordinates,
+    ExpertCoordinates,
+    GenerationCoordinates,
+)
+from automap.executor.layout.generation_layout import GenerationLayout, Grouping
+from automap.executor.layout.rank_layout import Order, RankLayout
+from automap.executor.layout.shards import Interval, Shard
 
 __all__ = [
     "Coordinates",

@@ -16,13 +16,13 @@ import torch
 from torch import Tensor
 from torch.distributed import distributed_c10d as c10d
 
-from executor.engines.engine import Piece
-from executor.layout import RankLayout
-from executor.reshard.gather import BUCKET_BYTES, slots
-from executor.reshard.ledger import Ledger
-from executor.reshard.moves import MoveBucket, cut, move_buckets, moves_by_tensor
-from executor.reshard.parts import Held, Part, Target, by_name, part_of
-from executor.reshard.schedule import aligned
+from automap.executor.engines.training_engine import Piece
+from automap.executor.layout import RankLayout
+from automap.executor.reshard.buckets import aligned
+from automap.executor.reshard.gather import BUCKET_BYTES, slots
+from automap.executor.reshard.ledger import Ledger
+from automap.executor.reshard.moves import MoveBucket, cut, move_buckets, moves_by_tensor
+from automap.executor.reshard.parts import Held, Part, Target, by_name, part_of
 
 Channel = tuple[int, ...]
 """A sender and its receivers, by their numbers among all members."""

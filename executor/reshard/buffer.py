@@ -6,10 +6,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from executor.engines.host import HostCopies
-from executor.reshard.gather import AllGather
-from executor.reshard.parts import Held, Part, by_name
-from executor.reshard.schedule import aligned
+from automap.executor.engines.offload import HostCopies
+from automap.executor.reshard.buckets import aligned
+from automap.executor.reshard.gather import AllGather
+from automap.executor.reshard.parts import Held, Part, by_name
 
 Training = Literal["shared", "released", "host"]
 

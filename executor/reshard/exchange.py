@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.engines.engine import Piece
-from executor.reshard.gather import BUCKET_BYTES
-from executor.reshard.ledger import Ledger
-from executor.reshard.moves import Move, MoveBucket, cut, move_buckets, moves_by_tensor
-from executor.reshard.parts import Held, Part, Target, by_name, part_of, view_bytes
+from automap.executor.engines.training_engine import Piece
+from automap.executor.reshard.gather import BUCKET_BYTES
+from automap.executor.reshard.ledger import Ledger
+from automap.executor.reshard.moves import Move, MoveBucket, cut, move_buckets, moves_by_tensor
+from automap.executor.reshard.parts import Held, Part, Target, by_name, part_of, view_bytes
 
 
 class Exchange:

@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.engines.engine import Piece
-from executor.reshard.ledger import Ledger
-from executor.reshard.parts import Held, Part, by_name, part_of, view_bytes
-from executor.reshard.schedule import Bucket, Unit, aligned, buckets_of, units_of
+from automap.executor.engines.training_engine import Piece
+from automap.executor.reshard.buckets import Bucket, Unit, aligned, buckets_of, units_of
+from automap.executor.reshard.ledger import Ledger
+from automap.executor.reshard.parts import Held, Part, by_name, part_of, view_bytes
 
 BUCKET_BYTES = 256 * 2**20
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from executor.reshard.ledger import TrafficKind
-from executor.reshard.parts import Part, Target, by_name, covers, whole
-from executor.reshard.schedule import aligned, kind_of
+from automap.executor.reshard.buckets import aligned, kind_of
+from automap.executor.reshard.ledger import TrafficKind
+from automap.executor.reshard.parts import Part, Target, by_name, covers, whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.engines.engine import Piece
+from automap.executor.engines.training_engine import Piece
 
 VOCABULARY_PADDING = 64
 """vLLM splits the vocabulary as if it were a multiple of this."""

@@ -7,13 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.engines.engine import Piece
-from executor.layout import GenerationLayout
-from executor.local_groups import new_local_group
-from executor.reshard.exchange import Exchange
-from executor.reshard.gather import BUCKET_BYTES, AllGather
-from executor.reshard.ledger import Ledger
-from executor.reshard.parts import (
+from automap.executor.engines.training_engine import Piece
+from automap.executor.layout import GenerationLayout
+from automap.executor.reshard.exchange import Exchange
+from automap.executor.reshard.gather import BUCKET_BYTES, AllGather
+from automap.executor.reshard.ledger import Ledger
+from automap.executor.reshard.local_groups import new_local_group
+from automap.executor.reshard.parts import (
     Held,
     Part,
     Target,

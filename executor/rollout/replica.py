@@ -18,7 +18,7 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 
-from executor.local_groups import new_local_group
+from automap.executor.reshard.local_groups import new_local_group
 
 SHARED_MEMORY = Path("/dev/shm")
 _GROUPS = ("TP", "ETP", "DCP", "PCP", "PP", "DP", "EP")

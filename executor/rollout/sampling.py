@@ -14,7 +14,7 @@ from vllm.v1.sample.metadata import SamplingMetadata
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 from vllm.v1.sample.sampler import Sampler
 
-from executor.settings import RolloutSettings
+from automap.executor.settings import RolloutSettings
 
 
 def sampling_params(

@@ -13,8 +13,8 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from executor.errors import CallError, CallFailedError, CallTimeoutError, WorkerDiedError
-from executor.runtime.process import Reply
+from automap.executor.errors import CallError, CallFailedError, CallTimeoutError, WorkerDiedError
+from automap.executor.workers.process import Reply
 
 _DEATHS = (
     RayActorError,

@@ -10,30 +10,30 @@ from typing import Protocol, Self
 
 import torch
 
-from executor.algorithms.defaults import resolve_settings
-from executor.batch import Batch
-from executor.errors import RunCancelledError
-from executor.records import CallRecord
-from executor.runtime.group import WorkerGroup, call_together
-from executor.runtime.handles import (
+from automap.executor.algorithms.defaults import resolve_settings
+from automap.executor.batch import Batch
+from automap.executor.errors import RunCancelledError
+from automap.executor.runtime.finished_calls import FinishedCall, FinishedIteration, call_records
+from automap.executor.runtime.group import WorkerGroup, call_together
+from automap.executor.runtime.handles import (
     Iteration,
     RunningModels,
     Sequences,
     generations_in_a_row,
 )
-from executor.runtime.ops import RunningOps
-from executor.runtime.planned import device_numbers, planned_calls, sync_id
-from executor.runtime.processes import Processes
-from executor.runtime.records import FinishedCall, FinishedIteration, call_records
-from executor.runtime.rows import BLOCK_BYTES, put
-from executor.runtime.runnable import check_plan, program_of
-from executor.runtime.schedule import Scheduler
-from executor.runtime.setup import model_setups
-from executor.runtime.worker import Factories, ModelWorker
-from executor.settings import RunSettings
-from planner.algorithms.program import Program
-from planner.resolve import resolve
-from planner.result import Parallelism, Plan
+from automap.executor.runtime.ops import RunningOps
+from automap.executor.runtime.planned import device_numbers, planned_calls, sync_id
+from automap.executor.runtime.processes import Processes
+from automap.executor.runtime.runnable import check_plan, program_of
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.settings import RunSettings
+from automap.executor.telemetry.call_records import CallRecord
+from automap.executor.workers.model_setup import model_setups
+from automap.executor.workers.model_worker import Factories, ModelWorker
+from automap.executor.workers.row_references import BLOCK_BYTES, put
+from automap.planner.dataflow.algorithms.program import Program
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import Parallelism, Plan
 
 logger = logging.getLogger(__name__)
 

@@ -11,11 +11,11 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executor.errors import StartError
-from executor.protocols import Layout, Protocol, protocol_of
-from executor.runtime.blame import CallName
-from executor.runtime.placement import Device, DeviceRange, Reservation
-from executor.runtime.process import (
+from automap.executor.errors import StartError
+from automap.executor.runtime.blame import CallName
+from automap.executor.runtime.placement import Device, DeviceRange, Reservation
+from automap.executor.runtime.scheduler import Future, Scheduler, Task, value_of
+from automap.executor.workers.process import (
     Identity,
     ProcessActor,
     Reply,
@@ -24,8 +24,8 @@ from executor.runtime.process import (
     packed,
     start_ticks,
 )
-from executor.runtime.rows import BLOCK_BYTES
-from executor.runtime.schedule import Future, Scheduler, Task, value_of
+from automap.executor.workers.protocols import Layout, Protocol, protocol_of
+from automap.executor.workers.row_references import BLOCK_BYTES
 
 _STACK_SECONDS = 2.0
 _POLL_SECONDS = 0.1

@@ -1,6 +1,6 @@
 """What a program gets when it runs for real: models whose calls return futures at once.
 
-Implements `planner.algorithms.program` Models and Handle, as the planner's trace does. A program
+Implements `dataflow.algorithms.program` Models and Handle, as the planner's trace does. A program
 passes `Sequences` (prompts, rollouts) and `Values` (one value per row or token of a rollout) on
 and never looks inside.
 """
@@ -12,18 +12,18 @@ from functools import partial
 
 import numpy as np
 
-from executor.algorithms.losses import build_loss
-from executor.data import epoch_order
-from executor.layout import GenerationLayout
-from executor.protocols import Layout, row_ranges
-from executor.runtime import numeric_steps
-from executor.runtime.group import WorkerGroup
-from executor.runtime.rows import Rows
-from executor.runtime.schedule import Future, PlannedCall, Scheduler
-from executor.settings import AlgorithmSettings
-from planner.algorithms.program import Loss
-from planner.result import CallPlacement
-from planner.spec import CallKind, WorkloadSpec
+from automap.executor.algorithms.losses import build_loss
+from automap.executor.data import epoch_order
+from automap.executor.layout import GenerationLayout
+from automap.executor.runtime.group import WorkerGroup
+from automap.executor.runtime.scheduler import Future, PlannedCall, Scheduler
+from automap.executor.settings import AlgorithmSettings
+from automap.executor.workers import numeric_steps
+from automap.executor.workers.protocols import Layout, row_ranges
+from automap.executor.workers.row_references import Rows
+from automap.planner.dataflow.algorithms.program import Loss
+from automap.planner.plan.types import CallPlacement
+from automap.planner.spec import CallKind, WorkloadSpec
 
 _READ_BY_MODELS = ("prompt_tokens", "response_tokens")
 
@@ -119,7 +119,7 @@ class Iteration:
 
 
 class RunningModels:
-    """Implements `planner.algorithms.program.Models`."""
+    """Implements `dataflow.algorithms.program.Models`."""
 
     def __init__(self, iteration: Iteration) -> None:
         self._iteration = iteration
@@ -133,7 +133,7 @@ class RunningModels:
 
 
 class RunningHandle:
-    """Implements `planner.algorithms.program.Handle` by calling the role's workers."""
+    """Implements `dataflow.algorithms.program.Handle` by calling the role's workers."""
 
     def __init__(self, iteration: Iteration, role: str) -> None:
         self._iteration = iteration

@@ -1,18 +1,18 @@
-"""Implements `planner.algorithms.program.Ops`: numeric operations on references.
+"""Implements `automap.planner.dataflow.algorithms.program.Ops`: numeric operations on references.
 
 The numbers are computed where the data can be had, by a process beside the controller; see
-`numeric_steps` for what and `executor.algorithms.numerics` for how.
+`numeric_steps` for what and `automap.executor.algorithms.numerics` for how.
 """
 
 from collections.abc import Callable
 from typing import Literal
 
-from executor.errors import RunError
-from executor.runtime import numeric_steps
-from executor.runtime.handles import Iteration, Sequences, Values, concatenated
-from executor.runtime.rows import Rows
-from executor.runtime.schedule import Future
-from planner.spec import WorkloadSpec
+from automap.executor.errors import RunError
+from automap.executor.runtime.handles import Iteration, Sequences, Values, concatenated
+from automap.executor.runtime.scheduler import Future
+from automap.executor.workers import numeric_steps
+from automap.executor.workers.row_references import Rows
+from automap.planner.spec import WorkloadSpec
 
 
 class RunningOps:

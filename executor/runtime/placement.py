@@ -21,10 +21,10 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from executor.errors import PlacementError
-from planner import catalogue
-from planner.result import CopyPlacement
-from planner.spec import ClusterSpec
+from automap.executor.errors import PlacementError
+from automap.planner import catalogue
+from automap.planner.plan.types import CopyPlacement
+from automap.planner.spec import ClusterSpec
 
 POOL_LABEL = "automap-pool"
 """A Ray node that carries this label takes only devices of the pool that it names."""

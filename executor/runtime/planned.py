@@ -1,9 +1,9 @@
 """What the controller expects from a plan: calls in their order, and the devices that they take."""
 
-from executor.runtime.placement import Device, DeviceRange, device_pools
-from executor.runtime.schedule import PlannedCall
-from planner.result import Plan
-from planner.spec import ClusterSpec
+from automap.executor.runtime.placement import Device, DeviceRange, device_pools
+from automap.executor.runtime.scheduler import PlannedCall
+from automap.planner.plan.types import Plan
+from automap.planner.spec import ClusterSpec
 
 
 def planned_calls(plan: Plan) -> list[PlannedCall]:

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Mapping
 from uuid import uuid4
 
-from executor.layout import RankLayout
-from executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
-from executor.runtime.host import FunctionWorker, NumericsWorker
-from executor.runtime.placement import DeviceRange, Reservation, device_pools, reserve
-from executor.runtime.process import Identity, ProcessContext
-from executor.runtime.rows import BLOCK_BYTES
-from executor.runtime.schedule import Scheduler
-from executor.runtime.setup import ModelSetup, num_scoring_processes
-from executor.runtime.worker import Factories, ModelWorker, SyncPlace
-from executor.settings import RunSettings
-from planner.result import Plan
-from planner.spec import ClusterSpec
+from automap.executor.layout import RankLayout
+from automap.executor.runtime.group import ProcessSet, WorkerGroup, call_together, end_local
+from automap.executor.runtime.placement import DeviceRange, Reservation, device_pools, reserve
+from automap.executor.runtime.scheduler import Scheduler
+from automap.executor.settings import RunSettings
+from automap.executor.workers.cpu_workers import FunctionWorker, NumericsWorker
+from automap.executor.workers.model_setup import ModelSetup, num_scoring_processes
+from automap.executor.workers.model_worker import Factories, ModelWorker, SyncPlace
+from automap.executor.workers.process import Identity, ProcessContext
+from automap.executor.workers.row_references import BLOCK_BYTES
+from automap.planner.plan.types import Plan
+from automap.planner.spec import ClusterSpec
 
 _COLLECTIVE_GRACE_SECONDS = 60.0
 """Collectives give up so much later than the controller, which knows more to say."""

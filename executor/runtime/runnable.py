@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from executor.errors import RunError
-from executor.runtime.setup import ModelSetup, model_setups
-from executor.settings import RunSettings
-from planner.algorithms import PROGRAMS
-from planner.algorithms.program import Program
-from planner.own_program import check_program, load_program
-from planner.resolve import resolve
-from planner.result import Plan
+from automap.executor.errors import RunError
+from automap.executor.settings import RunSettings
+from automap.executor.workers.model_setup import ModelSetup, model_setups
+from automap.planner.dataflow.algorithms import PROGRAMS
+from automap.planner.dataflow.algorithms.program import Program
+from automap.planner.dataflow.user_program import check_program, load_program
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import Plan
 
 
 def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:

@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from planner.architecture import ModelArchitecture
-from planner.cluster import GIB, GpuType, NodeType
-from planner.errors import SpecError
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import GIB, GpuType, NodeType
+from automap.planner.errors import SpecError
 
 MIB = 2**20
 MAX_QUOTED_LENGTH = 100
@@ -118,7 +118,7 @@ def _version(contents: Mapping[str, bytes]) -> str:
 
 def _data_files() -> dict[str, Traversable]:
     """The TOML files by path relative to this folder."""
-    root = files("planner.catalogue")
+    root = files("automap.planner.catalogue")
     top = {file.name: file for file in root.iterdir()}
     models = {f"models/{file.name}": file for file in (root / "models").iterdir()}
     return {path: file for path, file in (top | models).items() if path.endswith(".toml")}

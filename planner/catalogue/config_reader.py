@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from planner.errors import SpecError
+from automap.planner.errors import SpecError
 
 MAX_SIZE = 10**7
 MAX_SHOWN_LENGTH = 60

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from planner.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT, ModelArchitecture
-from planner.catalogue.config_reader import ConfigReader
+from automap.planner.catalogue.architecture import (
+    CACHE_OVERRIDE_BYTES_PER_ELEMENT,
+    ModelArchitecture,
+)
+from automap.planner.catalogue.config_reader import ConfigReader
 
 MAX_LAYERS = 10_000
 """As ModelArchitecture.num_layers allows; checked before anything is listed layer by layer."""

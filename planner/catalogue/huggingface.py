@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from planner.architecture import ModelArchitecture
-from planner.catalogue.config_reader import ConfigReader, shown
-from planner.catalogue.families import FAMILIES
-from planner.errors import SpecError
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.config_reader import ConfigReader, shown
+from automap.planner.catalogue.families import FAMILIES
+from automap.planner.errors import SpecError
 
 MAX_CONFIG_BYTES = 2**20
 MAX_SHOWN_PATH = 200

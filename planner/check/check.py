@@ -5,23 +5,23 @@ the cost model, which prices each call as a single row. Rules live beside one an
 structure, layout, constraints, prices, memory, time, totals, intervals.
 """
 
-from planner.check.intervals import wrong_intervals
-from planner.check.layout import broken_layouts
-from planner.check.memory import exceeded_memory
-from planner.check.prices import price_again, wrong_prices
-from planner.check.spec import broken_constraints
-from planner.check.structure import broken_references
-from planner.check.subject import Subject
-from planner.check.time import (
+from automap.planner.check.intervals import wrong_intervals
+from automap.planner.check.layout import broken_layouts
+from automap.planner.check.memory import exceeded_memory
+from automap.planner.check.prices import price_again, wrong_prices
+from automap.planner.check.spec import broken_constraints
+from automap.planner.check.structure import broken_references
+from automap.planner.check.subject import Subject
+from automap.planner.check.time import (
     broken_times,
     least_period,
     schedule_of,
     wrong_period,
     wrong_streams,
 )
-from planner.check.totals import wrong_totals
-from planner.job import Job
-from planner.result import Plan
+from automap.planner.check.totals import wrong_totals
+from automap.planner.job.job import Job
+from automap.planner.plan.types import Plan
 
 
 def violations(job: Job, plan: Plan) -> list[str]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import expm1, hypot, inf
 
-from planner.check.prices import Prices, engine_of, row_of
-from planner.check.subject import Subject, agrees
-from planner.check.time import Schedule, least_period
-from planner.cost.intervals import NORMAL_SIGMAS
-from planner.cost.pricing import Pricing
-from planner.result import CallPlan, Interval
+from automap.planner.check.prices import Prices, engine_of, row_of
+from automap.planner.check.subject import Subject, agrees
+from automap.planner.check.time import Schedule, least_period
+from automap.planner.cost.intervals import NORMAL_SIGMAS
+from automap.planner.cost.pricing import Pricing
+from automap.planner.plan.types import CallPlan, Interval
 
 
 def wrong_intervals(subject: Subject, schedule: Schedule, prices: Prices) -> Iterator[str]:

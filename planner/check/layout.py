@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from planner.architecture import ModelArchitecture
-from planner.check.subject import Subject
-from planner.cluster import Pool
-from planner.job import Model
-from planner.result import CallPlan, CopyPlan, GenerationTail, Parallelism
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.check.subject import Subject
+from automap.planner.job.job import Model
+from automap.planner.plan.types import CallPlan, CopyPlan, GenerationTail, Parallelism
 
 
 def broken_layouts(subject: Subject) -> Iterator[str]:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from planner.check.subject import Span, Subject, span_of, sync_name
-from planner.cluster import Pool
-from planner.cost.constants import HOST_SHARE
-from planner.cost.memory import usable_bytes
-from planner.cost.transition import sync_bucket_bytes
-from planner.result import CopyPlan
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.check.subject import Span, Subject, span_of, sync_name
+from automap.planner.cost.constants import HOST_SHARE
+from automap.planner.cost.memory import usable_bytes
+from automap.planner.cost.transition import sync_bucket_bytes
+from automap.planner.plan.types import CopyPlan
 
 MIB = 2**20
 

@@ -7,13 +7,21 @@ from fractions import Fraction
 
 import numpy as np
 
-from planner.check.subject import TOLERANCE_RELATIVE, Subject, sync_name
-from planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
-from planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
-from planner.cost.streaming import TailSetting
-from planner.cost.transition import sync_bytes
-from planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, Engine, IntArray, Layouts
-from planner.result import (
+from automap.planner.check.subject import TOLERANCE_RELATIVE, Subject, sync_name
+from automap.planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
+from automap.planner.cost.generation.streaming import TailSetting
+from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
+from automap.planner.cost.transition import sync_bytes
+from automap.planner.layout import (
+    OFFLOADS,
+    RECOMPUTES,
+    SHARDINGS,
+    SOURCES,
+    Engine,
+    IntArray,
+    Layouts,
+)
+from automap.planner.plan.types import (
     BytesByKind,
     CallPlacement,
     CallPlan,

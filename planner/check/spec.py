@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from planner.check.subject import Subject, span_of
-from planner.dataflow import Call
-from planner.result import CopyPlan
-from planner.spec import ParallelismConstraint
+from automap.planner.check.subject import Subject, span_of
+from automap.planner.dataflow.graph import Call
+from automap.planner.plan.types import CopyPlan
+from automap.planner.spec import ParallelismConstraint
 
 STORED_SIZES = (
     "tensor_parallel_size",

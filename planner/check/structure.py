@@ -4,10 +4,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from planner.check.subject import sync_name
-from planner.dataflow import Call
-from planner.job import Job
-from planner.result import CallPlan, CopyPlan, Plan
+from automap.planner.check.subject import sync_name
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Job
+from automap.planner.plan.types import CallPlan, CopyPlan, Plan
 
 
 def broken_references(job: Job, plan: Plan) -> Iterator[str]:

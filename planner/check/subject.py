@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from planner.cluster import Pool
-from planner.cost.pricing import Pricing
-from planner.dataflow import Call, Dataflow, with_staleness
-from planner.job import Job
-from planner.result import CallPlan, CopyPlan, Plan, WeightSync
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.pricing import Pricing
+from automap.planner.dataflow.graph import Call, Dataflow, with_staleness
+from automap.planner.job.job import Job
+from automap.planner.plan.types import CallPlan, CopyPlan, Plan, WeightSync
 
 TOLERANCE_SECONDS = 1e-6
 TOLERANCE_RELATIVE = 1e-9
@@ -42,7 +42,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Subject:
-    """A plan whose references hold (planner.check.structure), and the job it is for."""
+    """A plan whose references hold (automap.planner.check.structure), and the job it is for."""
 
     job: Job
     plan: Plan

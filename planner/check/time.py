@@ -14,10 +14,17 @@ from itertools import combinations
 
 import numpy as np
 
-from planner.check.prices import Prices
-from planner.check.subject import Span, Subject, agrees, span_of, sync_name, tolerance_seconds
-from planner.layout import FloatArray
-from planner.result import CallPlan, WeightSync
+from automap.planner.check.prices import Prices
+from automap.planner.check.subject import (
+    Span,
+    Subject,
+    agrees,
+    span_of,
+    sync_name,
+    tolerance_seconds,
+)
+from automap.planner.layout import FloatArray
+from automap.planner.plan.types import CallPlan, WeightSync
 
 BISECTIONS = 64
 

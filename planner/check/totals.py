@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from planner.check.subject import Subject, agrees, tolerance_seconds
+from automap.planner.check.subject import Subject, agrees, tolerance_seconds
 
 
 def wrong_totals(subject: Subject) -> Iterator[str]:

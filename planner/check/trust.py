@@ -2,11 +2,11 @@
 
 from functools import lru_cache
 
-from planner.check.check import violations
-from planner.errors import PlanCheckError
-from planner.provenance import other_versions
-from planner.resolve import resolve
-from planner.result import Plan
+from automap.planner.check.check import violations
+from automap.planner.errors import PlanCheckError
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.provenance import other_versions
+from automap.planner.plan.types import Plan
 
 KEPT = 8
 """Plans whose check is remembered: who asks about a running plan asks again, and is in a hurry."""

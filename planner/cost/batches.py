@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost import constants
-from planner.cost.rows import ceil_div
-from planner.layout import FloatArray, IntArray
-from planner.lengths import LengthSpec
-from planner.spec import WorkloadSpec
+from automap.planner.cost import constants
+from automap.planner.cost.rows import ceil_div
+from automap.planner.layout import FloatArray, IntArray
+from automap.planner.spec import WorkloadSpec
+from automap.planner.spec.lengths import LengthSpec
 
 LENGTH_POINTS = 8
 PROMPT_POINTS = 4

@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from planner.cluster import Pool
-from planner.cost.interpolation import ANALYTICAL, MEASURED, Grid, Timed
-from planner.cost.profile import Profile
-from planner.layout import FloatArray, IntArray
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.operators.interpolation import ANALYTICAL, MEASURED, Grid, Timed
+from automap.planner.cost.operators.profile import Profile
+from automap.planner.layout import FloatArray, IntArray
 
 Collective = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from planner.layout import FloatArray, IntArray
+from automap.planner.layout import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ model on a GPU type) with the square root of its rows as weight.
 from math import exp
 from typing import Literal
 
-from planner.architecture import ModelArchitecture
+from automap.planner.catalogue.architecture import ModelArchitecture
 
 Kind = Literal[
     "training, dense, 16-bit",

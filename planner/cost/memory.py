@@ -2,21 +2,21 @@
 
 import numpy as np
 
-from planner.cluster import Pool
-from planner.cost import constants
-from planner.cost.batches import SequenceLengths, peak_tokens
-from planner.cost.estimates import BytesColumns
-from planner.cost.rows import ceil_div
-from planner.cost.shards import (
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import constants
+from automap.planner.cost.batches import SequenceLengths, peak_tokens
+from automap.planner.cost.estimates import BytesColumns
+from automap.planner.cost.rows import ceil_div
+from automap.planner.cost.shards import (
     StageParameters,
     expert_shards,
     padded_vocabulary,
     stage_parameters,
 )
-from planner.cost.stacks import STACKS
-from planner.job import Model
-from planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
-from planner.spec import WorkloadSpec
+from automap.planner.cost.stacks import STACKS
+from automap.planner.job.job import Model
+from automap.planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
+from automap.planner.spec import WorkloadSpec
 
 OPTIMIZER_SHARDED = SHARDINGS.index("optimizer")
 GRADIENT_SHARDED = SHARDINGS.index("gradient")

@@ -3,13 +3,13 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from planner.cluster import Pool
-from planner.cost.corrections import RoleClass, TermKind
-from planner.cost.estimates import CallEstimates
-from planner.cost.profile import Profile, load_profile, measured_profile
-from planner.dataflow import Call
-from planner.job import Job, Model
-from planner.spec import WorkloadSpec
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.estimates import CallEstimates
+from automap.planner.cost.operators.profile import Profile, load_profile, measured_profile
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Job, Model
+from automap.planner.profiles.corrections import RoleClass, TermKind
+from automap.planner.spec import WorkloadSpec
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.cluster import Pool
-from planner.cost import intervals, memory, transition
-from planner.cost.estimates import BytesColumns, CallEstimates
-from planner.cost.generation_pricing import GenerationPricing
-from planner.cost.priced_job import role_class
-from planner.cost.scoring import price_forward, reloaded
-from planner.cost.training import offloaded, price_train
-from planner.dataflow import Call
-from planner.layout import Engine, FloatArray, IntArray, Layouts
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import intervals, memory, transition
+from automap.planner.cost.estimates import BytesColumns, CallEstimates
+from automap.planner.cost.generation.generation_pricing import GenerationPricing
+from automap.planner.cost.priced_job import role_class
+from automap.planner.cost.training.forward_call import price_forward, reloaded
+from automap.planner.cost.training.train_call import offloaded, price_train
+from automap.planner.dataflow.graph import Call
+from automap.planner.layout import Engine, FloatArray, IntArray, Layouts
 
 __all__ = ["CopyBytes", "Engine", "Pricing", "role_class", "whole_microseconds"]
 

@@ -1,6 +1,6 @@
 """Inference engines by name: the few constants in which they differ at the same layers.
 
-Everything else of a generate call holds for all of them (planner/cost/decode.py). All numbers but
+Everything else of a generate call holds for all of them (`generation.decode`). All numbers but
 `step_seconds` are fitted with `python -m benchmarks.fit_generation TABLE.csv` on published serving
 runs of H100, H200 and B200 (docs/concepts/accuracy.md has the errors); bounds of the fit are what
 physics allows.
@@ -8,7 +8,7 @@ physics allows.
 
 from dataclasses import dataclass
 
-from planner.spec import RolloutEngine
+from automap.planner.spec import RolloutEngine
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class EngineProfile:
     """Host work of a step that the GPU waits for: scheduling, inputs, launch. 0 where the host
     prepares a step while the GPU runs the one before. Not fitted: vLLM's is chosen on published
     serving runs (Qwen3-32B, Llama-3.1-70B on H100 and H200) at 4-16 concurrent requests. A measured
-    profile replaces it (planner/cost/host_work.py)."""
+    profile replaces it (planner/cost/operators/host_work.py)."""
     sequence_seconds: float
     """The same per running sequence: block tables, sampling, detokenising."""
     all_reduce_share: float

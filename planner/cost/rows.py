@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from planner.layout import FloatArray, IntArray
+from automap.planner.layout import FloatArray, IntArray
 
 LARGEST_TABLE = 2**16
 """Keys up to which a table in the processor's cache beats a sort."""

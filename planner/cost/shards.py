@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.architecture import ModelArchitecture
-from planner.cost import constants
-from planner.cost.rows import ceil_div, distinct_rows
-from planner.job import Model
-from planner.layout import IntArray, Layouts
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.cost import constants
+from automap.planner.cost.rows import ceil_div, distinct_rows
+from automap.planner.job.job import Model
+from automap.planner.layout import IntArray, Layouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ keeps in memory is not fitted; `python -m benchmarks.fit_memory TABLE.csv` tells
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from planner.cost import constants
-from planner.spec import TrainingStack
+from automap.planner.cost import constants
+from automap.planner.spec import TrainingStack
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class SoftwareStack:
     attention_share: float
     """Rate of attention over the operator tables' kernel (flash), or over the products and the
     traffic of the scores (unfused), forward and backward, before the GPU generation's share
-    (planner/cost/generations.py)."""
+    (planner/cost/gpu_generations.py)."""
     elementwise_passes: float
     """Memory traffic of norms, residuals and activations over that of fused kernels."""
     collective_slowdown: float

@@ -5,17 +5,17 @@ A rank must receive its generation shard minus what it already holds of it.
 
 import numpy as np
 
-from planner.architecture import ModelArchitecture
-from planner.cluster import Pool
-from planner.cost import constants, memory
-from planner.cost.communication import collective_seconds, point_to_point_seconds
-from planner.cost.profile import Profile
-from planner.cost.rows import ceil_div
-from planner.cost.shards import expert_shards
-from planner.cost.stacks import STACKS
-from planner.job import Model
-from planner.layout import FloatArray, IntArray, Layouts
-from planner.spec import WorkloadSpec
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import constants, memory
+from automap.planner.cost.communication import collective_seconds, point_to_point_seconds
+from automap.planner.cost.operators.profile import Profile
+from automap.planner.cost.rows import ceil_div
+from automap.planner.cost.shards import expert_shards
+from automap.planner.cost.stacks import STACKS
+from automap.planner.job.job import Model
+from automap.planner.layout import FloatArray, IntArray, Layouts
+from automap.planner.spec import WorkloadSpec
 
 
 def sync_bucket_bytes() -> int:

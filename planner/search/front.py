@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from planner.search.objectives import Best, Purse, attempted, price_per_second, touched_gpus
-from planner.search.problem import Problem
-from planner.search.pruning import SLACK
-from planner.search.search import search
-from planner.search.selected import Found, Selected
-from planner.search.settling import settled
-from planner.search.solve import Limits
-from planner.search.space import Arena, arena, least_period
-from planner.search.tables import Tables
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.model.problem import Problem
+from automap.planner.search.model.pruning import SLACK
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.objectives import Best, Purse, attempted, price_per_second, touched_gpus
+from automap.planner.search.search import search
+from automap.planner.search.space.search_space import Arena, arena, least_period
+from automap.planner.search.space.selected import Found, Selected
+from automap.planner.search.tie_break import settled
 
 Gpus = tuple[int, ...]
 """Usable GPUs per pool."""

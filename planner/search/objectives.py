@@ -11,18 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from planner.job import Job
-from planner.run_time import fixed_seconds
-from planner.search.attempts import STARTING_COUNTS, Attempt, attempt
-from planner.search.enumeration import device_counts
-from planner.search.problem import PoolSlice, Problem
-from planner.search.pruning import SLACK
-from planner.search.search import search
-from planner.search.selected import Found, Selected, in_its_place
-from planner.search.settling import settled
-from planner.search.solve import TICK_SECONDS, Limits
-from planner.search.space import Arena, arena, least_period
-from planner.search.tables import Tables
+from automap.planner.job.job import Job
+from automap.planner.plan.run_time import fixed_seconds
+from automap.planner.search.candidates.enumeration import device_counts
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.model.problem import PoolSlice, Problem
+from automap.planner.search.model.pruning import SLACK
+from automap.planner.search.model.solve import TICK_SECONDS, Limits
+from automap.planner.search.search import search
+from automap.planner.search.space.search_space import Arena, arena, least_period
+from automap.planner.search.space.selected import Found, Selected, in_its_place
+from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt, attempt
+from automap.planner.search.tie_break import settled
 
 PROOF_SHARE = 1 / 256
 """Of the time limit: what a proven search on one number of nodes is counted as."""

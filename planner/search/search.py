@@ -1,19 +1,25 @@
 """The best placement on given nodes: pruning, CP-SAT, and the proof.
 
-A problem is split into scenarios (planner.search.race), whose sizes are decided first
-(planner.search.sizes); where placements in one node have prices of their own, these are a search
+A problem is split into scenarios (`decomposition.race`), whose sizes are decided first
+(`decomposition.sizes`); where placements in one node have prices of their own, these are a search
 of their own.
 """
 
-from planner.search import one_node
-from planner.search.large import MANY_CALLS
-from planner.search.linear import relax
-from planner.search.problem import Problem
-from planner.search.race import Race, complete, period_limit, scenarios, slowest
-from planner.search.selected import Found, Selected, in_its_place, original
-from planner.search.sizes import relaxed_problem
-from planner.search.solve import MOST_TICKS, TICK_SECONDS, Budget, Limits
-from planner.search.space import Arena, compact, rows_within
+from automap.planner.search.decomposition.race import (
+    Race,
+    complete,
+    period_limit,
+    scenarios,
+    slowest,
+)
+from automap.planner.search.decomposition.sizes import relaxed_problem
+from automap.planner.search.many_models.linear_bound import relax
+from automap.planner.search.many_models.many_model_search import MANY_CALLS
+from automap.planner.search.model.problem import Problem
+from automap.planner.search.model.solve import MOST_TICKS, TICK_SECONDS, Budget, Limits
+from automap.planner.search.space import one_node
+from automap.planner.search.space.search_space import Arena, compact, rows_within
+from automap.planner.search.space.selected import Found, Selected, in_its_place, original
 
 NODE_SHARE = 0.2
 """Of the limit: what the search for placements in one node may take where there are several."""

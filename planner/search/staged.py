@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.job import Job
-from planner.search.attempts import STARTING_COUNTS, Attempt, thinned
-from planner.search.baselines import STARTS
-from planner.search.candidates import Candidates
-from planner.search.objectives import attempted
-from planner.search.runs import wanted_tails
-from planner.search.solve import Limits
-from planner.search.space import Rows, all_rows, arena, rows_within, skeleton
-from planner.search.tables import BoolArray, CallTable, Tables, joined_calls
+from automap.planner.job.job import Job
+from automap.planner.search.candidates.streams_and_tails import wanted_tails
+from automap.planner.search.candidates.tables import BoolArray, CallTable, Tables, joined_calls
+from automap.planner.search.candidates.tabulate import Candidates
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.objectives import attempted
+from automap.planner.search.space.search_space import Rows, all_rows, arena, rows_within, skeleton
+from automap.planner.search.strategies import STARTS
+from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt, thinned
 
 
 def can_be_staged(job: Job) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from planner.simulation.timeline import Occurrence, Piece, host_lanes, rows
+from automap.planner.simulation.timeline import Occurrence, Piece, host_lanes, rows
 
 HOST = "host"
 _RUN = 0

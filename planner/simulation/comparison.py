@@ -4,21 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cluster import Pool
-from planner.cost.generation import GenerationPhases, generation_phases
-from planner.cost.kv_cache import (
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.generation.generate_call import GenerationPhases, generation_phases
+from automap.planner.cost.generation.kv_cache import (
     full_kv_cache_bytes,
     kv_bytes_per_token,
     minimum_kv_cache_bytes,
 )
-from planner.cost.profile import load_profile
-from planner.dataflow import Call
-from planner.job import Model
-from planner.layout import Engine, FloatArray, IntArray
-from planner.lengths import LengthSpec
-from planner.simulation.engine import Requests, simulate
-from planner.simulation.steps import StepCosts
-from planner.spec import WorkloadSpec
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Model
+from automap.planner.layout import Engine, FloatArray, IntArray
+from automap.planner.simulation.engine import Requests, simulate
+from automap.planner.simulation.steps import StepCosts
+from automap.planner.spec import WorkloadSpec
+from automap.planner.spec.lengths import LengthSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from planner.check.prices import call_price
-from planner.check.subject import Subject
-from planner.check.time import Schedule, Wait
-from planner.cost.pricing import whole_microseconds
-from planner.cost.streaming import released_seconds
-from planner.job import Job
-from planner.layout import FloatArray, IntArray
-from planner.lengths import LengthSpec
-from planner.simulation.generation import Draw, Generation
+from automap.planner.check.prices import call_price
+from automap.planner.check.subject import Subject
+from automap.planner.check.time import Schedule, Wait
+from automap.planner.cost.generation.streaming import released_seconds
+from automap.planner.cost.pricing import whole_microseconds
+from automap.planner.job.job import Job
+from automap.planner.layout import FloatArray, IntArray
+from automap.planner.simulation.generation import Draw, Generation
+from automap.planner.spec.lengths import LengthSpec
 
 BINS = 64
 """Lengths that stand for the drawn ones where training and scoring are priced."""

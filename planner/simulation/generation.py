@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from planner.check.prices import engine_of, row_of, tail_setting
-from planner.check.subject import Subject
-from planner.check.time import Event
-from planner.cost.admission import BUSY_CELLS
-from planner.cost.generation import GenerationPhases
-from planner.cost.streaming import (
+from automap.planner.check.prices import engine_of, row_of, tail_setting
+from automap.planner.check.subject import Subject
+from automap.planner.check.time import Event
+from automap.planner.cost.generation.admission import BUSY_CELLS
+from automap.planner.cost.generation.generate_call import GenerationPhases
+from automap.planner.cost.generation.streaming import (
     TailEstimates,
     TailSetting,
     ended_share,
     released_seconds,
     split_cell,
 )
-from planner.layout import FloatArray, IntArray
-from planner.result import CallPlan
-from planner.simulation.comparison import load, sampled
-from planner.spec import WorkloadSpec
+from automap.planner.layout import FloatArray, IntArray
+from automap.planner.plan.types import CallPlan
+from automap.planner.simulation.comparison import load, sampled
+from automap.planner.spec import WorkloadSpec
 
 CELLS = 64
 """Parts of equal length that the drawn responses are cut into."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.check.time import Schedule, Wait, waits_for_gpus
-from planner.layout import FloatArray
-from planner.simulation.durations import Durations
+from automap.planner.check.time import Schedule, Wait, waits_for_gpus
+from automap.planner.layout import FloatArray
+from automap.planner.simulation.durations import Durations
 
 Place = tuple[int, int]
 """(iteration, event)"""

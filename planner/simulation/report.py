@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from planner.check.prices import price_again
-from planner.check.subject import Subject
-from planner.check.time import Schedule, schedule_of
-from planner.check.trust import need_sound
-from planner.layout import FloatArray
-from planner.resolve import resolve
-from planner.result import Plan
-from planner.simulation.durations import Durations, sampled_durations
-from planner.simulation.replay import replay
-from planner.simulation.result import (
+from automap.planner.check.prices import price_again
+from automap.planner.check.subject import Subject
+from automap.planner.check.time import Schedule, schedule_of
+from automap.planner.check.trust import need_sound
+from automap.planner.job.resolve import resolve
+from automap.planner.layout import FloatArray
+from automap.planner.plan.types import Plan
+from automap.planner.simulation.durations import Durations, sampled_durations
+from automap.planner.simulation.replay import replay
+from automap.planner.simulation.result import (
     MAX_ITERATIONS,
     GpuUse,
     PoolUse,
@@ -19,7 +19,7 @@ from planner.simulation.result import (
     Simulation,
     Spread,
 )
-from planner.simulation.timeline import Occurrence, occurrences, rows
+from automap.planner.simulation.timeline import Occurrence, occurrences, rows
 
 NOISE = 1e-9
 """Share of the time below which an idle remainder is rounding."""

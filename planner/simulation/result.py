@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from planner.result import ResultModel
+from automap.planner.plan.types import ResultModel
 
 MAX_ITERATIONS = 1000
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.cost import constants
-from planner.cost.decode import StepTables
-from planner.cost.generation import GenerationPhases
-from planner.cost.rollout_engines import EngineProfile
+from automap.planner.cost import constants
+from automap.planner.cost.generation.decode import StepTables
+from automap.planner.cost.generation.generate_call import GenerationPhases
+from automap.planner.cost.rollout_engines import EngineProfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.check.subject import Span, Subject
-from planner.check.time import Schedule
-from planner.layout import FloatArray
-from planner.simulation.durations import Durations
-from planner.simulation.replay import Replay
+from automap.planner.check.subject import Span, Subject
+from automap.planner.check.time import Schedule
+from automap.planner.layout import FloatArray
+from automap.planner.simulation.durations import Durations
+from automap.planner.simulation.replay import Replay
 
 
 @dataclass(frozen=True, slots=True)

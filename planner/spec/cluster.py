@@ -4,8 +4,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from planner.errors import FieldValueError
-from planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
+from automap.planner.errors import FieldValueError
+from automap.planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
 
 MAX_NODES = 100_000
 """Of a pool."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.spec.base import PositiveInt, SpecModel
+from automap.planner.spec.base import PositiveInt, SpecModel
 
 Pair = Annotated[tuple[str, str], Field(strict=False)]
 """Files and HTTP have lists, never tuples."""

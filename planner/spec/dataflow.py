@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from planner.spec.base import Name, PositiveFloat, SpecModel
+from automap.planner.spec.base import Name, PositiveFloat, SpecModel
 
 CallKind = Literal["generate", "forward", "train"]
 

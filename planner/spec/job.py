@@ -4,14 +4,14 @@ from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
-from planner.errors import FieldValueError
-from planner.spec.base import Name, SpecModel
-from planner.spec.cluster import ClusterSpec
-from planner.spec.constraints import ConstraintsSpec
-from planner.spec.dataflow import DataflowSpec
-from planner.spec.models import ModelSpec
-from planner.spec.search import SearchSpec
-from planner.spec.workload import WorkloadSpec
+from automap.planner.errors import FieldValueError
+from automap.planner.spec.base import Name, SpecModel
+from automap.planner.spec.cluster import ClusterSpec
+from automap.planner.spec.constraints import ConstraintsSpec
+from automap.planner.spec.dataflow import DataflowSpec
+from automap.planner.spec.models import ModelSpec
+from automap.planner.spec.search import SearchSpec
+from automap.planner.spec.workload import WorkloadSpec
 
 AlgorithmName = Literal["ppo", "grpo", "remax", "safe_rlhf", "rloo", "reinforce_plus_plus", "dapo"]
 

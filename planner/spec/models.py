@@ -4,9 +4,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from planner.architecture import ModelArchitecture
-from planner.errors import FieldValueError
-from planner.spec.base import PositiveFloat, PositiveInt, SpecModel
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.errors import FieldValueError
+from automap.planner.spec.base import PositiveFloat, PositiveInt, SpecModel
 
 UNSTATED_CONCURRENCY = 64
 """Responses that a function is priced to score at once: it may call a service that batches."""

@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from planner.errors import FieldValueError
-from planner.spec.base import PositiveFloat, SpecModel
+from automap.planner.errors import FieldValueError
+from automap.planner.spec.base import PositiveFloat, SpecModel
 
 StrategyName = Literal[
     "colocate_all",
@@ -24,7 +24,7 @@ StrategyName = Literal[
     "one_step_off",
     "fully_async",
 ]
-"""The published ways to place a job; planner.search.baselines has them."""
+"""The published ways to place a job; automap.planner.search.strategies has them."""
 
 
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]

@@ -4,9 +4,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.errors import FieldValueError
-from planner.lengths import LengthSpec
-from planner.spec.base import PositiveInt, SpecModel
+from automap.planner.errors import FieldValueError
+from automap.planner.spec.base import PositiveInt, SpecModel
+from automap.planner.spec.lengths import LengthSpec
 
 TrainingStack = Literal[
     "megatron-core",

@@ -6,8 +6,8 @@ A row's `source` names the project; each project has documented defaults. Nothin
 from dataclasses import dataclass
 from typing import Literal
 
-from planner.cost.layer import Adapters
-from planner.spec import TrainingStack
+from automap.planner.cost.layer.transformer_layer import Adapters
+from automap.planner.spec import TrainingStack
 
 
 @dataclass(frozen=True, slots=True)

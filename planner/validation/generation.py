@@ -4,19 +4,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from planner.cluster import Pool
-from planner.cost import constants, generation, memory
-from planner.cost.estimates import BytesColumns
-from planner.cost.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
-from planner.cost.profile import load_profile
-from planner.cost.rollout_engines import ENGINES
-from planner.dataflow import Call
-from planner.job import Model
-from planner.layout import Engine
-from planner.spec import WorkloadSpec
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
-from planner.validation.rows import GenerationRow
-from planner.validation.subjects import (
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import constants, memory
+from automap.planner.cost.estimates import BytesColumns
+from automap.planner.cost.generation import generate_call
+from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.rollout_engines import ENGINES
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Model
+from automap.planner.layout import Engine
+from automap.planner.spec import WorkloadSpec
+from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from automap.planner.validation.rows import GenerationRow
+from automap.planner.validation.subjects import (
     architecture_of,
     check_priceable,
     column,
@@ -59,9 +60,9 @@ class Server:
         full = full_kv_cache_bytes(self.model, call, self.workload, self.engine)
         return int(full[0])
 
-    def phases(self, num_sequences: int, cache_bytes: int) -> generation.GenerationPhases:
+    def phases(self, num_sequences: int, cache_bytes: int) -> generate_call.GenerationPhases:
         """The planner's prefill and decode of so many sequences."""
-        return generation.generation_phases(
+        return generate_call.generation_phases(
             self.model,
             self.call(num_sequences),
             self.workload.model_copy(update={"prompts_per_iteration": num_sequences}),
@@ -109,8 +110,8 @@ def predict_generation(
 
 def _decode_step(
     server: Server,
-    phases: generation.GenerationPhases,
-    one: generation.GenerationPhases,
+    phases: generate_call.GenerationPhases,
+    one: generate_call.GenerationPhases,
     running: int,
 ) -> Estimate:
     tokens = server.workload.response_length.max_tokens
@@ -138,7 +139,7 @@ def _prompts_per_chunk(server: Server) -> int:
     return max(constants.PREFILL_CHUNK_TOKENS // prompt, 1)
 
 
-def _first_token(server: Server, one: generation.GenerationPhases, running: int) -> Estimate:
+def _first_token(server: Server, one: generate_call.GenerationPhases, running: int) -> Estimate:
     """Time to first token: a prompt's own prefill and those that it waits for.
 
     Where waiting prompts go first, all that run on a replica came at once: in one chunk all wait
@@ -232,7 +233,7 @@ def cache_room(server: Server) -> int:
     weights = memory.shadow_resident_bytes(server.model, server.workload, engine.layouts())
     few = server.call(server.replicas)
     least = minimum_kv_cache_bytes(server.model, server.workload, engine)
-    estimates = generation.price_generate(
+    estimates = generate_call.price_generate(
         server.model,
         few,
         server.workload,

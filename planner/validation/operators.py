@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from planner import catalogue
-from planner.cost.communication import EFA_FIRST_GENERATION, FITTED, collective_seconds
-from planner.cost.profile import load_profile
-from planner.layout import SOURCES
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
-from planner.validation.rows import CollectiveRow, GemmRow
-from planner.validation.subjects import PRODUCT_PRECISIONS, pool_with, stated_port
+from automap.planner import catalogue
+from automap.planner.cost.communication import EFA_FIRST_GENERATION, FITTED, collective_seconds
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.layout import SOURCES
+from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from automap.planner.validation.rows import CollectiveRow, GemmRow
+from automap.planner.validation.subjects import PRODUCT_PRECISIONS, pool_with, stated_port
 
 LARGE_BYTES = 1_000_000
 """From here on a collective is about bandwidth, below about latency."""

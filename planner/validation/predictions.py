@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from planner.validation.rows import Row
+from automap.planner.validation.rows import Row
 
 
 class CannotPredictError(Exception):

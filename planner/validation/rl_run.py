@@ -4,19 +4,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.architecture import ModelArchitecture
-from planner.cluster import Pool
-from planner.cost.pricing import Pricing
-from planner.cost.transition import reload_seconds
-from planner.dataflow import Call
-from planner.errors import SpecError
-from planner.job import Job
-from planner.layout import RECOMPUTES, Engine, IntArray, Layouts
-from planner.resolve import resolve
-from planner.spec import JobSpec, TrainingStack
-from planner.validation.generation import Server, cache_room
-from planner.validation.predictions import CannotPredictError
-from planner.validation.subjects import column
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.pricing import Pricing
+from automap.planner.cost.transition import reload_seconds
+from automap.planner.dataflow.graph import Call
+from automap.planner.errors import SpecError
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.layout import RECOMPUTES, Engine, IntArray, Layouts
+from automap.planner.spec import JobSpec, TrainingStack
+from automap.planner.validation.generation import Server, cache_room
+from automap.planner.validation.predictions import CannotPredictError
+from automap.planner.validation.subjects import column
 
 STATE = ("weights", "gradients", "optimizer")
 

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from planner.layout import Engine
-from planner.validation.frameworks import Framework
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
-from planner.validation.rl_run import Run, Sizes, grpo_job
-from planner.validation.rl_systems import RlSystem, system_of
-from planner.validation.rows import RlhfRow
-from planner.validation.subjects import (
+from automap.planner.layout import Engine
+from automap.planner.validation.frameworks import Framework
+from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from automap.planner.validation.rl_run import Run, Sizes, grpo_job
+from automap.planner.validation.rl_systems import RlSystem, system_of
+from automap.planner.validation.rows import RlhfRow
+from automap.planner.validation.subjects import (
     architecture_of,
     column,
     framework,

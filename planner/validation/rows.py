@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from planner import catalogue
-from planner.errors import SpecError
+from automap.planner import catalogue
+from automap.planner.errors import SpecError
 
 Quality = Literal["A", "B", "C"]
 Precision = Literal["bf16", "fp16", "fp32", "fp8", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8", "int4"]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.layout import FloatArray
-from planner.validation.predictions import Prediction
+from automap.planner.layout import FloatArray
+from automap.planner.validation.predictions import Prediction
 
 Key = tuple[str, ...]
 

@@ -6,18 +6,18 @@ from functools import cache
 import numpy as np
 from pydantic import ValidationError
 
-from planner import catalogue
-from planner.architecture import ModelArchitecture
-from planner.cluster import Pool
-from planner.cost.stacks import STACKS
-from planner.errors import SpecError
-from planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
-from planner.lengths import LengthSpec
-from planner.resolve import resolve_pool
-from planner.spec import PoolSpec, TrainingStack, WorkloadSpec
-from planner.validation.frameworks import NOTED, UNPRICED, Framework, framework_of
-from planner.validation.predictions import Assumptions, CannotPredictError
-from planner.validation.rows import MemoryRow, RunRow
+from automap.planner import catalogue
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.stacks import STACKS
+from automap.planner.errors import SpecError
+from automap.planner.job.resolve import resolve_pool
+from automap.planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
+from automap.planner.spec import PoolSpec, TrainingStack, WorkloadSpec
+from automap.planner.spec.lengths import LengthSpec
+from automap.planner.validation.frameworks import NOTED, UNPRICED, Framework, framework_of
+from automap.planner.validation.predictions import Assumptions, CannotPredictError
+from automap.planner.validation.rows import MemoryRow, RunRow
 
 SIZES = (
     "num_layers",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from planner.validation.rows import ROW_TYPES, Row
+from automap.planner.validation.rows import ROW_TYPES, Row
 
 if TYPE_CHECKING:
     from _csv import Reader

@@ -5,22 +5,22 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from planner.architecture import ModelArchitecture
-from planner.cluster import Pool
-from planner.cost import constants, memory
-from planner.cost.activations import activation_bytes
-from planner.cost.batches import micro_batches, sequence_lengths
-from planner.cost.estimates import BytesColumns, CallEstimates
-from planner.cost.profile import load_profile
-from planner.cost.training import price_train
-from planner.dataflow import Call
-from planner.job import Model
-from planner.layout import RECOMPUTES, SOURCES, IntArray, Layouts
-from planner.spec import LoraSpec, WorkloadSpec
-from planner.validation.frameworks import Framework
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate
-from planner.validation.rows import MemoryRow, RunRow, TrainingRow
-from planner.validation.subjects import (
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import constants, memory
+from automap.planner.cost.batches import micro_batches, sequence_lengths
+from automap.planner.cost.estimates import BytesColumns, CallEstimates
+from automap.planner.cost.layer.activations import activation_bytes
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.training.train_call import price_train
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Model
+from automap.planner.layout import RECOMPUTES, SOURCES, IntArray, Layouts
+from automap.planner.spec import LoraSpec, WorkloadSpec
+from automap.planner.validation.frameworks import Framework
+from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
+from automap.planner.validation.rows import MemoryRow, RunRow, TrainingRow
+from automap.planner.validation.subjects import (
     architecture_of,
     check_priceable,
     column,

@@ -2,11 +2,16 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from planner.validation.generation import may_draft, predict_generation
-from planner.validation.operators import collective_subset, predict_collective, predict_gemm
-from planner.validation.predictions import Assumptions, CannotPredictError, Estimate, Prediction
-from planner.validation.rlhf import predict_rlhf
-from planner.validation.rows import (
+from automap.planner.validation.generation import may_draft, predict_generation
+from automap.planner.validation.operators import collective_subset, predict_collective, predict_gemm
+from automap.planner.validation.predictions import (
+    Assumptions,
+    CannotPredictError,
+    Estimate,
+    Prediction,
+)
+from automap.planner.validation.rlhf import predict_rlhf
+from automap.planner.validation.rows import (
     CollectiveRow,
     GemmRow,
     GenerationRow,
@@ -16,7 +21,7 @@ from planner.validation.rows import (
     RunRow,
     TrainingRow,
 )
-from planner.validation.training import predict_memory, predict_training
+from automap.planner.validation.training import predict_memory, predict_training
 
 DEFAULT_QUALITIES = ("A", "B")
 PRODUCT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "nvfp4": 4, "mxfp4": 4, "fp4": 4, "int4": 4}

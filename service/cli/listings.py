@@ -5,13 +5,13 @@ import json
 from rich.table import Table
 from rich.text import Text
 
-from planner import catalogue
-from planner.cluster import GpuType
-from planner.result import placement_json_schema
-from planner.spec import job_spec_json_schema
-from service.cli import console, formats
-from service.cli.call_table import MEDIUM_COLUMNS, plain_table
-from service.cli.failures import BadInputError
+from automap.planner import catalogue
+from automap.planner.catalogue.hardware import GpuType
+from automap.planner.plan.types import placement_json_schema
+from automap.planner.spec import job_spec_json_schema
+from automap.service.cli.plan.call_table import MEDIUM_COLUMNS, plain_table
+from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.failures import BadInputError
 
 ALIAS_COLUMNS = 120
 """From this width on the other name of a model fits beside its sizes."""

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from service.cli.commands import listing, measuring, planning, running, studying
-from service.cli.usage import OnceCommand, UsageError, report_usage
+from automap.service.cli.commands import catalogue, measure, plan, run, study
+from automap.service.cli.terminal.usage import OnceCommand, UsageError, report_usage
 
 app = typer.Typer(
     name="automap",
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     except UsageError as error:
         sys.exit(report_usage(error))
     except Exception as error:
-        from service.cli.failures import report
+        from automap.service.cli.terminal.failures import report
 
         sys.exit(report(error, debug=debug))
     sys.exit(code or 0)
@@ -69,27 +69,27 @@ def _global_options(
 
 
 for _command in (
-    planning.plan,
-    planning.compare,
-    planning.pareto,
-    planning.what_if,
-    planning.estimate,
-    studying.explain,
-    studying.replan,
-    studying.validate,
-    measuring.profile,
-    measuring.profiles,
-    measuring.calibrate,
-    studying.simulate,
-    running.run,
-    running.submit,
-    running.jobs,
-    running.history,
-    running.serve,
-    running.worker,
-    listing.models,
-    listing.gpus,
-    listing.schema,
+    plan.plan,
+    plan.compare,
+    plan.pareto,
+    plan.what_if,
+    plan.estimate,
+    study.explain,
+    study.replan,
+    study.validate,
+    measure.profile,
+    measure.profiles,
+    measure.calibrate,
+    study.simulate,
+    run.run,
+    run.submit,
+    run.jobs,
+    run.history,
+    run.serve,
+    run.worker,
+    catalogue.models,
+    catalogue.gpus,
+    catalogue.schema,
 ):
     app.command(cls=OnceCommand)(_command)
 

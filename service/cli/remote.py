@@ -11,14 +11,14 @@ from uuid import UUID
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from planner.errors import InfeasibleError, NoSolutionInTimeError
-from planner.result import Plan
-from planner.spec import JobSpec
-from planner.studies import ExplainedInfeasibleError, Refusal
-from service.cli.failures import BadInputError, ServerError, UnreachableError
-from service.cli.inputs import error_lines, read_document, read_spec_of
-from service.cli.kinds import SPEC, kind_of
-from service.deadlines import planning_deadline_seconds
+from automap.planner.errors import InfeasibleError, NoSolutionInTimeError
+from automap.planner.plan.types import Plan
+from automap.planner.spec import JobSpec
+from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
+from automap.service.cli.inputs.files import error_lines, read_document, read_spec_of
+from automap.service.cli.inputs.kinds import SPEC, kind_of
+from automap.service.cli.terminal.failures import BadInputError, ServerError, UnreachableError
+from automap.service.planners.deadlines import planning_deadline_seconds
 
 ANSWER_SECONDS = 120.0
 """What a request may take beyond the search itself: queueing, start-up, transfer."""
@@ -224,7 +224,9 @@ def parsed(model: type[Answer] | TypeAdapter[Answer], content: bytes, server: st
 
 
 def _failure(response: httpx.Response, server: str) -> Exception:
-    from service.problems import Problem  # brings the web framework in, so only on failure
+    from automap.service.errors.problems import (  # brings the web framework in, so only on failure
+        Problem,
+    )
 
     try:
         problem = Problem.model_validate_json(response.content)

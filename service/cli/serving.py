@@ -2,8 +2,8 @@
 
 from pydantic import ValidationError
 
-from service.cli.failures import BadInputError, ServerError
-from service.settings import Settings
+from automap.service.cli.terminal.failures import BadInputError, ServerError
+from automap.service.settings import Settings
 
 
 def run_server(
@@ -14,9 +14,9 @@ def run_server(
     # The web framework and the database, only once the settings are right.
     from sqlalchemy.exc import SQLAlchemyError
 
-    from service.listening import AddressError
-    from service.server import serve
-    from service.worker_process import WorkerProcess
+    from automap.service.api.sockets import AddressError
+    from automap.service.server import serve
+    from automap.service.worker.process import WorkerProcess
 
     worker = WorkerProcess(settings) if with_worker else None
     try:
@@ -34,8 +34,8 @@ def run_worker(
     settings = _settings(database_url=database_url, ray_address=ray_address)
     from sqlalchemy.exc import SQLAlchemyError
 
-    from service.server import migrate
-    from service.worker.main import can_submit, work
+    from automap.service.server import migrate
+    from automap.service.worker.main import can_submit, work
 
     if not can_submit():
         raise BadInputError(

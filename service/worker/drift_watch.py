@@ -4,18 +4,20 @@ import logging
 import threading
 from functools import cached_property
 
-from planner.drift import Drift
-from planner.errors import PlanningError
-from planner.iterations import Window
-from planner.result import Plan
-from planner.suggestion import Suggestion, Watched, drift_of_window
-from service import iterations, profiles, suggestions
-from service.database import Database
-from service.job_queue import JobClaim, Progress
-from service.planner_errors import PlannerCancelledError, PlannerProcessError
-from service.planner_messages import SuggestRequest
-from service.planner_process import PlannerProcess
-from service.settings import Settings
+from automap.planner.errors import PlanningError
+from automap.planner.plan.types import Plan
+from automap.planner.runs.drift import Drift
+from automap.planner.runs.iterations import Window
+from automap.planner.runs.suggestion import Suggestion, Watched, drift_of_window
+from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
+from automap.service.planners.messages import SuggestRequest
+from automap.service.planners.pool import PlannerProcess
+from automap.service.queues import suggestions
+from automap.service.queues.job_queue import JobClaim, Progress
+from automap.service.runs import iteration_history
+from automap.service.settings import Settings
+from automap.service.storage import profiles
+from automap.service.storage.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +75,7 @@ class DriftWatch:
         return Plan.model_validate(self._held.plan)
 
     def _look(self, progress: Progress) -> None:
-        known = iterations.read(progress.measured.get("iterations"))
+        known = iteration_history.read(progress.measured.get("iterations"))
         size = self._settings.drift_window_iterations
         if len(known.recent) < size or self._is_computing:
             return

@@ -23,7 +23,7 @@ from pathlib import Path
 import httpx
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from service.worker.ray_jobs import RayUnavailableError
+from automap.service.worker.ray_jobs import RayUnavailableError
 
 log = logging.getLogger(__name__)
 

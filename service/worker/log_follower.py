@@ -4,7 +4,7 @@ import asyncio
 import queue
 import threading
 
-from service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
+from automap.service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
 
 
 class LogFollower:

@@ -8,14 +8,14 @@ import threading
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from executor.parent import when_stdin_closes
-from service import job_queue
-from service.database import Database
-from service.job_queue import JobClaim
-from service.settings import Settings
-from service.worker.local_ray import LocalRay
-from service.worker.ray_jobs import RayJobs, RayUnavailableError
-from service.worker.supervision import Supervision
+from automap.executor.run.parent import when_stdin_closes
+from automap.service.queues import job_queue
+from automap.service.queues.job_queue import JobClaim
+from automap.service.settings import Settings
+from automap.service.storage.database import Database
+from automap.service.worker.local_ray import LocalRay
+from automap.service.worker.ray_jobs import RayJobs, RayUnavailableError
+from automap.service.worker.supervision import Supervision
 
 log = logging.getLogger(__name__)
 

@@ -4,12 +4,12 @@ import json
 import shlex
 import sys
 
-from profiler.settings import ProfileSettings
-from service.job_queue import JobClaim
-from service.measurement import MeasureJobSettings
-from service.run_settings import RunSettings, resuming
-from service.settings import Settings
-from service.worker.ray_jobs import Submission
+from automap.profiler.settings import ProfileSettings
+from automap.service.queues.job_queue import JobClaim
+from automap.service.runs.checked_settings import RunSettings, resuming
+from automap.service.schemas.measurements import MeasureJobSettings
+from automap.service.settings import Settings
+from automap.service.worker.ray_jobs import Submission
 
 LOCK_SECONDS = 60.0
 """For what an attempt that was killed has left behind to be gone from the devices."""
@@ -40,7 +40,7 @@ def _run(held: JobClaim, settings: Settings) -> tuple[str, list[str], dict[str, 
         "plan.json": json.dumps(held.plan).encode(),
         "settings.json": run_settings.model_dump_json().encode(),
     }
-    return settings.run_command or _python(settings, "executor.run"), arguments, files
+    return settings.run_command or _python(settings, "automap.executor.run"), arguments, files
 
 
 def _profile(held: JobClaim, settings: Settings) -> tuple[str, list[str], dict[str, bytes]]:
@@ -52,7 +52,7 @@ def _profile(held: JobClaim, settings: Settings) -> tuple[str, list[str], dict[s
         wait_seconds=LOCK_SECONDS,
     )
     files = {"settings.json": profile_settings.model_dump_json().encode()}
-    command = settings.profile_command or _python(settings, "profiler.job")
+    command = settings.profile_command or _python(settings, "automap.profiler.job")
     return command, ["--settings", "settings.json"], files
 
 

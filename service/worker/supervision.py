@@ -11,22 +11,22 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from service import job_queue
-from service.database import Database
-from service.job_queue import JobClaim, Standing
-from service.problems import (
+from automap.service.errors.problems import (
     Problem,
     profile_failed,
     profile_refused,
     run_failed,
     run_refused,
 )
-from service.run_output import OutputReader, Printed
-from service.settings import Settings
-from service.worker.drift_watch import DriftWatch
-from service.worker.log_follower import LogFollower
-from service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
-from service.worker.submissions import submission_of
+from automap.service.queues import job_queue
+from automap.service.queues.job_queue import JobClaim, Standing
+from automap.service.runs.output import OutputReader, Printed
+from automap.service.settings import Settings
+from automap.service.storage.database import Database
+from automap.service.worker.drift_watch import DriftWatch
+from automap.service.worker.log_follower import LogFollower
+from automap.service.worker.ray_jobs import RayJob, RayJobs, RayUnavailableError
+from automap.service.worker.submissions import submission_of
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")

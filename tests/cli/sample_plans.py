@@ -1,6 +1,6 @@
 """Plans made by hand: input for the rendering tests, with round numbers a reader can follow."""
 
-from planner.result import (
+from automap.planner.plan.types import (
     BytesByKind,
     CallPlan,
     CopyPlan,
@@ -12,7 +12,7 @@ from planner.result import (
     Strategy,
     WeightSync,
 )
-from planner.spec import JobSpec
+from automap.planner.spec import JobSpec
 
 GIB = 2**30
 

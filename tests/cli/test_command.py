@@ -10,9 +10,9 @@ from typing import get_args
 
 import pytest
 
-from planner.result import Plan
-from planner.spec import StrategyName
-from service.cli.main import main
+from automap.planner.plan.types import Plan
+from automap.planner.spec import StrategyName
+from automap.service.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 TINY = str(ROOT / "examples" / "tiny-ppo-cpu.yaml")
@@ -27,7 +27,7 @@ TOO_LARGE = (
 def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
     """`automap …` in a fresh process, without a terminal."""
     return subprocess.run(
-        [sys.executable, "-m", "service.cli.main", *arguments],
+        [sys.executable, "-m", "automap.service.cli.main", *arguments],
         input=stdin,
         capture_output=True,
         text=True,
@@ -246,7 +246,7 @@ def test_help_names_every_strategy(capsys, command):
 
 def test_help_needs_neither_solver_nor_web_framework():
     code = (
-        "import sys; from service.cli.main import main\n"
+        "import sys; from automap.service.cli.main import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "print({'ortools', 'fastapi', 'numpy', 'pydantic'} & sys.modules.keys())"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from planner.resolve import resolve
-from service.cli.inputs import read_run_settings, read_spec
+from automap.planner.job.resolve import resolve
+from automap.service.cli.inputs.files import read_run_settings, read_spec
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXAMPLES = sorted(set(FOLDER.glob("*.yaml")) - set(FOLDER.glob("*.run.yaml")))

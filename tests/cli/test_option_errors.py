@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from tests.broken_plans import BARRIER_PLAN
+from tests.cli.study.test_several_plans import SPEC
 from tests.cli.test_command import TINY, call
-from tests.cli.test_studies import SPEC
+from tests.planner.check.broken_plans import BARRIER_PLAN
 
 
 @pytest.fixture(scope="module")

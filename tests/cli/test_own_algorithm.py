@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from planner.errors import SpecError
-from planner.spec import JobSpec
-from service.cli.failures import BadInputError
-from service.cli.inputs import read_run_settings, read_spec
-from service.documents import load_document
+from automap.planner.errors import SpecError
+from automap.planner.spec import JobSpec
+from automap.service.cli.inputs.files import read_run_settings, read_spec
+from automap.service.cli.terminal.failures import BadInputError
+from automap.service.schemas.documents import load_document
 from tests.cli.test_command import call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -39,7 +39,7 @@ def test_a_program_beside_the_spec_is_traced() -> None:
 
 
 def test_a_module_is_found_too(own: Path) -> None:
-    spec = read_spec(change(own, PATH, "planner.algorithms.rloo:PROGRAM"))
+    spec = read_spec(change(own, PATH, "automap.planner.dataflow.algorithms.rloo:PROGRAM"))
     assert spec.dataflow == read_spec(str(OWN)).dataflow
 
 
@@ -59,7 +59,7 @@ def test_other_mistakes_keep_their_fields(own: Path) -> None:
 
 def test_a_program_that_wants_more_models_is_told(own: Path) -> None:
     with pytest.raises(SpecError, match=r"models\.critic: the algorithm calls this role"):
-        read_spec(change(own, PATH, "planner.algorithms.ppo:PROGRAM"))
+        read_spec(change(own, PATH, "automap.planner.dataflow.algorithms.ppo:PROGRAM"))
 
 
 def test_the_service_knows_built_in_names_alone() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from planner.errors import Reason
-from service.cli import formats
-from service.cli.failures import reasons_view
-from service.cli.render import print_plan
+from automap.planner.errors import Reason
+from automap.service.cli.plan.view import print_plan
+from automap.service.cli.terminal import formats
+from automap.service.cli.terminal.failures import reasons_view
 from tests.cli.sample_plans import asynchronous_plan, ppo_plan
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

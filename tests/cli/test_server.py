@@ -13,16 +13,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from planner.cost.corrections import read_corrections
-from planner.explain.result import Explanation
-from planner.priced_by import bases_of
-from planner.replan.result import Replan
-from planner.result import Plan
-from planner.simulation.result import Simulation
-from service.cli.main import main
-from service.examples import PROFILE_EXAMPLES
+from automap.planner.explanation.result import Explanation
+from automap.planner.plan.types import Plan
+from automap.planner.profiles.corrections import read_corrections
+from automap.planner.replanning.result import Replan
+from automap.planner.runs.priced_by import bases_of
+from automap.planner.simulation.result import Simulation
+from automap.service.api.examples import PROFILE_EXAMPLES
+from automap.service.cli.main import main
 from tests.cli.test_command import TINY, TOO_LARGE
-from tests.test_calibration import plain_plan
+from tests.planner.runs.test_calibration import plain_plan
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60
@@ -37,7 +37,7 @@ def server(tmp_path_factory):
         port = free.getsockname()[1]
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "service.cli.main", "serve", "--port", str(port)],
+            [sys.executable, "-m", "automap.service.cli.main", "serve", "--port", str(port)],
             env={**os.environ, "AUTOMAP_DATABASE_URL": f"sqlite:///{folder}/automap.db"},
             stdout=log,
             stderr=log,

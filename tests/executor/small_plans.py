@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.algorithms.program import Program
-from planner.planning import estimate
-from planner.resolve import resolve
-from planner.result import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
-from planner.spec import JobSpec
+from automap.planner.dataflow.algorithms.program import Program
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from automap.planner.planning import estimate
+from automap.planner.spec import JobSpec
 
 POOL = {"name": "cpu", "gpu": "cpu", "num_nodes": 1, "gpus_per_node": 8}
 

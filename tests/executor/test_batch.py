@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from executor.batch import Batch, Ragged, concatenate
+from automap.executor.batch import Batch, Ragged, concatenate
 
 quick = settings(deadline=None, max_examples=60)
 

@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from profiler.collectives import ENGINE_TABLE, engine_keys, measure_collectives
-from profiler.devices import choose_device
+from automap.profiler.machine.devices import choose_device
+from automap.profiler.measure.collectives import ENGINE_TABLE, engine_keys, measure_collectives
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 
-from profiler.engine_work import (
+from automap.profiler.measure.engine_work import (
     ENGINE_PARTS,
     FORWARD_PARTS,
     GENERATIONS,
@@ -20,8 +20,8 @@ from profiler.engine_work import (
     _training_parts,
     explained,
 )
-from profiler.host_work import keys, measure_host_work
-from profiler.timing import Measurement
+from automap.profiler.measure.host_work import keys, measure_host_work
+from automap.profiler.results.measurement import Measurement
 
 
 def lasting(seconds: float, spread: float = 0.0) -> Measurement:

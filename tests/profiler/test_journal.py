@@ -5,13 +5,13 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import pytest
 
-from planner.catalogue import gpu_type
-from planner.cost.profile import PROFILES, Profile
-from planner.profile_tables import write_missing_tables
-from profiler.errors import ProfileError
-from profiler.journal import FILE, Entry, Journal
-from profiler.tables import COLUMNS, Key, write_tables
-from profiler.timing import Measurement
+from automap.planner.catalogue import gpu_type
+from automap.planner.cost.operators.profile import PROFILES, Profile
+from automap.planner.profiles.tables import write_missing_tables
+from automap.profiler.errors import ProfileError
+from automap.profiler.results.journal import FILE, Entry, Journal
+from automap.profiler.results.measurement import Measurement
+from automap.profiler.results.table_files import COLUMNS, Key, write_tables
 
 
 def product(m: int, seconds: float) -> Entry:

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from planner.catalogue import architecture, gpu_type
-from planner.cost.whole_layers import LayerCheck, LayerKey
-from profiler.devices import CpuDevice
-from profiler.journal import Entry, Journal
-from profiler.layers import BATCHES, TABLE, difference, keys, measure_layers
-from profiler.report import LayerError
-from profiler.timing import Measurement
-from profiler.validation import _explanation, layer_errors
-from tests.profiler.folders import profile_folder
-from tests.test_whole_layers import HOST, KERNELS, ONES, layers
+from automap.planner.catalogue import architecture, gpu_type
+from automap.planner.cost.training.whole_layers import LayerCheck, LayerKey
+from automap.profiler.machine.devices import CpuDevice
+from automap.profiler.measure.layer_validation import _explanation, layer_errors
+from automap.profiler.measure.layers import BATCHES, TABLE, difference, keys, measure_layers
+from automap.profiler.results.journal import Entry, Journal
+from automap.profiler.results.measurement import Measurement
+from automap.profiler.results.profile_report import LayerError
+from tests.helpers.profile_folders import profile_folder
+from tests.planner.cost.test_whole_layers import HOST, KERNELS, ONES, layers
 
 MEASURED = Measurement(1.0, 0.99, 1.01, 9, 1, False)
 

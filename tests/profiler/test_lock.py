@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from profiler.errors import ProfileError
-from profiler.lock import device_lock, folder_lock
+from automap.profiler.errors import ProfileError
+from automap.profiler.machine.lock import device_lock, folder_lock
 
 HOLD = (
-    "import sys; from pathlib import Path; from profiler.lock import device_lock\n"
+    "import sys; from pathlib import Path; from automap.profiler.machine.lock import device_lock\n"
     "with device_lock(['cpu'], folder=Path(sys.argv[1])):\n"
     "    print('held', flush=True); sys.stdin.read()"
 )

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 pytest.importorskip("ray")
-from profiler import fingerprint, on_node, ray_cluster
-from profiler.errors import NodeLostError, ProfileError
-from profiler.ray_cluster import _outcome, _pools
-from profiler.ray_nodes import Node
-from profiler.report import KindReport
-from profiler.settings import ProfileSettings
+from automap.profiler.cluster import on_node, ray_cluster
+from automap.profiler.cluster.ray_cluster import _outcome, _pools
+from automap.profiler.cluster.ray_nodes import Node
+from automap.profiler.errors import NodeLostError, ProfileError
+from automap.profiler.machine import fingerprint
+from automap.profiler.results.profile_report import KindReport
+from automap.profiler.settings import ProfileSettings
 
 LINE = json.dumps({"table": "gemm", "key": {}, "seconds": 1.0}) + "\n"
 SENT = (

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from profiler.company import MOST, company
-from profiler.devices import choose_device
-from profiler.errors import ProfileError
-from profiler.processes import told_by
+from automap.profiler.errors import ProfileError
+from automap.profiler.machine.background_load import MOST, company
+from automap.profiler.machine.devices import choose_device
+from automap.profiler.measure.child_processes import told_by
 
 
 def program(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:

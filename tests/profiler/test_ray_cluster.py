@@ -10,14 +10,14 @@ import ray
 import yaml
 from ray.cluster_utils import Cluster
 
-from planner import catalogue
-from planner.measured import profile_folder
-from planner.spec import ClusterSpec
-from profiler import ray_cluster, ray_nodes
-from profiler.errors import ProfileError
-from profiler.ray_cluster import _kinds, profile_cluster
-from profiler.report import Progress
-from profiler.settings import DeviceKind, ProfileSettings
+from automap.planner import catalogue
+from automap.planner.profiles.folder import profile_folder
+from automap.planner.spec import ClusterSpec
+from automap.profiler.cluster import ray_cluster, ray_nodes
+from automap.profiler.cluster.ray_cluster import _kinds, profile_cluster
+from automap.profiler.errors import ProfileError
+from automap.profiler.results.profile_report import Progress
+from automap.profiler.settings import DeviceKind, ProfileSettings
 
 pytestmark = pytest.mark.slow
 

@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 import yaml
 
-from planner.catalogue import architecture, gpu_type
-from planner.cost.interpolation import MEASURED
-from planner.cost.profile import Profile
-from planner.measured import profile_folder
-from planner.resolve import resolve
-from planner.spec import JobSpec
-from profiler.devices import CpuDevice
-from profiler.errors import ProfileError
-from profiler.journal import FILE, Journal
-from profiler.operators import operation
-from profiler.report import Progress
-from profiler.session import _Session, expected_seconds, profile
-from profiler.settings import ProfileSettings
-from profiler.tables import Key
-from tests.documents import ROOT
+from automap.planner.catalogue import architecture, gpu_type
+from automap.planner.cost.operators.interpolation import MEASURED
+from automap.planner.cost.operators.profile import Profile
+from automap.planner.job.resolve import resolve
+from automap.planner.profiles.folder import profile_folder
+from automap.planner.spec import JobSpec
+from automap.profiler.errors import ProfileError
+from automap.profiler.machine.devices import CpuDevice
+from automap.profiler.measure.operations import operation
+from automap.profiler.results.journal import FILE, Journal
+from automap.profiler.results.profile_report import Progress
+from automap.profiler.results.table_files import Key
+from automap.profiler.session import _Session, expected_seconds, profile
+from automap.profiler.settings import ProfileSettings
+from tests.docs.documents import ROOT
 
 TINY = {"tiny-llama": architecture("tiny-llama")}
 
@@ -49,7 +49,7 @@ def test_a_short_profile_is_one_that_plans_are_priced_with_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "profile"
-    monkeypatch.setattr("profiler.session.WEIGHTS", {"memory_bound": 1.0, "gemm": 4.0})
+    monkeypatch.setattr("automap.profiler.session.WEIGHTS", {"memory_bound": 1.0, "gemm": 4.0})
     told: list[Progress] = []
     report = profile(settings(folder, seconds=5.0), told.append)
     assert report.device == "cpu"
@@ -88,7 +88,7 @@ def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a hundredth, nothing could be measured."""
-    monkeypatch.setattr("profiler.session.WEIGHTS", {"optimizer": 1.0, "host_copies": 99.0})
+    monkeypatch.setattr("automap.profiler.session.WEIGHTS", {"optimizer": 1.0, "host_copies": 99.0})
     tried: list[Key] = []
 
     def fails(device: object, table: str, key: Key) -> object:
@@ -97,11 +97,11 @@ def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again
             raise RuntimeError("out of memory")
         return operation(device, table, key)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("profiler.session.operation", fails)
+    monkeypatch.setattr("automap.profiler.session.operation", fails)
     (table,) = profile(settings(tmp_path, seconds=2.0), lambda progress: None).tables
     failed = table.failed
     assert failed == len(tried) > 0  # once, though there are two rounds
-    monkeypatch.setattr("profiler.session.operation", operation)
+    monkeypatch.setattr("automap.profiler.session.operation", operation)
     report = profile(settings(tmp_path, seconds=2.0), lambda progress: None)
     (table,) = report.tables
     assert report.resumed == failed
@@ -145,7 +145,7 @@ def started(folder: Path, seconds: float, *, ranks: int = 1) -> "subprocess.Pope
     file = folder.with_suffix(".json")
     file.write_text(settings(folder, seconds=seconds, ranks=ranks).model_dump_json())
     return subprocess.Popen(
-        [sys.executable, "-m", "profiler.run", "--settings", str(file)],
+        [sys.executable, "-m", "automap.profiler.run", "--settings", str(file)],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from planner.catalogue import architecture
-from planner.cost.shards import attention_linears, mlp_linears
-from profiler.devices import CpuDevice
-from profiler.shapes import COLLECTIVES, Shape, collective_keys, shapes
-from profiler.tables import COLUMNS
+from automap.planner.catalogue import architecture
+from automap.planner.cost.shards import attention_linears, mlp_linears
+from automap.profiler.machine.devices import CpuDevice
+from automap.profiler.measure.shapes import COLLECTIVES, Shape, collective_keys, shapes
+from automap.profiler.results.table_files import COLUMNS
 
 TINY, MOE = architecture("tiny-llama"), architecture("qwen3-30b-a3b")
 

@@ -7,7 +7,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 
-from profiler.timing import MIN_SAMPLES, Measurement, Sample, measure, summary
+from automap.profiler.results.measurement import MIN_SAMPLES, Measurement, Sample, measure, summary
 
 
 def quiet(*seconds: float) -> list[Sample]:

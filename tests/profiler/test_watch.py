@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from profiler import use
-from profiler.errors import ProfileError
-from profiler.journal import Entry
-from profiler.timing import Measurement, Sample
-from profiler.use import CpuUse, GpuUse
-from profiler.watch import LEAST_LOOK_SECONDS, State, Watch
+from automap.profiler.errors import ProfileError
+from automap.profiler.machine import device_use
+from automap.profiler.machine.device_use import CpuUse, GpuUse
+from automap.profiler.machine.watch import LEAST_LOOK_SECONDS, State, Watch
+from automap.profiler.results.journal import Entry
+from automap.profiler.results.measurement import Measurement, Sample
 
 ME = os.getpid()
 CORES = sorted(os.sched_getaffinity(0))
@@ -135,8 +135,8 @@ class Driver:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.utilization, self.reasons, self.apps = "0", "0x0", [(GPU, ME, "python", 500)]
         self.foreign = 2**29
-        monkeypatch.setattr(use, "nvidia_smi", self._smi)
-        monkeypatch.setattr(use, "visible_uuids", lambda: [GPU])
+        monkeypatch.setattr(device_use, "nvidia_smi", self._smi)
+        monkeypatch.setattr(device_use, "visible_uuids", lambda: [GPU])
         monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
         monkeypatch.setattr("torch.cuda.memory_reserved", lambda index: 2**33)
         monkeypatch.setattr(
@@ -201,14 +201,14 @@ def test_here_our_own_work_is_ours() -> None:
     proc = Path("/proc")
     if not (proc / "stat").exists():
         pytest.skip("no /proc")
-    before, start = use._counts(proc), time.process_time()
+    before, start = device_use._counts(proc), time.process_time()
     end = time.monotonic() + 0.3
     while time.monotonic() < end:
         pass
     spent = time.process_time() - start
-    after = use._counts(proc)
-    ours = use._ticks(after.processes, use._tree(after.processes)) - use._ticks(
-        before.processes, use._tree(before.processes)
-    )
+    after = device_use._counts(proc)
+    ours = device_use._ticks(
+        after.processes, device_use._tree(after.processes)
+    ) - device_use._ticks(before.processes, device_use._tree(before.processes))
     tick = os.sysconf("SC_CLK_TCK")
     assert ours / tick == pytest.approx(spent, abs=0.05)

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-import migrations
-from service.app import create_app
-from service.database import Base, Database
-from service.settings import Settings
-from tests.service.workers import Ray, start_ray, stop_ray
+from automap import migrations
+from automap.service.app import create_app
+from automap.service.settings import Settings
+from automap.service.storage.database import Base, Database
+from tests.service.support.workers import Ray, start_ray, stop_ray
 
 # These submit real jobs to a real Ray: `make executor` installs it.
 WITH_RAY = [
-    "test_job_worker.py",
-    "test_job_restart.py",
-    "test_job_local_ray.py",
-    "test_job_executor.py",
-    "test_measuring_worker.py",
+    "worker/test_worker.py",
+    "worker/test_restart_of_jobs.py",
+    "worker/test_local_ray.py",
+    "worker/test_executor.py",
+    "worker/test_measuring.py",
 ]
 collect_ignore = [] if find_spec("ray") else WITH_RAY
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from service.schemas import PlanRecord
+from automap.service.schemas.plans import PlanRecord
 from tests.service.conftest import Databases
-from tests.service.samples import large_spec, small_spec
-from tests.service.servers import Server, serving
+from tests.service.support.samples import large_spec, small_spec
+from tests.service.support.servers import Server, serving
 
 
 def children(process_id: int) -> set[int]:

@@ -1,5 +1,5 @@
 """Training with PyTorch FSDP2, and tensor parallelism through DTensor."""
 
-from executor.engines.fsdp.engine import FsdpEngine
+from automap.executor.engines.fsdp.engine import FsdpEngine
 
 __all__ = ["FsdpEngine"]

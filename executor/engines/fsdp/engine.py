@@ -8,16 +8,16 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from executor.batch import Batch
-from executor.engines.engine import Head, Loss, Output
-from executor.engines.fsdp.model import DTYPES, FsdpModel, Precision
-from executor.engines.fsdp.optimizer import ShardedAdamW
-from executor.engines.fsdp.parallel import Recompute, Sharding, sharded_modules
-from executor.engines.fsdp.passes import Passes, in_order
-from executor.engines.fsdp.shards import copy_local
-from executor.engines.schedule import check_schedule, learning_rate
-from executor.layout import RankLayout
-from executor.settings import TrainingSettings
+from automap.executor.batch import Batch
+from automap.executor.engines.fsdp.model import DTYPES, FsdpModel, Precision
+from automap.executor.engines.fsdp.optimizer import ShardedAdamW
+from automap.executor.engines.fsdp.parallel import Recompute, Sharding, sharded_modules
+from automap.executor.engines.fsdp.passes import Passes, in_order
+from automap.executor.engines.fsdp.sharded_parameters import copy_local
+from automap.executor.engines.learning_rate import check_schedule, learning_rate
+from automap.executor.engines.training_engine import Head, Loss, Output
+from automap.executor.layout import RankLayout
+from automap.executor.settings import TrainingSettings
 
 _OUTPUTS: dict[Head, tuple[Output, ...]] = {
     "language_model": ("log_probs",),

@@ -12,10 +12,14 @@ from peft import LoraConfig
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from executor.engines.engine import Head, Piece
-from executor.engines.fsdp import adapter, weights
-from executor.engines.fsdp.network import HEAD_NAMES, build_network, fill_buffers, read_config
-from executor.engines.fsdp.parallel import (
+from automap.executor.engines.fsdp import lora, weights
+from automap.executor.engines.fsdp.network import (
+    HEAD_NAMES,
+    build_network,
+    fill_buffers,
+    read_config,
+)
+from automap.executor.engines.fsdp.parallel import (
     Recompute,
     Sharding,
     apply_fsdp,
@@ -24,10 +28,15 @@ from executor.engines.fsdp.parallel import (
     build_mesh,
     check_tensor_parallel,
 )
-from executor.engines.fsdp.shards import ShardedParameter, full_tensors, sharded_parameters
-from executor.engines.host import Offloadable
-from executor.engines.hugging_face import TensorFolder, save_folder
-from executor.layout import RankLayout
+from automap.executor.engines.fsdp.sharded_parameters import (
+    ShardedParameter,
+    full_tensors,
+    sharded_parameters,
+)
+from automap.executor.engines.offload import Offloadable
+from automap.executor.engines.tensor_folder import TensorFolder, save_folder
+from automap.executor.engines.training_engine import Head, Piece
+from automap.executor.layout import RankLayout
 
 Precision = Literal["bf16", "fp32"]
 
@@ -78,8 +87,8 @@ class FsdpModel(Offloadable):
         dtype = torch.float32 if masters else self._dtype
         network = build_network(config, self.head, dtype=dtype)
         if lora_rank is not None:
-            self._lora = adapter.lora_config(network, lora_rank)
-            adapter.add_adapter(network, self._lora)
+            self._lora = lora.lora_config(network, lora_rank)
+            lora.add_adapter(network, self._lora)
         if not trains:
             network.requires_grad_(False)
         self.summed: frozenset[str] = frozenset()
@@ -158,7 +167,7 @@ class FsdpModel(Offloadable):
         self.require_on_device("weights")
         scaling = 0.0 if self._lora is None else self._lora.lora_alpha / self._lora.r
         return (
-            (each.hugging_face_name, adapter.merged(each, self._by_name, scaling))
+            (each.hugging_face_name, lora.merged(each, self._by_name, scaling))
             for each in self._all
             if not each.is_lora
         )
@@ -216,7 +225,7 @@ class FsdpModel(Offloadable):
                     f"{getattr(own, field)}"
                 )
         names = {each.name: each for each in self._all if each.is_adapter}
-        weights.read(names, self._ranges, TensorFolder(folder, single=adapter.FILE))
+        weights.read(names, self._ranges, TensorFolder(folder, single=lora.FILE))
 
     def save_adapter(self, folder: Path) -> None:
         """Write the adapter alone as peft does; errors as of `save`."""
@@ -227,7 +236,7 @@ class FsdpModel(Offloadable):
             full_tensors(saved, None),
             sizes={each.name: each.nbytes() for each in saved},
             write_rest=lambda path: config.save_pretrained(str(path)),
-            single=adapter.FILE,
+            single=lora.FILE,
         )
 
     # Host memory
@@ -239,7 +248,7 @@ class FsdpModel(Offloadable):
     def adapter_disabled(self) -> AbstractContextManager[None]:
         """While it lasts, the model is its frozen base: the reference of an actor with LoRA."""
         self._lora_config()
-        return adapter.disabled(self.network)
+        return lora.disabled(self.network)
 
     def _lora_config(self) -> LoraConfig:
         if self._lora is None:

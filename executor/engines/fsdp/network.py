@@ -14,9 +14,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from executor.engines.engine import Head
-from executor.engines.fsdp import attention
-from executor.engines.log_probs import token_log_probs
+from automap.executor.engines.fsdp import attention
+from automap.executor.engines.log_probs import token_log_probs
+from automap.executor.engines.training_engine import Head
 
 HEAD_NAMES: dict[Head, str] = {"language_model": "lm_head", "scalar": "score"}
 

@@ -5,8 +5,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from executor.engines.fsdp.shards import ShardedParameter, copy_local
-from executor.settings import OptimizerSettings
+from automap.executor.engines.fsdp.sharded_parameters import ShardedParameter, copy_local
+from automap.executor.settings import OptimizerSettings
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 

@@ -18,8 +18,8 @@ from torch.distributed.tensor.parallel import (
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from transformers import PreTrainedConfig
 
-from executor.engines.fsdp.network import PackedNetwork
-from executor.layout import RankLayout
+from automap.executor.engines.fsdp.network import PackedNetwork
+from automap.executor.layout import RankLayout
 
 Recompute = Literal["none", "selective", "full"]
 Sharding = Literal["gradient", "full"]

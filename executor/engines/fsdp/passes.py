@@ -7,11 +7,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.batch import Batch, Ragged
-from executor.engines.engine import Output
-from executor.engines.fsdp.attention import Sequences
-from executor.engines.fsdp.network import PackedNetwork
-from executor.engines.micro_batches import pack, split_rows
+from automap.executor.batch import Batch, Ragged
+from automap.executor.engines.fsdp.attention import Sequences
+from automap.executor.engines.fsdp.network import PackedNetwork
+from automap.executor.engines.micro_batches import pack, split_rows
+from automap.executor.engines.training_engine import Output
 
 
 class Passes:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from executor.engines.fsdp.adapter import initial_adapter
-from executor.engines.fsdp.shards import ShardedParameter
-from executor.engines.hugging_face import TensorFolder
-from executor.engines.initial import initial_tensor, seeded
+from automap.executor.engines.fsdp.lora import initial_adapter
+from automap.executor.engines.fsdp.sharded_parameters import ShardedParameter
+from automap.executor.engines.initial_weights import initial_tensor, seeded
+from automap.executor.engines.tensor_folder import TensorFolder
 
 Ranges = Callable[[ShardedParameter], tuple[slice, ...]]
 """The part of a parameter that this rank holds."""

@@ -7,11 +7,11 @@ import torch
 with warnings.catch_warnings():
     # Of Transformer Engine and Apex, which are not needed.
     warnings.simplefilter("ignore", UserWarning)
-    from executor.engines.megatron.engine import MegatronEngine
-    from executor.engines.megatron.groups import ParallelGroups
+    from automap.executor.engines.megatron.engine import MegatronEngine
+    from automap.executor.engines.megatron.parallel_groups import ParallelGroups
 
 if not torch.cuda.is_available():
-    from executor.engines.megatron import cpu
+    from automap.executor.engines.megatron import cpu
 
     cpu.install()
 

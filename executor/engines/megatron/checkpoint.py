@@ -18,9 +18,9 @@ from torch.distributed.checkpoint.metadata import (
 )
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 
-from executor.engines.engine import Piece
-from executor.engines.megatron.model import MegatronModel
-from executor.engines.megatron.optimizer import MOMENTS, Optimizer
+from automap.executor.engines.megatron.model import MegatronModel
+from automap.executor.engines.megatron.optimizer import MOMENTS, Optimizer
+from automap.executor.engines.training_engine import Piece
 
 Rectangle = tuple[tuple[int, ...], tuple[int, ...]]
 """Offsets and sizes."""

@@ -7,8 +7,8 @@ from megatron.core.transformer.enums import LayerType
 from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.nn.functional import silu
 
-from executor.engines.megatron.architecture import Architecture
-from executor.layout import RankLayout
+from automap.executor.engines.megatron.architecture import Architecture
+from automap.executor.layout import RankLayout
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]

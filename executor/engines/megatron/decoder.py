@@ -35,10 +35,10 @@ from megatron.core.transformer.transformer_layer import (
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm
 
-from executor.engines.engine import Head
-from executor.engines.megatron.architecture import Architecture
-from executor.engines.megatron.attention import PackedAttention, Sequences
-from executor.engines.megatron.names import NameMap
+from automap.executor.engines.megatron.architecture import Architecture
+from automap.executor.engines.megatron.attention import PackedAttention, Sequences
+from automap.executor.engines.megatron.names import NameMap
+from automap.executor.engines.training_engine import Head
 
 _LAYER = re.compile(r"decoder\.layers\.(\d+)(?:\.mlp\.experts\.local_experts\.(\d+))?")
 

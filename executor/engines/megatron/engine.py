@@ -15,19 +15,19 @@ from megatron.core.distributed import (
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
-from executor.batch import Batch
-from executor.engines.engine import Head, Loss, Output
-from executor.engines.host import Offload
-from executor.engines.megatron import passes
-from executor.engines.megatron.checkpoint import copy_state, model_state, optimizer_state
-from executor.engines.megatron.configuration import Precision, Recompute
-from executor.engines.megatron.decoder import DecoderStage
-from executor.engines.megatron.groups import ParallelGroups
-from executor.engines.megatron.model import MegatronModel
-from executor.engines.megatron.optimizer import Optimizer
-from executor.engines.schedule import check_schedule, learning_rate
-from executor.layout import RankLayout
-from executor.settings import TrainingSettings
+from automap.executor.batch import Batch
+from automap.executor.engines.learning_rate import check_schedule, learning_rate
+from automap.executor.engines.megatron import passes
+from automap.executor.engines.megatron.checkpoint import copy_state, model_state, optimizer_state
+from automap.executor.engines.megatron.configuration import Precision, Recompute
+from automap.executor.engines.megatron.decoder import DecoderStage
+from automap.executor.engines.megatron.model import MegatronModel
+from automap.executor.engines.megatron.optimizer import Optimizer
+from automap.executor.engines.megatron.parallel_groups import ParallelGroups
+from automap.executor.engines.offload import Offload
+from automap.executor.engines.training_engine import Head, Loss, Output
+from automap.executor.layout import RankLayout
+from automap.executor.settings import TrainingSettings
 
 _OUTPUTS: dict[Head, tuple[Output, ...]] = {
     "language_model": ("log_probs",),

@@ -10,15 +10,19 @@ from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
-from executor.engines.engine import Head, Piece
-from executor.engines.host import Offloadable
-from executor.engines.megatron import weights
-from executor.engines.megatron.architecture import Architecture
-from executor.engines.megatron.configuration import Precision, Recompute, build_configuration
-from executor.engines.megatron.decoder import DecoderStage, device, global_name, mark_split
-from executor.engines.megatron.groups import ParallelGroups
-from executor.engines.megatron.names import NameMap
-from executor.layout import RankLayout
+from automap.executor.engines.megatron import weights
+from automap.executor.engines.megatron.architecture import Architecture
+from automap.executor.engines.megatron.configuration import (
+    Precision,
+    Recompute,
+    build_configuration,
+)
+from automap.executor.engines.megatron.decoder import DecoderStage, device, global_name, mark_split
+from automap.executor.engines.megatron.names import NameMap
+from automap.executor.engines.megatron.parallel_groups import ParallelGroups
+from automap.executor.engines.offload import Offloadable
+from automap.executor.engines.training_engine import Head, Piece
+from automap.executor.layout import RankLayout
 
 SCALAR_HEAD = "score.weight"
 

@@ -7,9 +7,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from executor.engines.engine import Head, Piece
-from executor.engines.megatron.architecture import Architecture
-from executor.layout import RankLayout
+from automap.executor.engines.megatron.architecture import Architecture
+from automap.executor.engines.training_engine import Head, Piece
+from automap.executor.layout import RankLayout
 
 _LAYER = re.compile(r"decoder\.layers\.(\d+)\.(.+)")
 _EXPERT = re.compile(r"mlp\.experts\.local_experts\.(\d+)\.(.+)")

@@ -14,9 +14,9 @@ from megatron.core.optimizer.optimizer import (
 )
 from torch import Tensor, nn
 
-from executor.engines.megatron import cpu
-from executor.engines.megatron.configuration import DTYPES, Precision
-from executor.settings import OptimizerSettings
+from automap.executor.engines.megatron import cpu
+from automap.executor.engines.megatron.configuration import DTYPES, Precision
+from automap.executor.settings import OptimizerSettings
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 _FIRST_LOSS_SCALE = 2.0**16

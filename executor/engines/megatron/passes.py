@@ -11,13 +11,13 @@ from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from executor.batch import Batch, Ragged
-from executor.engines.engine import Output
-from executor.engines.log_probs import CHUNK_BYTES, token_log_probs
-from executor.engines.megatron.attention import Sequences
-from executor.engines.megatron.decoder import DecoderStage
-from executor.engines.megatron.groups import ParallelGroups
-from executor.engines.micro_batches import Packed, pack, split_rows
+from automap.executor.batch import Batch, Ragged
+from automap.executor.engines.log_probs import CHUNK_BYTES, token_log_probs
+from automap.executor.engines.megatron.attention import Sequences
+from automap.executor.engines.megatron.decoder import DecoderStage
+from automap.executor.engines.megatron.parallel_groups import ParallelGroups
+from automap.executor.engines.micro_batches import Packed, pack, split_rows
+from automap.executor.engines.training_engine import Output
 
 
 @dataclass(frozen=True, slots=True)

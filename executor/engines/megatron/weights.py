@@ -13,9 +13,9 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
 )
 
-from executor.engines.engine import Head, Piece
-from executor.engines.hugging_face import TensorFolder, save_folder
-from executor.engines.initial import initial_tensor
+from automap.executor.engines.initial_weights import initial_tensor
+from automap.executor.engines.tensor_folder import TensorFolder, save_folder
+from automap.executor.engines.training_engine import Head, Piece
 
 Held = list[tuple[Tensor, list[Piece]]]
 """Parameters with their pieces."""

@@ -1,0 +1,1 @@
+"""Automap: placement and parallelism for RL post-training of LLMs."""

@@ -1,0 +1,335 @@
+"""A vLLM engine that lives in the processes of one generation replica."""
+
+import copy
+import gc
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from transformers import PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+from automap.executor.batch import Batch, Column, Ragged
+from automap.executor.engines.tensor_folder import TensorFolder
+from automap.executor.rollout.environment import prepare_environment, undisturbed
+from automap.executor.rollout.seeds import response_seed
+from automap.executor.settings import RolloutSettings
+
+prepare_environment()
+
+from vllm import EngineArgs, SamplingParams  # noqa: E402
+from vllm.config.model import ModelDType  # noqa: E402
+from vllm.logprobs import FlatLogprobs  # noqa: E402
+from vllm.outputs import CompletionOutput, RequestOutput  # noqa: E402
+from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
+
+from automap.executor.rollout.replica import keep_default_group, replica_groups  # noqa: E402
+from automap.executor.rollout.sampling import TemperedSampler, sampling_params  # noqa: E402
+from automap.executor.rollout.weight_loading import (  # noqa: E402
+    WeightBytes,
+    load_weights,
+    weight_bytes,
+)
+
+Precision = Literal["fp32", "bf16", "fp16", "fp8"]
+
+_DTYPES: dict[str, ModelDType] = {
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp8": "bfloat16",
+}
+
+
+class VllmEngine:
+    """One rank's part of a generation replica.
+
+    Every method is called on all ranks of the replica with the same arguments, and returns the
+    same on all of them. The replicas of a world are independent: they may start, generate and
+    take weights at different times, and one may have nothing to generate.
+    """
+
+    def __init__(
+        self,
+        model: Path | PretrainedConfig,
+        *,
+        ranks: Sequence[int],
+        tensor_parallel_size: int | None = None,
+        precision: Precision,
+        rollout: RolloutSettings,
+        max_model_len: int,
+        kv_cache_bytes: int,
+        seed: int,
+    ) -> None:
+        """Build the engine with room for weights, but none in it: they come by `load_weights`.
+
+        Args:
+            model: a Hugging Face folder, of which only the config is read, or a config.
+            ranks: this replica's ranks of torch's default group, tensor-parallel ranks first,
+                then pipeline stages.
+            tensor_parallel_size: None: all the ranks.
+            precision: of weights and cache; fp8 quantises bf16 weights as they come (GPU only).
+            rollout: how it samples, and how many sequences at once.
+            max_model_len: most tokens of a prompt and its response together.
+            kv_cache_bytes: of the cache, on each rank.
+            seed: the run's; responses depend on it, see `generate`.
+
+        Raises:
+            ValueError: this process is not in `ranks`, or they do not fill the tensor groups; the
+                model's head_dim is none that vLLM has attention for on CPU.
+            RuntimeError: this process already has an engine.
+        """
+        tensor_parallel_size = tensor_parallel_size or len(ranks)
+        _check_ranks(ranks, tensor_parallel_size)
+        self._rollout, self._seed, self._max_model_len = rollout, seed, max_model_len
+        self.has_weights = False
+        """Whether it can generate: since the last whole load, no `sleep` has taken them."""
+        self._asleep: set[str] = set()
+        pipeline_parallel_size = len(ranks) // tensor_parallel_size
+        with tempfile.TemporaryDirectory() as folder, undisturbed():
+            arguments = EngineArgs(
+                model=_config_folder(model, Path(folder)),
+                tensor_parallel_size=tensor_parallel_size,
+                pipeline_parallel_size=pipeline_parallel_size,
+                async_scheduling=None if pipeline_parallel_size == 1 else False,
+                distributed_executor_backend="external_launcher",
+                load_format="dummy",
+                dtype=_DTYPES[precision],
+                quantization="fp8" if precision == "fp8" else None,
+                max_model_len=max_model_len,
+                max_num_seqs=rollout.max_running_sequences,
+                enable_prefix_caching=rollout.prefix_caching,
+                # A prompt cut in two rewinds its sample's generator, which those of a CPU cannot.
+                enable_chunked_prefill=None if torch.cuda.is_available() else False,
+                kv_cache_memory_bytes=kv_cache_bytes,
+                enable_sleep_mode=torch.cuda.is_available(),
+                enforce_eager=not torch.cuda.is_available(),
+                skip_tokenizer_init=True,
+                generation_config="vllm",  # not the folder's: its end tokens would be added
+                disable_log_stats=True,
+                seed=seed,
+            )
+            _check_head_dim(arguments.create_model_config().get_head_size())
+            with replica_groups(ranks, tensor_parallel_size=tensor_parallel_size):
+                self._engine = LLMEngine.from_engine_args(arguments)
+            if pipeline_parallel_size > 1:
+                _make_room_between_stages(self._runner)
+            self._runner.sampler = TemperedSampler(rollout.temperature)
+
+    @property
+    def _runner(self) -> Any:
+        return self._engine.model_executor.driver_worker.worker.model_runner
+
+    def generate(
+        self,
+        prompts: Batch,
+        *,
+        responses_per_prompt: int,
+        greedy: bool = False,
+        max_response_tokens: int,
+        end_tokens: Sequence[int],
+        iteration: int,
+    ) -> Batch:
+        """Responses to this replica's prompts.
+
+        A response is drawn with a seed of its own, made of the run's seed, the iteration, the
+        prompt's id and its number among that prompt's responses: which replica generates it,
+        and beside which others, matters only as far as rounding does.
+
+        Args:
+            prompts: columns prompt_tokens and prompt_id; zero rows are fine.
+            responses_per_prompt: drawn independently.
+            greedy: the likeliest token each time.
+            max_response_tokens: after which a response is cut off.
+            end_tokens: any of these ends a response, and is its last token.
+            iteration: of the run; other iterations draw other responses.
+
+        Returns:
+            The columns of `prompts` with each row repeated `responses_per_prompt` times on end,
+            and response_tokens, response_log_probs, finished, group (unless `prompts` has it: the
+            row of the prompt). Log-probabilities are of log_softmax(logits ÷ temperature), before
+            top-p and top-k.
+
+        Raises:
+            RuntimeError: no weights were loaded since the start or the last `sleep`.
+            ValueError: a prompt and its response could exceed `max_model_len`.
+        """
+        if not self.has_weights:
+            raise RuntimeError("generate needs weights: call load_weights or load_folder first")
+        self._check_lengths(prompts, max_response_tokens)
+        if "group" not in prompts:
+            prompts = prompts.with_columns(group=torch.arange(prompts.num_rows))
+        rows = prompts.take(torch.arange(prompts.num_rows).repeat_interleave(responses_per_prompt))
+        numbers = torch.arange(responses_per_prompt).repeat(prompts.num_rows)
+        ids = zip(rows.tensor("prompt_id").tolist(), numbers.tolist(), strict=True)
+        parameters = [
+            sampling_params(
+                self._rollout,
+                seed=response_seed(self._seed, iteration, prompt_id, number),
+                greedy=greedy,
+                max_response_tokens=max_response_tokens,
+                end_tokens=end_tokens,
+            )
+            for prompt_id, number in ids
+        ]
+        with undisturbed():
+            return rows.with_columns(**_columns(self._complete(_token_lists(rows), parameters)))
+
+    def load_weights(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
+        """Take weights by Hugging Face name, each of its full shape, and forget cached prefixes.
+
+        With tensor parallelism a rank reads its own slice of each tensor and nothing else, so the
+        rest may hold anything. A tensor is kept until its layer's others have come: q, k and v
+        should follow each other, and so should gate and up. The weights stay where they are in
+        memory. Works while asleep as far as `wake` has given the weights' memory back.
+
+        Raises:
+            ValueError: a weight of the model did not come; names them. Until all have come in
+                another call, the engine does not generate.
+        """
+        self.has_weights = False
+        load_weights(self._runner, tensors)
+        self._engine.reset_prefix_cache()
+        self.has_weights = True
+
+    def load_folder(self, folder: Path) -> None:
+        """Take the weights of a Hugging Face folder of safetensors."""
+        stored = TensorFolder(folder)
+        self.load_weights((name, stored.read(name)) for name in stored)
+
+    def weight_bytes(self) -> WeightBytes:
+        """What this rank's weights take."""
+        return weight_bytes(self._runner)
+
+    def sleep(self) -> None:
+        """Give weights and cache back to the device; weights must be loaded anew afterwards.
+
+        On a CPU nothing is given back, and the weights stay.
+        """
+        if torch.cuda.is_available() and not self._asleep:
+            self._engine.sleep(level=2)
+            self._asleep = {"weights", "cache"}
+            self.has_weights = False
+
+    def wake(self, part: Literal["weights", "cache"]) -> None:
+        """Take memory for the weights, before `load_weights`, or the cache, before `generate`.
+
+        In this order, so that the trainer's weights can be freed in between. Without effect on
+        what is awake.
+        """
+        if part in self._asleep:
+            self._engine.wake_up([{"weights": "weights", "cache": "kv_cache"}[part]])
+            self._asleep.remove(part)
+
+    def shutdown(self) -> None:
+        """Free all that the engine holds; torch's default group stays. Collective."""
+        with keep_default_group():
+            self._engine.engine_core.shutdown()
+        del self._engine
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _complete(
+        self, prompts: Sequence[list[int]], parameters: Sequence[SamplingParams]
+    ) -> list[CompletionOutput]:
+        """Run all requests to their ends; if one fails, none is left in the engine."""
+        done: dict[str, CompletionOutput] = {}
+        names = [str(index) for index in range(len(prompts))]
+        try:
+            for name, tokens, one in zip(names, prompts, parameters, strict=True):
+                self._engine.add_request(name, {"prompt_token_ids": tokens}, one)
+            while self._engine.has_unfinished_requests():
+                for output in self._engine.step():
+                    if isinstance(output, RequestOutput) and output.finished:
+                        done[output.request_id] = output.outputs[0]
+        except BaseException:
+            self._engine.abort_request(names)
+            raise
+        return [done[name] for name in names]
+
+    def _check_lengths(self, prompts: Batch, max_response_tokens: int) -> None:
+        lengths = prompts.ragged("prompt_tokens").lengths
+        longest = int(lengths.max()) if len(lengths) else 0
+        if longest + max_response_tokens > self._max_model_len:
+            prompt_id = int(prompts.tensor("prompt_id")[lengths.argmax()])
+            raise ValueError(
+                f"prompt {prompt_id} has {longest} tokens; with max_response_tokens "
+                f"{max_response_tokens} that exceeds max_model_len {self._max_model_len}"
+            )
+
+
+def _check_ranks(ranks: Sequence[int], tensor_parallel_size: int) -> None:
+    if dist.get_rank() not in ranks:
+        raise ValueError(f"rank {dist.get_rank()} starts a replica of ranks {list(ranks)}")
+    if len(ranks) % tensor_parallel_size:
+        raise ValueError(
+            f"{len(ranks)} ranks of a replica do not divide into tensor groups of "
+            f"{tensor_parallel_size}"
+        )
+
+
+def _make_room_between_stages(runner: Any) -> None:
+    """Give a stage the tensors it receives into: on a CPU nothing else makes them."""
+    if runner.intermediate_tensors is None:
+        runner.intermediate_tensors = runner.get_model().make_empty_intermediate_tensors(
+            batch_size=runner.max_num_tokens, dtype=runner.dtype, device=runner.device
+        )
+
+
+def _config_folder(model: Path | PretrainedConfig, folder: Path) -> str:
+    """A folder with the config alone, so that nothing else of the model's folder is read."""
+    if isinstance(model, Path):
+        shutil.copy(model / "config.json", folder)
+        return str(folder)
+    named = copy.deepcopy(model)
+    if not named.architectures:
+        named.architectures = [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model.model_type]]
+    named.save_pretrained(folder)
+    return str(folder)
+
+
+def _token_lists(rows: Batch) -> list[list[int]]:
+    prompts = rows.ragged("prompt_tokens")
+    return [] if not rows.num_rows else [tokens.tolist() for tokens in prompts.rows()]
+
+
+def _columns(completions: Sequence[CompletionOutput]) -> dict[str, Column]:
+    tokens = [list(each.token_ids) for each in completions]
+    log_probs = [_log_probs(each) for each in completions]
+    lengths = torch.tensor([len(each) for each in tokens], dtype=torch.int64)
+    return {
+        "response_tokens": Ragged(torch.tensor(list(chain(*tokens)), dtype=torch.int64), lengths),
+        "response_log_probs": Ragged(
+            torch.tensor(list(chain(*log_probs)), dtype=torch.float32), lengths
+        ),
+        "finished": torch.tensor(
+            [each.finish_reason == "stop" for each in completions], dtype=torch.bool
+        ),
+    }
+
+
+def _log_probs(completion: CompletionOutput) -> list[float]:
+    """Of the sampled tokens: the only ones asked for, one per position."""
+    flat = completion.logprobs
+    assert isinstance(flat, FlatLogprobs)
+    return flat.logprobs
+
+
+def _check_head_dim(head_dim: int) -> None:
+    """On CPU vLLM starts with any, and fails at the first token."""
+    if torch.cuda.is_available():
+        return
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    known = CPUAttentionBackend.get_supported_head_sizes()
+    if head_dim not in known:
+        raise ValueError(
+            f"head_dim {head_dim}: vLLM's attention on CPU is for {', '.join(map(str, known))}"
+        )

@@ -1,0 +1,131 @@
+"""How weights come to generate with: from the engine beside it, or from a home to its shadow.
+
+Called in the worker processes; what is imported there is only what a copy needs.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from automap.executor.engines.training_engine import LORA_SCALING, TrainingEngine
+from automap.executor.layout import GenerationLayout
+from automap.executor.workers.model_setup import ModelSetup
+from automap.executor.workers.model_worker import SyncPlace, WeightSync
+from automap.executor.workers.process import ProcessContext
+
+if TYPE_CHECKING:
+    from automap.executor.engines.fsdp import FsdpEngine
+    from automap.executor.reshard.broadcast import Meeting
+    from automap.executor.reshard.parts import Target
+    from automap.executor.rollout.vllm_rollout import WeightSource
+
+
+def sending(meeting: "Meeting", index: int, place: SyncPlace, engine: TrainingEngine) -> WeightSync:
+    """A home's end of a weight sync, as its sender of that number; `received` is the other."""
+    from automap.executor.reshard.broadcast import WeightSender
+    from automap.executor.rollout.vllm_rollout import WeightSending, pieces_of
+
+    home = place.home
+    weights = pieces_of(engine, tensor_rank=home.layout.coordinates(place.rank).tensor)
+    if home.lora_rank is None:
+        return WeightSending(WeightSender(meeting, index, weights, dtype=_rollout_dtype(home)))
+    base = WeightSender(meeting, index, weights)
+    adapter = cast("FsdpEngine", engine).adapter_pieces
+    meeting = replace(meeting, name=f"{meeting.name}-adapter")
+    return WeightSending(WeightSender(meeting, index, adapter, dtype=_dtype(home.precision)), base)
+
+
+def received(meeting: "Meeting", place: SyncPlace) -> "WeightSource":
+    """What a shadow's rank generates with; a receiver takes the place of a gather."""
+    from automap.executor.reshard.broadcast import WeightReceiver
+    from automap.executor.reshard.lora_transition import AdapterTransition
+    from automap.executor.reshard.transition import Transition
+
+    target = _target(place.shadow, place.rank)
+    receiver = WeightReceiver(meeting, place.rank, target)
+    weights = Transition([receiver], receiver.ledger)
+    if place.home.lora_rank is None:
+        return weights
+    meeting = replace(meeting, name=f"{meeting.name}-adapter")
+    receiver = WeightReceiver(meeting, place.rank, target, ledger=weights.ledger)
+    adapter = Transition([receiver], weights.ledger)
+    return AdapterTransition(
+        weights, adapter, scaling=LORA_SCALING, dtype=_rollout_dtype(place.shadow)
+    )
+
+
+def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine) -> "WeightSource":
+    """What a rank generates with, of the engine in its process; collective over the copy's."""
+    from automap.executor.reshard.lora_transition import AdapterTransition
+    from automap.executor.reshard.transition import (
+        any_transition,
+        data_parallel_transition,
+        model_parallel_transition,
+        new_group,
+    )
+    from automap.executor.rollout.vllm_rollout import pieces_of
+
+    layout, rank = generation_layout(setup), context.rank
+    pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
+    dtype = _rollout_dtype(setup)
+    in_place = layout.grouping == "interval" and not _interleaved_stages(setup)
+    if setup.training.engine == "megatron" and in_place:
+        heads = setup.architecture.num_key_value_heads
+        return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
+    everyone, target = new_group(list(range(context.world_size))), _target(setup, rank)
+    if setup.training.engine == "megatron":
+        return any_transition(pieces, everyone, target, dtype=dtype)
+    if setup.lora_rank is None:
+        return data_parallel_transition(pieces, everyone, target, dtype=dtype)
+    base = data_parallel_transition(pieces, everyone, target)
+    adapter = data_parallel_transition(
+        cast("FsdpEngine", engine).adapter_pieces,
+        everyone,
+        target,
+        dtype=_dtype(setup.precision),
+        ledger=base.ledger,
+    )
+    return AdapterTransition(base, adapter, scaling=LORA_SCALING, dtype=dtype)
+
+
+def _interleaved_stages(setup: ModelSetup) -> bool:
+    """Whether a training rank's layers are several ranges, and a generation stage's are one.
+
+    Then a stage's layers lie on other ranks than those of its micro-data-parallel group.
+    """
+    chunks = setup.copy.layout.virtual_pipeline_parallel_size
+    return chunks > 1 and generation_layout(setup).pipeline_parallel_size > 1
+
+
+def _target(setup: ModelSetup, rank: int) -> "Target":
+    """What a rank generates with."""
+    from automap.executor.reshard.parts import Target
+
+    layout, layers = generation_layout(setup), None
+    place = layout.coordinates(rank)
+    if layout.pipeline_parallel_size > 1:
+        each = setup.architecture.num_layers // layout.pipeline_parallel_size
+        layers = (place.pipeline * each, (place.pipeline + 1) * each)
+    return Target(
+        place.tensor,
+        layout.tensor_parallel_size,
+        setup.architecture.num_key_value_heads,
+        layers=layers,
+    )
+
+
+def generation_layout(setup: ModelSetup) -> GenerationLayout:
+    """Of a copy that the plan has generate."""
+    layout = setup.generation_layout
+    assert layout is not None, "the plan has the copy generate"
+    return layout
+
+
+def _rollout_dtype(setup: ModelSetup) -> Any:
+    return _dtype(setup.rollout_precision)
+
+
+def _dtype(precision: str) -> Any:
+    import torch
+
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return dtypes.get(precision, torch.bfloat16)

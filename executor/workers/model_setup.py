@@ -1,0 +1,155 @@
+"""What each copy of a model is made of: the plan's part of it, and the run settings'."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from automap.executor.engines.training_engine import Head
+from automap.executor.layout import GenerationLayout, RankLayout
+from automap.executor.settings import RolloutSettings, RunSettings, TrainingSettings
+from automap.executor.workers.protocols import Layout
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.job.job import Job
+from automap.planner.plan.types import CallPlacement, CopyPlacement, Placement
+from automap.planner.spec import JobSpec
+
+_SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}
+"""Roles that begin with another role's weights unless they are given their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSetup:
+    """One copy of a role's model, as its workers are built: the same on all ranks."""
+
+    role: str
+    copy: CopyPlacement
+    calls: tuple[CallPlacement, ...]
+    """Those that the plan has the copy serve."""
+    architecture: ModelArchitecture
+    folder: Path | None
+    """Hugging Face folder with config and weights; None: random weights of `seed`."""
+    head: Head
+    trains: bool
+    lora_rank: int | None
+    training: TrainingSettings
+    rollout: RolloutSettings
+    precision: str
+    rollout_precision: str
+    max_prompt_tokens: int
+    max_response_tokens: int
+    end_tokens: tuple[int, ...]
+    responses_per_prompt: int
+    seed: int
+    """Of the model's random weights."""
+    run_seed: int
+    """Of what the run draws."""
+
+    @property
+    def layout(self) -> RankLayout:
+        """Of the copy's ranks, while it trains or scores."""
+        return RankLayout.of(self.copy.layout)
+
+    @property
+    def generation(self) -> CallPlacement | None:
+        """The call that generates on this copy, if one does."""
+        return next((call for call in self.calls if call.kind == "generate"), None)
+
+    @property
+    def generation_layout(self) -> GenerationLayout | None:
+        """How the ranks are regrouped to generate."""
+        call = self.generation
+        if call is None or call.parallelism is None:
+            return None
+        return GenerationLayout.of(
+            self.layout,
+            tensor_parallel_size=call.parallelism.tensor_parallel_size,
+            pipeline_parallel_size=call.parallelism.pipeline_parallel_size,
+        )
+
+    @property
+    def protocol_layout(self) -> Layout:
+        """What transfer protocols split rows by."""
+        return self.generation_layout or self.layout
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Sequences; where scoring and training differ in it, that of training."""
+        sizes = {call.kind: call.micro_batch_size for call in self.calls}
+        return sizes.get("train") or sizes.get("forward") or 1
+
+    @property
+    def recompute(self) -> str:
+        """What training computes again."""
+        given = [call.recompute for call in self.calls if call.kind == "train"]
+        return (given[0] if given else None) or "none"
+
+    @property
+    def is_shadow(self) -> bool:
+        """True for a second copy, which only generates and is sent its weights."""
+        return self.copy.kind == "shadow"
+
+
+def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[str, ModelSetup]:
+    """Every copy's set-up by copy id."""
+    workload = job.spec.workload
+    trained = {call.role for call in placement.calls if call.kind == "train"}
+    setups = {}
+    for copy in placement.copies:
+        model = job.models[copy.role]
+        folder = _folder_of(copy.role, settings)
+        setups[copy.id] = ModelSetup(
+            role=copy.role,
+            copy=copy,
+            calls=tuple(call for call in placement.calls if call.copy_id == copy.id),
+            architecture=model.architecture,
+            folder=folder,
+            head="scalar" if model.scalar_head else "language_model",
+            trains=copy.role in trained and copy.kind == "home",
+            lora_rank=model.lora_rank,
+            training=settings.training_of(copy.role),
+            rollout=settings.rollout,
+            precision=workload.precision,
+            rollout_precision=workload.rollout_precision or workload.precision,
+            max_prompt_tokens=workload.prompt_length.max_tokens,
+            max_response_tokens=workload.response_length.max_tokens,
+            end_tokens=end_tokens(folder),
+            responses_per_prompt=workload.responses_per_prompt,
+            seed=_seed_of(copy.role, settings),
+            run_seed=settings.seed,
+        )
+    return setups
+
+
+def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:
+    """Of the models that read prompts and responses."""
+    return min(setup.architecture.vocab_size for setup in setups.values())
+
+
+def num_scoring_processes(spec: JobSpec, role: str) -> int:
+    """As many responses as the spec has scored at once; one if it does not say."""
+    return min(spec.models[role].open_requests or 1, spec.workload.num_sequences)
+
+
+def end_tokens(folder: Path | None) -> tuple[int, ...]:
+    """Tokens that end a response, by the model's folder; none without one."""
+    for name in ("generation_config.json", "config.json"):
+        path = folder / name if folder is not None else None
+        if path is not None and path.is_file():
+            found = json.loads(path.read_text()).get("eos_token_id")
+            if found is not None:
+                return (found,) if isinstance(found, int) else tuple(found)
+    return ()
+
+
+def _folder_of(role: str, settings: RunSettings) -> Path | None:
+    models: Mapping[str, Path] = settings.models
+    return models.get(role) or models.get(_SAME_WEIGHTS.get(role, role))
+
+
+def _seed_of(role: str, settings: RunSettings) -> int:
+    """A role's own, and the same as that of the role whose weights it would begin with."""
+    same = _SAME_WEIGHTS.get(role, role)
+    digest = hashlib.blake2b(f"{settings.seed}/{same}".encode(), digest_size=4).digest()
+    return int.from_bytes(digest) >> 1

@@ -1,0 +1,332 @@
+"""References to rows that lie in the object store: the controller passes them on unread.
+
+A worker puts its result there in blocks and tells the controller where they are; `Rows` is what the
+controller holds. Slicing, permuting, joining and renaming touch only numbers. A worker that is
+given `Rows` fetches the blocks that hold its rows, and no others. What is so small that the way
+through the store takes longer than its bytes travels within the reference.
+
+A block belongs to the process that put it and dies with it. That costs nothing here: a run whose
+worker died ends, and resumes from its checkpoint.
+"""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import ray
+import torch
+from torch import Tensor
+
+from automap.executor.batch import Batch, Column, Ragged, concatenate
+
+Indices = npt.NDArray[np.int64]
+
+BLOCK_BYTES = 4 * 2**20
+"""About so much goes into one block: a rank fetches few rows of others, and not in morsels."""
+INLINE_BYTES = 32 * 2**10
+"""Up to so much travels within the reference; of a call on several ranks, from all together."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTensor:
+    """A tensor as an array, which Ray shares between the processes of a node without a copy."""
+
+    array: npt.NDArray[np.generic]
+    dtype: str
+    """torch's name; numpy has no bfloat16, so the array holds its bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """A batch on its way through the object store: per column its values, and lengths if ragged."""
+
+    columns: dict[str, tuple[EncodedTensor, EncodedTensor | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Consecutive rows that were put together."""
+
+    data: "ray.ObjectRef[EncodedBatch] | EncodedBatch"
+    """In the object store, or here if it is small."""
+    num_rows: int
+    num_bytes: int
+    names: dict[str, str]
+    """The columns that are meant, by the name they go by now: name → name in the data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Columns that were put together: rows picked out of blocks."""
+
+    blocks: tuple[Block, ...]
+    index: Indices
+    """Of the blocks' rows end to end."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Columns."""
+        return frozenset(self.blocks[0].names) if self.blocks else frozenset()
+
+    def take(self, index: Indices) -> "Layer":
+        """Rows of rows, without the blocks that are not needed for them."""
+        return _without_idle_blocks(Layer(self.blocks, self.index[index]))
+
+    def renamed(self, names: Mapping[str, str]) -> "Layer":
+        """Only these columns: new name → present name."""
+        blocks = [
+            replace(block, names={new: block.names[old] for new, old in names.items()})
+            for block in self.blocks
+        ]
+        return Layer(tuple(blocks), self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A batch by reference: layers of equally many rows; of two columns of one name the last wins.
+
+    Splits as transfer protocols want it: num_rows, slice, concatenate.
+    """
+
+    layers: tuple[Layer, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows."""
+        return len(self.layers[0].index) if self.layers else 0
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns."""
+        return frozenset().union(*(layer.names for layer in self.layers))
+
+    @property
+    def is_inline(self) -> bool:
+        """True if nothing of it lies in the object store."""
+        return all(isinstance(block.data, EncodedBatch) for block in self._blocks())
+
+    @property
+    def inline_bytes(self) -> int:
+        """What travels within the reference."""
+        inline_blocks = (each for each in self._blocks() if isinstance(each.data, EncodedBatch))
+        return sum({_key(each): each.num_bytes for each in inline_blocks}.values())
+
+    def _blocks(self) -> Iterator[Block]:
+        return (block for layer in self.layers for block in layer.blocks)
+
+    def slice(self, start: int, stop: int) -> "Rows":
+        """Rows start … stop − 1."""
+        return self.take(np.arange(start, stop))
+
+    def take(self, rows: Sequence[int] | Indices) -> "Rows":
+        """The given rows, in that order, as often as named."""
+        index = np.asarray(rows, dtype=np.int64)
+        return Rows(tuple(layer.take(index) for layer in self.layers))
+
+    def only(self, *names: str, **renamed: str) -> "Rows":
+        """These columns alone; `renamed` are new name = present name."""
+        wanted = {**{name: name for name in names}, **renamed}
+        unknown = sorted(set(wanted.values()) - self.columns)
+        if unknown:
+            raise KeyError(f"no columns {unknown}; there are {sorted(self.columns)}")
+        layers, open_names = [], dict(wanted)
+        for layer in reversed(self.layers):
+            here = {new: old for new, old in open_names.items() if old in layer.names}
+            if here:
+                layers.append(layer.renamed(here))
+                open_names = {new: open_names[new] for new in open_names.keys() - here.keys()}
+        return Rows(tuple(reversed(layers)))
+
+    def merge(self, *others: "Rows") -> "Rows":
+        """All columns side by side."""
+        counts = [each.num_rows for each in (self, *others)]
+        if len(set(counts)) > 1:
+            raise ValueError(f"rows that are merged are equally many, got {counts}")
+        return Rows(self.layers + tuple(layer for other in others for layer in other.layers))
+
+    def pad(self, multiple: int) -> "Rows":
+        """Filled up to a multiple of rows with copies of the first row, of weight 0."""
+        missing = -self.num_rows % multiple
+        if not missing:
+            return self
+        index = np.concatenate([np.arange(self.num_rows), np.zeros(missing, dtype=np.int64)])
+        if "weight" in self.columns:
+            weight = self.only("weight")
+        else:
+            weight = inline(Batch({"weight": torch.ones(self.num_rows)}))
+        filler = inline(Batch({"weight": torch.zeros(missing)}))
+        return self.take(index).merge(Rows.concatenate([weight, filler]))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["Rows"]) -> "Rows":
+        """The rows of all parts, which have the same columns."""
+        columns = [sorted(part.columns) for part in parts]
+        if any(each != columns[0] for each in columns):
+            raise ValueError(f"rows have unlike columns: {columns}")
+        shapes = {tuple(layer.names for layer in part.layers) for part in parts}
+        if len(shapes) > 1:
+            parts = [_one_layer_per_column(part) for part in parts]
+        return cls(
+            tuple(
+                _end_to_end([part.layers[number] for part in parts])
+                for number in range(len(parts[0].layers))
+            )
+        )
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What a worker moved for one call."""
+
+    fetched_bytes: int = 0
+    """In blocks of other calls' results, also of those that came within a reference."""
+    fetched_blocks: int = 0
+    put_bytes: int = 0
+
+
+def inline(batch: Batch) -> Rows:
+    """Rows that travel within the reference."""
+    names = {name: name for name in batch}
+    block = Block(_encoded(batch), batch.num_rows, batch.nbytes(), names)
+    return Rows((Layer((block,), np.arange(batch.num_rows)),))
+
+
+def put(
+    batch: Batch,
+    *,
+    block_bytes: int = BLOCK_BYTES,
+    inline_bytes: int = INLINE_BYTES,
+    traffic: Traffic | None = None,
+) -> Rows:
+    """Into the object store, in blocks of about that size; one small block stays out of it."""
+    num_bytes = batch.nbytes()
+    if traffic is not None:
+        traffic.put_bytes += num_bytes
+    if num_bytes <= min(inline_bytes, block_bytes):
+        return inline(batch)
+    num_blocks = max(1, min(batch.num_rows, -(-num_bytes // block_bytes)))
+    names = {name: name for name in batch}
+    edges = [number * batch.num_rows // num_blocks for number in range(num_blocks + 1)]
+    blocks = []
+    for start, stop in pairwise(edges):
+        part = batch if num_blocks == 1 else batch.slice(start, stop)
+        blocks.append(Block(ray.put(_encoded(part)), stop - start, part.nbytes(), names))
+    return Rows((Layer(tuple(blocks), np.arange(batch.num_rows)),))
+
+
+def fetch(rows: Rows, *, traffic: Traffic | None = None) -> Batch:
+    """The rows themselves, as tensors of one's own."""
+    blocks = {_key(block): block for layer in rows.layers for block in layer.blocks}
+    remote = [key for key in blocks if isinstance(key, ray.ObjectRef)]
+    values = dict(zip(remote, ray.get(remote), strict=True)) if remote else {}
+    if traffic is not None:
+        traffic.fetched_bytes += sum(block.num_bytes for block in blocks.values())
+        traffic.fetched_blocks += len(blocks)
+    columns: dict[str, Column] = {}
+    with warnings.catch_warnings():
+        # The rows are copied out before anyone sees them.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        for layer in rows.layers:
+            data = [
+                block.data if isinstance(block.data, EncodedBatch) else values[block.data]
+                for block in layer.blocks
+            ]
+            columns.update(_picked(layer, data))
+    return Batch(columns)
+
+
+def _key(block: Block) -> object:
+    """The same for blocks of one piece of data."""
+    return id(block.data) if isinstance(block.data, EncodedBatch) else block.data
+
+
+def _picked(layer: Layer, data: Sequence[EncodedBatch]) -> Batch:
+    """A layer's rows: block by block, then in the order asked for."""
+    which, first = _block_of(layer), _first_rows(layer)
+    parts = []
+    for number, (block, encoded) in enumerate(zip(layer.blocks, data, strict=True)):
+        within = layer.index[which == number] - first[number]
+        parts.append(_decoded(encoded, block.names).take(torch.from_numpy(within)))
+    batch = concatenate(parts)
+    order = np.argsort(which, kind="stable")
+    if np.array_equal(order, np.arange(len(order))):
+        return batch
+    return batch.take(torch.from_numpy(np.argsort(order, kind="stable")))
+
+
+def _first_rows(layer: Layer) -> Indices:
+    counts = np.array([block.num_rows for block in layer.blocks], dtype=np.int64)
+    return np.cumsum(counts) - counts
+
+
+def _block_of(layer: Layer) -> Indices:
+    """[rows] the block that each row lies in; of blocks without rows none is named."""
+    found = np.searchsorted(_first_rows(layer), layer.index, side="right") - 1
+    return found.astype(np.int64)
+
+
+def _without_idle_blocks(layer: Layer) -> Layer:
+    """At least one block stays: it knows the columns."""
+    if len(layer.blocks) == 1:
+        return layer
+    which = _block_of(layer)
+    used = np.unique(which)
+    if len(used) == len(layer.blocks):
+        return layer
+    if not len(used):
+        return Layer(layer.blocks[:1], layer.index)
+    first = _first_rows(layer)
+    blocks = tuple(layer.blocks[number] for number in used)
+    counts = np.array([block.num_rows for block in blocks], dtype=np.int64)
+    place = np.searchsorted(used, which)
+    return Layer(blocks, layer.index - first[which] + (np.cumsum(counts) - counts)[place])
+
+
+def _end_to_end(layers: Sequence[Layer]) -> Layer:
+    blocks: list[Block] = []
+    indices, offset = [], 0
+    for layer in layers:
+        indices.append(layer.index + offset)
+        blocks += layer.blocks
+        offset += sum(block.num_rows for block in layer.blocks)
+    return Layer(tuple(blocks), np.concatenate(indices))
+
+
+def _one_layer_per_column(rows: Rows) -> Rows:
+    layers = [rows.only(name).layers[0] for name in sorted(rows.columns)]
+    return Rows(tuple(layers))
+
+
+def _encoded(batch: Batch) -> EncodedBatch:
+    columns: dict[str, tuple[EncodedTensor, EncodedTensor | None]] = {}
+    for name, column in batch.items():
+        if isinstance(column, Ragged):
+            columns[name] = (_encoded_tensor(column.values), _encoded_tensor(column.lengths))
+        else:
+            columns[name] = (_encoded_tensor(column), None)
+    return EncodedBatch(columns)
+
+
+def _encoded_tensor(tensor: Tensor) -> EncodedTensor:
+    tensor = tensor.detach().cpu().contiguous()
+    bits = tensor.view(torch.int16) if tensor.dtype == torch.bfloat16 else tensor
+    return EncodedTensor(bits.numpy(), str(tensor.dtype).removeprefix("torch."))
+
+
+def _decoded(encoded: EncodedBatch, names: Mapping[str, str]) -> Batch:
+    """Tensors over the store's own memory, which nobody may write to."""
+    columns: dict[str, Column] = {}
+    for name, source in names.items():
+        values, lengths = encoded.columns[source]
+        tensor = _decoded_tensor(values)
+        columns[name] = tensor if lengths is None else Ragged(tensor, _decoded_tensor(lengths))
+    return Batch(columns)
+
+
+def _decoded_tensor(encoded: EncodedTensor) -> Tensor:
+    tensor = torch.from_numpy(encoded.array)
+    dtype = getattr(torch, encoded.dtype)
+    return tensor.view(dtype) if tensor.dtype != dtype else tensor

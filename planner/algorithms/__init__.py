@@ -1,9 +1,0 @@
-"""The built-in algorithms by name. A new one: write its file and add a line here."""
-
-from planner.algorithms import dapo, grpo, ppo, reinforce_plus_plus, remax, rloo, safe_rlhf
-from planner.algorithms.program import Program
-
-PROGRAMS: dict[str, Program] = {
-    module.PROGRAM.name: module.PROGRAM
-    for module in (ppo, grpo, remax, safe_rlhf, rloo, reinforce_plus_plus, dapo)
-}

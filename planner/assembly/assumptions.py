@@ -1,0 +1,120 @@
+"""What a plan rests on beyond its spec, in words: the lines of `Plan.assumptions`."""
+
+from collections.abc import Iterator
+
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.pricing import Pricing
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import length_warnings
+from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
+from automap.planner.spec import unrunnable_field
+
+SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
+"""One gigabit Ethernet port for a GPU of its own; clusters that train have at least ten of them."""
+
+
+def assumptions(job: Job) -> list[str]:
+    """One line per approximation or doubtful value, each beginning with its place in the spec."""
+    return [
+        *length_warnings(job),
+        *_derived_tables(job),
+        *_disturbed_profiles(job),
+        *_corrected_prices(job),
+        *_missing_precisions(job),
+        *_what_cannot_run(job),
+        *_schedule_that_cannot_run(job),
+        *_slow_networks(job),
+        *(
+            f"models.{role}: {model.architecture.approximation}"
+            for role, model in job.models.items()
+            if model.architecture.approximation
+        ),
+    ]
+
+
+def _derived_tables(job: Job) -> Iterator[str]:
+    pricing = Pricing(job)
+    for pool in job.pools:
+        profile = pricing.profile(pool)
+        if profile.derived:
+            yield (
+                f"pools.{pool.name}: {pool.gpu.name} has no operator tables of its own; times "
+                f"derive from {profile.table_gpu or 'the roofline alone'}"
+            )
+
+
+def _disturbed_profiles(job: Job) -> Iterator[str]:
+    for pool in job.pools:
+        for disturbance in disturbances(pool.profile) if pool.profile else []:
+            yield f"pools.{pool.name}: while its profile was measured, {disturbance}"
+
+
+def _corrected_prices(job: Job) -> Iterator[str]:
+    """Factors that runs have taught, and on how much they stand."""
+    pricing = Pricing(job)
+    for pool in job.pools:
+        corrections = pricing.profile(pool).corrections
+        if corrections:
+            runs = len({each.run for each in corrections.evidence})
+            yield (
+                f"pools.{pool.name}: its calls take what the profile says times factors that "
+                f"{runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
+            )
+        if pool.profile is not None and is_of_shipped_tables(pool.profile):
+            then = fingerprint(pool.profile)["identity"].get("tables_version")
+            now = load_profile(pool.gpu).version
+            if then != now:
+                yield (
+                    f"pools.{pool.name}: its factors were learnt of version {then} of the shipped "
+                    f"tables, which are {now} here; calibrate again with --profile shipped"
+                )
+
+
+def _missing_precisions(job: Job) -> Iterator[str]:
+    """Precisions that the spec asks for and a GPU cannot compute in."""
+    workload = job.spec.workload
+    wanted = {workload.precision, workload.rollout_precision or workload.precision}
+    for pool in job.pools:
+        if "bf16" in wanted and not pool.gpu.has_bf16:
+            yield (
+                f"pools.{pool.name}: {pool.gpu.name} does not compute in bf16; it is priced at its "
+                "fp16 rate, and the job will have to run with workload.precision: fp16"
+            )
+        if "fp8" in wanted and pool.gpu.fp8_flops_per_second is None:
+            yield (
+                f"pools.{pool.name}: {pool.gpu.name} does not compute in fp8; rollout weights are "
+                "stored in fp8 and priced at the bf16 rate"
+            )
+
+
+def _what_cannot_run(job: Job) -> Iterator[str]:
+    """Plans run on vLLM, with a cache of two bytes, and train in 16 bits; the rest is priced."""
+    workload = job.spec.workload
+    if workload.training_precision == "fp8":
+        yield "workload.training_precision: fp8 is priced; running the plan needs it left out"
+    if workload.rollout_engine != "vllm":
+        yield (
+            f"workload.rollout_engine: {workload.rollout_engine} is priced; running the plan needs "
+            "vllm"
+        )
+    if workload.rollout_cache_precision != "bf16":
+        yield (
+            f"workload.rollout_cache_precision: {workload.rollout_cache_precision} is priced; "
+            "running the plan needs bf16"
+        )
+
+
+def _schedule_that_cannot_run(job: Job) -> Iterator[str]:
+    field = unrunnable_field(job.spec)
+    if field is not None:
+        yield f"{field}: is priced; running the plan needs it to be false"
+
+
+def _slow_networks(job: Job) -> Iterator[str]:
+    for pool in job.pools:
+        given = pool.inter_node_bytes_per_second
+        if pool.num_nodes > 1 and given < SLOW_NETWORK_BYTES_PER_SECOND:
+            yield (
+                f"pools.{pool.name}: inter_node_bytes_per_second is {given:g}, slower than "
+                "gigabit Ethernet; the unit is bytes per second and GPU (25 GB/s are 25e9)"
+            )

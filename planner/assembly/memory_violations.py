@@ -1,0 +1,111 @@
+"""Where a priced placement runs out of memory, as reasons with bytes; MiB as in the search."""
+
+from collections.abc import Iterator
+
+from automap.planner.assembly.parts import PricedCall, PricedCopy
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import memory
+from automap.planner.cost.constants import HOST_SHARE
+from automap.planner.cost.transition import sync_bucket_bytes
+from automap.planner.errors import Reason
+from automap.planner.job.job import Job
+
+GIB = 2**30
+MIB = 2**20
+
+
+def overflows(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> list[Reason]:
+    """A reason for everything that does not fit on some GPU or host, residents first.
+
+    What copies hold and what calls add is rounded up to MiB one by one, capacity down.
+    """
+    found = []
+    for pool in job.pools:
+        members = [copy for copy in copies if copy.pool.name == pool.name]
+        found += [*_residents(members, pool), *_hosts(members, pool)]
+    found += [*_calls(copies, calls), *_syncs(job, copies)]
+    return found
+
+
+def _residents(members: list[PricedCopy], pool: Pool) -> Iterator[Reason]:
+    """What is held through the iteration, without any call; it only rises where a range starts."""
+    worst = max((copy.span.start for copy in members), key=lambda g: _held(members, g), default=0)
+    names = ", ".join(copy.placement.id for copy in members if worst in copy.span)
+    what = f"what copies {names} hold through the iteration takes"
+    yield from _over(what, _held(members, worst), _capacity(pool))
+
+
+def _hosts(members: list[PricedCopy], pool: Pool) -> Iterator[Reason]:
+    needed = max(
+        (
+            sum(mib_up(copy.host_bytes) for copy in members if start in copy.span)
+            for start in (copy.span.start for copy in members)
+        ),
+        default=0,
+    )
+    usable = int(HOST_SHARE * pool.host_memory_bytes / pool.gpus_per_node) // MIB
+    what = f"pool {pool.name}: offloaded state and pinned copies take host memory of"
+    yield from _over(what, needed, usable)
+
+
+def _calls(copies: list[PricedCopy], calls: list[PricedCall]) -> Iterator[Reason]:
+    """A call's transient bytes lie on every GPU of its copy, beside all residents."""
+    by_id = {copy.placement.id: copy for copy in copies}
+    for call in calls:
+        if call.placement.copy_id is not None:
+            own, name = by_id[call.placement.copy_id], call.placement.id
+            needed = mib_up(call.bytes_by_kind.total) + max(
+                _held(copies, gpu) for gpu in _points(copies, own)
+            )
+            what = f"{name} and what is held beside it take"
+            yield from _over(what, needed, _capacity(own.pool), phase=name)
+
+
+def _syncs(job: Job, copies: list[PricedCopy]) -> Iterator[Reason]:
+    """A weight sync has a bucket on either side, two where the sides share a GPU."""
+    bucket = mib_up(sync_bucket_bytes())
+    homes = {copy.placement.role: copy for copy in copies if copy.placement.kind == "home"}
+    for shadow in (copy for copy in copies if copy.placement.kind == "shadow"):
+        sides = [homes[shadow.placement.role], shadow]
+        over = [
+            (needed - _capacity(side.pool), needed, _capacity(side.pool))
+            for side in sides
+            for gpu in _points(copies, side)
+            for needed in [_held(copies, gpu) + bucket * sum(gpu in s.span for s in sides)]
+        ]
+        _, needed, usable = max(over)
+        name = f"{sides[0].placement.id} → {shadow.placement.id}"
+        yield from _over(f"the weight sync {name} and what is held beside it take", needed, usable)
+
+
+def _points(copies: list[PricedCopy], own: PricedCopy) -> set[int]:
+    """The first GPU of a copy, and every GPU of it where another begins: residents rise there."""
+    return {copy.span.start for copy in copies if copy.span.start in own.span}
+
+
+def _held(copies: list[PricedCopy], gpu: int) -> int:
+    return sum(mib_up(copy.resident_bytes) for copy in copies if gpu in copy.span)
+
+
+def _capacity(pool: Pool) -> int:
+    return memory.usable_bytes(pool) // MIB
+
+
+def _over(what: str, needed: int, usable: int, *, phase: str | None = None) -> Iterator[Reason]:
+    """A reason when `needed` MiB exceed `usable` MiB."""
+    if needed > usable:
+        yield Reason(
+            summary=(
+                f"{what} {needed * MIB / GIB:.2f} GiB per GPU; {usable * MIB / GIB:.2f} GiB are "
+                "usable"
+            ),
+            phase=phase,
+            required_bytes=needed * MIB,
+            capacity_bytes=usable * MIB,
+            over_bytes=(needed - usable) * MIB,
+        )
+
+
+def mib_up(num_bytes: int) -> int:
+    """Whole MiB that hold the bytes."""
+    return -(-num_bytes // MIB)

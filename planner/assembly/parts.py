@@ -1,0 +1,424 @@
+"""Placements and plans: from table rows to the published types, with every number priced anew."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.check.prices import CallPrice, Prices, tail_setting
+from automap.planner.check.subject import tolerance_seconds
+from automap.planner.cost import memory
+from automap.planner.cost.estimates import BytesColumns, CallEstimates
+from automap.planner.cost.generation.streaming import TAILS, released_seconds
+from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
+from automap.planner.cost.transition import received_bytes
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Job
+from automap.planner.layout import (
+    OFFLOADS,
+    RECOMPUTES,
+    SHARDINGS,
+    SOURCES,
+    Engine,
+    IntArray,
+    Layouts,
+)
+from automap.planner.plan.types import (
+    BytesByKind,
+    CallPlacement,
+    CallPlan,
+    CopyPlacement,
+    CopyPlan,
+    GenerationTail,
+    Parallelism,
+    Placement,
+    SecondsByPart,
+    WeightSync,
+)
+from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
+from automap.planner.search.model.problem import Timing
+from automap.planner.search.space.selected import Selected
+
+
+def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:
+    """The placement behind table rows; calls in the order in which they start."""
+    timing = placed.timing
+    order = sorted(
+        range(len(job.dataflow.calls)),
+        key=lambda call: (timing.call_stages[call], timing.call_starts[call], call),
+    )
+    copies = [
+        _copy_placement(job, table, row, first)
+        for table, row, first in zip(
+            tables.copies, placed.copy_rows, placed.first_gpus, strict=True
+        )
+        if row is not None and first is not None
+    ]
+    calls = [_call_placement(job, tables, call, placed.call_rows[call]) for call in order]
+    return Placement(copies=copies, calls=calls)
+
+
+def _copy_placement(job: Job, table: CopyTable, row: int, first: int) -> CopyPlacement:
+    pool = job.pools[int(table.pool[row])]
+    layouts = table.layouts
+    return CopyPlacement(
+        id=table.id,
+        role=table.role,
+        kind="home" if table.shadow_of is None else "shadow",
+        pool=pool.name,
+        first_gpu=first - pool.first_gpu,
+        num_gpus=int(layouts.num_gpus[row]),
+        layout=_parallelism(layouts, row),
+        offload=OFFLOADS[int(layouts.offload[row])],
+    )
+
+
+def _parallelism(layouts: Layouts, row: int) -> Parallelism:
+    sizes = {
+        name: int(getattr(layouts, name)[row])
+        for name in Parallelism.model_fields
+        if name != "sharding"
+    }
+    return Parallelism(**sizes, sharding=SHARDINGS[int(layouts.sharding[row])])
+
+
+def _call_placement(
+    job: Job, tables: Tables, number: int, chosen: tuple[int, int] | None
+) -> CallPlacement:
+    call = job.dataflow.calls[number]
+    if chosen is None:
+        return CallPlacement(id=call.id, role=call.role, kind=call.kind)
+    copy, row = chosen
+    table = next(t for t in tables.calls if t.call == number and t.copy == copy)
+    copies = tables.copies[copy]
+    if call.kind == "generate":
+        parallelism = _engine_parallelism(table.engine, row)
+    else:
+        parallelism = _parallelism(copies.layouts, int(table.copy_row[row]))
+    return CallPlacement(
+        id=call.id,
+        role=call.role,
+        kind=call.kind,
+        copy_id=copies.id,
+        parallelism=parallelism,
+        micro_batch_size=_given(table.micro_batch_size, row),
+        recompute=RECOMPUTES[int(table.recompute[row])] if call.kind == "train" else None,
+        kv_cache_bytes=_given(table.kv_cache_bytes, row),
+        tail=_tail(table, row, int(copies.layouts.num_gpus[table.copy_row[row]])),
+    )
+
+
+def _tail(table: CallTable, row: int, num_gpus: int) -> GenerationTail | None:
+    if table.tail is None or table.tail[row] == 0:
+        return None
+    tail = TAILS[int(table.tail[row]) - 1]
+    tensor = int(table.engine.tensor_parallel_size[row]) * tail.tensor_factor
+    return GenerationTail(
+        num_gpus=num_gpus // tail.ratio,
+        tensor_parallel_size=tensor if tail.tensor_factor > 1 else None,
+        ended_share=tail.ended_share,
+    )
+
+
+def _engine_parallelism(engine: Engine, row: int) -> Parallelism:
+    return Parallelism(**{name: int(column[row]) for name, column in engine.columns().items()})
+
+
+def _given(column: IntArray, row: int) -> int | None:
+    """0 says that a setting does not apply."""
+    return int(column[row]) or None
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCopy:
+    """One copy of a placement with its bytes per GPU."""
+
+    placement: CopyPlacement
+    pool: Pool
+    held: CopyBytes
+    bytes_by_kind: BytesByKind
+    sync_seconds: float
+    """Its side of a weight sync, were there one."""
+
+    @property
+    def host_bytes(self) -> int:
+        """Per GPU, on the host."""
+        return int(self.held.host[0])
+
+    @property
+    def resident_bytes(self) -> int:
+        """On the GPU, through the whole iteration."""
+        return self.bytes_by_kind.total
+
+    @property
+    def span(self) -> range:
+        """Its GPUs on the axis of all pools."""
+        first = self.pool.first_gpu + self.placement.first_gpu
+        return range(first, first + self.placement.num_gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class PricedCall:
+    """One call of a placement with its seconds and transient bytes per GPU."""
+
+    placement: CallPlacement
+    price: CallPrice
+    seconds_by_part: SecondsByPart
+    bytes_by_kind: BytesByKind
+    source: str
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole call."""
+        return self.price.seconds
+
+    @property
+    def releases(self) -> tuple[float, ...]:
+        """Where a streamed edge leads on: seconds until each chunk but the last is out."""
+        return self._passed(*self.price.released_shares)
+
+    @property
+    def bulk_seconds(self) -> float | None:
+        """Until the tail begins; None: it has none."""
+        return None if self.price.bulk_share is None else self._passed(self.price.bulk_share)[0]
+
+    def _passed(self, *shares: float) -> tuple[float, ...]:
+        return tuple(released_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
+
+
+def pricing_of(job: Job, copies: list[CopyPlacement]) -> Pricing:
+    """The cost model of a job for a placement: where that lies in one node its syncs do too."""
+    per_node = {pool.name: pool.gpus_per_node for pool in job.pools}
+    ends = [(c.pool, n) for c in copies for n in (c.first_gpu, c.first_gpu + c.num_gpus - 1)]
+    return Pricing(job, one_node=len({(pool, gpu // per_node[pool]) for pool, gpu in ends}) == 1)
+
+
+def price_copy(pricing: Pricing, copy: CopyPlacement) -> PricedCopy:
+    """Price one copy through the same functions as all candidates."""
+    pool = next(pool for pool in pricing.job.pools if pool.name == copy.pool)
+    layouts = layouts_of(copy)
+    if copy.kind == "home":
+        held = pricing.home_bytes(copy.role, pool, layouts)
+        sync = pricing.send_seconds(copy.role, pool, layouts)
+    else:
+        held = pricing.shadow_bytes(copy.role, layouts)
+        sync = pricing.receive_seconds(copy.role, pool, layouts)
+    return PricedCopy(copy, pool, held, _bytes_by_kind(held.resident), float(sync[0]))
+
+
+def price_call(
+    pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy | None
+) -> PricedCall:
+    """Price one call on its copy through the same functions as all candidates."""
+    if copy is None:
+        seconds = call.fixed_seconds or 0.0
+        by_part = SecondsByPart(compute=seconds)
+        return PricedCall(placement, CallPrice(seconds, None), by_part, BytesByKind(), "analytical")
+    estimates = _estimates(pricing, call, placement, copy)
+    seconds = float(whole_microseconds(estimates.seconds.total)[0])
+    return PricedCall(
+        placement,
+        CallPrice(seconds, estimates, *_course(pricing, call, placement, copy, seconds)),
+        _seconds_by_part(estimates, seconds),
+        _bytes_by_kind(estimates.transient),
+        SOURCES[int(estimates.source[0])],
+    )
+
+
+def prices_of(copies: list[PricedCopy], calls: list[PricedCall]) -> Prices:
+    """What a placement's plan is priced at, in the form in which its check has it."""
+    homes = {
+        copy.placement.role: copy.sync_seconds for copy in copies if copy.placement.kind == "home"
+    }
+    return Prices(
+        {call.placement.id: call.price for call in calls},
+        {copy.placement.id: copy.held for copy in copies},
+        {
+            copy.placement.id: max(homes[copy.placement.role], copy.sync_seconds)
+            for copy in copies
+            if copy.placement.kind == "shadow"
+        },
+    )
+
+
+def _course(
+    pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
+) -> tuple[tuple[float, ...], float | None]:
+    """(part of the seconds until each chunk is out, and until the tail begins) of a generation."""
+    if call.kind != "generate":
+        return (), None
+    found = pricing.course(
+        call,
+        copy.pool,
+        _engine(placement, copy),
+        kv_cache_bytes=_column(placement.kv_cache_bytes or 0),
+        tail=tail_setting(placement, copy.placement),
+        seconds=seconds,
+    )
+    return found.released, found.bulk
+
+
+def _engine(placement: CallPlacement, copy: PricedCopy) -> Engine:
+    """A shadow is stored the way it generates."""
+    if copy.placement.kind == "shadow":
+        return Engine.of(layouts_of(copy.placement))
+    assert placement.parallelism is not None
+    return Engine(
+        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
+    )
+
+
+def _estimates(
+    pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy
+) -> CallEstimates:
+    layouts = layouts_of(copy.placement)
+    micro = _column(placement.micro_batch_size or 0)
+    if call.kind == "train":
+        recompute = _column(RECOMPUTES.index(placement.recompute or "none"))
+        return pricing.train(call, copy.pool, layouts, micro_batch_size=micro, recompute=recompute)
+    if call.kind == "forward":
+        return pricing.forward(call, copy.pool, layouts, micro_batch_size=micro)
+    budget = _column(placement.kv_cache_bytes or 0)
+    engine, tail = _engine(placement, copy), tail_setting(placement, copy.placement)
+    if copy.placement.kind == "shadow":
+        return pricing.generate(call, copy.pool, engine, kv_cache_bytes=budget, tail=tail)
+    return pricing.generate_from_home(
+        call, copy.pool, layouts, engine, kv_cache_bytes=budget, tail=tail
+    )
+
+
+def layouts_of(copy: CopyPlacement) -> Layouts:
+    """A copy's layout as columns of one row."""
+    sizes = {
+        name: _column(getattr(copy.layout, name))
+        for name in Parallelism.model_fields
+        if name != "sharding"
+    }
+    return Layouts(
+        num_gpus=_column(copy.num_gpus),
+        sharding=_column(SHARDINGS.index(copy.layout.sharding)),
+        offload=_column(OFFLOADS.index(copy.offload)),
+        **sizes,
+    )
+
+
+def _column(value: int) -> IntArray:
+    return np.array([value], dtype=np.int64)
+
+
+def _bytes_by_kind(columns: BytesColumns) -> BytesByKind:
+    return BytesByKind(
+        **{field.name: int(getattr(columns, field.name)[0]) for field in fields(columns)}
+    )
+
+
+def _seconds_by_part(estimates: CallEstimates, seconds: float) -> SecondsByPart:
+    """The parts; what rounding up to a microsecond adds is overhead."""
+    parts = {
+        field.name: float(getattr(estimates.seconds, field.name)[0])
+        for field in fields(estimates.seconds)
+    }
+    parts["overhead"] += seconds - sum(parts.values())
+    return SecondsByPart(**{name: max(value, 0.0) for name, value in parts.items()})
+
+
+def copy_plans(copies: list[PricedCopy]) -> list[CopyPlan]:
+    """Copies as a plan states them."""
+    return [
+        CopyPlan(
+            **copy.placement.model_dump(),
+            resident_bytes=copy.resident_bytes,
+            host_bytes=copy.host_bytes,
+            bytes_by_kind=copy.bytes_by_kind,
+        )
+        for copy in copies
+    ]
+
+
+def call_plans(
+    job: Job, copies: list[PricedCopy], calls: list[PricedCall], timing: Timing
+) -> list[CallPlan]:
+    """Calls as a plan states them, in the order in which they start."""
+    numbers = {call.id: number for number, call in enumerate(job.dataflow.calls)}
+    plans = []
+    for call in calls:
+        number = numbers[call.placement.id]
+        start = timing.call_starts[number]
+        peak, capacity = peak_and_capacity(copies, call)
+        plans.append(
+            CallPlan(
+                **call.placement.model_dump(),
+                stage=timing.call_stages[number],
+                start_seconds=start,
+                end_seconds=start + call.seconds,
+                bulk_end_seconds=None if call.bulk_seconds is None else start + call.bulk_seconds,
+                streamed_from=_streamed_from(job, calls, number, timing),
+                seconds_by_part=call.seconds_by_part,
+                bytes_by_kind=call.bytes_by_kind,
+                peak_bytes=peak,
+                capacity_bytes=capacity,
+                source=call.source,
+            )
+        )
+    return sorted(plans, key=lambda plan: (plan.stage, plan.start_seconds))
+
+
+def _streamed_from(job: Job, calls: list[PricedCall], number: int, timing: Timing) -> list[str]:
+    """Calls behind streamed edges that have not ended when the call starts."""
+    seconds = {call.placement.id: call.seconds for call in calls}
+    numbers = {call.id: index for index, call in enumerate(job.dataflow.calls)}
+
+    def start(call: int) -> float:
+        return timing.call_starts[call] + timing.call_stages[call] * timing.period
+
+    return [
+        edge.source
+        for edge in job.dataflow.edges
+        if edge.streamed
+        and numbers[edge.target] == number
+        and _before(start(number), start(numbers[edge.source]) + seconds[edge.source])
+    ]
+
+
+def _before(one: float, other: float) -> bool:
+    """Earlier by more than rounding."""
+    return one < other - tolerance_seconds(one, other)
+
+
+def peak_and_capacity(copies: list[PricedCopy], call: PricedCall) -> tuple[int, int]:
+    """(most bytes on any GPU of the call's range while it runs, usable bytes of such a GPU)."""
+    own = next((c for c in copies if c.placement.id == call.placement.copy_id), None)
+    if own is None:
+        return 0, 0
+    starts = {own.span.start, *(c.span.start for c in copies if c.span.start in own.span)}
+    residents = max(
+        sum(copy.resident_bytes for copy in copies if gpu in copy.span) for gpu in starts
+    )
+    return residents + call.bytes_by_kind.total, memory.usable_bytes(own.pool)
+
+
+def weight_syncs(job: Job, copies: list[PricedCopy], timing: Timing) -> list[WeightSync]:
+    """The weight syncs of a plan, one per shadow."""
+    shadows = [copy for copy in copies if copy.placement.kind == "shadow"]
+    plans = []
+    for shadow, start, stage in zip(
+        shadows,
+        [start for start in timing.sync_starts if start is not None],
+        [s for s, at in zip(timing.sync_stages, timing.sync_starts, strict=True) if at is not None],
+        strict=True,
+    ):
+        role = shadow.placement.role
+        home = next(c for c in copies if c.placement.role == role and c.placement.kind == "home")
+        received = received_bytes(job.models[role], job.spec.workload, layouts_of(shadow.placement))
+        plans.append(
+            WeightSync(
+                role=role,
+                source_copy=home.placement.id,
+                target_copy=shadow.placement.id,
+                stage=stage,
+                start_seconds=start,
+                end_seconds=start + max(home.sync_seconds, shadow.sync_seconds),
+                bytes_per_receiver=int(received[0]),
+            )
+        )
+    return plans

@@ -1,0 +1,100 @@
+"""Resolved hardware: what the cost model needs to know of GPUs, nodes and pools."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+
+from automap.planner.layout import IntArray
+
+GIB = 2**30
+
+
+class GpuType(BaseModel):
+    """One device type, per GPU, in base units, from the data sheet that `source` names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    memory_bytes: Annotated[int, Field(gt=0)]
+    """What the driver reports as total."""
+    memory_bytes_per_second: Annotated[float, Field(gt=0)]
+    bf16_flops_per_second: Annotated[float, Field(gt=0)]
+    """Dense, without sparsity; fp16 where the device has no bf16."""
+    fp8_flops_per_second: float | None = None
+    fp32_flops_per_second: Annotated[float, Field(gt=0)]
+    """What a framework's fp32 matrix product reaches (TF32 where it exists)."""
+    generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra", "none"]
+    """NVIDIA's architecture generation, by which instructions and kernels differ."""
+    node: str
+    """The node type that a pool of this GPU defaults to."""
+    profile: str
+    """The GPU whose shipped operator tables apply; its own name, or the nearest relative."""
+    source: str
+
+    @property
+    def has_bf16(self) -> bool:
+        """False before Ampere, whose tensor cores know fp16 alone."""
+        return self.generation != "volta"
+
+
+class NodeType(BaseModel):
+    """What a node of some kind brings beside its GPUs, per node or per GPU as named."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    gpus_per_node: Annotated[int, Field(gt=0)]
+    nvlink_domain_gpus: Annotated[int, Field(gt=0)]
+    """GPUs that reach one another at the intra-node speed; more than a node in NVL72 racks."""
+    intra_node_bytes_per_second: Annotated[float, Field(gt=0)]
+    inter_node_bytes_per_second: Annotated[float, Field(gt=0)]
+    host_memory_bytes: Annotated[int, Field(gt=0)]
+    host_link_bytes_per_second: Annotated[float, Field(gt=0)]
+    price_per_gpu_hour: Annotated[float, Field(ge=0)]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Equal nodes on the GPU axis: `first_gpu` … `first_gpu + num_gpus − 1`."""
+
+    name: str
+    gpu: GpuType
+    num_nodes: int
+    gpus_per_node: int
+    first_gpu: int
+    nvlink_domain_gpus: int
+    intra_node_bytes_per_second: float
+    inter_node_bytes_per_second: float
+    host_memory_bytes: int
+    host_link_bytes_per_second: float
+    price_per_gpu_hour: float
+    kept_free_gpus: int = 0
+    profile: Path | None = None
+    """Folder of tables measured on this very hardware; None: those shipped for the GPU."""
+
+    @property
+    def num_gpus(self) -> int:
+        """All GPUs of the pool, kept-free ones included."""
+        return self.num_nodes * self.gpus_per_node
+
+    def is_within_reach(
+        self, size: int | IntArray, *, across_nodes: bool
+    ) -> bool | npt.NDArray[np.bool_]:
+        """True when tensor or expert groups of `size` stay in an NVLink domain, or need not.
+
+        Ranges start at any node, so a domain of several nodes counts only when it holds the whole
+        pool.
+        """
+        if across_nodes or self.num_gpus <= self.nvlink_domain_gpus:
+            return size <= self.num_gpus
+        return min(self.gpus_per_node, self.nvlink_domain_gpus) % size == 0
+
+    def is_whole_nodes_or_divides_one(self, size: int | IntArray) -> bool | npt.NDArray[np.bool_]:
+        """What tensor groups do, wherever a range starts."""
+        return (self.gpus_per_node % size == 0) | (size % self.gpus_per_node == 0)

@@ -1,0 +1,144 @@
+"""Seconds of one inference-engine step, tabulated over batch size and cache length."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.catalogue.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
+from automap.planner.cost import constants
+from automap.planner.cost.generation.engine_pass import EnginePass, engine_pass
+from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.operators.profile import Timed
+from automap.planner.cost.rows import ceil_div
+from automap.planner.cost.shards import local_key_value_heads
+from automap.planner.layout import FloatArray, IntArray
+
+CACHE_POINTS = 5
+"""Cache lengths at which attention is tabulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineShapes:
+    """Distinct (tensor, pipeline, expert) sizes of engine replicas."""
+
+    tensor_parallel_size: IntArray
+    pipeline_parallel_size: IntArray
+    expert_parallel_size: IntArray
+
+    def __len__(self) -> int:
+        return len(self.tensor_parallel_size)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTables:
+    """Seconds of a decode step through all stages: [shape, batch] and [shape, batch, cache].
+
+    `batch` is the running batch of one pipeline micro-batch.
+    """
+
+    batches: FloatArray
+    cache_lengths: FloatArray
+    compute: FloatArray
+    attention: FloatArray
+    communication: FloatArray
+    source: IntArray
+    """Weakest provenance per shape."""
+
+    def at(
+        self, shape: IntArray, batch: FloatArray, cache_length: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """(compute, communication) seconds, linear between the tabulated points.
+
+        `shape` indexes the distinct shapes and broadcasts against batch and cache length.
+        """
+        steps = np.log2(np.maximum(batch, 1.0)) * 2.0  # batches are spaced by √2
+        low = np.minimum(steps.astype(np.int64), len(self.batches) - 2)
+        weight = (batch - self.batches[low]) / (self.batches[low + 1] - self.batches[low])
+        places = len(self.batches)
+        flat = shape * places + low
+        compute = _between(self.compute.ravel(), flat, flat + 1, weight)
+        moved = _between(self.communication.ravel(), flat, flat + 1, weight)
+        points = len(self.cache_lengths)
+        spacing = self.cache_lengths[1] - self.cache_lengths[0]
+        position = (cache_length - self.cache_lengths[0]) / spacing
+        left = np.clip(position.astype(np.int64), 0, points - 2)
+        base = flat * points + left
+        table = self.attention.ravel()
+        near = _between(table, base, base + points, weight)
+        far = _between(table, base + 1, base + points + 1, weight)
+        attention = near + (position - left) * (far - near)
+        return np.maximum(compute + attention, 0.0), np.maximum(moved, 0.0)
+
+
+def _between(table: FloatArray, low: IntArray, high: IntArray, weight: FloatArray) -> FloatArray:
+    lower = table[low]
+    return lower + weight * (table[high] - lower)
+
+
+def step_tables(
+    setting: Setting, shapes: EngineShapes, *, largest_batch: int, cache_lengths: FloatArray
+) -> StepTables:
+    """Tabulate a decode step; micro-batches of a pipeline each pass all stages."""
+    count = int(np.ceil(2 * np.log2(max(largest_batch, 2)))) + 2
+    batches = np.sqrt(2.0) ** np.arange(count)
+    grid = _grid(shapes, batches)
+    arch = setting.model.architecture
+    compute, moved = engine_pass(setting, grid)
+    attention = _attention(
+        setting,
+        shapes.tensor_parallel_size[:, None, None],
+        batches[None, :, None],
+        cache_lengths[None, None, :],
+    )
+    size = (len(shapes), count)
+    sources = [part.source.reshape(size).max(axis=1) for part in (compute, moved)]
+    sources.append(attention.source.max(axis=(1, 2)))
+    return StepTables(
+        batches=batches,
+        cache_lengths=cache_lengths,
+        compute=compute.seconds.reshape(size),
+        attention=arch.num_layers * attention.seconds,
+        communication=moved.seconds.reshape(size),
+        source=np.maximum.reduce(sources),
+    )
+
+
+def _attention(
+    setting: Setting, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
+) -> Timed:
+    """One layer's attention of a decode step; arguments broadcast.
+
+    Latent attention (MLA) reads one vector per token, which serves all heads as key and as value
+    (the up-projections are absorbed by query and output); every GPU of the tensor group has it.
+    """
+    arch = setting.model.architecture
+    heads = ceil_div(arch.num_attention_heads, tensor)
+    element = constants.PRECISION_BYTES[setting.cache_precision]
+    latent = arch.key_value_bytes_per_token_per_layer // CACHE_OVERRIDE_BYTES_PER_ELEMENT
+    if latent:
+        key_value, width, cache_bytes = np.ones_like(tensor), latent, element
+    else:
+        key_value, width = local_key_value_heads(arch, tensor), arch.head_dim
+        cache_bytes = 2 * element
+    as_measured = 2 * constants.PRECISION_BYTES["bf16"]
+    return setting.profile.decode_attention(
+        batch_size=batch,
+        kv_length=cache_length,
+        num_attention_heads=heads,
+        num_key_value_heads=key_value,
+        head_dim=width,
+        cache_bytes=None if cache_bytes == as_measured else cache_bytes,
+    )
+
+
+def _grid(shapes: EngineShapes, batches: FloatArray) -> EnginePass:
+    count = len(batches)
+    tokens = np.tile(np.ceil(batches - 1e-9).astype(np.int64), len(shapes))
+    return EnginePass(
+        np.repeat(shapes.tensor_parallel_size, count),
+        np.repeat(shapes.pipeline_parallel_size, count),
+        np.repeat(shapes.expert_parallel_size, count),
+        tokens,
+        logits=tokens,
+        captured=True,
+    )

@@ -1,0 +1,234 @@
+"""Prices of a job's generate calls: their reshard, their tail, and when their chunks are out."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import memory, transition
+from automap.planner.cost.estimates import CallEstimates, summed
+from automap.planner.cost.generation import generate_call, streaming
+from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes, minimum_kv_cache_bytes
+from automap.planner.cost.generation.streaming import TailEstimates, TailSetting
+from automap.planner.cost.priced_job import PricedJob
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Model
+from automap.planner.layout import Engine, FloatArray, IntArray, Layouts
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Parts of a generation's seconds."""
+
+    released: tuple[float, ...]
+    """Until each chunk but the last is out; none where nothing is streamed."""
+    bulk: float | None
+    """Until its tail begins; None: it has none."""
+
+
+@dataclass(frozen=True)
+class GenerationPricing(PricedJob):
+    """What the generate calls of a job take."""
+
+    @cached_property
+    def streaming_calls(self) -> frozenset[str]:
+        """Calls whose responses others take in chunks."""
+        return frozenset(edge.source for edge in self.job.dataflow.edges if edge.streamed)
+
+    def generate(
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting | None = None,
+    ) -> CallEstimates:
+        """Generation on weights that are already laid out for it."""
+        estimates = generate_call.price_generate(
+            self._model(call),
+            call,
+            self.workload,
+            pool,
+            self.profile(pool),
+            engine,
+            kv_cache_bytes=kv_cache_bytes,
+        )
+        estimates = self._corrected(estimates, "generate", call, pool)
+        if tail is None:
+            return estimates
+        priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+        weights = estimates.transient.weights + priced.weight_bytes
+        return replace(
+            estimates,
+            seconds=summed(estimates.seconds, priced.extra),
+            transient=replace(estimates.transient, weights=weights),
+        )
+
+    def generate_from_home(
+        self,
+        call: Call,
+        pool: Pool,
+        layouts: Layouts,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting | None = None,
+    ) -> CallEstimates:
+        """Generation on a training home: the reshard is part of the call."""
+        estimates = self.generate(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+        seconds, transient = self.reshard(call, pool, layouts, engine)
+        return CallEstimates(
+            replace(estimates.seconds, transition=estimates.seconds.transition + seconds),
+            replace(estimates.transient, weights=estimates.transient.weights + transient),
+            estimates.source,
+        )
+
+    def reshard(
+        self, call: Call, pool: Pool, layouts: Layouts, engine: Engine
+    ) -> tuple[FloatArray, IntArray]:
+        """(seconds, transient weight bytes) from home layouts to generation layouts."""
+        seconds, _, transient = transition.reshard(
+            self._model(call),
+            self.workload,
+            pool,
+            self.profile(pool),
+            layouts,
+            tensor_parallel_size=engine.tensor_parallel_size,
+            pipeline_parallel_size=engine.pipeline_parallel_size,
+            expert_parallel_size=engine.expert_parallel_size,
+        )
+        return self.factor(pool, "transition", self._model(call)) * seconds, transient
+
+    def kv_cache_limits(self, call: Call, engine: Engine) -> tuple[IntArray, IntArray]:
+        """(least, full) cache bytes per GPU: one longest sequence; no sequence ever waits."""
+        model = self._model(call)
+        return (
+            minimum_kv_cache_bytes(model, self.workload, engine),
+            full_kv_cache_bytes(model, call, self.workload, engine),
+        )
+
+    def generation_phases(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> generate_call.GenerationPhases:
+        """Prefill and decode of a generation, with the course of its batch."""
+        return generate_call.generation_phases(
+            self._model(call),
+            call,
+            self.workload,
+            pool,
+            self.profile(pool),
+            engine,
+            kv_cache_bytes=kv_cache_bytes,
+        )
+
+    def generation_deviation(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> FloatArray:
+        """Standard deviation of a generation's seconds when its lengths are drawn anew."""
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        return self._generate_factor(call, pool) * phases.deviation_seconds
+
+    def outstanding_seconds(
+        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+    ) -> FloatArray | None:
+        """[row, chunk]: how long before a generation's end each chunk but the last is out.
+
+        None where no call takes its responses in chunks.
+        """
+        if call.id not in self.streaming_calls:
+            return None
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        chunks = self.job.spec.search.stream_chunks
+        return self._generate_factor(call, pool) * streaming.outstanding_seconds(phases, chunks)
+
+    def course(
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting | None,
+        seconds: float,
+    ) -> Course:
+        """When a single generation's chunks are out and its bulk ends.
+
+        `seconds` are the whole call's, its reshard included.
+        """
+        column, bulk = np.array([seconds]), None
+        if tail is None:
+            outstanding = self.outstanding_seconds(
+                call, pool, engine, kv_cache_bytes=kv_cache_bytes
+            )
+        else:
+            priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+            outstanding = priced.outstanding
+            if tail.ratio > 1:
+                split = streaming.release_shares(priced.bulk_outstanding[:, None], column)
+                bulk = float(split[0, 0])
+        if outstanding is None:
+            return Course((), bulk)
+        return Course(tuple(streaming.release_shares(outstanding, column)[0].tolist()), bulk)
+
+    def tail(
+        self,
+        call: Call,
+        pool: Pool,
+        engine: Engine,
+        *,
+        kv_cache_bytes: IntArray,
+        tail: TailSetting,
+    ) -> TailEstimates:
+        """What a generation's tail on fewer, or on wider, replicas changes."""
+        chunks = self.job.spec.search.stream_chunks if call.id in self.streaming_calls else None
+        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        factor = self._generate_factor(call, pool)
+        if tail.tensor_factor == 1:
+            priced = streaming.price_tail(phases, tail, phases, engine, chunks=chunks)
+            return priced.times(factor)
+        wide = tail.widened(engine)
+        after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
+        weights = self._shard_bytes(call, wide)
+        priced = streaming.price_tail(
+            phases,
+            tail,
+            after,
+            engine,
+            chunks=chunks,
+            relayout_seconds=weights / pool.intra_node_bytes_per_second,
+        )
+        possible = priced.possible & self._may_be_wide(self._model(call), pool, wide)
+        return replace(priced, possible=possible, weight_bytes=weights).times(factor)
+
+    def relayout_seconds(
+        self, call: Call, pool: Pool, engine: Engine, tail: TailSetting
+    ) -> FloatArray:
+        """What it takes to lay the weights out anew for a tail of another tensor size."""
+        if tail.tensor_factor == 1:
+            return np.zeros(len(engine.tensor_parallel_size))
+        weights = self._shard_bytes(call, tail.widened(engine))
+        seconds = weights / pool.intra_node_bytes_per_second
+        return self._generate_factor(call, pool) * seconds
+
+    def _shard_bytes(self, call: Call, wide: Engine) -> IntArray:
+        """What each GPU gets for the tail, beside its old shard."""
+        precision = self.workload.rollout_precision or self.workload.precision
+        return memory.weight_bytes(self._model(call), wide.layouts(), precision=precision)
+
+    def _may_be_wide(self, model: Model, pool: Pool, wide: Engine) -> npt.NDArray[np.bool_]:
+        """Where the tail's tensor groups are such as a call may begin with."""
+        tensor = wide.tensor_parallel_size
+        across_nodes = self.job.spec.constraints.tensor_parallel_across_nodes
+        fits: npt.NDArray[np.bool_] = (
+            (model.architecture.num_attention_heads % tensor == 0)
+            & pool.is_within_reach(tensor, across_nodes=across_nodes)
+            & pool.is_whole_nodes_or_divides_one(tensor)
+            & (wide.expert_parallel_size == 1)
+        )
+        return fits
+
+    def _generate_factor(self, call: Call, pool: Pool) -> float:
+        return self.factor(pool, "generate", self._model(call))

@@ -1,0 +1,90 @@
+"""Seconds of the prompts of a generate call: chunks of tokens streamed through the stages."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.cost import constants
+from automap.planner.cost.estimates import SecondsColumns
+from automap.planner.cost.generation.decode import EngineShapes
+from automap.planner.cost.generation.engine_pass import EnginePass, eager_seconds, engine_pass
+from automap.planner.cost.layer.transformer_layer import Setting, add, scaled
+from automap.planner.cost.operators.profile import Timed
+from automap.planner.cost.rows import ceil_div, distinct_rows
+from automap.planner.cost.shards import local_key_value_heads
+from automap.planner.dataflow.graph import Call
+from automap.planner.layout import FloatArray, IntArray
+from automap.planner.spec import WorkloadSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Prefill:
+    """All prompts of a replica, one row per candidate."""
+
+    seconds: SecondsColumns
+    tokens: FloatArray
+    source: IntArray
+
+
+def prefill_seconds(
+    setting: Setting,
+    call: Call,
+    workload: WorkloadSpec,
+    shapes: EngineShapes,
+    shape: IntArray,
+    sequences: IntArray,
+) -> Prefill:
+    """Price the prompts that the responses of a replica need.
+
+    Responses of one prompt share its prefill. A chunk takes no less than launching its kernels;
+    what that adds to its work, and the engine's step, is overhead.
+    """
+    shared = max(call.num_sequences // workload.prompts_per_iteration, 1)
+    prompts = ceil_div(sequences, min(shared, workload.responses_per_prompt))
+    mean = setting.lengths.mean_tokens
+    tokens = prompts * mean
+    chunk = np.minimum(constants.PREFILL_CHUNK_TOKENS, tokens)
+    chunk_size = np.ceil(chunk).astype(np.int64)
+    first, inverse = distinct_rows(shape, chunk_size)
+    which = shape[first]
+    rows = EnginePass(
+        shapes.tensor_parallel_size[which],
+        shapes.pipeline_parallel_size[which],
+        shapes.expert_parallel_size[which],
+        chunk_size[first],
+        logits=np.ceil(chunk_size[first] / mean).astype(np.int64),
+        captured=False,
+    )
+    compute, moved = engine_pass(setting, rows)
+    compute = add(compute, _attention(setting, rows))
+    stages, chunks = shapes.pipeline_parallel_size[shape], tokens / chunk
+    work = compute.seconds + moved.seconds
+    waiting = np.maximum(eager_seconds(setting) - work, 0.0)
+    each = (work + waiting)[inverse] / stages
+    zero = np.zeros(len(shape))
+    seconds = SecondsColumns(
+        compute=compute.seconds[inverse] * chunks / stages,
+        communication=moved.seconds[inverse] * chunks / stages,
+        bubble=each * (stages - 1),
+        optimizer=zero,
+        transition=zero,
+        overhead=(waiting[inverse] / stages + setting.engine.step_seconds) * chunks
+        + (setting.engine.call_seconds + setting.engine.request_seconds * sequences),
+    )
+    source = np.maximum(compute.source, moved.source)[inverse]
+    return Prefill(seconds, np.asarray(tokens, dtype=np.float64), source)
+
+
+def _attention(setting: Setting, rows: EnginePass) -> Timed:
+    """Causal attention of a chunk's prompts in all layers, averaged over their lengths."""
+    arch, lengths = setting.model.architecture, setting.lengths
+    one = setting.profile.prefill_attention(
+        batch_size=1,
+        sequence_length=lengths.points[None, :],
+        num_attention_heads=ceil_div(arch.num_attention_heads, rows.tensor_parallel_size)[:, None],
+        num_key_value_heads=local_key_value_heads(arch, rows.tensor_parallel_size)[:, None],
+        head_dim=arch.head_dim,
+    )
+    in_chunk = rows.tokens / lengths.mean_tokens
+    attention = Timed(one.seconds @ lengths.weights * in_chunk, one.source.max(axis=1))
+    return scaled(attention, arch.num_layers)

@@ -1,0 +1,242 @@
+"""Activations and logits: the bytes that forward passes keep, per GPU."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.cost import constants
+from automap.planner.cost.batches import SequenceLengths, peak_tokens
+from automap.planner.cost.rows import ceil_div, distinct_rows
+from automap.planner.cost.shards import local_key_value_heads, padded_vocabulary, stage_layers
+from automap.planner.cost.stacks import STACKS, SoftwareStack
+from automap.planner.job.job import Model
+from automap.planner.layout import RECOMPUTES, FloatArray, IntArray, Layouts
+from automap.planner.spec import WorkloadSpec
+
+SELECTIVE = RECOMPUTES.index("selective")
+FULL = RECOMPUTES.index("full")
+
+
+def layer_activation_bytes(
+    arch: ModelArchitecture,
+    *,
+    tensor_parallel_size: IntArray,
+    recompute: IntArray,
+    moe: bool,
+    element_bytes: int = 2,
+    stack: SoftwareStack = STACKS["megatron-core"],
+    attended_tokens: float = 0.0,
+    dropout: bool = True,
+) -> FloatArray:
+    """Bytes per token that one layer keeps for its backward pass, on one GPU.
+
+    Korthikanti et al. 2022 (arXiv:2205.05198), section 4, carried over to grouped heads, gated
+    MLPs and experts: per token inputs of both norms 2h, inputs of both projections 2h, queries,
+    keys and values, the attention output, the MLP's pre-activation and activation. With sequence
+    parallelism and flash attention that is 32·h/t bytes for GPT (their 34·h/t less two dropout
+    masks). Unfused attention adds the masks and the scores over `attended_tokens`; without
+    `dropout` (inference) no masks, the scores before and after softmax. `selective` drops the
+    scores where they are kept, else norm outputs and activations; `full` keeps the layer's input
+    alone.
+    """
+    tensor = tensor_parallel_size
+    hidden = arch.hidden_size / (tensor if stack.memory.sequence_parallel else np.ones_like(tensor))
+    in_fp32 = arch.gated_mlp and stack.memory.written_out
+    inputs = (8 if in_fp32 else 2) * hidden  # of a written-out RMSNorm: two fp32 tensors each
+    norms = 2 * hidden
+    before, after = _mlp_elements(arch, tensor, moe=moe, written_out=stack.memory.written_out)
+    attention = _attention_elements(arch, tensor, written_out=stack.memory.written_out)
+    # Each chosen expert has its own copy of the token at its input and at its output.
+    dispatched = 2 * arch.num_experts_per_token * arch.hidden_size / tensor if moe else 0.0
+    none = inputs + norms + attention + before + after + dispatched
+    if stack.attention == "unfused":
+        # Two masks of one byte; softmax and its dropped-out copy, and a mask of one byte.
+        mask = 1 / element_bytes if dropout else 0.0
+        masks = 2 * hidden * mask
+        scores = arch.num_attention_heads / tensor * attended_tokens * (2 + mask)
+        kept = none + masks + np.where(recompute == SELECTIVE, 0.0, scores)
+    else:
+        kept = np.where(recompute == SELECTIVE, none - norms - after, none)
+    return element_bytes * np.where(recompute == FULL, hidden, kept)
+
+
+def _attention_elements(
+    arch: ModelArchitecture, tensor: IntArray, *, written_out: bool
+) -> FloatArray:
+    """Queries, keys, values and the attention's output of one token."""
+    query = arch.query_size / tensor
+    grouped = 2 * arch.head_dim * local_key_value_heads(arch, tensor)
+    return 2 * query + (2 * query if written_out else grouped)
+
+
+def _mlp_elements(
+    arch: ModelArchitecture, tensor: IntArray, *, moe: bool, written_out: bool
+) -> tuple[FloatArray, FloatArray]:
+    """One token's elements (before, after) the activation of the MLP or of its chosen experts."""
+    width = arch.intermediate_size
+    if moe:
+        chosen = arch.num_experts_per_token * arch.moe_intermediate_size
+        width = chosen + arch.shared_expert_intermediate_size
+    local = width / tensor
+    gate = 2 if arch.gated_mlp else 1
+    return gate * local, (gate if written_out else 1) * local
+
+
+def micro_batches_in_flight(layouts: Layouts, num_micro_batches: IntArray) -> FloatArray:
+    """Micro-batches whose activations the first stage holds, in units of its whole stage.
+
+    1F1B: min(p, m). Interleaved with v chunks: p·(1 + (p − 1)/(p·v)) (Korthikanti 2022, 4.2.3).
+    """
+    stages = layouts.pipeline_parallel_size.astype(np.float64)
+    chunks = layouts.virtual_pipeline_parallel_size
+    interleaved = stages + (stages - 1) / chunks
+    depth = np.where(chunks > 1, interleaved, stages)
+    in_flight: FloatArray = np.minimum(depth, num_micro_batches)
+    return in_flight
+
+
+def activation_bytes(
+    model: Model,
+    workload: WorkloadSpec,
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    *,
+    micro_batch_size: IntArray,
+    num_micro_batches: IntArray,
+    recompute: IntArray,
+    first_stage: bool = False,
+) -> tuple[IntArray, IntArray]:
+    """(activations, logits) of training per GPU on whichever end of the pipeline needs more.
+
+    The first stage holds the most micro-batches, the last stage the logits; the layer that the
+    backward pass re-creates and the logits are not there at the same time. `first_stage`: what
+    that one holds, were it the fullest or not.
+    """
+    tensor = layouts.tensor_parallel_size
+    one = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
+    many = _tokens_in_flight(
+        lengths,
+        layouts,
+        micro_batch_size=micro_batch_size,
+        num_micro_batches=num_micro_batches,
+    )
+    kept = _kept_per_token(model.architecture, workload, lengths, layouts, recompute)
+    working = one * kept.working
+    first, last = many * kept.early_stage, one * kept.last_stage
+    per_logit = STACKS[workload.training_stack].memory.logit_bytes
+    logits = one * logits_bytes_per_token(model, tensor, per_logit)
+    single = layouts.pipeline_parallel_size == 1
+    last_needs_more = last + np.maximum(working, logits) > first + working
+    on_last = single | (last_needs_more & (not first_stage))
+    activations = np.where(single | ~on_last, first, last)
+    logits = np.where(on_last, logits, 0.0)
+    activations += np.maximum(working - logits, 0.0)
+    return np.ceil(activations).astype(np.int64), np.ceil(logits).astype(np.int64)
+
+
+def _tokens_in_flight(
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    *,
+    micro_batch_size: IntArray,
+    num_micro_batches: IntArray,
+) -> FloatArray:
+    """Tokens of which the first stage holds the activations, on one GPU."""
+    in_flight = micro_batches_in_flight(layouts, num_micro_batches)
+    held = np.ceil(micro_batch_size * np.maximum(in_flight, 1)).astype(np.int64)
+    tokens = ceil_div(peak_tokens(lengths, held), layouts.context_parallel_size)
+    many: FloatArray = tokens * (in_flight / np.maximum(held / micro_batch_size, 1))
+    return many
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Bytes per token that are kept for the backward pass, one row per candidate."""
+
+    working: FloatArray
+    """The layer that backward re-creates in full; without recomputation it is counted already."""
+    early_stage: FloatArray
+    """The first stage, or a middle one: that may have a layer more, but a micro-batch less."""
+    last_stage: FloatArray
+
+
+def _kept_per_token(
+    arch: ModelArchitecture,
+    workload: WorkloadSpec,
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    recompute: IntArray,
+) -> _Kept:
+    columns = (layouts.tensor_parallel_size, layouts.pipeline_parallel_size, recompute)
+    chosen, inverse = distinct_rows(*columns)
+    tensor, pipeline, mode = (column[chosen] for column in columns)
+    stack = STACKS[workload.training_stack]
+    element = constants.PRECISION_BYTES[workload.precision]
+
+    def layer(mode: IntArray, *, moe: bool) -> FloatArray:
+        return layer_activation_bytes(
+            arch,
+            tensor_parallel_size=tensor,
+            recompute=mode,
+            moe=moe,
+            element_bytes=element,
+            stack=stack,
+            attended_tokens=lengths.max_tokens,
+        )
+
+    stages = stage_layers(arch, pipeline)
+    first, middle, last = (count * layer(mode, moe=False) for count in stages.dense)
+    if arch.num_experts:
+        experts = layer(mode, moe=True)
+        first, middle, last = (
+            part + count * experts
+            for part, count in zip((first, middle, last), stages.moe, strict=True)
+        )
+    whole = layer(np.zeros_like(mode), moe=arch.num_experts > 0)
+    early = np.maximum(first, np.where(pipeline > 2, middle, 0.0))
+    if stack.memory.keeps_outputs:
+        early = early + np.where(pipeline > 1, element * arch.hidden_size, 0)
+    working = np.where(mode == 0, 0.0, whole)
+    return _Kept(working[inverse], early[inverse], last[inverse])
+
+
+def logits_bytes_per_token(
+    model: Model, tensor_parallel_size: IntArray, bytes_per_logit: int
+) -> FloatArray:
+    """Bytes of one token's outputs on one GPU: its part of the vocabulary, or one value."""
+    if model.scalar_head:
+        return np.full(len(tensor_parallel_size), float(bytes_per_logit))
+    rows = padded_vocabulary(model.architecture, tensor_parallel_size)
+    return np.asarray(rows * bytes_per_logit, dtype=np.float64)
+
+
+def forward_activation_bytes(
+    model: Model,
+    workload: WorkloadSpec,
+    lengths: SequenceLengths,
+    layouts: Layouts,
+    *,
+    micro_batch_size: IntArray,
+) -> tuple[IntArray, IntArray]:
+    """(activations, logits) of an inference forward per GPU, on the last stage.
+
+    Nothing is kept for a backward pass: one layer's working set at a time, without dropout.
+    """
+    arch, tensor = model.architecture, layouts.tensor_parallel_size
+    tokens = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
+    layer = layer_activation_bytes(
+        arch,
+        tensor_parallel_size=tensor,
+        recompute=np.zeros_like(tensor),
+        moe=arch.num_experts > 0,
+        element_bytes=constants.PRECISION_BYTES[workload.precision],
+        stack=STACKS[workload.training_stack],
+        attended_tokens=lengths.max_tokens,
+        dropout=False,
+    )
+    logits = logits_bytes_per_token(model, tensor, constants.FORWARD_LOGITS_BYTES)
+    return (
+        np.ceil(tokens * layer).astype(np.int64),
+        np.ceil(tokens * logits).astype(np.int64),
+    )

@@ -1,0 +1,68 @@
+"""Seconds of one micro-batch in what stands before and after the layers: embedding and head."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from automap.planner.cost.layer.transformer_layer import (
+    MicroBatch,
+    Setting,
+    UnitSeconds,
+    add,
+    collective,
+    linears_seconds,
+    scaled,
+    tensor_pair,
+)
+from automap.planner.cost.operators.profile import Timed
+from automap.planner.cost.shards import Linear, padded_vocabulary
+
+
+def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """Look-up (read and write h per token) and the reduce-scatter of a split vocabulary."""
+    size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
+    lookup = setting.profile.memory_bound(2 * size)
+    group = batch.tensor_parallel_size
+    scatter = collective(setting, "reduce_scatter", size, group_size=group, stride=1)
+    gather = collective(setting, "all_gather", size, group_size=group, stride=1)
+    return UnitSeconds(
+        forward=lookup.seconds,
+        backward=2.0 * lookup.seconds,
+        selective=np.zeros(len(batch)),
+        forward_communication=scatter.seconds,
+        backward_communication=gather.seconds,
+        source=add(lookup, scatter, gather).source,
+    )
+
+
+def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """Output head with log-probabilities or values, and their gradient.
+
+    Forward casts the logits to fp32 (2 + 4 bytes) and takes the log-softmax (4 + 4); backward
+    reads both, writes the gradient (12) and casts it to bf16 (4 + 2).
+    """
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    size = batch.tokens * arch.hidden_size * setting.element_bytes
+    if setting.model.scalar_head:
+        there = setting.profile.memory_bound(size / tensor)
+        back = scaled(there, 2.0)
+        moved = Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
+    else:
+        vocabulary = padded_vocabulary(arch, tensor)
+        hidden = np.full_like(tensor, arch.hidden_size)
+        # Low-precision recipes leave the head as it is; adapters do not stand beside it.
+        whole = replace(setting.frozen, product_precision=None)
+        product = linears_seconds(whole, batch.tokens, (Linear(hidden, vocabulary),))
+        logits = batch.tokens * vocabulary
+        there = add(product[0], setting.profile.memory_bound(14 * logits))
+        back = add(product[1], setting.profile.memory_bound(18 * logits))
+        moved = tensor_pair(whole, batch)
+        moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
+    return UnitSeconds(
+        forward=there.seconds,
+        backward=back.seconds,
+        selective=np.zeros(len(batch)),
+        forward_communication=moved.seconds,
+        backward_communication=moved.seconds,
+        source=add(there, back, moved).source,
+    )

@@ -1,0 +1,379 @@
+"""Seconds of one micro-batch in a transformer layer.
+
+Operators come from the profile; the backward pass is the same operators at other shapes: a
+product (m, k) × (k, n) has the data gradient (m, n) × (n, k) and the weight gradient
+(k, m) × (m, n). Communication is Megatron's with sequence parallelism.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import constants
+from automap.planner.cost.batches import SequenceLengths, rank_imbalance
+from automap.planner.cost.communication import Collective, collective_seconds
+from automap.planner.cost.gpu_generations import over_tables
+from automap.planner.cost.layer.attention import attention_seconds
+from automap.planner.cost.operators.host_work import HostWork
+from automap.planner.cost.operators.operators import FASTEST
+from automap.planner.cost.operators.profile import Profile, Timed
+from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
+from automap.planner.cost.rows import ceil_div
+from automap.planner.cost.shards import (
+    Linear,
+    attention_linears,
+    local_key_value_heads,
+    mlp_linears,
+)
+from automap.planner.cost.stacks import STACKS, SoftwareStack
+from automap.planner.job.job import Model
+from automap.planner.layout import FloatArray, IntArray
+
+Adapters = Literal["all", "query-key-value"]
+"""Linear layers that have an adapter: every one, or the fused projection before attention."""
+
+Product = tuple[IntArray, IntArray | int, IntArray | int]
+"""Sizes (m, n, k) of C[m, n] = A[m, k]·B[k, n]."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """One pass over a micro-batch, one row each."""
+
+    tensor_parallel_size: IntArray
+    context_parallel_size: IntArray
+    expert_parallel_size: IntArray
+    num_sequences: IntArray
+    tokens: IntArray
+    """Of the whole tensor group: this context rank's share of the micro-batch."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What every operator of a call shares."""
+
+    model: Model
+    pool: Pool
+    profile: Profile
+    precision: str
+    lengths: SequenceLengths
+    product_precision: str | None = None
+    """Of the layers' matrix products where it differs (fp8 recipes); the rest keeps `precision`."""
+    stack: SoftwareStack = STACKS["megatron-core"]
+    """Of training and scoring; an inference engine reads none of it."""
+    adapters: Adapters = "all"
+    """Which of a layer's linear layers have one, where only adapters are trained."""
+    drops_tokens: bool = False
+    """Experts take a fixed number of tokens and drop the rest; otherwise as many as come."""
+    engine: EngineProfile = ENGINES["vllm"]
+    """Of generation; training and scoring read none of it."""
+    cache_precision: str = "bf16"
+    """Of the key-value cache of generation."""
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one activation."""
+        return constants.PRECISION_BYTES[self.precision]
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes of one operand of the layers' matrix products, also where it travels."""
+        return constants.PRECISION_BYTES[self.product_precision or self.precision]
+
+    def rank_imbalance(
+        self, sequences_per_rank: IntArray, data_parallel_size: IntArray
+    ) -> FloatArray | float:
+        """Slowest data rank's tokens over the mean rank's."""
+        if self.stack.balances_ranks:
+            return 1.0
+        return rank_imbalance(
+            self.lengths,
+            sequences_per_rank=sequences_per_rank,
+            data_parallel_size=data_parallel_size,
+        )
+
+    @property
+    def host_work(self) -> HostWork:
+        """Of the framework that trains and scores."""
+        return self.profile.host_work(self.stack.host_work)
+
+    @property
+    def in_turn(self) -> bool:
+        """The device is the host itself, measured: it computes or communicates, never both."""
+        return not self.host_work.beside_kernels
+
+    @property
+    def collective_slowdown(self) -> float:
+        """Of exposed collectives; what GPUs' streams hide or delay, a host that does neither."""
+        return 1.0 if self.in_turn else self.stack.collective_slowdown
+
+    @property
+    def frozen(self) -> "Setting":
+        """The same where adapters leave weights alone: no gradient of theirs, no adapter."""
+        if self.model.lora_rank is None:
+            return self
+        return replace(self, model=replace(self.model, trainable=False))
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSeconds:
+    """Seconds of a layer (or embedding, or head) for one micro-batch, one row each."""
+
+    forward: FloatArray
+    backward: FloatArray
+    selective: FloatArray
+    """What selective recomputation repeats in the backward pass."""
+    forward_communication: FloatArray
+    backward_communication: FloatArray
+    source: IntArray
+
+    def take(self, rows: IntArray) -> "UnitSeconds":
+        """The given rows, in that order."""
+        return UnitSeconds(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+
+
+def add(*parts: Timed) -> Timed:
+    """Seconds summed, the weakest provenance kept."""
+    seconds, source = parts[0]
+    for part in parts[1:]:
+        seconds = seconds + part.seconds
+        source = np.maximum(source, part.source)
+    return Timed(seconds, source)
+
+
+def scaled(timed: Timed, factor: FloatArray | IntArray | float) -> Timed:
+    """Seconds times a factor, provenance as it is."""
+    return Timed(timed.seconds * factor, timed.source)
+
+
+def _product_seconds(setting: Setting, products: Sequence[Product]) -> list[Timed]:
+    """Of products at the rate that lasts; all are looked up at once."""
+    precision = setting.product_precision or setting.precision
+    collector = FASTEST if precision == "fp8" else None
+    rows = len(products[0][0])
+    m, n, k = (
+        np.concatenate([np.broadcast_to(size, rows) for size in sizes])
+        for sizes in zip(*products, strict=True)
+    )
+    short = setting.profile.gemm(m, n, k, precision=precision, collector=collector)
+    generation = over_tables(setting.profile)
+    gain = generation.eight_bit_gain if precision == "fp8" else 1.0
+    lasting = scaled(short, 1.0 / (generation.sustained_share * gain))
+    parts = len(products)
+    return list(map(Timed, np.split(lasting.seconds, parts), np.split(lasting.source, parts)))
+
+
+def _products(setting: Setting, tokens: IntArray, linear: Linear) -> list[Product]:
+    """(m, n, k) of the forward product, of the data gradient, and of what trains the weights."""
+    inputs, outputs, model = linear.inputs, linear.outputs, setting.model
+    products: list[Product] = [(tokens, outputs, inputs), (tokens, inputs, outputs)]
+    if not model.trainable:
+        return products
+    if model.lora_rank is None:
+        return [*products, (inputs, outputs, tokens)]
+    return [*products, (tokens, model.lora_rank, inputs), (tokens, outputs, model.lora_rank)]
+
+
+def _linear(
+    setting: Setting, tokens: IntArray, linear: Linear, products: list[Timed]
+) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
+    forward, data_gradient, *training = products
+    if setting.product_bytes < setting.element_bytes:
+        # Forward, the kernel before (norm, activation) writes 8 bits instead of 16.
+        traffic = constants.CAST_BYTES * tokens * linear.outputs
+        data_gradient = add(data_gradient, setting.profile.memory_bound(traffic))
+    if not training:
+        return forward, data_gradient
+    if setting.model.lora_rank is None:
+        traffic = constants.GRADIENT_TRAFFIC_BYTES * linear.inputs * linear.outputs
+        return forward, add(data_gradient, *training, setting.profile.memory_bound(traffic))
+    adapter = add(*training)
+    return add(forward, adapter), add(data_gradient, scaled(adapter, 2.0))
+
+
+def linears_seconds(
+    setting: Setting, tokens: IntArray, linears: tuple[Linear, ...]
+) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of several products over the same tokens, attention's first."""
+    others = setting if setting.adapters == "all" else setting.frozen
+    settings = [setting, *[others] * (len(linears) - 1)]
+    products = [_products(own, tokens, one) for own, one in zip(settings, linears, strict=True)]
+    found = iter(_product_seconds(setting, [each for own in products for each in own]))
+    pairs = [
+        _linear(own, tokens, linear, list(islice(found, len(each))))
+        for own, linear, each in zip(settings, linears, products, strict=True)
+    ]
+    return add(*(pair[0] for pair in pairs)), add(*(pair[1] for pair in pairs))
+
+
+def layer_attention(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) of attention itself, between its projections."""
+    return attention_seconds(
+        setting.model.architecture,
+        setting.pool,
+        setting.profile,
+        setting.stack,
+        setting.lengths,
+        precision=setting.precision,
+        tensor_parallel_size=batch.tensor_parallel_size,
+        context_parallel_size=batch.context_parallel_size,
+        num_sequences=batch.num_sequences,
+    )
+
+
+def elementwise_seconds(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
+    """Norms, residuals, rotary and activation forward of one layer: bytes moved.
+
+    Two norms read and write h, two residual sums read 2h and write h, over 1/t of the tokens;
+    rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
+    """
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    rotary = 2 * (arch.query_size + arch.key_value_size) / tensor
+    activation = width * (3 if arch.gated_mlp else 2)
+    per_token = 10 * arch.hidden_size / tensor + rotary + activation
+    kernels = 6.0
+    num_bytes = np.asarray(setting.element_bytes * per_token * batch.tokens, dtype=np.float64)
+    passes = setting.stack.elementwise_passes
+    return scaled(setting.profile.memory_bound(passes * num_bytes / kernels), kernels)
+
+
+def collective(
+    setting: Setting,
+    name: Collective,
+    num_bytes: FloatArray | IntArray,
+    *,
+    group_size: IntArray,
+    stride: IntArray | int,
+) -> Timed:
+    """Seconds of a collective as this software runs it."""
+    alone = collective_seconds(
+        setting.pool, setting.profile, name, num_bytes, group_size=group_size, stride=stride
+    )
+    return scaled(alone, setting.collective_slowdown)
+
+
+def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
+    """The all-gather before and the reduce-scatter after a block, in the tensor group.
+
+    What is gathered for products in fp8 is cast before it travels.
+    """
+    elements = batch.tokens * setting.model.architecture.hidden_size
+    group = batch.tensor_parallel_size
+    gathered = elements * setting.product_bytes
+    return add(
+        collective(setting, "all_gather", gathered, group_size=group, stride=1),
+        collective(
+            setting,
+            "reduce_scatter",
+            elements * setting.element_bytes,
+            group_size=group,
+            stride=1,
+        ),
+    )
+
+
+def context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed:
+    """What of the ring's c − 1 key-value exchanges attention does not hide, forward."""
+    arch, context = setting.model.architecture, batch.context_parallel_size
+    heads = local_key_value_heads(arch, batch.tensor_parallel_size)
+    size = 2 * heads * arch.head_dim * setting.element_bytes * batch.tokens
+    step = collective(
+        setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
+    )
+    hidden = 0.0 if setting.in_turn else attention.seconds / context
+    rest = np.maximum(step.seconds - hidden, 0.0)
+    exposed = np.asarray(rest * (context - 1), dtype=np.float64)
+    return Timed(exposed, np.where(context > 1, step.source, 0))
+
+
+def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+    """One layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
+    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
+    forward, backward = linears_seconds(setting, batch.tokens, linears)
+    attention = layer_attention(setting, batch)
+    elementwise = elementwise_seconds(setting, batch, ceil_div(arch.intermediate_size, tensor))
+    return layer_seconds(
+        setting,
+        forward=forward,
+        backward=backward,
+        attention=attention,
+        elementwise=elementwise,
+        communication=scaled(tensor_pair(setting, batch), 2.0),
+        ring=context_ring(setting, batch, attention[0]),
+        num_sequences=batch.num_sequences,
+        gathered_again=scaled(_gathered_again(setting, batch), 2.0),
+    )
+
+
+def _gathered_again(setting: Setting, batch: MicroBatch) -> Timed:
+    """The all-gather of a block's input that its weight gradients need, backward.
+
+    On a GPU it travels beside the product of the data gradient, and nothing of it shows.
+    """
+    if not (setting.in_turn and setting.model.trainable):
+        nothing = np.zeros(len(batch))
+        return Timed(nothing, nothing.astype(np.int64))
+    size = batch.tokens * setting.model.architecture.hidden_size * setting.product_bytes
+    group = batch.tensor_parallel_size
+    return collective(setting, "all_gather", size, group_size=group, stride=1)
+
+
+def layer_seconds(
+    setting: Setting,
+    *,
+    forward: Timed,
+    backward: Timed,
+    attention: tuple[Timed, Timed],
+    elementwise: Timed,
+    communication: Timed,
+    ring: Timed,
+    num_sequences: IntArray,
+    least_seconds: float = 0.0,
+    gathered_again: Timed | None = None,
+) -> UnitSeconds:
+    """Assemble a layer; elementwise kernels move twice the bytes backward.
+
+    `least_seconds`: of the whole layer forward, communication included. `gathered_again`: what only
+    the backward pass receives.
+    """
+    there = add(forward, attention[0], elementwise)
+    back = add(backward, attention[1], scaled(elementwise, 2.0))
+    host = setting.host_work
+    moved = add(communication, ring)
+    moved_back = add(communication, scaled(ring, 2.0))
+    if gathered_again is not None:
+        moved_back = add(moved_back, gathered_again)
+    least = host.forward.seconds(num_sequences)
+    least_back = host.backward.seconds(num_sequences)
+    if least_seconds:
+        least = np.maximum(least, least_seconds - moved.seconds)
+        least_back = np.maximum(least_back, 2.0 * least_seconds - moved_back.seconds)
+    return UnitSeconds(
+        forward=host.with_kernels(there.seconds, least),
+        backward=host.with_kernels(back.seconds, least_back),
+        selective=attention[0].seconds + elementwise.seconds,
+        forward_communication=moved.seconds,
+        backward_communication=moved_back.seconds,
+        source=add(there, back, moved).source,
+    )
+
+
+def agreement_seconds(setting: Setting, num_devices: IntArray, *, times: int) -> FloatArray:
+    """Small all-reduces in which all ranks of a call agree on counts, losses, norms.
+
+    On GPUs they are microseconds, and part of the host's work of a step.
+    """
+    if not setting.in_turn:
+        return np.zeros(len(num_devices))
+    number = np.full(len(num_devices), 8)
+    found = collective(setting, "all_reduce", number, group_size=num_devices, stride=1)
+    return times * found.seconds

@@ -1,0 +1,168 @@
+"""What frameworks take on the host beside their kernels: measured in a profile, else constants."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from automap.planner.cost import constants
+from automap.planner.cost.rollout_engines import EngineProfile
+from automap.planner.cost.rows import ceil_div
+from automap.planner.layout import FloatArray, IntArray
+
+Seconds = FloatArray | float
+
+
+@dataclass(frozen=True, slots=True)
+class CallWork:
+    """A scoring call, or an optimizer step, outside its layers."""
+
+    call: float
+    layer: float = 0.0
+    """Of each layer, once per call: its parameters in the optimizer."""
+    micro_batch: float = 0.0
+    sequence: float = 0.0
+
+    def seconds(
+        self,
+        *,
+        num_layers: int,
+        stages: IntArray,
+        micro_batches: IntArray,
+        micro_batch_size: IntArray,
+    ) -> FloatArray:
+        """Of a call of so many micro-batches; layers of the model, dealt to pipeline stages."""
+        if not (self.layer or self.micro_batch or self.sequence):
+            return np.full(len(stages), self.call)
+        each = self.micro_batch + self.sequence * micro_batch_size
+        layers = ceil_div(num_layers, stages)
+        return np.asarray(self.call + self.layer * layers + each * micro_batches, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWork:
+    """A layer in one pass over a micro-batch."""
+
+    layer: float
+    sequence: float = 0.0
+
+    def seconds(self, sequences: IntArray) -> Seconds:
+        """With so many sequences in the micro-batch."""
+        if not self.sequence:
+            return self.layer
+        return np.asarray(self.layer + self.sequence * sequences, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWork:
+    """The inference engine; None: not measured."""
+
+    call: float | None = None
+    request: float | None = None
+    """Of each request of a call: admitted, and its tokens handed over."""
+    step: float | None = None
+    sequence: float | None = None
+    """Of a step, for each running sequence."""
+    layer: float | None = None
+    """Of a step, for each layer."""
+    weights: float = 0.0
+    """To take weights from the training engine on the same device."""
+    weights_layer: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HostWork:
+    """Of a training framework, beside an inference engine."""
+
+    forward: LayerWork
+    backward: LayerWork
+    scoring: CallWork
+    step: CallWork
+    """One optimizer step, with its forward and backward passes."""
+    engine: EngineWork = EngineWork()
+    beside_kernels: bool = True
+    """The host goes on while kernels run. A CPU does one thing after the other; where nothing was
+    measured on it, the difference is left out, as it is smaller than what is not known."""
+
+    @classmethod
+    def of(
+        cls, framework: str, measured: Callable[[str, str], float | None], *, on_host: bool
+    ) -> "HostWork":
+        """From measured seconds by framework and part; `on_host`: the device is the host itself."""
+
+        def part(name: str, otherwise: float = 0.0) -> float:
+            found = measured(framework, name)
+            return otherwise if found is None else found
+
+        launch = constants.LAYER_FORWARD_LAUNCHES * constants.LAUNCH_SECONDS
+        forward = part("layer_forward", launch)
+        training = part("layer_training", 3.0 * launch)
+        forward_sequence = part("layer_forward_sequence")
+        training_sequence = part("layer_training_sequence")
+        engine = ("call", "request", "step", "sequence", "layer")
+        beside = not (on_host and measured(framework, "layer_forward") is not None)
+
+        def of_micro_batches(call: CallWork, micro_batch: str, sequence: str) -> CallWork:
+            """What the host does for kernels outside layers, where it is not hidden by them."""
+            if beside:
+                return call
+            return replace(call, micro_batch=part(micro_batch), sequence=part(sequence))
+
+        return cls(
+            forward=LayerWork(forward, forward_sequence),
+            backward=LayerWork(
+                max(training - forward, forward), max(training_sequence - forward_sequence, 0.0)
+            ),
+            scoring=of_micro_batches(
+                CallWork(part("forward_call", constants.STEP_OVERHEAD_SECONDS)),
+                "forward_micro_batch",
+                "forward_sequence",
+            ),
+            step=of_micro_batches(
+                CallWork(
+                    part("training_step", constants.STEP_OVERHEAD_SECONDS),
+                    layer=part("training_step_layer"),
+                ),
+                "training_micro_batch",
+                "training_sequence",
+            ),
+            engine=EngineWork(
+                **{name: measured("vllm", f"engine_{name}") for name in engine},
+                weights=measured("vllm", "weights_call") or 0.0,
+                weights_layer=measured("vllm", "weights_layer") or 0.0,
+            ),
+            beside_kernels=beside,
+        )
+
+    def with_kernels(self, kernels: FloatArray, host: Seconds) -> FloatArray:
+        """A layer's seconds: the longer of the two where they run side by side, else both."""
+        if self.beside_kernels:
+            return np.maximum(kernels, host)
+        return np.asarray(kernels + host, dtype=np.float64)
+
+    def of_engine(self, engine: EngineProfile) -> EngineProfile:
+        """An engine with what was measured of it in place of its constants.
+
+        Of a layer only where its kernels do not run beside the host: else the constant has the
+        starts of its kernels in a graph.
+        """
+        if engine.name != "vllm":
+            return engine
+        found = self.engine
+        layer = None if self.beside_kernels else found.layer
+        return replace(
+            engine,
+            call_seconds=_known(found.call, engine.call_seconds),
+            request_seconds=_known(found.request, engine.request_seconds),
+            step_seconds=_known(found.step, engine.step_seconds),
+            sequence_seconds=_known(found.sequence, engine.sequence_seconds),
+            layer_seconds=_known(layer, engine.layer_seconds),
+        )
+
+    def weights_seconds(self, layers: IntArray) -> FloatArray:
+        """Of weights that training gives to generation on the same device, so many layers."""
+        return np.asarray(self.engine.weights + self.engine.weights_layer * layers)
+
+
+def _known(measured: float | None, otherwise: float) -> float:
+    return otherwise if measured is None else measured

@@ -1,0 +1,146 @@
+"""Least seconds of an operator on a GPU: arithmetic at the peak, or bytes at full bandwidth."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.catalogue.hardware import GpuType
+from automap.planner.layout import FloatArray
+
+BF16_BYTES = 2
+BYTES_PER_ELEMENT = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
+"""Of a matrix product's operands, by precision; the keys are all the precisions known here."""
+
+Roofline = Callable[..., FloatArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Peaks:
+    """What a roofline needs of a GPU."""
+
+    memory_bytes_per_second: float
+    bf16_flops_per_second: float
+    fp32_flops_per_second: float
+    fp8_flops_per_second: float | None = None
+
+    @classmethod
+    def of(cls, gpu: GpuType) -> "Peaks":
+        """The peaks of a GPU type."""
+        return cls(
+            gpu.memory_bytes_per_second,
+            gpu.bf16_flops_per_second,
+            gpu.fp32_flops_per_second,
+            gpu.fp8_flops_per_second,
+        )
+
+    def flops_per_second(self, precision: str) -> float:
+        """Dense peak; fp8 weights on a device without fp8 arithmetic are multiplied in bf16."""
+        if precision == "fp32":
+            return self.fp32_flops_per_second
+        if precision == "fp8" and self.fp8_flops_per_second is not None:
+            return self.fp8_flops_per_second
+        return self.bf16_flops_per_second
+
+
+def gemm_roofline(
+    peaks: Peaks, m: FloatArray, n: FloatArray, k: FloatArray, *, precision: str
+) -> FloatArray:
+    """Least seconds of C[m,n] = A[m,k]·B[k,n]: 2mnk FLOP, or A, B and C once over the memory.
+
+    An fp8 product writes C in bf16.
+    """
+    operand = BYTES_PER_ELEMENT[precision]
+    result = max(operand, BF16_BYTES)
+    compute = 2.0 * m * n * k / peaks.flops_per_second(precision)
+    memory = (operand * (m + n) * k + result * m * n) / peaks.memory_bytes_per_second
+    return np.maximum(compute, memory)
+
+
+def prefill_attention_roofline(
+    peaks: Peaks,
+    batch_size: FloatArray,
+    length: FloatArray,
+    heads: FloatArray,
+    kv_heads: FloatArray,
+    head_dim: FloatArray,
+) -> FloatArray:
+    """Least seconds of causal attention: half of the two products; Q, K, V and output once."""
+    flops = 2.0 * batch_size * length**2 * heads * head_dim
+    elements = batch_size * length * (2 * heads + 2 * kv_heads) * head_dim
+    return np.maximum(
+        flops / peaks.bf16_flops_per_second,
+        BF16_BYTES * elements / peaks.memory_bytes_per_second,
+    )
+
+
+def decode_attention_roofline(
+    peaks: Peaks,
+    batch_size: FloatArray,
+    length: FloatArray,
+    heads: FloatArray,
+    kv_heads: FloatArray,
+    head_dim: FloatArray,
+    *,
+    cache_bytes: float = 2 * BF16_BYTES,
+) -> FloatArray:
+    """Least seconds of one decode step: the KV cache of `length` tokens read once.
+
+    `cache_bytes`: of an element of a key and that of its value together.
+    """
+    flops = 4.0 * batch_size * length * heads * head_dim
+    num_bytes = batch_size * (cache_bytes * length * kv_heads + 2 * BF16_BYTES * heads) * head_dim
+    return np.maximum(
+        flops / peaks.bf16_flops_per_second, num_bytes / peaks.memory_bytes_per_second
+    )
+
+
+def expert_share(
+    hidden_size: FloatArray,
+    moe_intermediate_size: FloatArray,
+    num_experts: FloatArray,
+    num_experts_per_token: FloatArray,
+    expert_tensor_parallel_size: FloatArray,
+    expert_parallel_size: FloatArray,
+) -> FloatArray:
+    """What one GPU has of an MoE layer, one row each.
+
+    Columns: hidden size, width of its part of an expert, its number of experts, experts per
+    token, expert_parallel_size.
+    """
+    return np.stack(
+        [
+            hidden_size,
+            moe_intermediate_size / expert_tensor_parallel_size,
+            num_experts / expert_parallel_size,
+            num_experts_per_token,
+            expert_parallel_size,
+        ],
+        axis=1,
+    )
+
+
+def tokens_per_expert_row(share: FloatArray) -> FloatArray:
+    """Tokens of the expert group for each row that an expert multiplies, balanced routing."""
+    density: FloatArray = share[:, 2] * share[:, 4] / share[:, 3]
+    return density
+
+
+def moe_roofline(
+    peaks: Peaks, tokens: FloatArray, share: FloatArray, *, precision: str
+) -> FloatArray:
+    """Least seconds of one GPU's share of an MoE layer's gated experts, balanced routing.
+
+    Of the group's `tokens`, tokens × experts per token ÷ expert_parallel_size rows meet this
+    GPU's experts: three products a row; each expert hit is read once, each row's input, three
+    intermediates and output move once in bf16.
+    """
+    hidden, width, experts, per_token, expert_parallel = share.T
+    rows = tokens * per_token / expert_parallel
+    hit = np.clip(rows, 1.0, np.maximum(experts, 1.0))
+    flops = 2.0 * rows * 3.0 * hidden * width
+    num_bytes = hit * 3.0 * hidden * width * BYTES_PER_ELEMENT[precision]
+    num_bytes = num_bytes + rows * (2.0 * hidden + 3.0 * width) * BF16_BYTES
+    compute: FloatArray = flops / peaks.flops_per_second(precision)
+    memory: FloatArray = num_bytes / peaks.memory_bytes_per_second
+    return np.maximum(compute, memory)

@@ -1,0 +1,122 @@
+"""From layers to pipeline stages: what the slowest stage takes, and all stages together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.cost.batches import micro_batch_tokens
+from automap.planner.cost.layer.embedding_and_head import embedding_seconds, head_seconds
+from automap.planner.cost.layer.experts import moe_layer_seconds
+from automap.planner.cost.layer.transformer_layer import MicroBatch, Setting, UnitSeconds
+from automap.planner.cost.rows import ceil_div, distinct_rows
+from automap.planner.cost.shards import stage_layers
+from automap.planner.cost.training.whole_layers import priced_layer_seconds
+from automap.planner.layout import FloatArray, IntArray, Layouts
+
+Blocks = tuple[FloatArray, FloatArray | None, FloatArray, FloatArray]
+"""Seconds of a dense layer, an expert layer (None in a dense model), the embedding, the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Seconds per micro-batch of each building block, one row per candidate."""
+
+    dense: UnitSeconds
+    moe: UnitSeconds | None
+    embedding: UnitSeconds
+    head: UnitSeconds
+
+    @property
+    def source(self) -> IntArray:
+        """Weakest provenance of the blocks."""
+        blocks = [self.dense, self.embedding, self.head]
+        if self.moe is not None:
+            blocks.append(self.moe)
+        weakest: IntArray = np.maximum.reduce([block.source for block in blocks])
+        return weakest
+
+    def forward(self) -> tuple[Blocks, Blocks]:
+        """(compute, communication) of the forward pass."""
+        moe = self.moe
+        compute = (
+            self.dense.forward,
+            None if moe is None else moe.forward,
+            self.embedding.forward,
+            self.head.forward,
+        )
+        communication = (
+            self.dense.forward_communication,
+            None if moe is None else moe.forward_communication,
+            self.embedding.forward_communication,
+            self.head.forward_communication,
+        )
+        return compute, communication
+
+
+@dataclass(frozen=True, slots=True)
+class StageSeconds:
+    """One micro-batch on the slowest stage, and on all stages one after the other."""
+
+    compute: FloatArray
+    communication: FloatArray
+    pipeline_total: FloatArray
+    """Compute and communication of all stages."""
+
+
+def units(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) -> Units:
+    """Price the distinct (tensor, context, expert, micro-batch) shapes and spread them to rows."""
+    columns = (
+        layouts.tensor_parallel_size,
+        layouts.context_parallel_size,
+        layouts.expert_parallel_size,
+        micro_batch_size,
+    )
+    first, inverse = distinct_rows(*columns)
+    tensor, context, expert, sequences = (column[first] for column in columns)
+    tokens = ceil_div(micro_batch_tokens(setting.lengths, sequences), context)
+    batch = MicroBatch(tensor, context, expert, sequences, tokens)
+    has_experts = setting.model.architecture.num_moe_layers > 0
+    return Units(
+        dense=priced_layer_seconds(setting, batch).take(inverse),
+        moe=moe_layer_seconds(setting, batch).take(inverse) if has_experts else None,
+        embedding=embedding_seconds(setting, batch).take(inverse),
+        head=head_seconds(setting, batch).take(inverse),
+    )
+
+
+def worst_stage(
+    setting: Setting,
+    layouts: Layouts,
+    blocks: Blocks,
+    communication: Blocks,
+) -> StageSeconds:
+    """Combine (dense layer, expert layer, embedding, head) seconds into stages."""
+    compute, compute_total = _by_stage(setting, layouts, blocks)
+    moved, moved_total = _by_stage(setting, layouts, communication)
+    stages = layouts.pipeline_parallel_size
+    both = compute + moved
+    both[1, stages < 3] = -1.0  # no middle stage, no last one
+    both[2, stages < 2] = -1.0
+    worst, rows = np.argmax(both, axis=0), np.arange(len(layouts))
+    single = stages == 1
+    return StageSeconds(
+        compute=np.where(single, compute_total, compute[worst, rows]),
+        communication=np.where(single, moved_total, moved[worst, rows]),
+        pipeline_total=compute_total + moved_total,
+    )
+
+
+def _by_stage(setting: Setting, layouts: Layouts, blocks: Blocks) -> tuple[FloatArray, FloatArray]:
+    """([first, middle, last] × rows, sum over all stages)."""
+    arch = setting.model.architecture
+    dense, moe, embedding, head = blocks
+    experts = np.zeros_like(dense) if moe is None else moe
+    layers = stage_layers(arch, layouts.pipeline_parallel_size)
+    ends = (embedding, np.zeros_like(embedding), head)
+    stages = [
+        layers.dense[stage] * dense + layers.moe[stage] * experts + ends[stage]
+        for stage in range(3)
+    ]
+    num_moe = arch.num_moe_layers
+    total = (arch.num_layers - num_moe) * dense + num_moe * experts + embedding + head
+    return np.stack(stages), total

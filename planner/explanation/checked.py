@@ -1,0 +1,34 @@
+"""Placements that answer a question, after the same independent check as every plan."""
+
+from automap.planner.explanation.contenders import single
+from automap.planner.explanation.study import Study
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import Placement
+from automap.planner.planning import placed
+from automap.planner.search.model.timing import exact_timing
+from automap.planner.search.space.selected import Selected
+
+
+def checked(study: Study, selected: Selected) -> Placement:
+    """A placement in words, once the check of it as a plan has passed.
+
+    Where calls were measured the study given is the one before: the check knows estimates alone,
+    and the order of the calls is kept.
+    """
+    timing = selected.timing
+    starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
+    stages = [*timing.call_stages, *timing.sync_stages]
+    estimated = exact_timing(*single(study, selected), starts, stages)
+    placement = study.placement(selected)
+    placed(_job(study), placement, estimated, intervals=False)
+    return placement
+
+
+def _job(study: Study) -> Job:
+    """The study's job; without streams where its calls wait for whole responses."""
+    streamed = any(edge.streamed for edge in study.job.dataflow.edges)
+    if not streamed or any(edge.streamed for edge in study.problem.precedences):
+        return study.job
+    search = study.job.spec.search.model_copy(update={"streaming": False})
+    return resolve(study.job.spec.model_copy(update={"search": search}))

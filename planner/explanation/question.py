@@ -1,0 +1,58 @@
+"""A question about a plan: one more constraint, on the rows, the problem or the spec."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from automap.planner.errors import SpecError
+from automap.planner.explanation.study import Study, fresh, restricted
+from automap.planner.search.decomposition.race import complete
+from automap.planner.search.model.problem import Problem
+from automap.planner.search.space.search_space import Rows, all_rows, arena
+from automap.planner.spec import JobSpec, ParallelismConstraint
+
+
+def all_rows_of(study: Study) -> Rows:
+    """Every row of a study."""
+    return all_rows(study.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A constraint in words, and on the rows, the problem or the spec."""
+
+    name: str
+    text: str
+    rows: Callable[[Study], Rows] = all_rows_of
+    change: Callable[[Problem], Problem] = lambda problem: problem
+    role: str | None = None
+    fixed: dict[str, int | str] = field(default_factory=dict)
+    """Of constraints.parallelism of the role. Tables keep of a layout's settings only those that no
+    other beats, so for what fixes a setting they are priced again."""
+    missing: str = ""
+    """Why there may be no layout at all."""
+
+    def posed(self, study: Study, *, fits_only: bool = True) -> Study | None:
+        """The study under the constraint; None where a call or a model has no layout left."""
+        if self.role is not None:
+            try:
+                study = fresh(self._spec(study.job.spec), fits_only=fits_only)
+            except SpecError:
+                return None
+        rows = self.rows(study)
+        if not complete(arena(study.tables, study.problem), rows):
+            return None
+        part = restricted(study, rows)
+        return replace(part, problem=self.change(part.problem))
+
+    @property
+    def of_rows(self) -> bool:
+        """True when it only takes rows away."""
+        return self.role is None
+
+    def _spec(self, spec: JobSpec) -> JobSpec:
+        assert self.role is not None
+        constraints = spec.constraints
+        now = constraints.parallelism.get(self.role) or ParallelismConstraint()
+        wanted = {**constraints.parallelism, self.role: now.model_copy(update=self.fixed)}
+        constraints = constraints.model_copy(update={"parallelism": wanted})
+        return spec.model_copy(update={"constraints": constraints})

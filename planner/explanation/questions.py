@@ -1,0 +1,300 @@
+"""The alternatives that people ask about: one more constraint each, on the rows or the problem."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+
+from automap.planner.explanation.question import Question, all_rows_of
+from automap.planner.explanation.stream_questions import streams_and_tails
+from automap.planner.explanation.study import Study
+from automap.planner.layout import OFFLOADS, RECOMPUTES
+from automap.planner.search.candidates.tables import BoolArray
+from automap.planner.search.model.problem import Problem
+from automap.planner.search.space.search_space import Rows, all_rows, rows_up_to
+from automap.planner.search.space.selected import Selected
+
+
+def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterator[Question]:
+    """What people ask of this plan, in a fixed order."""
+    yield from _together_or_apart(study)
+    yield from _shadows(study, plan)
+    yield from _tensor_sizes(study, plan)
+    yield from _engine_sizes(study, plan)
+    yield from _recomputes(study, plan)
+    yield from _offloads(study, plan)
+    yield from streams_and_tails(study, plan)
+    yield from _fewer(study, plan, fewer_gpus)
+
+
+def _together_or_apart(study: Study) -> Iterator[Question]:
+    homes = [i for i, copy in enumerate(study.tables.copies) if copy.shadow_of is None]
+    if len(homes) < 2:
+        return
+    pairs = tuple(combinations(homes, 2))
+    yield Question(
+        "all_together",
+        "all models on the same GPUs",
+        _without_shadows,
+        lambda problem: replace(problem, colocate=pairs),
+    )
+    every = tuple(combinations(range(len(study.tables.copies)), 2))
+    shadowed = {
+        (c.shadow_of, i) for i, c in enumerate(study.tables.copies) if c.shadow_of is not None
+    }
+    apart = tuple(pair for pair in every if pair not in shadowed)
+    yield Question(
+        "all_apart",
+        "every model on GPUs of its own",
+        all_rows_of,
+        lambda problem: replace(problem, separate=apart),
+    )
+
+
+def _without_shadows(study: Study, copies: frozenset[int] | None = None) -> Rows:
+    """All rows but those of the shadows (of some of them)."""
+    gone = [
+        copy.shadow_of is not None and (copies is None or index in copies)
+        for index, copy in enumerate(study.tables.copies)
+    ]
+    rows = all_rows(study.tables)
+    return Rows(
+        [mask & (not away) for mask, away in zip(rows.copies, gone, strict=True)],
+        [
+            mask & (not gone[table.copy])
+            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
+        ],
+    )
+
+
+def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
+    for index, copy in enumerate(study.tables.copies):
+        if copy.shadow_of is None:
+            continue
+        if plan.copy_rows[index] is not None:
+            yield Question(
+                f"no_shadow:{copy.role}",
+                f"no shadow of {copy.role}",
+                partial(_without_shadows, copies=frozenset([index])),
+            )
+        else:
+            yield Question(
+                f"shadow:{copy.role}",
+                f"a shadow of {copy.role} for generation",
+                partial(_on_shadow, shadow=index),
+            )
+
+
+def _on_shadow(study: Study, shadow: int) -> Rows:
+    """Generation of the shadow's role runs on the shadow."""
+    rows = all_rows(study.tables)
+    served = {table.call for table in study.tables.calls if table.copy == shadow}
+    return Rows(
+        rows.copies,
+        [
+            mask & (table.call not in served or table.copy == shadow)
+            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
+        ],
+    )
+
+
+def _keep(study: Study, index: int, keep: BoolArray) -> Rows:
+    """All rows, of one copy those to keep."""
+    rows = all_rows(study.tables)
+    rows.copies[index] &= keep
+    return Rows(
+        rows.copies,
+        [
+            mask & rows.copies[table.copy][table.copy_row]
+            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
+        ],
+    )
+
+
+def _with_tensor_size(study: Study, index: int, size: int) -> Rows:
+    layouts = study.tables.copies[index].layouts
+    return _keep(study, index, layouts.tensor_parallel_size == size)
+
+
+def _with_offload(study: Study, index: int, offload: bool) -> Rows:
+    return _keep(study, index, (study.tables.copies[index].layouts.offload > 0) == offload)
+
+
+def _rows_up_to(study: Study, sizes: tuple[int, ...]) -> Rows:
+    return rows_up_to(study.tables, sizes)
+
+
+def _tensor_sizes(study: Study, plan: Selected) -> Iterator[Question]:
+    """Every home with twice and with half its tensor size."""
+    for index, copy in enumerate(study.tables.copies):
+        row = plan.copy_rows[index]
+        if row is None or copy.shadow_of is not None:
+            continue
+        now = int(copy.layouts.tensor_parallel_size[row])
+        for size in _around(now):
+            yield Question(
+                f"tensor_parallel_size:{copy.role}:{size}",
+                f"{copy.role} with tensor parallelism {size} instead of {now}",
+                partial(_with_tensor_size, index=index, size=size),
+                missing=_why_no_size(study, copy.role, size),
+            )
+
+
+def _around(size: int) -> list[int]:
+    return [2 * size, *([size // 2] if size > 1 else [])]
+
+
+def _why_no_size(study: Study, role: str, size: int) -> str:
+    """What keeps a tensor size from being tried."""
+    heads = study.job.models[role].architecture.num_attention_heads
+    if heads % size:
+        return f"{size} does not divide the {heads} attention heads of {role}"
+    domain = max(min(pool.gpus_per_node, pool.nvlink_domain_gpus) for pool in study.job.pools)
+    if size > domain and not study.job.spec.constraints.tensor_parallel_across_nodes:
+        return (
+            f"a tensor group of {size} would leave the NVLink domain of {domain} GPUs "
+            "(constraints.tensor_parallel_across_nodes allows it)"
+        )
+    if role in study.job.spec.constraints.parallelism:
+        return f"constraints.parallelism.{role} fixes the sizes"
+    return "no layout of that size divides the GPUs and the sequences"
+
+
+def _engine_sizes(study: Study, plan: Selected) -> Iterator[Question]:
+    """Every generation with twice and with half its tensor size."""
+    for number, chosen in enumerate(plan.call_rows):
+        call = study.job.dataflow.calls[number]
+        if chosen is None or call.kind != "generate":
+            continue
+        table = next(t for t in study.tables.calls if (t.call, t.copy) == (number, chosen[0]))
+        now = int(table.engine.tensor_parallel_size[chosen[1]])
+        for size in _around(now):
+            assert call.model is not None
+            yield Question(
+                f"tensor_parallel_size:{call.id}:{size}",
+                f"{call.id} with tensor parallelism {size} instead of {now}",
+                role=call.model,
+                fixed={"generation_tensor_parallel_size": size},
+                missing=_why_no_size(study, call.model, size),
+            )
+
+
+def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
+    """Every train call with the other ways of recomputation."""
+    for number, chosen in enumerate(plan.call_rows):
+        call = study.job.dataflow.calls[number]
+        if chosen is None or call.kind != "train":
+            continue
+        table = next(t for t in study.tables.calls if (t.call, t.copy) == (number, chosen[0]))
+        now = int(table.recompute[chosen[1]])
+        for code, mode in enumerate(RECOMPUTES):
+            if code != now and study.job.spec.constraints.allow_recompute:
+                yield Question(
+                    f"recompute:{call.id}:{mode}",
+                    f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
+                    role=call.model,
+                    fixed={"recompute": mode},
+                    missing="no setting with it is tried",
+                )
+
+
+def _offloads(study: Study, plan: Selected) -> Iterator[Question]:
+    """Every home that offloads without it; every one that does not with it."""
+    if not study.job.spec.constraints.allow_offload:
+        return
+    for index, copy in enumerate(study.tables.copies):
+        row = plan.copy_rows[index]
+        if row is None or copy.shadow_of is not None:
+            continue
+        now = OFFLOADS[int(copy.layouts.offload[row])]
+        away = now != "none"
+        yield Question(
+            f"offload:{copy.role}:{'no' if away else 'yes'}",
+            f"{copy.role} without offload" if away else f"{copy.role} with offload",
+            partial(_with_offload, index=index, offload=not away),
+            missing="no layout with it is tried",
+        )
+
+
+def _fewer(study: Study, plan: Selected, fewer_gpus: int | None) -> Iterator[Question]:
+    """The last nodes of the pools that the plan uses taken away: one, half, or as many as asked."""
+    for index, pool in enumerate(study.problem.pools):
+        used = _used(study, plan, index)
+        nodes = -(-used // pool.gpus_per_node)
+        if fewer_gpus is not None:
+            counts = [fewer_gpus]
+        else:
+            steps = sorted({1, nodes // 2} - {0})
+            counts = [step * pool.gpus_per_node for step in steps]
+            if nodes == 1:  # a whole node less is none at all
+                counts = [used // 2] if used > 1 else []
+        for count in counts:
+            left = used - count
+            if used == 0:
+                continue
+            if left <= 0:
+                asked = f"{count} fewer GPUs of {pool.name}"
+                yield Question(
+                    f"fewer_gpus:{pool.name}:{count}",
+                    asked,
+                    _no_rows,
+                    missing=f"none are left: the plan uses only {used} GPUs of {pool.name}",
+                )
+                continue
+            sizes = tuple(
+                left if i == index else p.num_gpus for i, p in enumerate(study.problem.pools)
+            )
+            yield Question(
+                f"fewer_gpus:{pool.name}:{count}",
+                f"{count} fewer GPUs of {pool.name}",
+                partial(_rows_up_to, sizes=sizes),
+                partial(_on, sizes=sizes),
+            )
+
+
+def _no_rows(study: Study) -> Rows:
+    """No row at all."""
+    rows = all_rows(study.tables)
+    return Rows([mask & False for mask in rows.copies], [mask & False for mask in rows.calls])
+
+
+def _used(study: Study, plan: Selected, pool: int) -> int:
+    """GPUs of a pool up to the last one that the plan uses."""
+    first = study.problem.pools[pool].first_gpu
+    ends = [
+        start - first + int(copy.layouts.num_gpus[row])
+        for copy, row, start in zip(
+            study.tables.copies, plan.copy_rows, plan.first_gpus, strict=True
+        )
+        if row is not None and start is not None and int(copy.pool[row]) == pool
+    ]
+    return max(ends, default=0)
+
+
+def _on(problem: Problem, sizes: tuple[int, ...]) -> Problem:
+    pools = tuple(
+        replace(pool, num_gpus=size) for pool, size in zip(problem.pools, sizes, strict=True)
+    )
+    return replace(problem, pools=pools)
+
+
+def same_sizes(study: Study, plan_study: Study, plan: Selected) -> Rows:
+    """Of a posed study the rows whose range is as large as in the plan, or the largest there is."""
+    rows = all_rows(study.tables)
+    for index, copy in enumerate(study.tables.copies):
+        row = plan.copy_rows[index]
+        if row is None or not len(copy):
+            continue
+        planned = plan_study.tables.copies[index]
+        same = (copy.pool == planned.pool[row]) & (
+            copy.layouts.num_gpus == planned.layouts.num_gpus[row]
+        )
+        if same.any():
+            rows.copies[index] &= same
+    return Rows(
+        rows.copies,
+        [
+            mask & rows.copies[table.copy][table.copy_row]
+            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
+        ],
+    )

@@ -1,0 +1,274 @@
+"""The smallest changes with which an impossible job becomes possible, one of each kind."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from math import inf, isqrt
+
+from automap.planner.errors import Reason, SpecError
+from automap.planner.infeasible.changes import (
+    NO_PROFILES,
+    Change,
+    adapters,
+    keeping_free,
+    larger_gpus,
+    more_nodes,
+    nothing_kept_free,
+    permissions,
+    pools_of,
+    shorter_response,
+    with_nodes,
+)
+from automap.planner.infeasible.least_excess import fits_somewhere
+from automap.planner.infeasible.least_memory import least_need
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.search.candidates.enumeration import has_candidates_of
+from automap.planner.search.candidates.tables import Tables
+from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.space.search_space import skeleton
+from automap.planner.spec import JobSpec, PoolSpec
+
+MOST_NODES = 4096
+"""Larger pools are not proposed."""
+SHORTEST_RESPONSE = 64
+ROUND_BITS = 7
+"""Of a proposed length, after the first: within 1 % of the longest that fits."""
+
+
+def remedies(spec: JobSpec, trial: "Trial") -> list[Reason]:
+    """Every kind of change that makes the job possible by itself, with its smallest amount.
+
+    Where none does, one reason that says so, and what two, or several, together would do.
+    """
+    found = [_remedy(change) for change in trial.single_changes(spec)]
+    return found or [_together(trial, spec)]
+
+
+def _remedy(change: Change) -> Reason:
+    return Reason(summary=f"it would fit if you {change.text}", remedy=change.text)
+
+
+def _together(trial: "Trial", spec: JobSpec) -> Reason:
+    """No single change helps: the first two that do together, or else all."""
+    alone = (
+        "no single change makes it fit: neither what the constraints forbid, nor responses of "
+        f"at most {SHORTEST_RESPONSE} tokens, adapters, larger GPUs, or up to {MOST_NODES} nodes"
+    )
+    everything = trial.all_changes(spec)
+    if everything is None:
+        return Reason(summary=f"{alone}; nor do these together")
+    pair = next(trial.pairs(spec), None)
+    return Reason(
+        summary=f"{alone}; {'two together do' if pair else 'together they do'}",
+        remedy=(pair or everything).text,
+    )
+
+
+class Trial:
+    """Tries changes.
+
+    `suspect` is the id of a call that did not fit even alone: it is priced first, as it decides
+    quickly, until another call does not fit. `over_bytes` is how much memory a GPU of the unchanged
+    job lacks at least. After `deadline`, of time.process_time, what is known by then is proposed,
+    if only roughly the smallest. GPUs of another type have their profile in `profiles`.
+    """
+
+    def __init__(
+        self,
+        suspect: str | None = None,
+        *,
+        over_bytes: int = 0,
+        deadline: float = inf,
+        profiles: Mapping[str, str] = NO_PROFILES,
+    ) -> None:
+        self.suspect, self.over_bytes, self.deadline = suspect, over_bytes, deadline
+        self.profiles = profiles
+
+    @property
+    def overdue(self) -> bool:
+        """True when nothing more should be tried."""
+        return time.process_time() > self.deadline
+
+    def single_changes(self, spec: JobSpec) -> Iterator[Change]:
+        """The changes that help by themselves."""
+        kinds: list[Callable[[JobSpec], Iterator[Change]]] = [
+            lambda spec: (each for each in permissions(spec) if self.fits(each.spec)),
+            self._fewer_kept_free,
+            self._shorter_response,
+            lambda spec: (each for each in adapters(spec) if self.fits(each.spec)),
+            self._larger_gpus,
+            self._more_gpus,
+        ]
+        for changes in kinds:
+            if not self.overdue:
+                yield from changes(spec)
+
+    def pairs(self, spec: JobSpec) -> Iterator[Change]:
+        """Two changes that help together; for where none does alone."""
+        # What a GPU lacks is known of the unchanged job only.
+        trial = Trial(self.suspect, deadline=self.deadline, profiles=self.profiles)
+        seen: set[frozenset[str]] = set()
+        for first in [*permissions(spec), *nothing_kept_free(spec), *adapters(spec)]:
+            for second in trial.single_changes(first.spec):
+                both = frozenset((first.text, second.text))
+                if both not in seen:
+                    seen.add(both)
+                    yield _joined([first, second])
+
+    def all_changes(self, spec: JobSpec) -> Change | None:
+        """All at once, without and with more nodes; None where that does not help either."""
+        changes: list[Change] = []
+        for kind in (permissions, nothing_kept_free, adapters):
+            while found := kind(changes[-1].spec if changes else spec):
+                changes.append(found[0])
+        if not changes or not self.fits(changes[-1].spec):
+            grown = next(self._more_gpus(changes[-1].spec if changes else spec), None)
+            if grown is None:
+                return None
+            changes.append(grown)
+        return _joined(changes)
+
+    def fits(self, spec: JobSpec) -> bool:
+        """True when some placement fits; a spec that contradicts itself fits nowhere."""
+        try:
+            job = resolve(spec)
+        except SpecError:
+            return False
+        if self._excess(job) is not None:
+            return False
+        tables = self._priced(job)
+        return tables is not None and _fit_together(job, tables)
+
+    def _excess(self, job: Job) -> int | None:
+        """By how many bytes the suspect does not fit alone; None: it does."""
+        calls = [call for call in job.dataflow.calls if call.id == self.suspect]
+        need = least_need(job, calls[0]) if calls else None
+        return need.over_bytes if need is not None and need.over_bytes > 0 else None
+
+    def _priced(self, job: Job) -> Tables | None:
+        """The leanest candidates; None, and a new suspect, where a call has none that fits."""
+        tables = price(job, lean=True)
+        served = {table.call for table in tables.calls if len(table)}
+        for number, call in enumerate(job.dataflow.calls):
+            if call.model is not None and number not in served:
+                self.suspect = call.id
+                return None
+        return tables
+
+    def _fewer_kept_free(self, spec: JobSpec) -> Iterator[Change]:
+        """The most GPUs that can stay free, pool by pool, the others as they are."""
+        for pool, kept in spec.constraints.keep_free_gpus.items():
+            if not kept or not self.fits(keeping_free(spec, pool, 0).spec):
+                continue
+            low, high = 0, kept
+            while high - low > 1 and not self.overdue:
+                middle = (low + high) // 2
+                if self.fits(keeping_free(spec, pool, middle).spec):
+                    low = middle
+                else:
+                    high = middle
+            yield keeping_free(spec, pool, low)
+
+    def _shorter_response(self, spec: JobSpec) -> Iterator[Change]:
+        """The longest maximum response that fits, by bisection; none where none above 64 does.
+
+        Of round numbers only, the same whatever the maximum of the job is.
+        """
+        low, high = SHORTEST_RESPONSE, spec.workload.response_length.max_tokens
+        if low >= high or not self.fits(shorter_response(spec, low).spec):
+            return
+        while (above := low + _round_step(low)) < high and not self.overdue:
+            # The geometric mean: from ten million tokens to a few hundred in eight steps.
+            middle = isqrt(low * high)
+            middle = max(middle - middle % _round_step(middle), above)
+            if self.fits(shorter_response(spec, middle).spec):
+                low = middle
+            else:
+                high = middle
+        yield shorter_response(spec, low)
+
+    def _larger_gpus(self, spec: JobSpec) -> Iterator[Change]:
+        """The type of GPU with the least memory that suffices, pool by pool."""
+        for pool in pools_of(spec):
+            changes = [
+                change
+                for change, extra_bytes in larger_gpus(spec, pool, self.profiles)
+                if extra_bytes >= self.over_bytes
+            ]
+            if not changes or self.overdue:
+                continue
+            if self.fits(changes[0].spec):
+                yield changes[0]
+                continue
+            if not self.fits(changes[-1].spec):
+                continue
+            below, enough = 0, len(changes) - 1
+            while enough - below > 1 and not self.overdue:
+                middle = (below + enough) // 2
+                if self.fits(changes[middle].spec):
+                    enough = middle
+                else:
+                    below = middle
+            yield changes[enough]
+
+    def _more_gpus(self, spec: JobSpec) -> Iterator[Change]:
+        """The fewest nodes with which the job fits, for every pool; the other pools stay."""
+        for pool in pools_of(spec):
+            nodes = self._fewest_nodes(spec, pool)
+            if nodes is not None:
+                yield more_nodes(spec, pool, nodes)
+
+    def _fewest_nodes(self, spec: JobSpec, pool: PoolSpec) -> int | None:
+        """Doubled until it fits, then bisected; None where that leads nowhere."""
+        low, high = pool.num_nodes, 2 * pool.num_nodes
+        seen: dict[str | None, int] = {}
+        while True:
+            job, call = resolve(with_nodes(spec, pool, high)), self.suspect
+            excess = self._excess(job)
+            tables = self._priced(job) if excess is None else None
+            if tables is not None and _fit_together(job, tables):
+                return self._fewest_between(spec, pool, low, (high, job, tables))
+            if high > MOST_NODES // 2 or self.overdue:
+                return None
+            if excess is not None:
+                # A GPU's share at best halves with every doubling: it nears 2 × over − before.
+                if call in seen and 2 * excess >= seen[call]:
+                    return None
+                seen[call] = excess
+            low, high = high, 2 * high
+
+    def _fewest_between(
+        self, spec: JobSpec, pool: PoolSpec, low: int, enough: tuple[int, Job, Tables]
+    ) -> int:
+        """The fewest nodes above `low`, where it does not fit, up to `enough`, where it does.
+
+        The candidates of the larger cluster are priced: with the same on fewer nodes they serve.
+        """
+        high, larger, priced = enough
+        while high - low > 1 and not self.overdue:
+            middle = (low + high) // 2
+            job = resolve(with_nodes(spec, pool, middle))
+            shared = has_candidates_of(larger, job)
+            if _fit_together(job, priced if shared else price(job, lean=True)):
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def _round_step(tokens: int) -> int:
+    """Between the round lengths about this one: a power of two, which falls as they do."""
+    return max(SHORTEST_RESPONSE, 1 << max(tokens.bit_length() - 1 - ROUND_BITS, 0))
+
+
+def _fit_together(job: Job, tables: Tables) -> bool:
+    return fits_somewhere(skeleton(job, tables), tables)
+
+
+def _joined(changes: list[Change]) -> Change:
+    """Changes of which each was made on top of the one before."""
+    return Change(
+        kinds=tuple(kind for change in changes for kind in change.kinds),
+        text=", and ".join(change.text for change in changes),
+        spec=changes[-1].spec,
+    )

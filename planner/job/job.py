@@ -1,0 +1,39 @@
+"""A job with every name resolved: what pricing, search and check read."""
+
+from dataclasses import dataclass
+
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.dataflow.graph import Dataflow
+from automap.planner.spec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The network behind a role."""
+
+    role: str
+    architecture: ModelArchitecture
+    scalar_head: bool
+    """True for critics, rewards and costs: one output per token instead of a vocabulary."""
+    trainable: bool
+    lora_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A spec with its dataflow traced, its models and pools looked up.
+
+    `models` has the roles that hold weights; a reward function is in `dataflow` alone. A reference
+    that is the actor's base with the adapter off is not in `models`; its calls have model "actor".
+    """
+
+    spec: JobSpec
+    dataflow: Dataflow
+    models: dict[str, Model]
+    pools: tuple[Pool, ...]
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs on the axis, kept-free ones included."""
+        return sum(pool.num_gpus for pool in self.pools)

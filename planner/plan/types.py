@@ -1,0 +1,365 @@
+"""Placements, estimates and plans: the JSON that files, HTTP, database and executor share."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from automap.planner.errors import FieldValueError, Reason
+from automap.planner.spec import CallKind, JobSpec, Objective
+
+Source = Literal["measured", "interpolated", "analytical"]
+Size = Annotated[int, Field(ge=1, le=10**7)]
+Bytes = Annotated[int, Field(ge=0)]
+
+
+class ResultModel(BaseModel):
+    """Frozen, and an unknown field is an error; docstrings under fields go into the schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Parallelism(ResultModel):
+    """How one model is split over a range of GPUs.
+
+    num_gpus = tensor × pipeline × context × data. Ranks run tensor first, then context, then data,
+    then pipeline.
+    """
+
+    tensor_parallel_size: Size = 1
+    pipeline_parallel_size: Size = 1
+    virtual_pipeline_parallel_size: Size = 1
+    context_parallel_size: Size = 1
+    data_parallel_size: Size = 1
+    expert_parallel_size: Size = 1
+    sharding: Literal["none", "optimizer", "gradient", "full"] = "none"
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs that the sizes multiply to."""
+        return (
+            self.tensor_parallel_size
+            * self.pipeline_parallel_size
+            * self.context_parallel_size
+            * self.data_parallel_size
+        )
+
+
+class CopyPlacement(ResultModel):
+    """One set of a model's weights on one range of GPUs of one pool."""
+
+    id: str
+    role: str
+    kind: Literal["home", "shadow"]
+    pool: str
+    first_gpu: Annotated[int, Field(ge=0)]
+    """Counted from the start of the pool."""
+    num_gpus: Size
+    layout: Parallelism
+    offload: Literal["none", "optimizer", "weights"] = "none"
+
+    @model_validator(mode="after")
+    def _sizes_multiply(self) -> Self:
+        if self.layout.num_gpus != self.num_gpus:
+            raise FieldValueError(
+                "num_gpus",
+                f"copy {self.id}: tensor × pipeline × context × data = {self.layout.num_gpus} "
+                f"but num_gpus is {self.num_gpus}",
+                remedy=f"set it to {self.layout.num_gpus}, or change the layout",
+            )
+        return self
+
+
+class GenerationTail(ResultModel):
+    """The last responses of a generation go on together on a part of its GPUs, or laid out anew."""
+
+    num_gpus: Size
+    """From the first of the copy's on; the others are free for other calls."""
+    tensor_parallel_size: Size | None = None
+    """Larger than before; null: as before."""
+    ended_share: Annotated[float, Field(gt=0, lt=1)]
+    """Of the responses, when the others move there."""
+
+
+class CallPlacement(ResultModel):
+    """One call, bound to a copy. A reward function has no copy."""
+
+    id: str
+    role: str
+    kind: CallKind
+    copy_id: str | None = Field(default=None, alias="copy")
+    parallelism: Parallelism | None = None
+    """For generate the layout of the engine; otherwise the copy's. None: a function."""
+    micro_batch_size: Size | None = None
+    recompute: Literal["none", "selective", "full"] | None = None
+    kv_cache_bytes: Bytes | None = None
+    """Generate: cache bytes per GPU that the engine may use."""
+    tail: GenerationTail | None = None
+    """Generate: what goes on with fewer GPUs; null: all responses end where they began."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Placement(ResultModel):
+    """A plan without seconds. On shared GPUs, calls run in the order of `calls`."""
+
+    schema_version: Literal[1] = 1
+    copies: list[CopyPlacement]
+    calls: list[CallPlacement]
+
+
+class SecondsByPart(ResultModel):
+    """Where the seconds of a call go; they sum to its duration."""
+
+    compute: float = 0.0
+    communication: float = 0.0
+    bubble: float = 0.0
+    optimizer: float = 0.0
+    transition: float = 0.0
+    """Reshard, offload and reload."""
+    overhead: float = 0.0
+    """Engine steps, launches, host work."""
+
+
+class BytesByKind(ResultModel):
+    """Bytes per GPU, on the worst GPU of the call."""
+
+    weights: Bytes = 0
+    gradients: Bytes = 0
+    optimizer: Bytes = 0
+    activations: Bytes = 0
+    logits: Bytes = 0
+    kv_cache: Bytes = 0
+    communication_buffers: Bytes = 0
+    workspace: Bytes = 0
+
+    @property
+    def total(self) -> int:
+        """All kinds together."""
+        return sum(getattr(self, name) for name in type(self).model_fields)
+
+
+class Interval(ResultModel):
+    """Between these, 80 % of measured values are to be expected; the estimate lies inside."""
+
+    low: Annotated[float, Field(ge=0)]
+    high: Annotated[float, Field(ge=0)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(
+                f"an interval from {self.low} to {self.high}: low must not exceed high"
+            )
+        return self
+
+
+class CopyPlan(CopyPlacement):
+    """A copy with what it holds through the iteration, per GPU."""
+
+    resident_bytes: Bytes
+    host_bytes: Bytes
+    """On the host, per GPU."""
+    bytes_by_kind: BytesByKind
+
+
+class CallPlan(CallPlacement):
+    """A call with its time and bytes."""
+
+    stage: int = 0
+    """Cyclic schedules: whole periods after the iteration's start; 0 under the barrier."""
+    start_seconds: float
+    """Within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
+    end_seconds: float
+    bulk_end_seconds: float | None = None
+    """Where a tail begins on fewer GPUs: when the others are free."""
+    streamed_from: list[str] = []
+    """Generate calls of the iteration that this call begins before the end of: it takes their
+    responses in chunks as they finish."""
+    seconds_by_part: SecondsByPart
+    bytes_by_kind: BytesByKind
+    """What the call adds while it runs (transient)."""
+    peak_bytes: Bytes
+    """Residents of all copies on the worst GPU of the range plus this call's transient bytes."""
+    capacity_bytes: Bytes
+    source: Source
+    """The weakest origin of any part of the seconds. Measured and interpolated operators and
+    collectives come from tables, all else is a formula: memory-bound kernels, the optimizer,
+    transfers across nodes. So nearly every call is analytical, however much of it was measured."""
+    seconds_interval: Interval | None = None
+    """Of the duration; missing in plans of versions that did not say."""
+    peak_bytes_interval: Interval | None = None
+    """Of peak_bytes; missing as well where no GPU is used."""
+
+
+class WeightSync(ResultModel):
+    """Updated weights from a home to its shadow, once per iteration."""
+
+    role: str
+    source_copy: str
+    target_copy: str
+    stage: int = 0
+    start_seconds: float
+    end_seconds: float
+    bytes_per_receiver: Bytes
+
+
+class Strategy(ResultModel):
+    """A named way to place a job, and what it would cost beside the plan."""
+
+    name: str
+    feasible: bool
+    iteration_seconds: float | None = None
+    times_slower: float | None = None
+    """iteration_seconds over the plan's."""
+    price_per_iteration: float | None = None
+    claimed_seconds: float | None = None
+    """What the strategy itself takes an iteration to last, by its own cost; null: it has none."""
+    reason: str = ""
+    """Why it cannot run, or how it differs from the plan."""
+    placement: Placement | None = None
+
+
+class RobustReport(ResultModel):
+    """How a plan of least worst-case regret was chosen (search.robust).
+
+    Regret is what a plan takes over the best plan under the same true seconds, as a share.
+    """
+
+    worst_regret: float
+    """The largest regret over the scenarios."""
+    lower_bound: float
+    """Proven: no plan of the searched space has a smaller largest regret over these scenarios."""
+    nominal_regret: float
+    """The largest regret of the plan that is best when all estimates are right."""
+    nominal_loss: float
+    """What this plan takes over that one when all estimates are right, as a share."""
+    scenarios: int
+    """The estimates, and corners of their 80 % intervals."""
+    candidates: int
+    """Plans among which it was chosen."""
+    rounds: int
+    margin: float
+    """Share to within which the best plan of every scenario is known."""
+    unproven: int
+    """Searches that ended by their limit; the bounds do not rest on what they left open."""
+
+
+class SearchReport(ResultModel):
+    """How the plan was found and how good it provably is."""
+
+    status: Literal["optimal", "feasible", "given"]
+    """`given`: the placement was the caller's, or a named strategy's; nothing is proven of it."""
+    strategy: str | None = None
+    """The named strategy that placed the job; null: the search, or the caller."""
+    objective: Objective
+    objective_value: float
+    """Seconds, price units (of an iteration, or of the whole run) or GPUs."""
+    lower_bound: float
+    """Proven: no plan of the searched space is below; integer rounding is already subtracted."""
+    pricing_seconds: float
+    """By the clock: to resolve the spec and price every candidate."""
+    solving_seconds: float
+    """By the clock: from the strategies that start the search to the choice between equal plans."""
+    candidates_priced: int
+    """Settings of calls that were priced; what a bound rules out before is not among them."""
+    options: int
+    """Choices that were left to CP-SAT after sound pruning."""
+    stopped: str | None = None
+    """Why the search ended, in words; missing in plans of versions that did not say."""
+    within_gap: bool = False
+    """True: the search ended because no plan is better by more than search.optimality_gap."""
+    warm_start: str | None = None
+    robust: RobustReport | None = None
+    """Null: the plan is best when all estimates are right."""
+    space: str
+    """Over what the claim holds, in words."""
+    proof: str | None = None
+    """A digest of the spec, the versions and the bound that was proven: only where it agrees is the
+    bound taken on trust later. Null: nothing was proven, or a version before gave none."""
+
+
+class Provenance(ResultModel):
+    """What is needed to repeat a plan."""
+
+    code_version: str
+    profile_versions: dict[str, str]
+    """GPU type → content hash of its operator tables."""
+    operator_tables: dict[str, str | None] = {}
+    """GPU type → the GPU whose measured operator times it is priced with; null: none was measured,
+    everything is a formula. Another GPU's times are scaled by the peaks of the two."""
+    measured_profiles: dict[str, str] = {}
+    """Pool → the version and folder of a profile measured by automap profile, where it has one."""
+    corrections: dict[str, dict[str, float]] = {}
+    """Pool → term → what runs have taught of it: prices are the cost model's times these factors;
+    none without a calibrated profile (automap calibrate)."""
+    catalogue_version: str
+    spreads: dict[str, float] = {}
+    """Kind of quantity → |ln(measured ÷ estimate)| that 80 % of published measurements do not
+    exceed; the intervals of this plan are made of these."""
+
+
+class Plan(ResultModel):
+    """A schedule of one iteration, priced and checked."""
+
+    schema_version: Literal[1] = 1
+    name: str
+    algorithm: str | None
+    copies: list[CopyPlan]
+    calls: list[CallPlan]
+    transitions: list[WeightSync]
+    iteration_seconds: float
+    iteration_seconds_interval: Interval | None = None
+    """Every call and weight sync at its lower, or at its upper bound: as if all errors had one
+    cause. Missing in plans of versions that did not say."""
+    lower_bound_seconds: float
+    relative_gap: float
+    """Of the objective: (value − proven bound) ÷ value; 0 when proven optimal."""
+    search_seconds: float
+    """By the clock: pricing_seconds + solving_seconds, without the final check. It may exceed the
+    spec's time_limit_seconds, which counts the solver's work alone."""
+    tokens_per_second: float
+    tokens_per_iteration: float
+    gpus_used: int
+    """GPUs of all nodes that the plan touches; these are paid for."""
+    price_per_iteration: float
+    price_per_million_tokens: float
+    run_seconds: float
+    """The whole run: iterations, start-up, checkpoints."""
+    run_price: float
+    staleness: int
+    iteration_barrier: bool
+    search: SearchReport
+    alternatives: list[Strategy]
+    assumptions: list[str]
+    """Approximations that this plan rests on, in words."""
+    provenance: Provenance
+    spec: JobSpec
+
+    def placement(self) -> Placement:
+        """This plan without its seconds: what estimate takes and the executor runs."""
+        order = sorted(self.calls, key=lambda call: (call.stage, call.start_seconds))
+        return Placement(
+            copies=[
+                CopyPlacement.model_validate(
+                    copy.model_dump(include=set(CopyPlacement.model_fields))
+                )
+                for copy in self.copies
+            ],
+            calls=[
+                CallPlacement.model_validate(
+                    call.model_dump(include=set(CallPlacement.model_fields))
+                )
+                for call in order
+            ],
+        )
+
+
+class Infeasible(ResultModel):
+    """The answer for a job that no placement fits."""
+
+    reasons: list[Reason]
+
+
+def placement_json_schema() -> dict[str, Any]:
+    """The published JSON Schema of a placement."""
+    return Placement.model_json_schema(by_alias=True)

@@ -1,0 +1,135 @@
+"""What runs have taught about a profile: a factor per kind of call and class of model.
+
+The factors stand in `corrections.json` in the folder of a measured profile, beside the evidence
+that they were made of (planner/runs/calibration.py). A price is the cost model's times its factor.
+"""
+
+from collections.abc import Sequence
+from math import exp, log
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+FILE = "corrections.json"
+TermKind = Literal["generate", "forward", "train", "transition"]
+"""A kind of call; or the reshard before generation, which is part of its call."""
+RoleClass = Literal["language", "scalar"]
+"""Models that make logits of the vocabulary, and those that make one number of a token."""
+CLASS_WEIGHT = 1.0
+"""Observations that "a class of models is as the others of its kind" counts for. Chosen."""
+PRIOR_WEIGHT = 0.25
+"""Observations that "the estimate is right" counts for. Chosen: the ratio of measured to estimated
+seconds varies by about 10 % between calls of a kind on one machine, and by 20 to 30 % between
+machines (docs/concepts/accuracy.md), so the squares are as one to four or more."""
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+_CLASSES: dict[TermKind, tuple[RoleClass, ...]] = {
+    "generate": ("language",),
+    "forward": ("language", "scalar"),
+    "train": ("language", "scalar"),
+    "transition": ("language",),
+}
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Evidence(_Model):
+    """One call of one run."""
+
+    run: str
+    """The name of the plan, or the file that it was read from."""
+    call: str
+    kind: TermKind
+    role_class: RoleClass
+    predicted: Positive
+    """Seconds by the profile's tables alone, without corrections."""
+    measured: Positive
+    iterations: Annotated[int, Field(ge=1)]
+    """Of which `measured` is the median."""
+
+    @property
+    def log_ratio(self) -> float:
+        """ln(measured ÷ predicted)."""
+        return log(self.measured / self.predicted)
+
+
+class Correction(_Model):
+    """The factor of one term."""
+
+    kind: TermKind
+    role_class: RoleClass
+    factor: Positive
+    observations: Annotated[int, Field(ge=0)]
+    """Of this kind and class; the others of the kind count as well, but less."""
+
+
+class Corrections(_Model):
+    """All factors of a profile, and what they were made of."""
+
+    schema_version: Literal[1] = 1
+    corrections: list[Correction] = []
+    evidence: list[Evidence] = []
+
+    def factor(self, kind: TermKind, role_class: RoleClass) -> float:
+        """1 where nothing is known."""
+        for each in self.corrections:
+            if (each.kind, each.role_class) == (kind, role_class):
+                return each.factor
+        return 1.0
+
+    def __bool__(self) -> bool:
+        return bool(self.corrections)
+
+
+NONE = Corrections()
+
+
+def corrections_of(evidence: Sequence[Evidence]) -> Corrections:
+    """Factors from evidence: means of logarithms, drawn towards what is known without them.
+
+    A kind is drawn towards 1, a class of models towards its kind: few observations move little, and
+    a class without any has its kind's factor.
+    """
+    found = []
+    for kind in dict.fromkeys(each.kind for each in evidence):
+        of_kind = [each for each in evidence if each.kind == kind]
+        common = _shrunk([each.log_ratio for each in of_kind], PRIOR_WEIGHT)
+        for role_class in _CLASSES[kind]:
+            own = [each.log_ratio - common for each in of_kind if each.role_class == role_class]
+            factor = exp(common + _shrunk(own, CLASS_WEIGHT))
+            found.append(
+                Correction(kind=kind, role_class=role_class, factor=factor, observations=len(own))
+            )
+    return Corrections(corrections=found, evidence=list(evidence))
+
+
+def _shrunk(values: Sequence[float], prior_weight: float) -> float:
+    return sum(values) / (len(values) + prior_weight)
+
+
+def read_corrections(folder: Path) -> Corrections:
+    """Those in a profile's folder; none where there is no file.
+
+    Raises:
+        ValueError: the file cannot be read as corrections; says why.
+    """
+    path = folder / FILE
+    if not path.exists():
+        return NONE
+    try:
+        return Corrections.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "the file"
+        raise ValueError(f"{path}: {where}: {first['msg']}") from None
+
+
+def summary(corrections: Corrections) -> dict[str, float]:
+    """Term → factor, as plans name them."""
+    return {
+        f"{each.kind}.{each.role_class}": round(each.factor, 4) for each in corrections.corrections
+    }

@@ -1,0 +1,201 @@
+"""Where a running plan stands: the cluster as it is now, and what measured seconds correct."""
+
+from dataclasses import dataclass, replace
+
+from automap.planner.errors import InfeasibleError, Reason, SpecError
+from automap.planner.explanation.factors import Factors
+from automap.planner.explanation.locating import located, timing_of
+from automap.planner.explanation.study import Study, is_kept, restricted, study
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import Placement, Plan
+from automap.planner.replanning.result import Correction, ReplanOptions
+from automap.planner.search.candidates.enumeration import has_candidates_of, usable_gpus
+from automap.planner.search.decomposition.race import complete
+from automap.planner.search.space.search_space import Arena, rows_up_to
+from automap.planner.search.space.selected import Selected
+from automap.planner.spec import MAX_NODES, JobSpec, PoolSpec
+
+SLOWER = 1.25
+"""Times what the lost GPUs would account for: how slow a first plan without them may be."""
+
+
+def changed_spec(spec: JobSpec, options: ReplanOptions) -> JobSpec:
+    """The spec of the job on the changed cluster; of a pool without nodes nothing is left.
+
+    Raises:
+        SpecError: a pool that the job does not have, or more nodes than there are or may be.
+    """
+    assert not isinstance(spec.cluster, str), "a plan has its pools"
+    pools = {pool.name: pool for pool in spec.cluster.pools}
+    for field, nodes in (("lose_nodes", options.lose_nodes), ("add_nodes", options.add_nodes)):
+        for name in nodes:
+            if name not in pools:
+                known = ", ".join(pools)
+                raise SpecError(
+                    f"{field}.{name}", "the cluster has no such pool", remedy=f"use {known}"
+                )
+    left = {name: _nodes_left(pool, options) for name, pool in pools.items()}
+    if max(left.values()) <= 0:
+        name, pool = next((n, pool) for n, pool in pools.items() if n in options.lose_nodes)
+        raise SpecError(
+            f"lose_nodes.{name}",
+            f"the pool has {_nodes(pool.num_nodes)}, without {options.lose_nodes[name]} of them "
+            "nothing is left",
+            remedy="plan the job anew on other pools",
+        )
+    for name, lost in options.lose_nodes.items():
+        if lost > pools[name].num_nodes:
+            raise SpecError(
+                f"lose_nodes.{name}",
+                f"{lost} are lost, but the pool has {_nodes(pools[name].num_nodes)}",
+                remedy=f"lose at most {pools[name].num_nodes}",
+            )
+    there = [p.model_copy(update={"num_nodes": left[n]}) for n, p in pools.items() if left[n]]
+    cluster = spec.cluster.model_copy(update={"pools": there})
+    return spec.model_copy(update={"cluster": cluster})
+
+
+def _nodes_left(pool: PoolSpec, options: ReplanOptions) -> int:
+    come = options.add_nodes.get(pool.name, 0)
+    left = pool.num_nodes - options.lose_nodes.get(pool.name, 0) + come
+    if left > MAX_NODES:
+        raise SpecError(
+            f"add_nodes.{pool.name}",
+            f"the pool would have {_nodes(left)}, more than a pool can have",
+            remedy=f"add at most {MAX_NODES - left + come}",
+        )
+    return left
+
+
+def _nodes(number: int) -> str:
+    return "1 node" if number == 1 else f"{number} nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """Where the plan stands: the tables of the cluster as it is now, and what goes on there."""
+
+    study: Study
+    before: Job
+    """With the cluster that the plan was made for."""
+    running: Selected | None
+    """None: its GPUs are gone."""
+    planned: Placement
+    sizes: dict[str, tuple[str, int]]
+    """Copy → pool and GPUs in the running plan."""
+    first_limit: float
+    """Seconds within which a first plan is looked for."""
+    tables_kept: bool
+    candidates_proven: bool
+    """True: every candidate is one that the plan was searched among, at the same price."""
+
+
+def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation:
+    """Tables that are kept serve where they can: those of the whole cluster without lost nodes.
+
+    On a smaller cluster ranges may step and syncs may cost otherwise: then it is priced by itself.
+    """
+    placement = plan.placement()
+    kept, before, after = is_kept(spec), resolve(plan.spec), resolve(spec)
+    gone = len(after.pools) < len(before.pools)
+    if options.add_nodes or kept or gone or not has_candidates_of(before, after):
+        given = study(spec)
+    else:
+        kept = is_kept(plan.spec)
+        whole = study(plan.spec)
+        given = _without_nodes(whole, options.lose_nodes)
+    sizes = {copy.id: (copy.pool, copy.num_gpus) for copy in placement.copies}
+    usable = {pool.name: pool.num_gpus for pool in given.problem.pools}
+    running = None
+    if all(copy.first_gpu + copy.num_gpus <= usable.get(copy.pool, 0) for copy in placement.copies):
+        given, running = located(given, placement, timing_of(given, plan))
+    lost = (
+        sum(usable.values()) / sum(usable_gpus(pool) for pool in before.pools)
+        if options.lose_nodes
+        else 1.0
+    )
+    first_limit = SLOWER * plan.iteration_seconds / min(lost, 1.0)
+    proven = not options.add_nodes and _still_there(before, after)
+    return Situation(given, before, running, placement, sizes, first_limit, kept, proven)
+
+
+def _still_there(before: Job, after: Job) -> bool:
+    """True when all candidates on the pools that are left were candidates before."""
+    names = {pool.name for pool in after.pools}
+    left = tuple(pool for pool in before.pools if pool.name in names)
+    return has_candidates_of(replace(before, pools=left), after)
+
+
+def _without_nodes(given: Study, lose_nodes: dict[str, int]) -> Study:
+    """The study on the first nodes of every pool: nodes of a pool are as good as each other."""
+    if not lose_nodes:
+        return given
+    pools = tuple(
+        replace(pool, num_gpus=pool.num_gpus - lose_nodes.get(pool.name, 0) * pool.gpus_per_node)
+        for pool in given.problem.pools
+    )
+    rows = rows_up_to(given.tables, tuple(pool.num_gpus for pool in pools))
+    problem = replace(given.problem, pools=pools)
+    if not complete(Arena(given.tables, problem, rows), rows):
+        raise InfeasibleError(
+            [Reason(summary="no layout of some model fits on the GPUs that are left")]
+        )
+    return replace(restricted(given, rows), problem=problem)
+
+
+def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
+    """What each measured call or weight sync takes beside what the plan says.
+
+    Raises:
+        SpecError: the plan has no such call, or takes it to last no time.
+    """
+    calls = {call.id: call for call in plan.calls}
+    syncs = {f"{sync.role}.sync": sync for sync in plan.transitions}
+    found = []
+    for name, measured in options.measured.items():
+        event = calls.get(name) or syncs.get(name)
+        if event is None:
+            raise SpecError(
+                f"measured.{name}",
+                "the plan has no such call",
+                remedy=f"use some of {', '.join([*calls, *syncs])}",
+            )
+        predicted = event.end_seconds - event.start_seconds
+        if predicted <= 0:
+            raise SpecError(
+                f"measured.{name}", "the plan takes it to last no time", remedy="leave it out"
+            )
+        kind = calls[name].kind if name in calls else "sync"
+        found.append(
+            Correction(
+                role=event.role,
+                kind=kind,
+                measured_seconds=measured,
+                predicted_seconds=predicted,
+                ratio=measured / predicted,
+            )
+        )
+    return found
+
+
+def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
+    """What measured seconds make of the prices of a plan's job."""
+    return correction_factors(given, corrections_of(plan, options))
+
+
+def correction_factors(given: Study, corrections: list[Correction]) -> Factors:
+    """Of several calls of one role and kind all their seconds together decide."""
+    factors = Factors.ones(given)
+    measured: dict[tuple[str, str], list[Correction]] = {}
+    for each in corrections:
+        measured.setdefault((each.role, each.kind), []).append(each)
+    for (role, kind), group in measured.items():
+        ratio = sum(c.measured_seconds for c in group) / sum(c.predicted_seconds for c in group)
+        for index, call in enumerate(given.job.dataflow.calls):
+            if (call.role, call.kind) == (role, kind):
+                factors.work[index] = factors.reshard[index] = ratio
+        for index, copy in enumerate(given.tables.copies):
+            if kind == "sync" and copy.role == role:
+                factors.sync[index] = ratio
+    return factors

@@ -1,0 +1,63 @@
+"""Keep the running plan, or move? With measured seconds, or on a changed cluster.
+
+Measured seconds correct the prices of their role and kind of call in every option; nothing is
+priced again. The search begins with the running plan: first on ranges as large as its own, then
+among everything that is better by more than a margin. It ends by a proof or by its limit.
+"""
+
+import time
+
+from automap.planner.check.trust import need_sound
+from automap.planner.explanation.factors import scaled
+from automap.planner.plan.types import Plan
+from automap.planner.replanning.answer import answer_of
+from automap.planner.replanning.cluster_state import (
+    changed_spec,
+    correction_factors,
+    corrections_of,
+    situation_of,
+)
+from automap.planner.replanning.result import Replan, ReplanOptions
+from automap.planner.replanning.warm_search import MARGIN, floor_of, searched
+from automap.planner.search.model.solve import Limits
+from automap.planner.spec import WorkloadSpec
+
+
+def replan(plan: Plan, options: ReplanOptions) -> Replan:
+    """Keep or move, with gain, cost and break-even.
+
+    Raises:
+        PlanCheckError: the plan contradicts itself or the prices of its job.
+        SpecError: a call, pool or number of nodes that the plan does not have.
+        InfeasibleError: no placement fits on what is left of the cluster.
+    """
+    started = time.perf_counter()
+    need_sound(plan)
+    corrections = corrections_of(plan, options)
+    spec = changed_spec(plan.spec, options)
+    situation = situation_of(plan, spec, options)
+    factors = correction_factors(situation.study, corrections)
+    now = scaled(situation.study, factors)
+    limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
+    floor = floor_of(plan, situation, corrections)
+    found = searched(now, situation, factors, limits, floor)
+    objective = plan.spec.search.objective
+    common = {
+        "keep_seconds": found.keep_seconds,
+        "lower_bound_seconds": found.bound if objective == "throughput" else None,
+        "proven": found.proven,
+        "margin": MARGIN,
+        "iterations_left": _iterations_left(spec.workload, options),
+        "corrections": corrections,
+        "tables_kept": situation.tables_kept,
+        "replanned_in_seconds": 0.0,
+    }
+    answer = answer_of(plan, options, situation, now, found, common)
+    seconds = time.perf_counter() - started
+    return answer.model_copy(update={"replanned_in_seconds": seconds})
+
+
+def _iterations_left(workload: WorkloadSpec, options: ReplanOptions) -> int | None:
+    """None: a spec that gives no number has 1, and a run with one is not worth the question."""
+    given = options.iterations_left
+    return given or (workload.iterations if workload.iterations > 1 else None)

@@ -1,0 +1,105 @@
+"""Something better than a running plan, within a fraction of a second."""
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from automap.planner.assembly.proof import bound_is_proven
+from automap.planner.explanation.ascending_bound import from_below, narrowed
+from automap.planner.explanation.contenders import contender
+from automap.planner.explanation.factors import Factors
+from automap.planner.explanation.solving import Solved, best_within, limits_of
+from automap.planner.explanation.study import Study
+from automap.planner.job.resolve import resolve
+from automap.planner.plan.types import Plan
+from automap.planner.replanning.cluster_state import Situation
+from automap.planner.replanning.result import Correction
+from automap.planner.search.model.solve import Budget, Limits
+from automap.planner.search.search import search
+from automap.planner.search.space.search_space import arena
+from automap.planner.search.space.selected import Selected
+
+MARGIN = 0.001
+"""A plan that is better by a smaller share is no reason to move, and not looked for."""
+FULL_SEARCH_FROM = 0.2
+"""Deterministic seconds that must be left for an ordinary search to begin."""
+LONGER = (3.0, 9.0)
+"""Times the limit of a search that found nothing, where the running plan cannot go on: some plan
+soon is worth more than the limit then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the search came to."""
+
+    keep_seconds: float | None
+    better: Selected | None
+    """None: nothing is better than the running plan by more than the margin, or was found."""
+    bound: float
+    """Of the objective: seconds, price units or GPUs."""
+    proven: bool
+
+
+def floor_of(plan: Plan, situation: Situation, corrections: list[Correction]) -> float:
+    """Seconds below which the plan's own proof leaves nothing, whatever was measured or lost.
+
+    Longer calls and fewer GPUs shorten no plan, and where every call takes at least r times as
+    long, r ≤ 1, every plan does. That needs a proof that is ours, over all that is searched now.
+    """
+    if not situation.candidates_proven or not bound_is_proven(resolve(plan.spec), plan):
+        return 0.0
+    return min([1.0, *(each.ratio for each in corrections)]) * plan.lower_bound_seconds
+
+
+def searched(
+    now: Study, situation: Situation, factors: Factors, limits: Limits, floor: float
+) -> Found:
+    """The best plan under corrected prices, warm-started by the running one."""
+    keep = None
+    if situation.running is not None:
+        keep = float(contender(situation.study, situation.running).periods([factors])[0])
+    if now.job.spec.search.objective != "throughput":
+        solved = best_within(now, inf, limits)
+        return Found(keep, solved.selected, solved.lower_bound, solved.proven)
+    if keep is not None and floor >= keep * (1 - MARGIN):
+        return Found(keep, None, floor, True)
+    budget = Budget(limits)
+    limit = situation.first_limit if keep is None else keep * (1 - MARGIN)
+    # Without any plan a placement on the sizes that were found is worth as much again.
+    placing = Budget(limits) if keep is None else None
+    quick = from_below(now, limit, floor, budget, placing=placing)
+    best, bound, proven = quick.selected, quick.lower_bound, quick.proven
+    if best is not None:
+        limit = best.timing.period * (1 - MARGIN)
+        bound, proven = min(bound, limit), bound >= limit
+    if not proven and budget.left > FULL_SEARCH_FROM:
+        found = _within(now, limit, budget.rest())
+        best = found.selected or best
+        bound, proven = max(bound, min(found.lower_bound, limit)), found.proven
+    if best is None and keep is None and not proven:
+        best, bound = _soon(now, limit, bound, limits)
+    if best is None and keep is None:
+        solved = best_within(now, inf, limits_of(now))
+        best, bound, proven = solved.selected, solved.lower_bound, solved.proven
+    return Found(keep, best, bound, proven)
+
+
+def _within(now: Study, limit: float, limits: Limits) -> Solved:
+    """The best within a limit; what cannot hold it is taken away first."""
+    few = narrowed(now, limit)
+    if few is None:
+        return Solved(None, limit, True)
+    part = arena(few.study.tables, few.study.problem)
+    found = search(part, limits=limits, incumbent=None, horizon_seconds=limit)
+    selected = None if found.selected is None else few.original(found.selected)
+    return Solved(selected, found.lower_bound_seconds, found.proven)
+
+
+def _soon(now: Study, limit: float, bound: float, limits: Limits) -> tuple[Selected | None, float]:
+    """Some plan within the limit, after all, and what is proven."""
+    for times in LONGER:
+        more = replace(limits, deterministic_seconds=times * limits.deterministic_seconds)
+        found = from_below(now, limit, bound, Budget(more))
+        bound = found.lower_bound
+        if found.selected is not None:
+            return found.selected, bound
+    return None, bound

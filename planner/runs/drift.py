@@ -1,0 +1,184 @@
+"""Does a run still behave as planned? Calls and lengths that have drifted from the plan."""
+
+from collections.abc import Mapping, Sequence
+from math import log
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from automap.planner.runs.iterations import Window
+
+THRESHOLD = 0.15
+"""Relative deviation from the plan that suggests another one; RLinf's."""
+
+
+LENGTHS = 1 / 3
+"""Times the threshold: a call that lengths move by less has not drifted because of them."""
+COUNTS = 0.01
+"""Share of an iteration: a call that is off by less explains nothing of a drift."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Deviation(_Model):
+    """A quantity as planned and as measured."""
+
+    planned: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        """Measured over planned."""
+        return self.measured / self.planned
+
+    def beyond(self, threshold: float) -> bool:
+        """Whether it deviates by more than a share of what was planned."""
+        return abs(self.measured - self.planned) > threshold * self.planned
+
+
+class Drift(_Model):
+    """How far a run is from its plan."""
+
+    threshold: float
+    iteration_seconds: Deviation
+    calls: dict[str, Deviation] = {}
+    """Seconds of those beyond the threshold, the largest difference first."""
+    response_tokens: Deviation | None = None
+    """Mean length of a response; None: the run does not say."""
+    replan: bool
+    """Whether the iteration, or the lengths, are beyond it: another plan may be better."""
+
+
+class Cause(_Model):
+    """What the evidence says of why calls take other than planned."""
+
+    kind: Literal["lengths", "slow_device", "slowdown", "estimate", "between_calls"]
+    """lengths: responses are longer or shorter, and the cost model prices that so; slow_device: one
+    device is slower than the others of its calls; slowdown: it was not so in the run's first
+    iterations; estimate: it was, the cost model is wrong; between_calls: no call takes other than
+    planned, but the iteration does."""
+    calls: list[str] = []
+    device: str | None = None
+    ratio: float
+    """What the cause explains: of the calls' seconds together, or of the iteration's."""
+
+
+class CallSeconds(_Model):
+    """A call's seconds at each step of the explanation."""
+
+    planned: float
+    expected: float
+    """As planned, but with the lengths that were measured."""
+    first: float | None
+    """Measured in the run's first iterations; null: they are the ones that are looked at."""
+    first_expected: float
+    """As planned, with the lengths of the first iterations."""
+    measured: float
+
+
+def causes_of(
+    calls: Mapping[str, CallSeconds], window: Window, *, iteration: Deviation, threshold: float
+) -> list[Cause]:
+    """Each call that has drifted under the causes that explain it, the largest first.
+
+    What the cost model makes of the measured lengths comes off first. Of what then remains beyond
+    the threshold, a device that is always the slowest explains most; else what was so from the
+    first iterations is an error of the estimate, and what was not is a slowdown.
+    """
+    found: dict[tuple[str, str | None], list[str]] = {}
+    counts = COUNTS * iteration.planned
+    drifted = [
+        name
+        for name, each in calls.items()
+        if Deviation(planned=each.planned, measured=each.measured).beyond(threshold)
+        and abs(each.measured - each.planned) > counts
+    ]
+    for name in drifted:
+        for kind, device in _causes(calls[name], window, name, threshold):
+            found.setdefault((kind, device), []).append(name)
+    if not drifted and iteration.beyond(threshold):
+        return [Cause(kind="between_calls", ratio=iteration.ratio)]
+    causes = [
+        Cause.model_validate(
+            {
+                "kind": kind,
+                "device": device,
+                "calls": names,
+                "ratio": _explained(kind, [calls[name] for name in names]),
+            }
+        )
+        for (kind, device), names in found.items()
+    ]
+    return sorted(causes, key=lambda cause: -abs(log(cause.ratio)))
+
+
+def _causes(
+    call: CallSeconds, window: Window, name: str, threshold: float
+) -> list[tuple[str, str | None]]:
+    found: list[tuple[str, str | None]] = []
+    moved = Deviation(planned=call.planned, measured=call.expected)
+    nearer = abs(log(call.measured / call.expected)) < abs(log(call.measured / call.planned))
+    if nearer and moved.beyond(LENGTHS * threshold):
+        found.append(("lengths", None))
+    remaining = Deviation(planned=call.expected, measured=call.measured)
+    if not remaining.beyond(threshold):
+        return found
+    slow = window.slow_devices.get(name)
+    if slow is not None and slow.ratio > 1 + threshold and remaining.ratio > 1:
+        found.append(("slow_device", slow.device))
+        return found
+    at_first = 1.0 if call.first is None else call.first / call.first_expected
+    since = remaining.ratio if call.first is not None else 1.0
+    since /= at_first
+    found.append(("slowdown" if abs(since - 1) > threshold else "estimate", None))
+    return found
+
+
+def _explained(kind: str, calls: Sequence[CallSeconds]) -> float:
+    """Over all these calls: what lengths make of the plan, or what was measured of the rest."""
+    expected = sum(call.expected for call in calls)
+    if kind == "lengths":
+        return expected / sum(call.planned for call in calls)
+    return sum(call.measured for call in calls) / expected
+
+
+def drift(
+    iteration_seconds: Deviation,
+    calls: Mapping[str, Deviation],
+    *,
+    response_tokens: Deviation | None = None,
+    threshold: float = THRESHOLD,
+) -> Drift:
+    """What of a run is beyond the threshold."""
+    beyond = {name: each for name, each in calls.items() if each.beyond(threshold)}
+    largest = sorted(beyond, key=lambda name: -abs(beyond[name].measured - beyond[name].planned))
+    lengths = response_tokens is not None and response_tokens.beyond(threshold)
+    return Drift(
+        threshold=threshold,
+        iteration_seconds=iteration_seconds,
+        calls={name: beyond[name] for name in largest},
+        response_tokens=response_tokens,
+        replan=iteration_seconds.beyond(threshold) or lengths,
+    )
+
+
+def in_words(found: Drift) -> list[str]:
+    """What has drifted, line by line; nothing if no other plan is called for."""
+    if not found.replan:
+        return []
+    lines = [f"an iteration takes {_seconds(found.iteration_seconds)}"]
+    tokens = found.response_tokens
+    if tokens is not None and tokens.beyond(found.threshold):
+        lines.append(
+            f"responses have {tokens.measured:.4g} tokens in the mean, {tokens.ratio:.2f} times "
+            f"the {tokens.planned:.4g} that were planned"
+        )
+    return lines + [f"{name} takes {_seconds(each)}" for name, each in found.calls.items()]
+
+
+def _seconds(each: Deviation) -> str:
+    return (
+        f"{each.measured:.3g} s, {each.ratio:.2f} times the {each.planned:.3g} s that were planned"
+    )

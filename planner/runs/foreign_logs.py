@@ -1,0 +1,259 @@
+"""Metrics of other frameworks' runs as calls of a plan, by the names that they document."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import median
+from typing import Literal
+
+from automap.planner.errors import SpecError
+from automap.planner.plan.types import CallPlan, Plan
+from automap.planner.runs.calibration import Observed
+
+FormatName = Literal["verl", "openrlhf", "nemo-rl"]
+Metrics = Mapping[str, float]
+Steps = Mapping[int, Metrics]
+"""By number of the step, in the order of the log."""
+
+SHOWN = 6
+"""Names of metrics, or numbers of steps, in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a metric times: all calls of a kind, of one role if it is named."""
+
+    metric: str
+    kind: str
+    role: str | None = None
+    without: str | None = None
+    """A metric whose seconds are part of this one's, but not of these calls."""
+
+    def covers(self, call: CallPlan) -> bool:
+        """Whether a call of the plan is timed by it."""
+        return (
+            call.kind == self.kind and self.role in (None, call.role) and call.copy_id is not None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """Where a framework says what."""
+
+    iteration: str
+    spans: tuple[Span, ...]
+    transition: str | None = None
+    """Weights from training to generation, beside the metric of generation."""
+    response_tokens: tuple[str, ...] = ()
+    """Mean length of a response, under any of these names."""
+
+    def times(self, step: Metrics) -> bool:
+        """Whether a step has the time of any call; one that only validates has none."""
+        return any(span.metric in step for span in self.spans)
+
+
+FORMATS: dict[FormatName, Format] = {
+    "verl": Format(
+        "timing_s/step",
+        (
+            Span("timing_s/gen", "generate", "actor"),
+            Span("timing_s/reward", "forward", "reward"),
+            Span("timing_s/old_log_prob", "forward", "actor"),
+            Span("timing_s/ref", "forward", "reference"),
+            Span("timing_s/values", "forward", "critic"),
+            Span("timing_s/update_critic", "train", "critic"),
+            Span("timing_s/update_actor", "train", "actor"),
+        ),
+        transition="timing_s/update_weights",
+        response_tokens=("response_length/mean",),
+    ),
+    "openrlhf": Format(
+        "timing/step_total",
+        (
+            Span("timing/generation", "generate"),
+            Span("timing/make_experience", "forward", without="timing/generation"),
+            Span("timing/ppo_train", "train"),
+        ),
+        transition="timing/broadcast",
+        response_tokens=("response_length",),
+    ),
+    "nemo-rl": Format(
+        "timing/train/total_step_time",
+        (
+            Span("timing/train/generation", "generate"),
+            Span("timing/train/policy_and_reference_logprobs", "forward"),
+            Span("timing/train/policy_training", "train"),
+        ),
+        response_tokens=("train/mean_gen_tokens_per_sample",),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignRun:
+    """What a log says of a plan that was run elsewhere."""
+
+    observed: list[Observed]
+    lengths: dict[str, float]
+    missing: list[str]
+    """Metrics of the format that the plan has calls for, and the log has not."""
+    iteration_seconds: float | None = None
+    """None: the log does not say."""
+    warnings: list[str] = field(default_factory=list)
+    """What of the log could not be used, and how little it is."""
+
+
+def read_lines(text: str, *, source: str) -> Steps:
+    """Steps of a log of JSON lines: `{"step": 3, "data": {...}}`, or the metrics by themselves.
+
+    A line without a step is that of its number. Lines of one step add up; what a restarted run
+    logged again counts as it was logged last.
+
+    Raises:
+        SpecError: a line is no JSON object; names it.
+    """
+    steps: dict[int, dict[str, float]] = defaultdict(dict)
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            found = json.loads(line)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise SpecError(source, f"line {number} is no JSON object", remedy="give JSON lines")
+        data = found.get("data")
+        metrics = data if isinstance(data, dict) else found
+        step = found.get("step")
+        given = step if isinstance(step, int) and not isinstance(step, bool) else number
+        numbers = {name: value for name, value in metrics.items() if _is_number(value)}
+        steps[given].update(numbers)
+    return steps
+
+
+def _is_number(value: object) -> bool:
+    """JSON has numbers of any length; those that are no times of anything are not looked at."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) < 2**63
+    return isinstance(value, float)
+
+
+def foreign_run(steps: Steps, name: FormatName, plan: Plan, *, source: str) -> ForeignRun:
+    """The plan's calls as a log times them: medians without the first step, which warms up.
+
+    Where one metric times several calls, each has its share of it by the plan. Values that are no
+    positive numbers are left out, with a warning.
+
+    Raises:
+        SpecError: the log has no metric of the format, or none with a usable value; names them.
+    """
+    known = FORMATS[name]
+    log = _Log(_after_warm_up(steps, known))
+    observed, missing = _observed(log, known, plan)
+    if not observed:
+        raise _useless(steps, log, name, source)
+    whole = log.values(known.iteration)
+    lengths = _lengths(log, known)
+    if sum(map(known.times, steps.values())) == 1:
+        log.warnings.append(
+            "it times one step alone, which warms up (compilation, cold caches): what is learnt "
+            "of it is likely too slow; give a log of more steps"
+        )
+    iteration = median(whole) if whole else None
+    return ForeignRun(observed, lengths, missing, iteration, log.warnings)
+
+
+def _observed(log: "_Log", known: Format, plan: Plan) -> tuple[list[Observed], list[str]]:
+    """The plan's calls that the log times, and the metrics that would time the others."""
+    observed, missing = [], []
+    for span in known.spans:
+        calls = [call for call in plan.calls if span.covers(call)]
+        seconds = log.values(span.metric, without=span.without) if calls else []
+        if seconds:
+            reshards = known.transition if span.kind == "generate" else None
+            observed += _shared(calls, seconds, log.values(reshards) if reshards else [])
+        elif calls:
+            missing.append(span.metric)
+    return observed, missing
+
+
+def _after_warm_up(steps: Steps, known: Format) -> dict[int, Metrics]:
+    """The steps that time something, but the first, unless it is the only one."""
+    timed = {number: step for number, step in steps.items() if known.times(step)}
+    return dict(list(timed.items())[1:]) or timed
+
+
+def _useless(steps: Steps, log: "_Log", name: FormatName, source: str) -> SpecError:
+    wanted = ", ".join(span.metric for span in FORMATS[name].spans)
+    if log.warnings:
+        message = f"none of its times can be used: {'; '.join(log.warnings)}"
+        return SpecError(source, message, remedy=f"log positive seconds of {wanted}")
+    return SpecError(
+        source,
+        f"none of the metrics that {name} times calls with is in it: {wanted}; "
+        f"{_has(steps.values())}",
+        remedy="name the format of the log with --format, or log these metrics",
+    )
+
+
+def _has(steps: Iterable[Metrics]) -> str:
+    """What a log has, to compare names: those of times first."""
+    names = sorted({name for step in steps for name in step})
+    names.sort(key=lambda name: "tim" not in name)
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"it has {', '.join(names[:SHOWN]) or 'no numbers'}{more}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The steps that count, and what in them does not."""
+
+    steps: Steps
+    warnings: list[str] = field(default_factory=list)
+
+    def values(self, metric: str, *, without: str | None = None) -> list[float]:
+        """The positive numbers that were logged under a name, or remain of it without another."""
+        wanted = [metric] if without is None else [metric, without]
+        parts = {
+            number: [step[name] for name in wanted]
+            for number, step in self.steps.items()
+            if step.keys() >= set(wanted)
+        }
+        found = {number: first - sum(rest) for number, (first, *rest) in parts.items()}
+        used = {
+            number: value
+            for number, value in found.items()
+            if isfinite(value) and min(value, *parts[number]) > 0
+        }
+        bad = [number for number in found if number not in used]
+        if bad:
+            less = f" less {without}" if without else ""
+            shown = ", ".join(f"{found[number]:g} in step {number}" for number in bad[:SHOWN])
+            more = f" and {len(bad) - SHOWN} more steps" if len(bad) > SHOWN else ""
+            self.warnings.append(f"{metric}{less} is {shown}{more}: left out, not above 0")
+        return list(used.values())
+
+
+def _shared(
+    calls: Sequence[CallPlan], seconds: Sequence[float], moved: Sequence[float]
+) -> list[Observed]:
+    planned = [call.end_seconds - call.start_seconds for call in calls]
+    whole, transition = median(seconds), median(moved) if moved else None
+    return [
+        Observed(
+            call=call.id,
+            seconds=(whole + (transition or 0.0)) * part / sum(planned),
+            iterations=len(seconds),
+            transition_seconds=None if transition is None else transition * part / sum(planned),
+        )
+        for call, part in zip(calls, planned, strict=True)
+    ]
+
+
+def _lengths(log: _Log, known: Format) -> dict[str, float]:
+    for metric in known.response_tokens:
+        if found := log.values(metric):
+            return {"mean": sum(found) / len(found)}
+    return {}

@@ -1,0 +1,265 @@
+"""The settings of one call on the layouts of one copy, priced: micro-batches, engines, caches."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.estimates import CallEstimates
+from automap.planner.cost.pricing import Engine, Pricing, whole_microseconds
+from automap.planner.cost.rows import distinct_columns, distinct_rows
+from automap.planner.dataflow.graph import Call
+from automap.planner.job.job import Job
+from automap.planner.layout import FloatArray, IntArray, Layouts
+from automap.planner.search.candidates import enumeration
+from automap.planner.search.candidates.generate_settings import Engines, Generations
+from automap.planner.search.candidates.tables import BoolArray, CallTable, front_rows, kinds_of
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The rows of one copy in one pool; `rows` are their numbers in the copy's table."""
+
+    pool_index: int
+    pool: Pool
+    rows: IntArray
+    layouts: Layouts
+    resident_bytes: IntArray
+    host_bytes: IntArray
+    sync_seconds: FloatArray
+    node_sync_seconds: FloatArray
+
+    def take(self, keep: BoolArray) -> "Block":
+        """Those of its rows that a mask over the copy's table keeps."""
+        here = np.flatnonzero(keep[self.rows])
+        return Block(
+            self.pool_index,
+            self.pool,
+            self.rows[here],
+            self.layouts.take(here),
+            self.resident_bytes[here],
+            self.host_bytes[here],
+            self.sync_seconds[here],
+            self.node_sync_seconds[here],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Prices the settings of a job's calls; `lean` as in candidates.price."""
+
+    job: Job
+    pricing: Pricing
+    lean: bool
+    generations: Generations
+
+    @classmethod
+    def of(cls, job: Job, pricing: Pricing, *, lean: bool) -> "Settings":
+        """With nothing priced yet."""
+        return cls(job, pricing, lean, Generations(job, pricing, lean))
+
+    def table(
+        self, call: Call, index: int, copy_index: int, block: Block, *, on_shadow: bool
+    ) -> tuple[CallTable, int]:
+        """(settings, how many were priced for them) on the rows of one pool."""
+        if call.kind == "generate":
+            price = self._generate_on_shadow if on_shadow else self._generate_from_home
+            return price(index, call, copy_index, block)
+        return self._batched(index, call, copy_index, block)
+
+    def least_seconds(self, call: Call, block: Block) -> tuple[FloatArray, int]:
+        """(per row seconds that no setting of a call there is below, how many were priced).
+
+        Recomputation, offload and the reshard before a generation only add to a call.
+        """
+        if call.kind == "generate":
+            known = self.generations.of(call, block.pool)
+            size = np.searchsorted(known.engines.counts, block.layouts.num_gpus)
+            return whole_microseconds(known.least_seconds[size]), 0
+        first, base_of = distinct_rows(*block.layouts.columns_without_offload())
+        base = block.layouts.take(first).without_offload()
+        rows, micro, recompute = self._grid(call, base, modes=[0])
+        priced = self._priced(call, block.pool, base, rows, micro, recompute)
+        least = np.full(len(first), np.inf)
+        np.minimum.at(least, rows, priced.seconds.total)
+        return whole_microseconds(least[base_of]), len(rows)
+
+    def _batched(
+        self, index: int, call: Call, copy_index: int, block: Block
+    ) -> tuple[CallTable, int]:
+        """Train and forward calls: every layout with every micro-batch and recomputation.
+
+        Offload only adds its copies' seconds and bytes, so layouts that differ in nothing else are
+        priced once, and share the settings among which nothing beats another.
+        """
+        wanted = enumeration.constraint_of(self.job, call.role)
+        modes = enumeration.recomputes(self.job, wanted) if call.kind == "train" else [0]
+        first, base_of = distinct_rows(*block.layouts.columns_without_offload())
+        base = block.layouts.take(first).without_offload()
+        rows, micro, recompute = self._grid(call, base, modes=modes)
+        priced = self._priced(call, block.pool, base, rows, micro, recompute)
+        seconds, transient = priced.seconds.total, priced.transient.total
+        extra_seconds, extra_bytes = self.pricing.offload(call, block.pool, block.layouts)
+        num_priced = int(np.bincount(rows, minlength=len(first))[base_of].sum())
+        useful = front_rows(rows, seconds, transient)
+        owner, shared = _settings_of_rows(base_of, rows[useful])
+        setting = useful[shared]
+        table = CallTable(
+            call=index,
+            copy=copy_index,
+            copy_row=block.rows[owner],
+            seconds=whole_microseconds(seconds[setting] + extra_seconds[owner]),
+            transient_bytes=transient[setting] + extra_bytes[owner],
+            micro_batch_size=micro[setting],
+            recompute=recompute[setting],
+            kv_cache_bytes=np.zeros_like(setting),
+            engine=Engine.of(base).take(rows[setting]),
+        )
+        return table, num_priced
+
+    def _grid(
+        self, call: Call, layouts: Layouts, *, modes: list[int]
+    ) -> tuple[IntArray, IntArray, IntArray]:
+        """(row, micro-batch, recomputation): every layout with every setting it may have."""
+        wanted = enumeration.constraint_of(self.job, call.role)
+        sizes = np.array(enumeration.micro_batch_sizes(wanted), dtype=np.int64)
+        rows, micro, recompute = enumeration.settings_grid(
+            len(layouts), sizes[:1] if self.lean else sizes, np.array(modes, dtype=np.int64)
+        )
+        keep = self._even(call, layouts.data_parallel_size, rows, micro)
+        return rows[keep], micro[keep], recompute[keep]
+
+    def _priced(
+        self,
+        call: Call,
+        pool: Pool,
+        layouts: Layouts,
+        rows: IntArray,
+        micro: IntArray,
+        recompute: IntArray,
+    ) -> CallEstimates:
+        if call.kind == "train":
+            return self.pricing.train(
+                call, pool, layouts, rows=rows, micro_batch_size=micro, recompute=recompute
+            )
+        return self.pricing.forward(call, pool, layouts, rows=rows, micro_batch_size=micro)
+
+    def _even(self, call: Call, data: IntArray, rows: IntArray, micro: IntArray) -> IntArray:
+        """Micro-batches no larger than a rank's share; evenly divided where the spec insists."""
+        batch = call.num_sequences
+        if call.kind == "train":
+            batch = -(-call.epochs * call.num_sequences // max(call.num_updates, 1))
+        largest = np.maximum(2 ** np.ceil(np.log2(-(-batch // data))), micro.min(initial=1))
+        keep = micro <= largest[rows]
+        if self.job.spec.constraints.require_even_batch:
+            keep &= batch % (data[rows] * micro) == 0
+        return np.flatnonzero(keep)
+
+    def _generate_on_shadow(
+        self, index: int, call: Call, copy_index: int, block: Block
+    ) -> tuple[CallTable, int]:
+        """Every shadow with every cache budget: it is stored as one of the engines of the homes."""
+        known, number = self.generations.on(call, block.pool, Engine.of(block.layouts))
+        ran, owner = known.runs, known.owner[known.runs.base]
+        by_engine = np.argsort(owner, kind="stable")
+        row, place = _settings_of_rows(number, owner[by_engine])
+        run = by_engine[place]
+        seconds = whole_microseconds(ran.seconds[run])
+        base, zero = ran.base[run], np.zeros_like(run)
+        table = CallTable(
+            call=index,
+            copy=copy_index,
+            copy_row=block.rows[row],
+            seconds=seconds,
+            transient_bytes=ran.transient_bytes(known.estimates)[run],
+            micro_batch_size=zero,
+            recompute=zero,
+            kv_cache_bytes=known.budgets[base],
+            engine=known.engine.take(base),
+            **ran.columns(run, seconds),
+        )
+        return table, int(np.bincount(known.owner)[number].sum())
+
+    def _generate_from_home(
+        self, index: int, call: Call, copy_index: int, block: Block
+    ) -> tuple[CallTable, int]:
+        """Every home layout with every engine layout on the same GPUs and every cache budget.
+
+        Engines are priced once per size of the range, reshards once per pair of layouts; homes
+        that reshard alike share the settings among which nothing beats another.
+        """
+        known = self.generations.of(call, block.pool)
+        engines, owner, priced, ran = known.engines, known.owner, known.estimates, known.runs
+        if len(owner) == 0:
+            return no_rows(index, copy_index), 0
+        home_size = np.searchsorted(engines.counts, block.layouts.num_gpus)
+        num_priced = int(known.num_runs[home_size].sum())
+        home, kind, moves, weights, first_pair = self._reshards(call, block, engines, home_size)
+        # Runs are in the order of the sizes of their engines.
+        engine_of = owner[ran.base]
+        row, run = _settings_of_rows(home_size[home], engines.size_of[engine_of])
+        pair = first_pair[row] + engine_of[run] - engines.first[home_size[home[row]]]
+        seconds = whole_microseconds(ran.seconds[run] + moves[pair])
+        transient = ran.transient_bytes(priced)[run] + weights[pair]
+        courses = ran.columns(run, seconds)
+        useful = front_rows(row, seconds, transient, kinds_of(*courses.values()))
+        copy_row, shared = _settings_of_rows(kind, row[useful])
+        setting = useful[shared]
+        base, zero = ran.base[run[setting]], np.zeros_like(setting)
+        table = CallTable(
+            call=index,
+            copy=copy_index,
+            copy_row=block.rows[copy_row],
+            seconds=seconds[setting],
+            transient_bytes=transient[setting],
+            micro_batch_size=zero,
+            recompute=zero,
+            kv_cache_bytes=known.budgets[base],
+            engine=known.engine.take(base),
+            **{name: course[setting] for name, course in courses.items()},
+        )
+        return table, num_priced
+
+    def _reshards(
+        self, call: Call, block: Block, engines: Engines, home_size: IntArray
+    ) -> tuple[IntArray, IntArray, FloatArray, IntArray, IntArray]:
+        """(a home of every kind, kind of every home, seconds and bytes per pair, first pair).
+
+        Pairs are a home with each engine of its size; homes of one kind reshard alike to all.
+        """
+        home, pair_engine = _settings_of_rows(home_size, engines.size_of)
+        moves, weights = self.pricing.reshard(
+            call, block.pool, block.layouts.take(home), engines.layouts.take(pair_engine)
+        )
+        first_pair = np.cumsum(engines.lengths[home_size]) - engines.lengths[home_size]
+        most = int(engines.lengths.max(initial=0))
+        columns = np.zeros((2, len(home_size), most))
+        column = pair_engine - engines.first[home_size[home]]
+        columns[0, home, column], columns[1, home, column] = moves, weights
+        first, kind = distinct_columns(home_size[:, None], columns[0], columns[1])
+        return first, kind, moves, weights, first_pair[first]
+
+
+def no_rows(call: int, copy: int) -> CallTable:
+    """The table of a call that nothing can run; without a table it would pass for a function."""
+    none = np.zeros(0, dtype=np.int64)
+    return CallTable(
+        call=call,
+        copy=copy,
+        copy_row=none,
+        seconds=np.zeros(0),
+        transient_bytes=none,
+        micro_batch_size=none,
+        recompute=none,
+        kv_cache_bytes=none,
+        engine=Engine(none, none, none, none),
+    )
+
+
+def _settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray, IntArray]:
+    """(row, setting) for every row with every setting of its base; `base_rows` must not fall."""
+    first = np.searchsorted(base_rows, base_of, side="left")
+    count = np.searchsorted(base_rows, base_of, side="right") - first
+    owner = np.repeat(np.arange(len(base_of), dtype=np.int64), count)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    return owner, np.asarray(np.repeat(first, count) + within, dtype=np.int64)

@@ -1,0 +1,326 @@
+"""Which layouts and settings are candidates: the space that a proof of optimality covers."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.pricing import Engine
+from automap.planner.job.job import Job, Model
+from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
+from automap.planner.spec import ParallelismConstraint
+
+LONG_CONTEXT_TOKENS = 16_384
+"""Context parallelism is tried from this sequence length on."""
+MOST_STAGES = 64
+MICRO_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
+TENSOR_SIZES = (1, 2, 4, 8, 16, 32, 64)
+VIRTUAL_SIZES = (1, 2, 4)
+CACHE_STEPS = 24
+SPACE = (
+    "one contiguous, aligned range of one pool per copy; powers of two inside a node, every whole "
+    "number of nodes up to 32 and steps of at most one sixteenth beyond; powers of two up to 64 as "
+    "tensor sizes, where they divide the heads, pipeline sizes up to 64, cache budgets in steps of "
+    "1/24 of a GPU's usable memory, "
+    "and the micro-batches, recomputation, sharding, offload and (from 16,384 tokens) context "
+    "sizes of planner/search/candidates/enumeration.py"
+)
+"""Over what the optimality is claimed, for the plan's report."""
+
+
+def device_counts(num_gpus: int, gpus_per_node: int) -> list[int]:
+    """Sizes of a range: powers of two inside a node, then whole nodes, coarser as they grow."""
+    counts = [2**k for k in range(gpus_per_node.bit_length()) if 2**k < gpus_per_node]
+    nodes = 1
+    while nodes * gpus_per_node <= num_gpus:
+        counts.append(nodes * gpus_per_node)
+        nodes += 1 if nodes < 32 else 2 ** (nodes.bit_length() - 1) // 16
+    whole = num_gpus // gpus_per_node * gpus_per_node
+    return sorted({count for count in [*counts, whole] if 0 < count <= num_gpus})
+
+
+def usable_gpus(pool: Pool) -> int:
+    """GPUs of a pool that a plan may use."""
+    return pool.num_gpus - pool.kept_free_gpus
+
+
+def has_candidates_of(larger: Job, smaller: Job) -> bool:
+    """True when every candidate of a job is one of the same job on a larger cluster as well.
+
+    And costs as much there: weight syncs of a cluster of several nodes are priced across nodes.
+    """
+    alone = [sum(pool.num_nodes for pool in job.pools) == 1 for job in (larger, smaller)]
+    return alone[0] == alone[1] and all(
+        set(device_counts(usable_gpus(small), small.gpus_per_node))
+        <= set(device_counts(usable_gpus(large), large.gpus_per_node))
+        and (small.num_gpus <= small.nvlink_domain_gpus)
+        == (large.num_gpus <= large.nvlink_domain_gpus)
+        for small, large in zip(smaller.pools, larger.pools, strict=True)
+    )
+
+
+def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
+    """Every storage layout of a home, offload included."""
+    model, wanted = job.models[role], _wanted(job, role)
+    sizes = _sizes(job, model, pool, wanted)
+    count, tensor, pipeline, context, expert, virtual = sizes.T
+    data = count // (tensor * pipeline * context)
+    # All that a layout's shardings depend on: has it a pipeline, has it replicas.
+    allowed = np.zeros((2, 2, len(SHARDINGS)), dtype=np.bool_)
+    for piped, repeated in itertools.product((0, 1), (0, 1)):
+        allowed[piped, repeated, _shardings(model, piped + 1, repeated + 1, wanted)] = True
+    rows, sharding = np.nonzero(allowed[1 * (pipeline > 1), 1 * (data * context > 1)])
+    offloads = np.array(_offloads(job, model), dtype=np.int64)
+    each, offload = settings_grid(len(rows), offloads)
+    rows, sharding = rows[each], sharding[each]
+    return Layouts(
+        num_gpus=count[rows],
+        tensor_parallel_size=tensor[rows],
+        pipeline_parallel_size=pipeline[rows],
+        virtual_pipeline_parallel_size=virtual[rows],
+        context_parallel_size=context[rows],
+        data_parallel_size=data[rows],
+        expert_parallel_size=expert[rows],
+        sharding=sharding,
+        offload=offload,
+    )
+
+
+def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
+    """Every layout of a shadow: whole replicas, each split as the engine generates."""
+    model, wanted = job.models[role], _wanted(job, role)
+    rows = [
+        (count, tensor, pipeline, 1, 1, data, expert, SHARDINGS.index("none"), 0)
+        for count in _counts(pool, None)
+        for tensor, pipeline, expert, data in _engine_sizes(job, model, pool, count, wanted)
+    ]
+    return _layouts(rows)
+
+
+def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
+    """Sizes of the ranges that a home may have, rising."""
+    return _counts(pool, _wanted(job, role))
+
+
+def engines(job: Job, role: str, pool: Pool, count: int) -> Engine:
+    """Generation layouts on a range of `count` GPUs."""
+    rows = list(_engine_sizes(job, job.models[role], pool, count, _wanted(job, role)))
+    columns = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
+    return Engine(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+
+
+def cache_budgets(least: IntArray, full: IntArray, *, usable_bytes: int) -> IntArray:
+    """[budget, row]: cache bytes that are tried per engine, rising; bytes trade against seconds.
+
+    The least with which anything runs, then steps of 1/24 of a GPU's usable memory, up to the
+    budget with which no sequence ever waits.
+    """
+    steps = np.arange(1, CACHE_STEPS + 1, dtype=np.int64) * usable_bytes // CACHE_STEPS
+    rising = np.minimum(np.maximum(steps[:, None], least[None, :]), full[None, :])
+    return np.concatenate([least[None, :], rising])
+
+
+def micro_batch_sizes(wanted: ParallelismConstraint | None) -> tuple[int, ...]:
+    """Micro-batch sizes that are tried."""
+    if wanted is not None and wanted.micro_batch_size is not None:
+        return (wanted.micro_batch_size,)
+    return MICRO_BATCH_SIZES
+
+
+def recomputes(job: Job, wanted: ParallelismConstraint | None) -> list[int]:
+    """Recomputation codes that are tried."""
+    if wanted is not None and wanted.recompute is not None:
+        return [RECOMPUTES.index(wanted.recompute)]
+    return [0, 1, 2] if job.spec.constraints.allow_recompute else [0]
+
+
+def constraint_of(job: Job, role: str) -> ParallelismConstraint | None:
+    """What the spec fixes for a role."""
+    return _wanted(job, role)
+
+
+def _wanted(job: Job, role: str) -> ParallelismConstraint | None:
+    return job.spec.constraints.parallelism.get(role)
+
+
+def _layouts(rows: Sequence[tuple[int, ...]]) -> Layouts:
+    columns = np.array(rows, dtype=np.int64).reshape(len(rows), 9)
+    return Layouts(*(np.ascontiguousarray(columns[:, i]) for i in range(9)))
+
+
+def _counts(pool: Pool, wanted: ParallelismConstraint | None) -> list[int]:
+    counts = device_counts(usable_gpus(pool), pool.gpus_per_node)
+    if wanted is None or wanted.num_gpus is None:
+        return counts
+    # A size that the user asks for is tried although the steps would leave it out.
+    count, per_node = wanted.num_gpus, pool.gpus_per_node
+    whole_nodes = count % per_node == 0 and count <= usable_gpus(pool)
+    return [count] if count in counts or whole_nodes else []
+
+
+def _sizes(job: Job, model: Model, pool: Pool, wanted: ParallelismConstraint | None) -> IntArray:
+    """[row, size]: GPUs, tensor, pipeline, context, expert, virtual, as far as they go together."""
+    arch, most_data = model.architecture, _most_data_parallel(job, model)
+    most_stages = min(arch.num_layers, MOST_STAGES)
+    data = _fixed(wanted, "data_parallel_size")
+    virtual = VIRTUAL_SIZES if model.trainable else (1,)
+
+    def fits_context(count: IntArray, t: IntArray, p: IntArray, c: IntArray) -> BoolArray:
+        rest = count // (t * p)
+        here = rest // c
+        wanted_data = here if data is None else data
+        return np.asarray((rest % c == 0) & (here <= most_data) & (here == wanted_data))
+
+    def fits_experts(
+        count: IntArray, t: IntArray, p: IntArray, c: IntArray, e: IntArray
+    ) -> BoolArray:
+        return _splits_experts(job, model, pool, t, count // (t * p), e)
+
+    steps: list[tuple[Sequence[int], Callable[..., BoolArray]]] = [
+        (
+            _tried(wanted, "tensor_parallel_size", TENSOR_SIZES),
+            lambda count, t: _splits_tensors(job, model, pool, count, t),
+        ),
+        (
+            _tried(wanted, "pipeline_parallel_size", range(1, most_stages + 1)),
+            lambda count, t, p: ((count // t) % p == 0) & (p <= most_stages),
+        ),
+        (_tried(wanted, "context_parallel_size", _context_sizes(job)), fits_context),
+        (_expert_sizes(model, wanted), fits_experts),
+        (virtual, lambda _, t, p, c, e, v: (v == 1) | ((p > 1) & (v * p <= arch.num_layers))),
+    ]
+    sizes = np.array(_counts(pool, wanted), dtype=np.int64).reshape(-1, 1)
+    for values, fits in steps:
+        sizes = np.column_stack(
+            [np.repeat(sizes, len(values), axis=0), np.tile(np.array(values), len(sizes))]
+        )
+        sizes = sizes[fits(*sizes.T)]
+    return sizes
+
+
+def _tried(wanted: ParallelismConstraint | None, name: str, sizes: Sequence[int]) -> Sequence[int]:
+    """The sizes, or the one that the spec fixes."""
+    fixed = _fixed(wanted, name)
+    return sizes if fixed is None else (fixed,)
+
+
+def _fixed(wanted: ParallelismConstraint | None, name: str) -> int | None:
+    value: int | None = None if wanted is None else getattr(wanted, name)
+    return value
+
+
+def _most_data_parallel(job: Job, model: Model) -> int:
+    """Data parallelism is at most the sequences of an update (of a call, where none trains)."""
+    workload = job.spec.workload
+    return workload.sequences_per_update if model.trainable else workload.num_sequences
+
+
+def _is_within_reach(job: Job, pool: Pool, size: IntArray) -> bool | BoolArray:
+    across_nodes = job.spec.constraints.tensor_parallel_across_nodes
+    return pool.is_within_reach(size, across_nodes=across_nodes)
+
+
+def _splits_tensors(
+    job: Job, model: Model, pool: Pool, count: IntArray | int, size: IntArray
+) -> BoolArray:
+    """Divisors of count and heads inside the NVLink domain (or, if asked for, across)."""
+    return np.asarray(
+        _is_within_reach(job, pool, size)
+        & (count % size == 0)
+        & (model.architecture.num_attention_heads % size == 0)
+        & pool.is_whole_nodes_or_divides_one(size)
+    )
+
+
+def _context_sizes(job: Job) -> Sequence[int]:
+    workload = job.spec.workload
+    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    return (1, 2, 4, 8) if longest >= LONG_CONTEXT_TOKENS else (1,)
+
+
+def _expert_sizes(model: Model, wanted: ParallelismConstraint | None) -> Sequence[int]:
+    experts = model.architecture.num_experts
+    if experts == 0:
+        return (1,)
+    return _tried(wanted, "expert_parallel_size", [2**k for k in range(experts.bit_length())])
+
+
+def _splits_experts(
+    job: Job,
+    model: Model,
+    pool: Pool,
+    tensor: IntArray | int,
+    replicas: IntArray | int,
+    size: IntArray,
+) -> BoolArray:
+    """Expert groups lie inside tensor × context × data ranks of one NVLink domain."""
+    experts = model.architecture.num_experts
+    if experts == 0:
+        return np.asarray(size == 1)
+    return np.asarray(
+        _is_within_reach(job, pool, size)
+        & (experts % size == 0)
+        & ((tensor * replicas) % size == 0)
+        & ((size % tensor == 0) | (tensor % size == 0))
+    )
+
+
+def _shardings(
+    model: Model, pipeline: int, replicas: int, wanted: ParallelismConstraint | None
+) -> list[int]:
+    """ZeRO-2 and -3 do not go with a pipeline; sharding over one rank is none."""
+    if not model.trainable:
+        names = ["none"] if pipeline > 1 or replicas == 1 else ["none", "full"]
+    elif replicas == 1:
+        names = ["none"]
+    else:
+        names = ["optimizer"] if pipeline > 1 else ["optimizer", "gradient", "full"]
+    if wanted is not None and wanted.sharding is not None:
+        names = [wanted.sharding] if wanted.sharding in [*names, "none"] else []
+    return [SHARDINGS.index(name) for name in names]
+
+
+def _offloads(job: Job, model: Model) -> list[int]:
+    if not job.spec.constraints.allow_offload:
+        return [0]
+    names = ["none", "optimizer", "weights"] if model.trainable else ["none", "weights"]
+    return [OFFLOADS.index(name) for name in names]
+
+
+def _engine_sizes(
+    job: Job, model: Model, pool: Pool, count: int, wanted: ParallelismConstraint | None
+) -> Iterator[tuple[int, int, int, int]]:
+    """(tensor, pipeline, expert, data) of an engine; pipelines only where one shard is too big."""
+    tensors = np.array(_tried(wanted, "generation_tensor_parallel_size", TENSOR_SIZES))
+    experts = np.array(_expert_sizes(model, None))
+    for tensor in tensors[_splits_tensors(job, model, pool, count, tensors)].tolist():
+        for pipeline in _engine_stages(job, model, pool, tensor, count // tensor):
+            data = count // (tensor * pipeline)
+            if data > job.spec.workload.num_sequences:
+                continue
+            for expert in experts[_splits_experts(job, model, pool, tensor, data, experts)]:
+                yield tensor, pipeline, int(expert), data
+
+
+def _engine_stages(job: Job, model: Model, pool: Pool, tensor: int, rest: int) -> list[int]:
+    """1, and more as long as the weights fill most of a GPU; a pipeline slows every token."""
+    stages, bytes_each = [1], 2 * _dense_share(model.architecture) / tensor
+    while bytes_each / stages[-1] > 0.6 * pool.gpu.memory_bytes:
+        stages.append(2 * stages[-1])
+    return [s for s in stages if rest % s == 0 and s <= model.architecture.num_layers]
+
+
+def _dense_share(architecture: ModelArchitecture) -> float:
+    """Parameters that tensor parallelism alone must split: expert groups split the rest."""
+    experts = (
+        architecture.num_moe_layers * architecture.num_experts * architecture.expert_parameters
+    )
+    return float(architecture.num_parameters() - experts)
+
+
+def settings_grid(num_rows: int, *values: IntArray) -> tuple[IntArray, ...]:
+    """Row indices and one column per kind of value: every row with every combination."""
+    grids = np.meshgrid(np.arange(num_rows, dtype=np.int64), *values, indexing="ij")
+    return tuple(grid.reshape(-1) for grid in grids)

@@ -1,0 +1,250 @@
+"""Priced candidates as columns, and the sound reductions that need only columns.
+
+A copy table has one row per storage layout of a copy; a call table has one row per setting of a
+call on a row of one copy. Rows are dropped, never changed, so row numbers stay those of the tables.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from automap.planner.cost.generation.streaming import SHARE_STEPS, TAILS, released_seconds
+from automap.planner.cost.pricing import Engine
+from automap.planner.cost.rows import distinct_rows
+from automap.planner.dataflow.graph import Call
+from automap.planner.layout import FloatArray, IntArray, Layouts
+
+BoolArray = npt.NDArray[np.bool_]
+
+MOST_PADDING = 4
+"""Times the rows that groups of unequal lengths may take as a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyTable:
+    """Every candidate layout of one copy, over all pools."""
+
+    id: str
+    role: str
+    shadow_of: int | None
+    pool: IntArray
+    layouts: Layouts
+    resident_bytes: IntArray
+    host_bytes: IntArray
+    sync_seconds: FloatArray
+    """Of its side of a weight sync."""
+    node_sync_seconds: FloatArray | None = None
+    """The same in a placement that lies in one node; None: no other."""
+
+    def __len__(self) -> int:
+        return len(self.pool)
+
+    def in_one_node(self) -> "CopyTable":
+        """As it is priced in a placement that lies in one node."""
+        if self.node_sync_seconds is None:
+            return self
+        return replace(self, sync_seconds=self.node_sync_seconds, node_sync_seconds=None)
+
+    def least_syncs(self) -> "CopyTable":
+        """With syncs that are no longer than in any placement."""
+        if self.node_sync_seconds is None:
+            return self
+        least = np.minimum(self.sync_seconds, self.node_sync_seconds)
+        return replace(self, sync_seconds=least, node_sync_seconds=None)
+
+    def take(self, rows: IntArray) -> "CopyTable":
+        """The given rows."""
+        return CopyTable(
+            id=self.id,
+            role=self.role,
+            shadow_of=self.shadow_of,
+            pool=self.pool[rows],
+            layouts=self.layouts.take(rows),
+            resident_bytes=self.resident_bytes[rows],
+            host_bytes=self.host_bytes[rows],
+            sync_seconds=self.sync_seconds[rows],
+            node_sync_seconds=(
+                None if self.node_sync_seconds is None else self.node_sync_seconds[rows]
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallTable:
+    """Every candidate setting of one call on one copy."""
+
+    call: int
+    copy: int
+    copy_row: IntArray
+    seconds: FloatArray
+    transient_bytes: IntArray
+    micro_batch_size: IntArray
+    """0 where it does not apply."""
+    recompute: IntArray
+    kv_cache_bytes: IntArray
+    engine: Engine
+    """Generation layouts; the copy's own sizes for other calls."""
+    shares: FloatArray | None = None
+    """[row, chunk]: where a streamed edge leads on, the part of the seconds after which each chunk
+    but the last is out."""
+    tail: IntArray | None = None
+    """Where tails are wanted: which of TAILS, counted from 1; 0: none."""
+    bulk_shares: FloatArray | None = None
+    """Beside it, the part of the seconds after which the tail begins."""
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def tails(self, num_gpus: IntArray) -> tuple[IntArray, FloatArray]:
+        """(GPUs that go on, seconds until the others are free) on ranges of so many GPUs."""
+        if self.tail is None or self.bulk_shares is None:
+            return num_gpus, self.seconds
+        ratios = np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64)
+        bulk = released_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
+        return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
+
+    def kinds(self) -> IntArray | None:
+        """Per row a number; rows with the same one compare by seconds and bytes alone."""
+        return kinds_of(self.shares, self.tail, self.bulk_shares)
+
+    def releases(self) -> FloatArray:
+        """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
+        if self.shares is None:
+            return np.zeros((len(self), 0))
+        return released_seconds(self.shares, self.seconds)
+
+    def take(self, rows: IntArray | BoolArray) -> "CallTable":
+        """The given rows."""
+        numbers = np.arange(len(self), dtype=np.int64)[rows]
+        columns = {name: getattr(self, name)[numbers] for name in PLAIN_COLUMNS}
+        engine = self.engine.take(numbers)
+        for name in OPTIONAL_COLUMNS:
+            values = getattr(self, name)
+            columns[name] = None if values is None else values[numbers]
+        return CallTable(call=self.call, copy=self.copy, engine=engine, **columns)
+
+
+OPTIONAL_COLUMNS = ("shares", "tail", "bulk_shares")
+PLAIN_COLUMNS = tuple(
+    field.name
+    for field in fields(CallTable)
+    if field.name not in ("call", "copy", "engine", *OPTIONAL_COLUMNS)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All candidates of a job: calls may have one table per copy that can serve them."""
+
+    copies: list[CopyTable]
+    calls: list[CallTable]
+    dataflow_calls: tuple[Call, ...]
+    num_priced: int
+
+    @property
+    def differ_in_one_node(self) -> bool:
+        """True where a placement that lies in one node has shorter weight syncs than others."""
+        return any(copy.node_sync_seconds is not None for copy in self.copies)
+
+    def in_one_node(self) -> "Tables":
+        """What placements that lie in one node take."""
+        return replace(self, copies=[copy.in_one_node() for copy in self.copies])
+
+    def least_syncs(self) -> "Tables":
+        """Of every placement no more than it takes, wherever it lies."""
+        return replace(self, copies=[copy.least_syncs() for copy in self.copies])
+
+
+def kinds_of(*courses: FloatArray | IntArray | None) -> IntArray | None:
+    """Per row the number of its combination of optional columns; None where there are none."""
+    given = [course for course in courses if course is not None]
+    if not given:
+        return None
+    # Shares are whole multiples of a step, so all columns count in steps.
+    steps = np.rint(SHARE_STEPS * np.column_stack(given)).astype(np.int64)
+    return distinct_rows(*steps.T)[1]
+
+
+def joined_layouts(parts: list[Layouts]) -> Layouts:
+    """Several column sets one below the other."""
+    names = Layouts.__dataclass_fields__
+    return Layouts(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+def joined_calls(parts: list[CallTable]) -> CallTable:
+    """Tables of one call on one copy, one below the other."""
+    # Without rows a table has no columns of streams and tails either.
+    parts = [part for part in parts if len(part)] or parts[:1]
+    engine = Engine.joined([part.engine for part in parts])
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
+    }
+    for name in OPTIONAL_COLUMNS:
+        given = [getattr(part, name) for part in parts]
+        columns[name] = None if given[0] is None else np.concatenate(given)
+    return CallTable(call=parts[0].call, copy=parts[0].copy, engine=engine, **columns)
+
+
+def front(table: CallTable) -> CallTable:
+    """Per copy row the settings that no other beats in seconds and bytes; of equals the first.
+
+    Where chunks are streamed or tails wanted, only settings are compared whose chunks are out and
+    whose bulk has ended after equal shares: the one that ends first then has everything first.
+    """
+    return table.take(
+        front_rows(table.copy_row, table.seconds, table.transient_bytes, table.kinds())
+    )
+
+
+def front_rows(
+    owner: IntArray,
+    seconds: FloatArray,
+    transient_bytes: IntArray,
+    kinds: IntArray | None = None,
+) -> IntArray:
+    """Per owner the rows that no other of their kind beats in seconds and bytes.
+
+    Of equals the first.
+    """
+    if len(owner) == 0:
+        return np.zeros(0, dtype=np.int64)
+    if kinds is not None:
+        owner = owner * (int(kinds.max()) + 1) + kinds
+    changes = np.diff(owner)
+    first = np.concatenate([[0], np.flatnonzero(changes) + 1])
+    lengths = np.diff(first, append=len(owner))
+    if (changes < 0).any() or len(first) * int(lengths.max()) > MOST_PADDING * len(owner):
+        return _front_of_sorted(owner, seconds, transient_bytes)
+    return _front_of_groups(first, lengths, seconds, transient_bytes)
+
+
+def _front_of_sorted(owner: IntArray, seconds: FloatArray, transient_bytes: IntArray) -> IntArray:
+    order = np.lexsort((transient_bytes, seconds, owner))
+    row, transient = owner[order], transient_bytes[order]
+    group = np.concatenate([[0], np.cumsum(row[1:] != row[:-1])])
+    # Each group's bytes lie below those of the group before, so the running least starts anew.
+    shifted = transient - group * (int(transient.max()) + 1)
+    least = np.minimum.accumulate(shifted)
+    keep = np.concatenate([[True], shifted[1:] < least[:-1]])
+    return np.sort(order[keep])
+
+
+def _front_of_groups(
+    first: IntArray, lengths: IntArray, seconds: FloatArray, transient_bytes: IntArray
+) -> IntArray:
+    """The same of groups that lie one after the other: many short sorts, not one long."""
+    group = np.repeat(np.arange(len(first)), lengths)
+    place = np.arange(len(seconds)) - first[group]
+    shape = len(first), int(lengths.max())
+    all_seconds = np.full(shape, np.inf)
+    all_bytes = np.full(shape, np.iinfo(np.int64).max)
+    all_seconds[group, place], all_bytes[group, place] = seconds, transient_bytes
+    order = np.argsort(all_bytes, axis=1, kind="stable")
+    by_seconds = np.argsort(np.take_along_axis(all_seconds, order, 1), axis=1, kind="stable")
+    order = np.take_along_axis(order, by_seconds, 1)
+    transient = np.take_along_axis(all_bytes, order, 1)
+    keep = np.ones(shape, dtype=np.bool_)
+    keep[:, 1:] = transient[:, 1:] < np.minimum.accumulate(transient, axis=1)[:, :-1]
+    rows = first[:, None] + order
+    return np.sort(rows[keep])

@@ -1,0 +1,260 @@
+"""Price every candidate of a job: all layouts of all copies, all settings of all calls."""
+
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from automap.planner.cost.memory import usable_bytes
+from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.dataflow.graph import Call, weights_edge
+from automap.planner.job.job import Job
+from automap.planner.search.candidates import enumeration
+from automap.planner.search.candidates.call_settings import Block, Settings, no_rows
+from automap.planner.search.candidates.tables import (
+    BoolArray,
+    CallTable,
+    CopyTable,
+    Tables,
+    front,
+    joined_calls,
+    joined_layouts,
+)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A call on a copy that can run it."""
+
+    index: int
+    call: Call
+    copy: int
+    kind: Hashable
+    """Equal where layouts and prices are equal, row by row."""
+
+
+def price(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
+    """All candidates with their prices.
+
+    With `fits_only`, rows that exceed a GPU's memory by themselves are left out; without, they stay
+    so that an impossible job can say by how many bytes. With `lean` there are only the settings
+    that can take the least memory: one row in a micro-batch, the smallest cache.
+    """
+    candidates = Candidates(job, fits_only=fits_only, lean=lean)
+    calls, num_priced = candidates.calls()
+    return Tables(candidates.copies, calls, job.dataflow.calls, num_priced)
+
+
+def shadowed_roles(job: Job) -> list[str]:
+    """Roles that may have a shadow: their rollouts follow the training of earlier iterations."""
+    if not job.spec.constraints.allow_shadow_copies:
+        return []
+    return [role for role in job.models if weights_edge(job.dataflow, role) is not None]
+
+
+class Candidates:
+    """The layouts of every copy, and on them, as asked for, the settings of every call."""
+
+    def __init__(self, job: Job, *, fits_only: bool = True, lean: bool = False) -> None:
+        self.job = job
+        self.pricing = Pricing(job)
+        self.fits_only = fits_only
+        self.settings = Settings.of(job, self.pricing, lean=lean)
+        self.blocks: list[list[Block]] = []
+        """Per copy."""
+        self.copies: list[CopyTable] = []
+        self._add_copies()
+        self._served = [
+            _Served(index, call, number, self._call_kind(call, copy))
+            for index, call in enumerate(job.dataflow.calls)
+            for number, copy in enumerate(self.copies)
+            if copy.role == call.model and (copy.shadow_of is None or call.kind == "generate")
+        ]
+
+    def _add_copies(self) -> None:
+        roles = list(self.job.models)
+        for role in roles:
+            self.copies.append(
+                self._copy_like_another(role, self.copies) or self._copy(role, role, None)
+            )
+        for role in shadowed_roles(self.job):
+            shadow = self._copy(f"{role}.shadow", role, roles.index(role))
+            if len(shadow):
+                self.copies.append(shadow)
+            else:  # no GPU holds one; without rows it does not exist
+                self.blocks.pop()
+
+    def calls(self, wanted: list[BoolArray] | None = None) -> tuple[list[CallTable], int]:
+        """(tables of the calls on the wanted rows of every copy, or all; candidates priced)."""
+        priced = self._by_kind(wanted, self._call_table)
+        calls = [
+            replace(table, call=each.index, copy=each.copy)
+            for each in self._served
+            for table in [priced[each.kind][0]]
+            if table is not None
+        ]
+        return calls, sum(priced[each.kind][1] for each in self._served)
+
+    def least(self, wanted: list[BoolArray]) -> tuple[list[CallTable], int]:
+        """The same with one row for each wanted one: seconds that no setting of it is below."""
+        priced = self._by_kind(wanted, self._least_table)
+        calls = [replace(priced[e.kind][0], call=e.index, copy=e.copy) for e in self._served]
+        return calls, sum(priced[each.kind][1] for each in self._served)
+
+    def _by_kind(
+        self,
+        wanted: list[BoolArray] | None,
+        table: Callable[[_Served, list[Block]], tuple[Result, int]],
+    ) -> dict[Hashable, tuple[Result, int]]:
+        """What is priced per kind of call, on all rows that some copy of the kind wants."""
+        first: dict[Hashable, tuple[_Served, BoolArray | None]] = {}
+        for each in self._served:
+            mask = None if wanted is None else wanted[each.copy]
+            known = first.get(each.kind)
+            if known is None:
+                first[each.kind] = each, mask
+            elif mask is not None and known[1] is not None:
+                first[each.kind] = known[0], known[1] | mask
+
+        def work(item: tuple[_Served, BoolArray | None]) -> tuple[Result, int]:
+            each, mask = item
+            blocks = [b if mask is None else b.take(mask) for b in self.blocks[each.copy]]
+            return table(each, [block for block in blocks if len(block.rows)])
+
+        # Shadows take their prices from the homes', so they come last and need not wait.
+        kinds = sorted(
+            first, key=lambda kind: self.copies[first[kind][0].copy].shadow_of is not None
+        )
+        # numpy lets go of the interpreter inside large operations, so threads share the work.
+        with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
+            return dict(zip(kinds, pool.map(work, [first[kind] for kind in kinds]), strict=True))
+
+    def _role_kind(self, role: str) -> Hashable:
+        """Equal for roles whose homes have the same layouts, bytes and seconds."""
+        constraints = self.job.spec.constraints
+        return (
+            replace(self.job.models[role], role=""),
+            constraints.parallelism.get(role),
+            constraints.pools.get(role),
+            role in self.pricing.generating,
+            role in shadowed_roles(self.job),
+        )
+
+    def _call_kind(self, call: Call, copy: CopyTable) -> Hashable:
+        """Equal for calls that are priced alike on copies that are alike."""
+        unnamed = call.model_copy(update={"id": "", "role": "", "model": ""})
+        wanted = self.job.spec.constraints.parallelism.get(call.role)
+        streamed = call.id in self.pricing.streaming_calls
+        return self._role_kind(copy.role), copy.shadow_of is None, unnamed, wanted, streamed
+
+    def _copy_like_another(self, role: str, copies: list[CopyTable]) -> CopyTable | None:
+        """The home of a role, where that of an earlier one is alike."""
+        kind = self._role_kind(role)
+        for index, copy in enumerate(copies):
+            if self._role_kind(copy.role) == kind:
+                self.blocks.append(self.blocks[index])
+                return replace(copy, id=role, role=role)
+        return None
+
+    def _copy(self, name: str, role: str, home: int | None) -> CopyTable:
+        blocks: list[Block] = []
+        for block in self._copy_blocks(role, home):
+            first = sum(len(earlier.rows) for earlier in blocks)
+            rows = np.arange(first, first + len(block.rows), dtype=np.int64)
+            blocks.append(replace(block, rows=rows))
+        self.blocks.append(blocks)
+        pools = [np.full(len(block.rows), block.pool_index, dtype=np.int64) for block in blocks]
+        sync = np.concatenate([block.sync_seconds for block in blocks])
+        node_sync = np.concatenate([block.node_sync_seconds for block in blocks])
+        return CopyTable(
+            id=name,
+            role=role,
+            shadow_of=home,
+            pool=np.concatenate(pools),
+            layouts=joined_layouts([block.layouts for block in blocks]),
+            resident_bytes=np.concatenate([block.resident_bytes for block in blocks]),
+            host_bytes=np.concatenate([block.host_bytes for block in blocks]),
+            sync_seconds=sync,
+            node_sync_seconds=None if np.array_equal(sync, node_sync) else node_sync,
+        )
+
+    def _copy_blocks(self, role: str, home: int | None) -> Iterator[Block]:
+        pinned = self.job.spec.constraints.pools.get(role)
+        synced = role in shadowed_roles(self.job)
+        for index, pool in enumerate(self.job.pools):
+            if pinned not in (None, pool.name):
+                continue
+            if home is None:
+                layouts = enumeration.home_layouts(self.job, role, pool)
+                held = self.pricing.home_bytes(role, pool, layouts)
+                side = Pricing.send_seconds
+            else:
+                layouts = enumeration.shadow_layouts(self.job, role, pool)
+                held = self.pricing.shadow_bytes(role, layouts)
+                side = Pricing.receive_seconds
+            keep = np.arange(len(layouts), dtype=np.int64)
+            if self.fits_only:
+                keep = np.flatnonzero(held.resident.total <= usable_bytes(pool))
+            kept = layouts.take(keep)
+            across = alone = np.zeros(len(keep))
+            if synced:
+                across = alone = side(self.pricing, role, pool, kept)
+            if synced and self.pricing.multi_node:
+                inside = side(replace(self.pricing, one_node=True), role, pool, kept)
+                alone = np.where(kept.num_gpus <= pool.gpus_per_node, inside, across)
+            yield Block(
+                index,
+                pool,
+                keep,
+                kept,
+                held.resident.total[keep],
+                held.host[keep],
+                across,
+                alone,
+            )
+
+    def _call_table(self, each: _Served, blocks: list[Block]) -> tuple[CallTable | None, int]:
+        """(settings of a call on one copy, candidates priced); None: no shadow can serve it."""
+        on_shadow = self.copies[each.copy].shadow_of is not None
+        parts, count = [], 0
+        for block in blocks:
+            table, priced = self.settings.table(
+                each.call, each.index, each.copy, block, on_shadow=on_shadow
+            )
+            count += priced
+            parts.append(front(self._fitting(table, each.copy, block)))
+        if parts:
+            return joined_calls(parts), count
+        return (None if on_shadow else no_rows(each.index, each.copy)), count
+
+    def _fitting(self, table: CallTable, copy: int, block: Block) -> CallTable:
+        if not self.fits_only or len(table) == 0:
+            return table
+        resident = self.copies[copy].resident_bytes[table.copy_row]
+        return table.take(resident + table.transient_bytes <= usable_bytes(block.pool))
+
+    def _least_table(self, each: _Served, blocks: list[Block]) -> tuple[CallTable, int]:
+        parts, count = [no_rows(each.index, each.copy)], 0
+        for block in blocks:
+            seconds, priced = self.settings.least_seconds(each.call, block)
+            count += priced
+            there = np.flatnonzero(np.isfinite(seconds))
+            zero = np.zeros_like(there)
+            parts.append(
+                CallTable(
+                    call=each.index,
+                    copy=each.copy,
+                    copy_row=block.rows[there],
+                    seconds=seconds[there],
+                    transient_bytes=zero,
+                    micro_batch_size=zero,
+                    recompute=zero,
+                    kv_cache_bytes=zero,
+                    engine=Engine(zero, zero, zero, zero),
+                )
+            )
+        return joined_calls(parts), count

@@ -1,0 +1,286 @@
+"""Placements for jobs of many models: a population of list schedules that improves by chance.
+
+A member says which option every copy takes (or that a shadow is absent) and which of the calls and
+syncs that are ready comes first. It is decoded by placing them one after another: a copy at its
+first use on the range where that use starts earliest, of equals where the fewest GPU-seconds lie
+idle before; everything as early as its range and the dataflow allow. All members take the same step
+at once. They are changed a little, worse ones kept by the rule of simulated annealing, and every
+few rounds the best replace the worst. The linear relaxation gives shares and starts to begin with.
+
+GPUs count in cells of a node, memory is forgotten: the search then solves what was found exactly.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.layout import FloatArray, IntArray
+from automap.planner.search.candidates.tables import BoolArray
+from automap.planner.search.many_models.linear_bound import Relaxation
+from automap.planner.search.model.problem import Assignment, Problem, Solution
+from automap.planner.search.model.timing import exact_timing
+
+MEMBERS = 64
+ROUNDS = 125
+SELECTION = 5, 4
+"""Rounds after which the best replace the worst, and one in how many members that is."""
+HOT, COLD = 0.006, 0.0002
+"""Temperatures at the beginning and the end, as shares of the linear bound."""
+IDLE = 0.05
+"""What idle cell-seconds, as a share of all cells, count for beside the seconds of a start."""
+
+
+@dataclass(slots=True)
+class _Members:
+    """[member, …] what each has."""
+
+    options: IntArray
+    """[member, copy] numbers over the options of all copies; −1 where absent."""
+    priorities: FloatArray
+    """[member, node] of those ready the least comes first."""
+    values: FloatArray
+
+    def replace(
+        self, where: BoolArray | IntArray, other: "_Members", source: BoolArray | IntArray
+    ) -> None:
+        """Take over the `source` members of another population."""
+        self.options[where] = other.options[source]
+        self.priorities[where] = other.priorities[source]
+        self.values[where] = other.values[source]
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """[member, …] the schedules."""
+
+    periods: FloatArray
+    values: FloatArray
+    starts: FloatArray
+    firsts: IntArray
+
+
+def sketch(problem: Problem, relaxation: Relaxation, *, seed: int) -> Solution | None:
+    """A good placement on whole nodes of one pool; None where there is none to look at."""
+    if len(problem.pools) > 1 or problem.colocate or problem.separate or not problem.barrier:
+        return None
+    if any(option.tail is not None for call in problem.calls for option in call.options):
+        return None
+    cell = problem.pools[0].gpus_per_node
+    board = _Board(problem, cell)
+    homes = [c for c, copy in enumerate(problem.copies) if copy.shadow_of is None]
+    if any(not len(board.numbers[c]) for c in homes):
+        return None
+    return _anneal(board, relaxation, np.random.default_rng(seed))
+
+
+class _Board:
+    """The problem in columns, over the options of all copies that fill whole nodes."""
+
+    def __init__(self, problem: Problem, cell: int) -> None:
+        self.problem, self.cell = problem, cell
+        pool = problem.pools[0]
+        self.cells = pool.num_gpus // cell
+        keys = [
+            (c, number)
+            for c, copy in enumerate(problem.copies)
+            for _, number in sorted((o.num_gpus, n) for n, o in enumerate(copy.options))
+            if copy.options[number].num_gpus % cell == 0
+        ]
+        self.keys = keys
+        options = [problem.copies[c].options[number] for c, number in keys]
+        self.sizes = np.array([option.num_gpus // cell for option in options], dtype=np.int64)
+        self.sync_seconds = np.array([option.sync_seconds for option in options])
+        owners = np.array([c for c, _ in keys], dtype=np.int64)
+        self.numbers = [np.flatnonzero(owners == c) for c in range(len(problem.copies))]
+        position = {key: n for n, key in enumerate(keys)}
+        calls, copies, syncs = len(problem.calls), len(problem.copies), len(problem.syncs)
+        self.nodes = calls + syncs
+        self.seconds = np.full((self.nodes, len(keys)), np.inf)
+        self.home, self.shadow = np.full(self.nodes, -1), np.full(self.nodes, -1)
+        self.fixed = np.zeros(self.nodes)
+        for k, call in enumerate(problem.calls):
+            self.fixed[k] = call.fixed_seconds
+            for choice in call.options:
+                n = position.get((choice.copy, choice.copy_option))
+                if n is not None:
+                    self.seconds[k, n] = min(self.seconds[k, n], choice.seconds)
+                there = problem.copies[choice.copy].shadow_of is not None
+                (self.shadow if there else self.home)[k] = choice.copy
+        self.follows = np.zeros((self.nodes, self.nodes), dtype=bool)
+        for edge in problem.precedences:
+            if edge.distance == 0:
+                self.follows[edge.source, edge.target] = True
+        self.is_sync = np.arange(self.nodes) >= calls
+        for number, sync in enumerate(problem.syncs):
+            self.home[calls + number], self.shadow[calls + number] = sync.home, sync.shadow
+            self.follows[calls + number, :calls] = self.shadow[:calls] == sync.shadow
+        self.is_shadow = np.array([copy.shadow_of is not None for copy in problem.copies])
+        self.copies = copies
+
+    def decode(self, members: _Members) -> _Decoded:
+        """Schedules of all members."""
+        options, count = members.options, len(members.options)
+        every, axis = np.arange(count), np.arange(self.cells)
+        free = np.zeros((count, self.cells))
+        firsts = np.full((count, self.copies), -1, dtype=np.int64)
+        ready, starts = np.zeros((count, self.nodes)), np.zeros((count, self.nodes))
+        left = np.tile(self.follows.sum(axis=0), (count, 1))
+        done = np.zeros((count, self.nodes), dtype=bool)
+        for _ in range(self.nodes):
+            node = np.where((left == 0) & ~done, members.priorities, np.inf).argmin(axis=1)
+            done[every, node] = True
+            shadow = self.shadow[node]
+            there = (shadow >= 0) & (options[every, shadow] >= 0)
+            sync = self.is_sync[node]
+            first = np.where(there, shadow, np.where(sync, -1, self.home[node]))
+            second = np.where(there & sync, self.home[node], -1)
+            start, taken = ready[every, node].copy(), np.zeros((count, self.cells), dtype=bool)
+            for copy in (first, second):
+                use = np.flatnonzero(copy >= 0)
+                new = use[firsts[use, copy[use]] < 0]
+                sizes = self.sizes[options[new, copy[new]]]
+                firsts[new, copy[new]] = self._earliest(free[new], ready[new, node[new]], sizes)
+                low = firsts[use, copy[use]][:, None]
+                high = low + self.sizes[options[use, copy[use]]][:, None]
+                taken[use] |= (axis >= low) & (axis < high)
+            start = np.maximum(start, np.where(taken, free, 0.0).max(axis=1))
+            end = start + self._lasts(options, every, node, first, second)
+            starts[every, node] = start
+            free = np.where(taken, end[:, None], free)
+            after = self.follows[node]
+            ready = np.where(after, np.maximum(ready, end[:, None]), ready)
+            left = left - after
+        periods = np.maximum(free.max(axis=1), (starts + self.fixed).max(axis=1))
+        return _Decoded(periods, periods + IDLE * free.mean(axis=1), starts, firsts)
+
+    def _lasts(
+        self,
+        options: IntArray,
+        every: IntArray,
+        node: IntArray,
+        first: IntArray,
+        second: IntArray,
+    ) -> FloatArray:
+        """[member] seconds of a call, or of a sync by its slower side."""
+        sides = np.zeros((2, len(every)))
+        for side, copy in zip(sides, (first, second), strict=True):
+            side[:] = np.where(copy >= 0, self.sync_seconds[options[every, copy]], 0.0)
+        of_call = np.where(first >= 0, self.seconds[node, options[every, first]], self.fixed[node])
+        return np.where(self.is_sync[node], sides.max(axis=0), of_call)
+
+    def _earliest(self, free: FloatArray, ready: FloatArray, sizes: IntArray) -> IntArray:
+        """[member] the first cell of the range of `sizes` cells that can be used earliest."""
+        if not len(sizes):
+            return sizes
+        every, axis = np.arange(len(sizes)), np.arange(self.cells)
+        tables = [free]  # of 1, 2, 4 … cells the latest, by which those of any number are found
+        while 2 ** len(tables) <= self.cells:
+            step, latest = 2 ** (len(tables) - 1), tables[-1].copy()
+            latest[:, :-step] = np.maximum(latest[:, :-step], latest[:, step:])
+            tables.append(latest)
+        level = np.log2(sizes).astype(np.int64)
+        latest = np.stack(tables)[level, every]
+        rest = np.minimum(axis + (sizes - 2**level)[:, None], self.cells - 1)
+        starts = np.maximum(latest, np.take_along_axis(latest, rest, axis=1))
+        starts = np.maximum(starts, ready[:, None])
+        sums = np.concatenate([np.zeros((len(sizes), 1)), free.cumsum(axis=1)], axis=1)
+        ends = axis + sizes[:, None]
+        with np.errstate(invalid="ignore"):  # after an option without settings nothing ends
+            held = np.take_along_axis(sums, np.minimum(ends, self.cells), axis=1) - sums[:, :-1]
+            scores = starts + IDLE * (starts * sizes[:, None] - held) / self.cells
+        inside = (ends <= self.cells) & np.isfinite(scores)
+        return np.asarray(np.where(inside, scores, np.inf).argmin(axis=1))
+
+
+def _anneal(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> Solution | None:
+    members = _drawn(board, relaxation, draw)
+    members.values = board.decode(members).values
+    every, best = np.argsort(members.values), None
+    between, share = SELECTION
+    for number in range(ROUNDS):
+        heat = relaxation.bound_seconds * HOT * (COLD / HOT) ** (number / ROUNDS)
+        trial = _changed(board, members, draw)
+        decoded = board.decode(trial)
+        trial.values = decoded.values
+        one = int(decoded.periods.argmin())
+        if np.isfinite(decoded.periods[one]) and (
+            best is None or decoded.periods[one] < best.timing.period
+        ):
+            best = _sketch(board, trial, decoded, one)
+        worse = np.maximum(trial.values - members.values, 0.0)
+        with np.errstate(invalid="ignore"):
+            kept = draw.random(MEMBERS) < np.exp(-worse / heat)
+        members.replace(kept, trial, kept)
+        if number % between == 0:
+            every = np.argsort(members.values, kind="stable")
+            few = MEMBERS // share
+            members.replace(every[-few:], members, every[:few])
+    return best
+
+
+def _drawn(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> _Members:
+    """Members by the shares and starts of the relaxation."""
+    options = np.full((MEMBERS, board.copies), -1, dtype=np.int64)
+    for copy, numbers in enumerate(board.numbers):
+        shares = np.maximum(
+            [relaxation.shares[copy][board.keys[number][1]] for number in numbers], 0.0
+        )
+        total = float(shares.sum())
+        there = draw.random(MEMBERS) < (total if board.is_shadow[copy] else 1.0)
+        if total <= 1e-6:
+            shares, total = np.ones(len(numbers)), float(len(numbers))
+            there &= not board.is_shadow[copy]
+        if len(numbers):
+            options[there, copy] = draw.choice(numbers, int(there.sum()), p=shares / total)
+    starts = np.zeros(board.nodes)
+    starts[: len(relaxation.starts)] = relaxation.starts
+    noise = draw.normal(0.0, 0.03 * relaxation.bound_seconds, (MEMBERS, board.nodes))
+    return _Members(options, starts + noise, np.zeros(MEMBERS))
+
+
+def _changed(board: _Board, members: _Members, draw: np.random.Generator) -> _Members:
+    """Every member with one change, or two: another size, a shadow more or less, another order."""
+    options, priorities = members.options.copy(), members.priorities.copy()
+    lengths = np.array([len(numbers) for numbers in board.numbers])
+    begins = np.array([numbers[0] if len(numbers) else 0 for numbers in board.numbers])
+    for again in (False, True):
+        on = draw.random(MEMBERS) < (0.4 if again else 1.0)
+        resized = draw.random(MEMBERS) < 0.55
+        copy = draw.integers(board.copies, size=MEMBERS)
+        rows = np.flatnonzero(on & resized & (lengths[copy] > 0))
+        copy = copy[rows]
+        old, most = options[rows, copy], lengths[copy]
+        steps = np.where(draw.random(len(rows)) < 0.7, 2, np.maximum(most // 5, 2))
+        moved = old - begins[copy] + draw.integers(-steps, steps + 1)
+        moved = np.where(old < 0, draw.integers(0, most), moved)
+        gone = board.is_shadow[copy] & (draw.random(len(rows)) < np.where(old < 0, 0.5, 0.15))
+        options[rows, copy] = np.where(gone, -1, begins[copy] + np.clip(moved, 0, most - 1))
+        rows = np.flatnonzero(on & ~resized)
+        one, other = draw.integers(board.nodes, size=(2, len(rows)))
+        priorities[rows, one] = priorities[rows, other] + draw.normal(0.0, 0.5, len(rows))
+    return _Members(options, priorities, members.values)
+
+
+def _sketch(board: _Board, members: _Members, decoded: _Decoded, one: int) -> Solution:
+    problem = board.problem
+    options = [
+        None if number < 0 else board.keys[number][1] for number in members.options[one].tolist()
+    ]
+    begin = problem.pools[0].first_gpu
+    firsts = [
+        None if option is None else begin + max(first, 0) * board.cell
+        for option, first in zip(options, decoded.firsts[one].tolist(), strict=True)
+    ]
+    settings = []
+    for k, call in enumerate(problem.calls):
+        shadow = int(board.shadow[k])
+        copy = shadow if shadow >= 0 and options[shadow] is not None else int(board.home[k])
+        fitting = [
+            (option.seconds, number)
+            for number, option in enumerate(call.options)
+            if option.copy == copy and option.copy_option == options[copy]
+        ]
+        settings.append(min(fitting)[1] if fitting else None)
+    assignment = Assignment(tuple(options), tuple(firsts), tuple(settings))
+    starts = decoded.starts[one].tolist()
+    return Solution(assignment, exact_timing(problem, assignment, starts, [0] * len(starts)))

@@ -1,0 +1,107 @@
+"""A few layouts of every size, from the fastest to the one that takes the least memory.
+
+Memory decides what fits together, but hundreds of layouts of one size differ by little. What a
+large search needs of them is one for every step of memory that it might have to save.
+"""
+
+import numpy as np
+
+from automap.planner.layout import FloatArray, IntArray
+from automap.planner.search.candidates.tables import BoolArray, CallTable
+from automap.planner.search.decomposition.sizes import fastest_rows
+from automap.planner.search.space.search_space import Arena, Rows
+
+STEP_BYTES = 4 * 10**9
+"""Per GPU: what a slower layout, or setting, must take less."""
+HELD, PEAK = 0.25, 0.65
+"""Shares of a GPU that a copy may hold, and may take while a call runs on it, to leave room."""
+
+
+def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
+    """Of `rows` the fastest of every size, and those slower ones that take less memory by steps."""
+    tables = arena.tables
+    copies = [_layouts(arena, rows, copy) for copy in range(len(tables.copies))]
+    calls = [
+        _settings(table, mask & copies[table.copy][table.copy_row])
+        for table, mask in zip(tables.calls, rows.calls, strict=True)
+    ]
+    return Rows(copies, calls)
+
+
+def roomy_rows(arena: Arena, rows: Rows) -> Rows:
+    """Of `rows` those that leave other copies room, to be taken where memory is forgotten.
+
+    All rows of a copy on which a call would have none left.
+    """
+    tables = arena.tables
+    capacity = np.array([pool.capacity_bytes for pool in arena.problem.pools], dtype=float)
+    copies = [
+        mask & (copy.resident_bytes <= HELD * capacity[copy.pool])
+        for copy, mask in zip(tables.copies, rows.copies, strict=True)
+    ]
+    calls = []
+    for table, mask in zip(tables.calls, rows.calls, strict=True):
+        copy, layout = tables.copies[table.copy], table.copy_row
+        peak = copy.resident_bytes[layout] + table.transient_bytes
+        roomy = peak <= PEAK * capacity[copy.pool[layout]]
+        calls.append(mask & roomy & copies[table.copy][layout])
+    bare = {
+        table.copy
+        for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)
+        if all_.any() and not mask.any()
+    }
+    return Rows(
+        [rows.copies[c] if c in bare else mask for c, mask in enumerate(copies)],
+        [
+            all_ if table.copy in bare else mask
+            for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)
+        ],
+    )
+
+
+def _layouts(arena: Arena, rows: Rows, index: int) -> BoolArray:
+    copy, here = arena.tables.copies[index], np.flatnonzero(rows.copies[index])
+    columns, peaks = [copy.sync_seconds], [np.zeros(len(copy))]
+    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+        if table.copy == index:
+            columns.append(_least(table, mask, table.seconds, len(copy)))
+            peaks.append(_least(table, mask, table.transient_bytes.astype(float), len(copy)))
+    total = np.sum(columns, axis=0)
+    kept = np.zeros(len(copy), dtype=bool)
+    kept[fastest_rows(copy, here, np.stack(columns, axis=1))] = True
+    resident = copy.resident_bytes.astype(float)
+    for held in (resident, resident + np.max(peaks, axis=0)):
+        kept[_steps(here, (copy.layouts.num_gpus, copy.pool), total, held)] = True
+    return kept
+
+
+def _least(table: CallTable, mask: BoolArray, values: FloatArray, num_rows: int) -> FloatArray:
+    least = np.full(num_rows, np.inf)
+    np.minimum.at(least, table.copy_row[mask], values[mask])
+    return least
+
+
+def _settings(table: CallTable, mask: BoolArray) -> BoolArray:
+    """Of the settings on one layout the fastest, and slower ones by steps of memory."""
+    kept = np.zeros(len(table), dtype=bool)
+    held = table.transient_bytes.astype(float)
+    kept[_steps(np.flatnonzero(mask), (table.copy_row,), table.seconds, held)] = True
+    return kept
+
+
+def _steps(
+    rows: IntArray, groups: tuple[IntArray, ...], seconds: FloatArray, held: FloatArray
+) -> list[int]:
+    """Of each group the fastest row, then always the next that holds less by a step."""
+    order = rows[np.lexsort([values[rows] for values in (held, seconds, *groups)])]
+    changes = np.zeros(len(order), dtype=bool)
+    changes[:1] = True
+    for values in groups:
+        changes[1:] |= np.diff(values[order]) != 0
+    kept, least = [], np.inf
+    bytes_held = zip(order.tolist(), held[order].tolist(), changes.tolist(), strict=True)
+    for row, here, new in bytes_held:
+        if new or here < least - STEP_BYTES:
+            kept.append(row)
+            least = here
+    return kept

@@ -1,0 +1,116 @@
+"""A start for jobs of so many calls that sizes cannot be decided one vector at a time.
+
+The relaxed problem is sketched by a population and improved by neighbourhoods. What was found is
+solved again with memory and a few layouts of every size, as often as that still shortens it.
+"""
+
+from functools import partial
+
+from automap.planner.search.decomposition.sizes import relaxed_problem
+from automap.planner.search.many_models.annealing import sketch
+from automap.planner.search.many_models.layout_sampling import roomy_rows, thinned_layouts
+from automap.planner.search.many_models.linear_bound import relax
+from automap.planner.search.many_models.neighbourhood import (
+    AT_ONCE,
+    STEP,
+    Structure,
+    improved,
+    shortest,
+)
+from automap.planner.search.model.problem import Problem, Solution
+from automap.planner.search.model.pruning import SLACK, prune
+from automap.planner.search.model.solve import Budget
+from automap.planner.search.space.search_space import Arena, Rows, rows_within
+
+MANY_CALLS = 12
+"""Up to so many the search over sizes proves its plan without such a start."""
+SKETCH_SECONDS = 0.35
+"""Deterministic seconds that the population counts as."""
+ENOUGH_SECONDS = 1.5
+"""Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
+MOST_SKETCHES = 8
+SHARE = 0.75
+"""Of what is left: for sketches and their neighbourhoods, and then again for placing them."""
+PLACED = 12
+"""Sketches that are solved with memory."""
+ATTEMPTS = (0.05, 1), (0.2, 2), (0.2, 5)
+"""(by how much memory may lengthen the sketch, how far sizes may change), tried in turn."""
+POLISH_FREED = 5
+"""Roles that are freed at once to improve the best sketch."""
+AGAIN = 2
+"""How far sizes may change once there is a solution with memory."""
+AGAIN_FREED = 4
+"""Roles that are freed at once then."""
+REAL_SECONDS = 0.3
+"""Deterministic seconds of one solution with memory."""
+
+
+def large_start(
+    arena: Arena, rows: Rows, *, limit_seconds: float, budget: Budget
+) -> tuple[Problem, Solution] | None:
+    """A solution shorter than the limit, and the problem whose options it takes."""
+    roomy = roomy_rows(arena, rows)
+    problem = relaxed_problem(arena, roomy)
+    relaxation = relax(problem, horizon_seconds=limit_seconds, rounds=0)
+    shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
+    relaxed = partial(_relaxed, arena, roomy)
+    found: list[Structure] = []
+    count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS) - 1, 1), MOST_SKETCHES)
+    with budget.share(SHARE):
+        for number in range(count):
+            with budget.share(1 / (count - number + (count > 1))):
+                solution = sketch(problem, relaxation, seed=budget.limits.seed + number)
+                if solution is None:
+                    return None
+                budget.take(min(SKETCH_SECONDS, 0.5 * budget.left))
+                found += shorter(relaxed, Structure.of(problem, solution), number=number)
+        found.sort(key=lambda structure: structure.period)
+        found = [*shorter(relaxed, found[0], number=count, at_once=POLISH_FREED)[:0:-1], *found]
+    real = _real(arena, rows, found, limit_seconds, budget)
+    if real is None:
+        return None
+    with budget.share(SHARE):
+        real = shorter(partial(_thinned, arena, rows), real, near=AGAIN, at_once=AGAIN_FREED)[-1]
+    return real.problem, real.solution
+
+
+def _relaxed(arena: Arena, rows: Rows, seconds: float) -> Problem:
+    """Without memory, what a period leaves."""
+    return relaxed_problem(
+        arena, rows_within(arena.tables, arena.problem, rows, seconds * (1 + SLACK))
+    )
+
+
+def _thinned(arena: Arena, rows: Rows, seconds: float) -> Problem:
+    """With memory and a few layouts of every size, what a period leaves."""
+    rows = rows_within(arena.tables, arena.problem, rows, seconds)
+    return prune(arena.options(thinned_layouts(arena, rows)), upper_bound_seconds=seconds).problem
+
+
+def _real(
+    arena: Arena, rows: Rows, found: list[Structure], limit_seconds: float, budget: Budget
+) -> Structure | None:
+    """The best of the structures with memory, on about their sizes; the most promising come first.
+
+    By how much memory lengthens a sketch differs more than the sketches do, so several are tried.
+    """
+    with budget.share(SHARE):
+        for margin, near in ATTEMPTS:
+            horizon = min(found[0].period * (1 + margin), limit_seconds)
+            problem, best = _thinned(arena, rows, horizon), None
+            for first in range(0, min(len(found), PLACED), AT_ONCE):
+                shorter = shortest(
+                    problem,
+                    [(each, set[str]()) for each in found[first : first + AT_ONCE]],
+                    horizon_seconds=horizon,
+                    budget=budget,
+                    near=near,
+                    most_seconds=REAL_SECONDS,
+                )
+                if shorter is not None:
+                    best, horizon = shorter, shorter.period * (1 - STEP)
+                if budget.spent:
+                    break
+            if best is not None:
+                return best
+    return None

@@ -1,0 +1,293 @@
+"""Search: CP-SAT on the formulation, exact seconds, and a bound that holds despite rounding."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from automap.planner.search.model.cp_sat import cp_model
+from automap.planner.search.model.formulation import formulate
+from automap.planner.search.model.problem import (
+    Assignment,
+    CallChoice,
+    CopyChoice,
+    Problem,
+    Solution,
+    chosen,
+)
+from automap.planner.search.model.strengthening import strengthen
+from automap.planner.search.model.timing import exact_timing
+from automap.planner.search.model.variables import Formulation, timed_nodes
+
+TICK_SECONDS = 1e-6
+"""Prices are whole microseconds, so ticks lose nothing: the proven gap is 0, not 1e-4."""
+MOST_TICKS = 10**12
+"""Longer periods get coarser ticks, so that GPUs × ticks stay far inside 64 bits."""
+FIRST_LIMIT_SECONDS = 0.5
+"""Deterministic seconds of the first try of a run that restarts."""
+DETERMINISTIC_PER_SECOND = 0.45
+"""Deterministic seconds that a search spends per second of its time limit, about what a 2020s core
+does; the solver counts its work instead of looking at a clock, so that a cut search repeats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much to search, in the solver's deterministic seconds, and with what seed."""
+
+    deterministic_seconds: float = 30.0 * DETERMINISTIC_PER_SECOND
+    seed: int = 0
+    gap: float = 0.0
+    """A period that is shorter by no more than this share of the best one is not looked for."""
+
+    @staticmethod
+    def within(time_limit_seconds: float, *, seed: int, gap: float = 0.0) -> "Limits":
+        """Limits for about so many seconds."""
+        return Limits(time_limit_seconds * DETERMINISTIC_PER_SECOND, seed, gap)
+
+
+class Budget:
+    """What is left of a search's limits."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.left = limits.deterministic_seconds
+
+    @property
+    def spent(self) -> bool:
+        """True when nothing is left."""
+        return self.left <= 0
+
+    @contextmanager
+    def share(self, part: float) -> Iterator[None]:
+        """Inside, only such a part of what is left may be used; the rest is there again after."""
+        kept = (1.0 - part) * self.left
+        self.left -= kept
+        yield
+        self.left += kept
+
+    def rest(self) -> Limits:
+        """Limits for the next solver run."""
+        return replace(self.limits, deterministic_seconds=max(self.left, 1e-3))
+
+    def take(self, seconds: float) -> None:
+        """Count what a run has used."""
+        self.left -= seconds
+
+
+def run_restarting(
+    formulation: Formulation,
+    budget: Budget,
+    *,
+    first_limit_seconds: float = FIRST_LIMIT_SECONDS,
+    large: bool = False,
+) -> "Run":
+    """Run CP-SAT with another seed and twice the limit until it is done or the budget is spent.
+
+    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute.
+    """
+    limit, seed = first_limit_seconds, budget.limits.seed
+    while True:
+        limits = replace(
+            budget.limits, seed=seed, deterministic_seconds=max(min(limit, budget.left), 1e-3)
+        )
+        done = run(formulation, limits, large=large)
+        budget.take(done.deterministic_seconds)
+        if done.status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) or budget.spent:
+            return done
+        limit, seed = 2.0 * limit, seed + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The best solution found (None: there is none, or none in time) and what is proven."""
+
+    solution: Solution | None
+    lower_bound_seconds: float
+    """No solution of the problem has a shorter period; the rounding is subtracted."""
+    proven: bool
+    """True when search was exhaustive: the solution is optimal, or none exists."""
+    deterministic_seconds: float
+
+
+def minimise_period(
+    problem: Problem,
+    *,
+    limits: Limits,
+    horizon_seconds: float,
+    ranges: tuple[int | None, ...] | None = None,
+) -> Outcome:
+    """Least period of at most `horizon_seconds`, proven unless the limit ends the search.
+
+    `ranges` fixes the first GPU of every copy that has one.
+    """
+    tick = max(TICK_SECONDS, horizon_seconds / MOST_TICKS)
+    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=horizon_seconds)
+    strengthen(formulation)
+    formulation.model.minimize(formulation.period)
+    if ranges is not None:
+        fix_ranges(formulation, ranges)
+    budget = Budget(limits)
+    solver = run_restarting(formulation, budget)
+    used = limits.deterministic_seconds - budget.left
+    status = solver.status
+    proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    if status == cp_model.INFEASIBLE:
+        # A period just within the horizon may be beyond it once its seconds are whole ticks.
+        hidden = rounding_seconds(formulation) if tick > TICK_SECONDS else 0.0
+        return Outcome(None, max(horizon_seconds - hidden, 0.0), True, used)
+    bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Outcome(None, bound, False, used)
+    solution = decode(formulation, solver)
+    # Exact times may reach the bound where the solver's own rough period has not yet.
+    proven |= solution.timing.period - bound < tick / 2
+    return Outcome(solution, bound, proven, used)
+
+
+def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> Solution | None:
+    """Of the solutions with a period of at most `period_seconds` the one that order decides.
+
+    Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: one
+    sum, in which each outweighs those after it. One worker, so that chance has no part in it.
+    """
+    tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
+    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
+    strengthen(formulation)
+    formulation.model.minimize(_tie_sum(formulation))
+    done = run_restarting(formulation, Budget(limits))
+    if done.status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return None
+    return decode(formulation, done)
+
+
+def _tie_sum(formulation: Formulation) -> cp_model.LinearExpr:
+    copies = formulation.copies
+    every = [copy.takes for copy in copies] + [call.takes for call in formulation.calls]
+    most_numbers = sum(map(len, every)) + 1
+    most_firsts = (formulation.axis + 1) * len(copies)
+    terms: list[cp_model.LinearExprT] = []
+    for copy, choice in zip(copies, formulation.problem.copies, strict=True):
+        sizes = [option.num_gpus // formulation.unit for option in choice.options]
+        weight = most_firsts * most_numbers
+        terms.append(cp_model.LinearExpr.weighted_sum(copy.takes, [weight * n for n in sizes]))
+        terms.append(copy.first * most_numbers)
+    for takes in every:
+        terms.append(cp_model.LinearExpr.weighted_sum(takes, list(range(len(takes)))))
+    return cp_model.LinearExpr.sum(terms)
+
+
+def fix_ranges(formulation: Formulation, first_gpus: tuple[int | None, ...]) -> None:
+    """Pin every copy's first GPU."""
+    for copy, first in zip(formulation.copies, first_gpus, strict=True):
+        if first is not None:
+            formulation.model.add(copy.first == first // formulation.unit)
+
+
+def rounding_seconds(formulation: Formulation) -> float:
+    """What rounding up to ticks can add to a period: the most of every call and sync, summed."""
+    problem, tick = formulation.problem, formulation.tick_seconds
+
+    def most(values: list[float]) -> float:
+        return max((formulation.ticks(value) * tick - value for value in values), default=0.0)
+
+    calls = [
+        most([option.seconds for option in call.options] or [call.fixed_seconds])
+        + most([release for option in call.options for release in option.releases])
+        + most([option.tail.bulk_seconds for option in call.options if option.tail is not None])
+        for call in problem.calls
+    ]
+    # A lag is rounded up to a tick once more.
+    lags = tick * sum(edge.streamed for edge in problem.precedences) if tick > TICK_SECONDS else 0.0
+    syncs = [
+        most([o.sync_seconds for c in (s.home, s.shadow) for o in problem.copies[c].options])
+        for s in problem.syncs
+    ]
+    return max(sum(calls) + sum(syncs) + lags, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A finished solver."""
+
+    status: cp_model.CpSolverStatus
+    solver: cp_model.CpSolver
+
+    @property
+    def best_objective_bound(self) -> float:
+        """Proven bound in ticks."""
+        return self.solver.best_objective_bound
+
+    @property
+    def deterministic_seconds(self) -> float:
+        """Work done, in the solver's own unit: the same on every machine."""
+        return self.solver.response_proto.deterministic_time
+
+
+def run(formulation: Formulation, limits: Limits, *, large: bool = False) -> Run:
+    """Run CP-SAT: deterministic for the same model, seed, workers and limit."""
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    # One worker: these models are small, and a single thread repeats exactly.
+    parameters.num_workers = 1
+    parameters.random_seed = limits.seed
+    parameters.max_deterministic_time = limits.deterministic_seconds
+    # Deterministic time decides; the clock only guards against a stalled machine.
+    parameters.max_time_in_seconds = 10.0 + 20.0 * limits.deterministic_seconds
+    parameters.relative_gap_limit = 0.0
+    # Probing and repeated presolve cost more than they save on models that are already pruned.
+    parameters.cp_model_probing_level = 0
+    parameters.max_presolve_iterations = 1
+    parameters.symmetry_level = 0
+    parameters.find_big_linear_overlap = False
+    parameters.cp_model_use_sat_presolve = False
+    if not formulation.problem.barrier:
+        # Around a cycle bounds creep by ticks; the linear relaxation adds the cycle up at once.
+        parameters.linearization_level = 2
+    if large:
+        # On a model of hundreds of options this work pays for itself many times.
+        parameters.cp_model_use_sat_presolve = True
+        shadows = any(c.shadow_of is not None and c.options for c in formulation.problem.copies)
+        if formulation.problem.barrier and not shadows:
+            # Its linear relaxation is large and says little; with a weight sync it says enough.
+            parameters.linearization_level = 0
+    elif limits.deterministic_seconds <= FIRST_LIMIT_SECONDS:
+        # Most runs are over in milliseconds: more of presolve, and cuts, pay where they are not.
+        parameters.presolve_inclusion_work_limit = 0
+        parameters.auto_detect_greater_than_at_least_one_of = False
+        parameters.cut_level = 0
+    status = solver.solve(formulation.model)
+    if status == cp_model.MODEL_INVALID:
+        raise RuntimeError(f"invalid model: {formulation.model.validate()}")
+    return Run(status, solver)
+
+
+def decode(formulation: Formulation, run: Run) -> Solution:
+    """The solver's choices with exact seconds."""
+    problem, solver = formulation.problem, run.solver
+
+    def taken(literals: list[cp_model.IntVar]) -> int | None:
+        return next((i for i, literal in enumerate(literals) if solver.value(literal)), None)
+
+    options = tuple(taken(copy.takes) for copy in formulation.copies)
+    firsts = tuple(
+        None if option is None else solver.value(copy.first) * formulation.unit
+        for option, copy in zip(options, formulation.copies, strict=True)
+    )
+    calls = tuple(taken(call.takes) for call in formulation.calls)
+    assignment = Assignment(options, firsts, calls)
+    timed = timed_nodes(formulation)
+    starts = [float(solver.value(node.start)) for node in timed]
+    stages = [0 if node.stage is None else solver.value(node.stage) for node in timed]
+    return Solution(assignment, exact_timing(problem, assignment, starts, stages))
+
+
+def pinned(problem: Problem, assignment: Assignment) -> Problem:
+    """The problem with everything but the times fixed: one option for every copy and call."""
+    copies, calls = [], []
+    for copy, option in zip(problem.copies, assignment.copy_options, strict=True):
+        options = () if option is None else (copy.options[option],)
+        copies.append(CopyChoice(copy.id, copy.role, copy.shadow_of, options))
+    for index, call in enumerate(problem.calls):
+        choice = chosen(problem, assignment, index)
+        options_of_call = () if choice is None else (replace(choice, copy_option=0),)
+        calls.append(CallChoice(call.id, options_of_call, call.fixed_seconds))
+    return replace(problem, copies=tuple(copies), calls=tuple(calls))

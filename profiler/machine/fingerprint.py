@@ -1,0 +1,182 @@
+"""What was measured on, and in which state it was: the file that a profile is told apart by."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from automap.profiler.errors import ProfileError
+from automap.profiler.machine.devices import Device, cores
+from automap.profiler.machine.lock import FOLDER_FILE
+
+FILE = "fingerprint.json"
+FORMAT = 3
+BUSY_GPU_PERCENT = 10
+"""Utilisation from which a GPU counts as busy before we have begun."""
+QUERY = ("uuid", "driver_version", "clocks.sm", "clocks.max.sm", "power.limit", "utilization.gpu")
+
+
+def identity(device: Device) -> dict[str, Any]:
+    """What must be equal for two measurements to belong to one profile."""
+    gpus = _nvidia() if device.kind == "cuda" else []
+    return {
+        "format": FORMAT,
+        "device": device.kind,
+        "device_type": device.gpu.name,
+        "device_name": torch.cuda.get_device_name(0) if device.kind == "cuda" else _cpu_model(),
+        "num_devices": device.count,
+        "threads_per_process": torch.get_num_threads(),
+        "attention_precision": device.attention_precision,
+        "cpu": _cpu_model(),
+        "driver": gpus[0]["driver_version"] if gpus else None,
+        "max_clock_mhz": gpus[0]["clocks.max.sm"] if gpus else _cpu_max_mhz(),
+        "power_limit_watts": gpus[0]["power.limit"] if gpus else None,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "nccl": _nccl() if device.kind == "cuda" else None,
+        "kernel_library": torch.backends.cpu.get_cpu_capability(),
+        "automap": _automap(),
+    }
+
+
+def conditions(device: Device) -> dict[str, Any]:
+    """What may change while measuring: the load, ours included, and how fast the clock is."""
+    gpus = _nvidia() if device.kind == "cuda" else []
+    return {
+        "load": round(os.getloadavg()[0], 2),
+        "cores": cores(),
+        "clock_mhz": gpus[0]["clocks.sm"] if gpus else _cpu_mhz(),
+    }
+
+
+def device_keys(device: Device) -> list[str]:
+    """What a lock is taken on: each device that this process sees."""
+    if device.kind == "cpu":
+        return ["cpu"]
+    uuids = [gpu["uuid"] for gpu in _nvidia()]
+    return sorted(uuids) or [f"cuda-{number}" for number in range(device.count)]
+
+
+def check_same(folder: Path, here: dict[str, Any]) -> dict[str, Any] | None:
+    """The fingerprint of the profile in a folder; None where the folder is empty.
+
+    Raises:
+        ProfileError: it was measured elsewhere or with another version, each difference a line; or
+            there is something else in the folder, which a profile might overwrite.
+    """
+    path = folder / FILE
+    if not path.exists():
+        others = sorted(each.name for each in folder.iterdir() if each.name != FOLDER_FILE)
+        if others:
+            raise ProfileError(
+                f"--output: {folder} is no profile (it has no {FILE}) and not empty: it holds "
+                f"{', '.join(others[:3])}{', …' if len(others) > 3 else ''}",
+                ["give a new or an empty folder"],
+            )
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        there = found["identity"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ProfileError(
+            f"{path} is no fingerprint: {error}", ["give another --output"]
+        ) from None
+    lines = list(_differences(there, here))
+    if lines:
+        raise ProfileError(
+            f"{folder} holds a profile of another device or version",
+            [*lines, "give another --output, or remove the folder"],
+        )
+    return found
+
+
+def _differences(there: dict[str, Any], here: dict[str, Any]) -> Iterator[str]:
+    for name in dict.fromkeys([*there, *here]):
+        if there.get(name) != here.get(name):
+            yield f"{name}: the profile has {there.get(name)}, this machine {here.get(name)}"
+
+
+def write(folder: Path, document: dict[str, Any]) -> None:
+    """Replace the folder's fingerprint as a whole."""
+    unfinished = folder / f".{FILE}.part"
+    unfinished.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    os.replace(unfinished, folder / FILE)
+
+
+def _automap() -> str:
+    try:
+        return version("automap")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "unknown"
+
+
+def _nccl() -> str:
+    return ".".join(map(str, torch.cuda.nccl.version()))
+
+
+def _nvidia() -> list[dict[str, str]]:
+    """What the driver's tool says of each GPU that this process sees, in its order."""
+    # The tool knows nothing of CUDA_VISIBLE_DEVICES.
+    by_uuid = {row["uuid"]: row for row in nvidia_smi("gpu", QUERY)}
+    return [by_uuid[uuid] for uuid in visible_uuids() if uuid in by_uuid]
+
+
+def nvidia_smi(what: str, columns: Sequence[str]) -> list[dict[str, str]]:
+    """What the driver's tool says of all GPUs or of what runs on them, a row each.
+
+    Nothing where the tool is missing, does not answer, or does not know a column.
+    """
+    if shutil.which("nvidia-smi") is None:
+        return []
+    query = f"--query-{what}={','.join(columns)}"
+    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except subprocess.TimeoutExpired:
+        return []
+    cells = [[cell.strip() for cell in line.split(",")] for line in told.stdout.splitlines()]
+    return [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
+
+
+def visible_uuids() -> list[str]:
+    """As the driver's tool spells them."""
+    count = torch.cuda.device_count()
+    return [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(count)]
+
+
+def number(text: str) -> float:
+    """What the tool says, 0 where it knows none."""
+    try:
+        return float(text)
+    except ValueError:  # "[N/A]"
+        return 0.0
+
+
+def _cpu_info(name: str) -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(name)), None)
+
+
+def _cpu_model() -> str:
+    return (
+        f"{_cpu_info('model name') or platform.processor() or platform.machine()}, {cores()} cores"
+    )
+
+
+def _cpu_mhz() -> str | None:
+    return _cpu_info("cpu MHz")
+
+
+def _cpu_max_mhz() -> str | None:
+    path = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    return str(int(path.read_text()) // 1000) if path.exists() else None

@@ -1,0 +1,49 @@
+"""Collectives among processes of this machine."""
+
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+
+from automap.profiler.machine.devices import Device
+from automap.profiler.measure.child_processes import told_by
+from automap.profiler.measure.shapes import BYTES
+from automap.profiler.results.journal import Entry
+from automap.profiler.results.measurement import Measurement
+from automap.profiler.results.table_files import Key
+
+TABLE = "collectives"
+ENGINE_TABLE = "custom_all_reduce"
+ENGINE_COLLECTIVE = "engine_all_reduce"
+"""As the processes know it: vLLM's, which between cores goes through shared memory."""
+MOST_ENGINE_BYTES = 16 * 2**20
+"""Of a buffer: what an engine reduces is no larger."""
+
+
+def engine_keys(device: Device, ranks: int) -> list[Key]:
+    """Of the engine's own all-reduce: between cores, where vLLM is here; most wanted first."""
+    if device.kind != "cpu" or ranks < 2 or not find_spec("vllm"):
+        return []
+    return [{"num_gpus": ranks, "size_bytes": size} for size in BYTES if size <= MOST_ENGINE_BYTES]
+
+
+def measure_collectives(
+    device: Device, keys: Sequence[Key], *, ranks: int, deadline: float, table: str = TABLE
+) -> Iterator[Entry]:
+    """Each key's entry as soon as it is measured, until all are or the deadline is over.
+
+    Raises:
+        ProfileError: a process failed or was killed.
+    """
+    if not keys or ranks < 2:
+        return
+    named: Key = {} if table == TABLE else {"collective": ENGINE_COLLECTIVE}
+    task = {
+        "keys": [{**key, **named} for key in keys],
+        "device": device.kind,
+        "memory_bytes": device.memory_bytes // (ranks if device.kind == "cpu" else 1),
+    }
+    for told in told_by(
+        "automap.profiler.measure.collective_rank", task, ranks=ranks, deadline=deadline
+    ):
+        failed = told.get("failed", "")
+        measurement = None if failed else Measurement(**told["measurement"])
+        yield Entry(table, keys[told["number"]], measurement, failed)

@@ -1,0 +1,196 @@
+"""Request bodies: JSON or YAML, bounded, checked, and shown as such in the OpenAPI document."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ValidationError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from automap.service.errors import problems
+from automap.service.schemas.documents import DocumentError, Media, load_document
+
+MEDIA: dict[str, Media] = {
+    "application/json": "json",
+    "application/yaml": "yaml",
+    "application/x-yaml": "yaml",
+    "text/yaml": "yaml",
+}
+_DRAINED_BODIES = 32
+"""A body up to so many times the limit is read to its end, so that its sender sees our answer."""
+
+Content = TypeVar("Content", bound=BaseModel)
+Other = TypeVar("Other", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Body(Generic[Content]):
+    """A body that is what was asked for, and its data as they came."""
+
+    content: Content
+    data: object
+
+
+@dataclass(frozen=True, slots=True)
+class _RawBody:
+    text: bytes
+    media: Media | None
+    """None: there is no body."""
+
+
+async def _raw_body(request: Request) -> _RawBody:
+    if "content-type" not in request.headers and not await request.body():
+        return _RawBody(b"", None)
+    return _RawBody(media=_media(request), text=await request.body())
+
+
+def _media(request: Request) -> Media:
+    given = request.headers.get("content-type", "")
+    name, _, parameters = given.partition(";")
+    charset = parameters.strip().lower()
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    media = MEDIA.get(name.strip().lower())
+    if media is None or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
+        raise problems.unsupported_media_type(given)
+    if encoding != "identity":
+        raise problems.unsupported_media_type(f"{given} with Content-Encoding: {encoding}")
+    return media
+
+
+def body_of(
+    content: type[Content],
+    *,
+    what: str,
+    limit: str = "max_body_bytes",
+    optional: bool = False,
+) -> Callable[..., Body[Content]]:
+    """A dependency that reads the body as `content`; `what` names it in problems.
+
+    `limit` names the setting that bounds it. An `optional` one that is not there, or empty, stands
+    for one without fields.
+    """
+
+    def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
+        if optional and not raw.text.strip():
+            return Body(content=content(), data={})
+        return _checked(_loaded(request, raw, limit), content, what=what)
+
+    return read
+
+
+def body_by_field(
+    field: str, given: type[Content], otherwise: type[Other], *, what: str, limit: str
+) -> Callable[..., Body[Content] | Body[Other]]:
+    """A dependency that reads the body as `given` where it has the field, else as `otherwise`.
+
+    So that an error is about what was meant, not about both.
+    """
+
+    def read(
+        request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]
+    ) -> Body[Content] | Body[Other]:
+        data = _loaded(request, raw, limit)
+        if isinstance(data, dict) and field in data:
+            return _checked(data, given, what=what)
+        return _checked(data, otherwise, what=what)
+
+    return read
+
+
+def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
+    if raw.media is None:
+        raise problems.unsupported_media_type("")
+    try:
+        max_bytes = getattr(request.app.state.settings, limit)
+        return load_document(raw.text, media=raw.media, max_bytes=max_bytes)
+    except DocumentError as error:
+        raise problems.invalid_document(error.message, line=error.line) from None
+
+
+def _checked(data: object, content: type[Content], *, what: str) -> Body[Content]:
+    try:
+        return Body(content=content.model_validate(data), data=data)
+    except ValidationError as error:
+        raise problems.invalid_fields(error, data, what=what) from None
+
+
+def body_docs(
+    content: type[BaseModel], examples: dict[str, dict[str, Any]], *, optional: bool = False
+) -> dict[str, Any]:
+    """What a route passes as `openapi_extra`: the body's schema and examples in both media."""
+    reference = {"$ref": f"#/components/schemas/{content.__name__}"}
+    return _docs(reference, examples, required=not optional)
+
+
+def body_docs_of_either(
+    contents: Sequence[type[BaseModel]], examples: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The same of a body that is one of several."""
+    references = [{"$ref": f"#/components/schemas/{content.__name__}"} for content in contents]
+    return _docs({"oneOf": references}, examples, required=True)
+
+
+def _docs(
+    schema: dict[str, Any], examples: dict[str, dict[str, Any]], *, required: bool
+) -> dict[str, Any]:
+    shown = {"schema": schema, "examples": examples}
+    return {
+        "requestBody": {
+            "required": required,
+            "content": {"application/json": shown, "application/yaml": shown},
+        }
+    }
+
+
+class BodyLimit:
+    """Answers 413 to a body above the limit, whether its length is declared or not.
+
+    `larger`: limits of paths that take more.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, max_body_bytes: int, larger: Mapping[str, int] | None = None
+    ) -> None:
+        self.app = app
+        self.max_body_bytes = max_body_bytes
+        self.larger = dict(larger or {})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        limit = self.larger.get(scope["path"], self.max_body_bytes)
+        if self._declared_bytes(scope) > limit:
+            await self._refuse(scope, receive, send, limit)
+            return
+        received = 0
+
+        async def counted() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > limit:
+                await self._drain(receive, message, limit)
+                raise problems.body_too_large(limit)
+            return message
+
+        await self.app(scope, counted, send)
+
+    @staticmethod
+    def _declared_bytes(scope: Scope) -> int:
+        for name, value in scope["headers"]:
+            if name == b"content-length" and value.isdigit() and len(value) < 20:
+                return int(value)
+        return 0
+
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+        await self._drain(receive, {"more_body": True}, limit)
+        error = problems.body_too_large(limit)
+        await problems.problem_response(error.problem, error.headers)(scope, receive, send)
+
+    async def _drain(self, receive: Receive, message: Message, limit: int) -> None:
+        drained = 0
+        while message.get("more_body") and drained <= _DRAINED_BODIES * limit:
+            message = await receive()
+            drained += len(message.get("body", b""))

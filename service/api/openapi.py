@@ -1,0 +1,114 @@
+"""The OpenAPI document: problem responses, and the schemas of bodies that our own loader reads."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from automap.planner.explanation.result import ExplainOptions
+from automap.planner.replanning.result import ReplanOptions
+from automap.planner.spec import JobSpec
+from automap.service.errors import problems
+from automap.service.schemas.measurements import MeasureRequest
+from automap.service.schemas.plans import (
+    CompareRequest,
+    EstimateRequest,
+    FrontRequest,
+    JobRequest,
+    NewCluster,
+    SimulateRequest,
+    WhatIfRequest,
+)
+from automap.service.schemas.profiles import NewProfile
+
+PUBLISHED: tuple[type[BaseModel], ...] = (
+    JobSpec,
+    JobRequest,
+    EstimateRequest,
+    CompareRequest,
+    FrontRequest,
+    WhatIfRequest,
+    ExplainOptions,
+    ReplanOptions,
+    SimulateRequest,
+    NewCluster,
+    NewProfile,
+    MeasureRequest,
+    problems.Problem,
+)
+DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which
+order, when LLMs are post-trained with reinforcement learning; proves how good the answer is; stores
+it; runs it on Ray and shows what it took beside what was predicted.
+
+Errors are problem objects (RFC 9457). Bodies are JSON or YAML."""
+
+_HEADERS = {
+    "Location": "Where the new resource is",
+    "Retry-After": "Seconds after which to ask again",
+    "Preference-Applied": "The preference that was followed",
+}
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The problem responses of a route, 500 among them, for its `responses`."""
+    return {status: _response(HTTPStatus(status)) for status in (*statuses, 500)}
+
+
+def response_headers(*names: str) -> dict[str, Any]:
+    """Headers of a response, for its entry in `responses`."""
+    return {name: {"description": _HEADERS[name], "schema": {"type": "string"}} for name in names}
+
+
+def _response(status: HTTPStatus) -> dict[str, Any]:
+    return {
+        "description": status.phrase,
+        "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+
+
+def install(app: FastAPI, *, with_keys: bool) -> None:
+    """Let the application publish the complete document, made once."""
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _document(app, with_keys=with_keys)
+        return app.openapi_schema
+
+    app.openapi = document  # type: ignore[method-assign]
+
+
+def _document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title,
+        version=app.version,
+        description=DESCRIPTION,
+        routes=app.routes,
+        separate_input_output_schemas=False,
+    )
+    _, definitions = models_json_schema(
+        [(model, "validation") for model in PUBLISHED],
+        ref_template="#/components/schemas/{model}",
+    )
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
+    schemas.update(definitions["$defs"])
+    # The framework's own error bodies never leave the service.
+    for name in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(name, None)
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            _complete(operation, with_keys=with_keys and path.startswith("/v1/"))
+    return document
+
+
+def _complete(operation: dict[str, Any], *, with_keys: bool) -> None:
+    """Problem responses that every operation has, in place of the framework's."""
+    responses = operation["responses"]
+    framework = responses.get("422", {}).get("content", {}).get("application/json")
+    if framework is not None:
+        responses["422"] = _response(HTTPStatus.UNPROCESSABLE_ENTITY)
+    responses.setdefault("500", _response(HTTPStatus.INTERNAL_SERVER_ERROR))
+    if with_keys:
+        responses["401"] = _response(HTTPStatus.UNAUTHORIZED)

@@ -1,0 +1,53 @@
+from typing import Any
+
+from fastapi import APIRouter
+
+from automap.planner import catalogue
+from automap.planner.catalogue import CatalogueModel
+from automap.planner.catalogue.hardware import GpuType, NodeType
+from automap.planner.plan.types import placement_json_schema
+from automap.planner.spec import job_spec_json_schema
+from automap.service.api.openapi import problem_responses
+from automap.service.errors import problems
+from automap.service.schemas.plans import GpuDescription
+from automap.service.storage import plan_records
+
+router = APIRouter(tags=["catalogue"])
+
+
+@router.get("/models", summary="List models")
+def list_models() -> list[CatalogueModel]:
+    """The models that a spec can name, with the sizes they stand for."""
+    return list(catalogue.architectures().values())
+
+
+@router.get("/models/{name:path}", summary="Get a model", responses=problem_responses(404, 422))
+def get_model(name: str) -> CatalogueModel:
+    """A model by its name or one of its aliases."""
+    model = catalogue.architectures().get(plan_records.canonical_model(name))
+    if model is None:
+        raise problems.not_found("model", name[:100])
+    return model
+
+
+@router.get("/gpus", summary="List GPUs")
+def list_gpus() -> list[GpuDescription]:
+    """The GPU types that a pool can name, each with the node type that is assumed for it."""
+    nodes = catalogue.node_types()
+    return [_described(gpu, nodes[gpu.node]) for gpu in catalogue.gpu_types().values()]
+
+
+def _described(gpu: GpuType, node: NodeType) -> GpuDescription:
+    return GpuDescription(gpu=gpu, default_node=node)
+
+
+@router.get("/schemas/job-spec", summary="JSON Schema of a job spec", tags=["schemas"])
+def get_job_spec_schema() -> dict[str, Any]:
+    """What `POST /plans` and the command line accept."""
+    return job_spec_json_schema()
+
+
+@router.get("/schemas/placement", summary="JSON Schema of a placement", tags=["schemas"])
+def get_placement_schema() -> dict[str, Any]:
+    """A plan without its seconds: what `POST /estimates` accepts."""
+    return placement_json_schema()

@@ -1,0 +1,32 @@
+from fastapi import APIRouter, Request
+from sqlalchemy.exc import SQLAlchemyError
+
+from automap import migrations
+from automap.service.api.openapi import problem_responses
+from automap.service.errors import problems
+from automap.service.schemas.plans import Health
+from automap.service.storage.database import DatabaseDep
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Is the process alive?")
+def healthz() -> Health:
+    """Answers as long as the process serves requests; touches nothing else."""
+    return Health()
+
+
+@router.get("/readyz", summary="Can it answer requests?", responses=problem_responses(503))
+def readyz(request: Request, database: DatabaseDep) -> Health:
+    """Answers 200 when the database is reachable and its schema is the one this code expects."""
+    expected = request.app.state.head_revision
+    try:
+        with database.reading() as session:
+            current = migrations.current_revision(session.connection())
+    except SQLAlchemyError:
+        raise problems.not_ready("The database does not answer") from None
+    if current != expected:
+        raise problems.not_ready(
+            f"The database is at revision {current}, this code expects {expected}"
+        )
+    return Health()

@@ -1,0 +1,146 @@
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from automap.service.api.bodies import Body, body_docs, body_of
+from automap.service.api.event_stream import event_stream
+from automap.service.api.examples import JOB_EXAMPLES
+from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.api.routers.plans import KeyHeader
+from automap.service.queues.job_queue import UNFINISHED
+from automap.service.schemas.measurements import AnyJobRecord, AnyJobSummary, ProfileJobRecord
+from automap.service.schemas.plans import JobQuery, JobRecord, JobRequest, Page
+from automap.service.storage import job_records
+from automap.service.storage.database import DatabaseDep, ReadSessionDep, SessionDep
+from automap.service.use_cases import jobs
+from automap.service.use_cases.plans import PlanningDep
+
+router = APIRouter(prefix="/jobs", tags=["jobs"])
+
+JobBody = Annotated[Body[JobRequest], Depends(body_of(JobRequest, what="The job"))]
+LastEventHeader = Annotated[
+    int,
+    Header(
+        alias="Last-Event-ID",
+        ge=0,
+        le=2**31 - 1,
+        description="Id of the last event that was received; the stream goes on after it",
+    ),
+]
+TailQuery = Annotated[int, Query(ge=1, le=100_000, description="The last so many lines")]
+
+
+@router.post(
+    "",
+    status_code=202,
+    summary="Run a plan",
+    responses={
+        202: {
+            "description": "Queued; poll the Location",
+            "headers": response_headers("Location", "Retry-After"),
+        },
+        **problem_responses(400, 409, 413, 415, 422, 503),
+    },
+    openapi_extra=body_docs(JobRequest, JOB_EXAMPLES),
+)
+def create_job(
+    body: JobBody,
+    service: PlanningDep,
+    response: Response,
+    idempotency_key: KeyHeader = None,
+) -> JobRecord:
+    """Queue a run of a stored plan, or of a spec that is planned first.
+
+    A worker submits it to Ray; poll the Location, or follow its events. Settings that do not go
+    with the spec are answered 422 and nothing is stored. A plan that fails takes the job along.
+    """
+    record = jobs.post_job(service, body, key=idempotency_key)
+    response.headers["Location"] = f"/v1/jobs/{record.id}"
+    _ask_again_later(response, record)
+    return record
+
+
+@router.get("", summary="List jobs", responses=problem_responses(422, 503))
+def list_jobs(query: Annotated[JobQuery, Query()], session: ReadSessionDep) -> Page[AnyJobSummary]:
+    """Jobs, newest first, page by page, without their documents."""
+    return job_records.list_jobs(session, query)
+
+
+@router.get("/{job_id}", summary="Get a job", responses=problem_responses(404, 422, 503))
+def get_job(job_id: UUID, session: ReadSessionDep, response: Response) -> AnyJobRecord:
+    """How far a job is, and its report.
+
+    Of a run what its calls took beside what was predicted; of a profile the versions stored, and
+    the cluster that was found.
+    """
+    record = job_records.find_job(session, job_id)
+    _ask_again_later(response, record)
+    return record
+
+
+@router.get(
+    "/{job_id}/events",
+    summary="Follow a job",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Server-sent events; `data` is a JSON object. Ends when the job has.",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        204: {"description": "The job is over and all its events were received"},
+        **problem_responses(404, 422, 503),
+    },
+)
+def follow_job(
+    job_id: UUID, request: Request, database: DatabaseDep, last_event_id: LastEventHeader = 0
+) -> Response:
+    """What has happened in a job and what happens next, as server-sent events.
+
+    A client that lost its connection sends the last id it got as `Last-Event-ID` and misses
+    nothing; browsers do so by themselves, and stop at 204.
+    """
+    with database.reading() as session:
+        over = job_records.is_over(session, job_id)
+        if over and not job_records.events_after(session, job_id, last_event_id, limit=1):
+            return Response(status_code=204)
+    poll_seconds = request.app.state.settings.poll_seconds
+    return event_stream(database, job_id, after=last_event_id, poll_seconds=poll_seconds)
+
+
+@router.get(
+    "/{job_id}/logs",
+    summary="Read what a job has printed",
+    response_class=PlainTextResponse,
+    responses=problem_responses(404, 422, 503),
+)
+def get_job_logs(job_id: UUID, session: ReadSessionDep, tail: TailQuery = 1000) -> str:
+    """The last lines of the output of a job, all attempts one after another."""
+    return job_records.log_tail(session, job_id, lines=tail)
+
+
+@router.post(
+    "/{job_id}/cancel",
+    summary="Cancel a job",
+    responses={
+        200: {"description": "It is cancelled"},
+        202: {
+            "model": AnyJobRecord,
+            "description": "It is being ended; poll it",
+            "headers": response_headers("Retry-After"),
+        },
+        **problem_responses(404, 409, 422, 503),
+    },
+)
+def cancel_job(job_id: UUID, session: SessionDep, response: Response) -> AnyJobRecord:
+    """Cancel a job that waits (200), or ask for the end of one that runs (202)."""
+    record = jobs.cancel_job(session, job_id)
+    response.status_code = 202 if record.status in UNFINISHED else 200
+    _ask_again_later(response, record)
+    return record
+
+
+def _ask_again_later(response: Response, record: JobRecord | ProfileJobRecord) -> None:
+    if record.status in UNFINISHED:
+        response.headers["Retry-After"] = "1"

@@ -1,0 +1,276 @@
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Header, Query, Response
+
+from automap.planner.explanation.result import ExplainOptions, Explanation
+from automap.planner.replanning.result import Replan, ReplanOptions
+from automap.planner.simulation.result import Simulation
+from automap.planner.spec import JobSpec
+from automap.service.api.bodies import Body, body_docs, body_of
+from automap.service.api.examples import (
+    COMPARE_EXAMPLES,
+    EXPLAIN_EXAMPLES,
+    FRONT_EXAMPLES,
+    REPLAN_EXAMPLES,
+    SIMULATE_EXAMPLES,
+    SPEC_EXAMPLES,
+    WHAT_IF_EXAMPLES,
+)
+from automap.service.api.openapi import problem_responses, response_headers
+from automap.service.errors import problems
+from automap.service.queues import plan_queue
+from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
+from automap.service.schemas.plans import (
+    CompareRequest,
+    Comparison,
+    FrontRecord,
+    FrontRequest,
+    Page,
+    PlanQuery,
+    PlanRecord,
+    PlanSummary,
+    SimulateRequest,
+    WhatIfRecord,
+    WhatIfRequest,
+)
+from automap.service.storage import history, plan_records
+from automap.service.storage.database import ReadSessionDep, SessionDep
+from automap.service.use_cases import plans, studies
+from automap.service.use_cases.plans import Planning, PlanningDep
+
+router = APIRouter(prefix="/plans", tags=["plans"])
+
+SpecBody = Annotated[Body[JobSpec], Depends(body_of(JobSpec, what="The job spec"))]
+CompareBody = Annotated[
+    Body[CompareRequest], Depends(body_of(CompareRequest, what="The comparison"))
+]
+SimulateBody = Annotated[
+    Body[SimulateRequest], Depends(body_of(SimulateRequest, what="The simulation", optional=True))
+]
+FrontBody = Annotated[Body[FrontRequest], Depends(body_of(FrontRequest, what="The request"))]
+WhatIfBody = Annotated[Body[WhatIfRequest], Depends(body_of(WhatIfRequest, what="The request"))]
+ExplainBody = Annotated[
+    Body[ExplainOptions], Depends(body_of(ExplainOptions, what="The options", optional=True))
+]
+ReplanBody = Annotated[
+    Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation", optional=True))
+]
+PreferHeader = Annotated[
+    str | None,
+    Header(description="`respond-async`: queue the job and answer 202", max_length=200),
+]
+KeyHeader = Annotated[
+    str | None,
+    Header(
+        description="Any text of your own; the same key with the same body gives the same plan",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[!-~]+$",
+    ),
+]
+_UNFINISHED = ("queued", "running")
+
+
+@router.post(
+    "",
+    status_code=201,
+    summary="Plan a job",
+    responses={
+        201: {"description": "Planned and stored", "headers": response_headers("Location")},
+        202: {
+            "model": PlanRecord,
+            "description": "Queued; poll the Location",
+            "headers": response_headers("Location", "Retry-After", "Preference-Applied"),
+        },
+        **problem_responses(400, 409, 413, 415, 422, 503, 504),
+    },
+    openapi_extra=body_docs(JobSpec, SPEC_EXAMPLES),
+)
+def create_plan(
+    body: SpecBody,
+    service: PlanningDep,
+    response: Response,
+    prefer: PreferHeader = None,
+    idempotency_key: KeyHeader = None,
+) -> PlanRecord:
+    """Find the best placement of a job, prove how good it is, and store it.
+
+    Answers 201 with the plan once it is found. With `Prefer: respond-async` it answers 202 at once;
+    poll the Location until `status` is `succeeded` or `failed`. A bad spec, and a job that fits no
+    placement, are answered 422 and nothing is stored.
+    """
+    respond_async = "respond-async" in (prefer or "").lower()
+    record = plans.post_plan(service, body, key=idempotency_key, respond_async=respond_async)
+    response.headers["Location"] = f"/v1/plans/{record.id}"
+    if record.plan is None:
+        response.status_code = 202
+    if respond_async:
+        response.headers["Preference-Applied"] = "respond-async"
+    _ask_again_later(response, record)
+    return record
+
+
+@router.get(
+    "",
+    summary="List plans",
+    responses=problem_responses(422, 503),
+)
+def list_plans(query: Annotated[PlanQuery, Query()], session: ReadSessionDep) -> Page[PlanSummary]:
+    """Stored plans and jobs, newest first, page by page, without their documents."""
+    return plan_records.list_plans(session, query)
+
+
+@router.get("/history", summary="Compare plans with runs", responses=problem_responses(422, 503))
+def list_history(query: Annotated[HistoryQuery, Query()], session: ReadSessionDep) -> HistoryPage:
+    """Predicted against actual of the runs of all plans, newest first, and how wrong that was."""
+    return history.history(session, query)
+
+
+@router.get("/{plan_id}", summary="Get a plan", responses=problem_responses(404, 422, 503))
+def get_plan(plan_id: UUID, session: ReadSessionDep, response: Response) -> PlanRecord:
+    """A plan with its spec, or the state of the job that will make it, or why there is none."""
+    record = plan_records.find_plan(session, plan_id)
+    _ask_again_later(response, record)
+    return record
+
+
+@router.get(
+    "/{plan_id}/history",
+    summary="Compare a plan with its runs",
+    responses=problem_responses(404, 409, 422, 503),
+)
+def get_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
+    """Predicted against actual of every call, run by run and over time within each run."""
+    return history.history_of_plan(session, plan_id)
+
+
+@router.delete(
+    "/{plan_id}",
+    summary="Cancel or delete a plan",
+    responses={
+        200: {"model": PlanRecord, "description": "It was queued or running and is now cancelled"},
+        204: {"description": "It had finished and is now deleted"},
+        **problem_responses(404, 422, 503),
+    },
+    response_model=PlanRecord,
+)
+def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
+    """Cancel a plan that is queued or running (200), or delete one that has finished (204)."""
+    if plan_queue.cancel(session, plan_id):
+        return plan_records.find_plan(session, plan_id)
+    if plan_records.delete_finished_plan(session, plan_id):
+        return Response(status_code=204)
+    raise problems.not_found("plan", plan_id)
+
+
+@router.post(
+    "/pareto",
+    status_code=201,
+    summary="Find the Pareto front",
+    responses=problem_responses(400, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(FrontRequest, FRONT_EXAMPLES),
+)
+def create_front(body: FrontBody, service: PlanningDep) -> FrontRecord:
+    """All plans that no other beats in both the seconds and the price of an iteration, stored.
+
+    Each is the fastest plan on its nodes; the spec of each keeps all other nodes free.
+    """
+    return studies.find_front(service, body)
+
+
+@router.post(
+    "/what-if",
+    status_code=201,
+    summary="Plan a job on several clusters",
+    responses={
+        201: {"description": "Planned and stored"},
+        202: {"model": WhatIfRecord, "description": "Queued; poll the plans"},
+        **problem_responses(400, 413, 415, 422, 503, 504),
+    },
+    openapi_extra=body_docs(WhatIfRequest, WHAT_IF_EXAMPLES),
+)
+def create_variants(
+    body: WhatIfBody, service: PlanningDep, response: Response, prefer: PreferHeader = None
+) -> WhatIfRecord:
+    """The best plan for each number of nodes and type of GPU of one pool, stored.
+
+    A cluster on which nothing fits has the reasons instead. With `Prefer: respond-async` every plan
+    is queued, and the answer 202 has the records to poll.
+    """
+    respond_async = "respond-async" in (prefer or "").lower()
+    answer = studies.plan_variants(service, body, respond_async=respond_async)
+    if respond_async:
+        response.status_code = 202
+        response.headers["Preference-Applied"] = "respond-async"
+    return answer
+
+
+@router.post(
+    "/{plan_id}/compare",
+    summary="Compare a plan with strategies",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(CompareRequest, COMPARE_EXAMPLES),
+)
+def compare_plan(plan_id: UUID, body: CompareBody, service: PlanningDep) -> Comparison:
+    """What named strategies would cost on the same job, or why they cannot run it."""
+    return plans.compare(service, _stored(service, plan_id), body.content.strategies)
+
+
+@router.get(
+    "/{plan_id}/explain",
+    summary="Explain a plan",
+    responses=problem_responses(404, 409, 422, 503, 504),
+)
+def explain_plan(plan_id: UUID, service: PlanningDep) -> Explanation:
+    """Why this plan and no other: solved alternatives, how wrong estimates may be, and regret."""
+    return plans.explain(service, _stored(service, plan_id), ExplainOptions())
+
+
+@router.post(
+    "/{plan_id}/explain",
+    summary="Explain parts of a plan",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(ExplainOptions, EXPLAIN_EXAMPLES, optional=True),
+)
+def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep) -> Explanation:
+    """The same with options: which parts, how many fewer GPUs, how many scenarios."""
+    return plans.explain(service, _stored(service, plan_id), body.content)
+
+
+@router.post(
+    "/{plan_id}/replan",
+    summary="Keep a running plan, or move",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(ReplanOptions, REPLAN_EXAMPLES, optional=True),
+)
+def replan_plan(plan_id: UUID, body: ReplanBody, service: PlanningDep) -> Replan:
+    """With measured seconds, or nodes lost or added: the gain, what a move costs, the break-even.
+
+    Nothing is stored. `placement` of the answer is what POST /v1/estimates takes.
+    """
+    return plans.replan(service, _stored(service, plan_id), body.content, body.data)
+
+
+@router.post(
+    "/{plan_id}/simulate",
+    summary="Simulate a plan's iterations",
+    responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
+    openapi_extra=body_docs(SimulateRequest, SIMULATE_EXAMPLES, optional=True),
+)
+def simulate_plan(plan_id: UUID, body: SimulateBody, service: PlanningDep) -> Simulation:
+    """Iterations as discrete events, with prompt and response lengths drawn anew in each.
+
+    Median and 95th percentile of an iteration, each call's spread, and which GPUs stand idle.
+    """
+    return plans.simulate(service, _stored(service, plan_id), body.content)
+
+
+def _stored(service: Planning, plan_id: UUID) -> PlanRecord:
+    with service.database.reading() as session:
+        return plan_records.find_plan(session, plan_id)
+
+
+def _ask_again_later(response: Response, record: PlanRecord) -> None:
+    if record.status in _UNFINISHED:
+        response.headers["Retry-After"] = "1"

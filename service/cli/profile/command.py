@@ -1,0 +1,212 @@
+"""`automap profile`: the profiler as a child process, its progress and its report shown here."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from automap.planner import catalogue
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.errors import SpecError
+from automap.profiler.results.profile_report import ClusterReport, ProfileReport, Progress
+from automap.profiler.settings import ProfileSettings
+from automap.service.cli.profile.on_cluster import measure_request
+from automap.service.cli.profile.progress import ProfileProgress
+from automap.service.cli.profile.stored import upload
+from automap.service.cli.profile.view import print_cluster_report, print_report
+from automap.service.cli.remote import Service
+from automap.service.cli.run.jobs import start_job
+from automap.service.cli.terminal import console
+from automap.service.cli.terminal.failures import BadInputError, RunFailedError
+
+DEFAULT_OUTPUT = "automap-profile"
+FIELDS = {"budget_seconds": "--budget", "output": "--output", "device": "--device"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileOptions:
+    """What the command was given."""
+
+    models: Sequence[str]
+    budget_seconds: float
+    output: str | None
+    device: str | None
+    ranks: int | None
+    as_json: bool
+    quiet: bool
+    ray_address: str | None = None
+    server: str | None = None
+    api_key: str | None = None
+    make_default: bool = False
+    strict: bool = False
+    on_cluster: bool = False
+    follow: bool = False
+
+
+def run_profile(options: ProfileOptions) -> None:
+    """Measure this machine, show what was measured, and store it where that is asked for.
+
+    With `on_cluster` the service measures, and stores what it has measured itself.
+    """
+    if options.on_cluster:
+        _measure_on_cluster(options)
+        return
+    if options.follow:
+        raise BadInputError(
+            "--follow: give --on-cluster; a profile of this machine is shown anyway"
+        )
+    if options.make_default and options.server is None:
+        raise BadInputError("--make-default: give --server URL, the service whose default it is")
+    _check_installed(options)
+    settings = _settings(options)
+    report = _run(settings, quiet=options.quiet)
+    profiles = (
+        [report] if isinstance(report, ProfileReport) else [it.profile for it in report.kinds]
+    )
+    stored = []
+    if options.server is not None:
+        service = Service(options.server, options.api_key)
+        for each in profiles:
+            stored.append(upload(service, Path(each.folder), make_default=options.make_default))
+    if options.as_json:
+        document = report.model_dump(mode="json")
+        versions = {"stored": [record["version"] for record in stored]} if stored else {}
+        console.write_json(json.dumps({**document, **versions}, indent=2))
+        _fail_if_incomplete(report)
+        return
+    if isinstance(report, ClusterReport):
+        print_cluster_report(report, quiet=options.quiet)
+    else:
+        print_report(report, quiet=options.quiet)
+    for record in stored:
+        is_default = ", the default" if record["is_default"] else ""
+        line = f"{record['device_type']}: stored as {record['version']}{is_default}"
+        console.stdout_console().print(line, highlight=False)
+    _fail_if_incomplete(report)
+
+
+def _check_installed(options: ProfileOptions) -> None:
+    needed = {"measuring": "torch"}
+    if options.ray_address is not None:
+        needed = {"--ray-address": "ray", **needed}
+    for what, library in needed.items():
+        if importlib.util.find_spec(library) is None:
+            raise BadInputError(
+                f"{what} needs {library}, which this installation lacks",
+                ["pip install '.[executor-cpu]', or '.[executor-gpu]' on a machine with GPUs"],
+            )
+
+
+def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
+    if isinstance(report, ClusterReport) and report.failures:
+        raise RunFailedError(
+            "not every kind of node was measured; what was measured is kept",
+            [*report.failures, f"start it again to go on: {report.folder}"],
+        )
+
+
+def _measure_on_cluster(options: ProfileOptions) -> None:
+    if options.server is None:
+        raise BadInputError("--on-cluster: give --server URL, the service whose cluster it is")
+    for name, given in (("--output", options.output), ("--ray-address", options.ray_address)):
+        if given is not None:
+            raise BadInputError(f"--on-cluster: the service chooses where; leave out {name}")
+    start_job(
+        Service(options.server, options.api_key),
+        "profiles",
+        measure_request(_settings(options), make_default=options.make_default),
+        follow=options.follow,
+        as_json=options.as_json,
+    )
+
+
+def _settings(options: ProfileOptions) -> ProfileSettings:
+    names = [name.strip() for given in options.models for name in given.split(",") if name.strip()]
+    try:
+        return ProfileSettings(
+            output=Path(options.output or DEFAULT_OUTPUT).expanduser().absolute(),
+            models={name: _architecture(name) for name in names},
+            budget_seconds=options.budget_seconds,
+            device=options.device,
+            ranks=options.ranks,
+            strict=options.strict,
+            ray_address=options.ray_address,
+        )
+    except ValidationError as error:
+        lines = [
+            f"{FIELDS.get(str(each['loc'][0]), '--' + str(each['loc'][0]))}: {each['msg']} "
+            f"(got {each['input']!r})"
+            for each in error.errors()
+        ]
+        raise BadInputError("the profile cannot be measured", lines) from None
+
+
+def _architecture(name: str) -> ModelArchitecture:
+    try:
+        if name.endswith(".json") or name.startswith(("./", "../", "/", "~/")):
+            from automap.planner.catalogue.huggingface import load_config
+
+            return load_config(Path(name).expanduser(), field="--models")
+        return catalogue.architecture(name, field="--models")
+    except SpecError as error:
+        raise BadInputError(str(error)) from None
+
+
+def _run(settings: ProfileSettings, *, quiet: bool) -> ProfileReport | ClusterReport:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as errors:
+        file = Path(folder) / "settings.json"
+        file.write_text(settings.model_dump_json(), encoding="utf-8")
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "automap.profiler.run",
+                "--settings",
+                str(file),
+                "--until-stdin-closes",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        try:
+            told = _follow(process, quiet=quiet)
+            code = process.wait()
+        finally:
+            process.kill()
+            process.wait()
+        if "error" in told:
+            raise BadInputError(told["error"]["headline"], told["error"]["lines"])
+        if code != 0 or "report" not in told:
+            errors.seek(0)
+            raise RunFailedError(
+                f"the profiler ended with code {code}; what it measured is kept",
+                [*errors.read().splitlines()[-5:], f"start it again to go on: {settings.output}"],
+            )
+        kind = ProfileReport if settings.ray_address is None else ClusterReport
+        return kind.model_validate(told["report"])
+
+
+def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:
+    """Show the progress; the last thing that was told besides."""
+    assert process.stdout is not None
+    told: dict[str, Any] = {}
+    with ProfileProgress(quiet=quiet) as bar:
+        for line in process.stdout:
+            try:
+                document = json.loads(line)
+            except ValueError:  # half a line: the profiler was killed, as its exit code tells
+                break
+            if "progress" not in document:
+                told |= document
+                continue
+            bar.show(Progress.model_validate(document["progress"]))
+    return told

@@ -1,0 +1,249 @@
+"""The commands about jobs on a service: submit, list, show, follow, cancel."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Literal
+from uuid import UUID
+
+import httpx
+from pydantic import TypeAdapter
+from rich.console import RenderableType
+from rich.text import Text
+
+from automap.planner.plan.types import Plan
+from automap.planner.spec import JobSpec
+from automap.service.cli.inputs.files import (
+    error_lines,
+    read_document,
+    read_run_settings,
+    read_spec_of,
+)
+from automap.service.cli.plan.call_table import NOTHING, plain_table
+from automap.service.cli.profile.on_cluster import show_measurement
+from automap.service.cli.profile.progress import MeasureProgress
+from automap.service.cli.remote import Service, parsed, plan_id_of
+from automap.service.cli.run.view import RunProgress, drift_lines, ratio, seconds_table
+from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
+from automap.service.runs.drift_report import advice, suggested
+from automap.service.schemas.measurements import (
+    AnyJobRecord,
+    AnyJobSummary,
+    ProfileJobRecord,
+    ProfileJobSummary,
+)
+from automap.service.schemas.plans import JobRecord, JobSummary, Page, PlanRecord
+
+JobAction = Literal["show", "follow", "logs", "cancel"]
+RECONNECT_SECONDS = 1.0
+RECONNECTS = 30
+"""So often in a row a lost stream is taken up again before we give up."""
+EXIT_CANCELLED = 130
+WIDE_COLUMNS = 120
+"""From this width on a list shows when and how long, too."""
+
+
+def submit_job(
+    source: str,
+    *,
+    settings_source: str | None,
+    server: str,
+    api_key: str | None,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """POST a job for a spec, or for a plan that the service has."""
+    service = Service(server, api_key)
+    what, spec = _what_to_run(source, service)
+    settings = read_run_settings(settings_source, beside=source, spec=spec)
+    request = {**what, "settings": settings.model_dump(mode="json", exclude_unset=True)}
+    start_job(service, "jobs", request, follow=follow, as_json=as_json)
+
+
+def start_job(service: Service, path: str, request: object, *, follow: bool, as_json: bool) -> None:
+    """POST what makes a job; show it, or stay with it to its end."""
+    response = service.ask("POST", path, data=request)
+    record = _record(response, service.server)
+    if follow:
+        _follow(service, record, as_json=as_json)
+    elif as_json:
+        console.write_json(json.dumps(response.json(), indent=2))
+    else:
+        out = console.stdout_console()
+        out.print(Text(f"Queued as {service.url(f'jobs/{record.id}')}"), soft_wrap=True)
+
+
+def list_jobs(*, server: str, api_key: str | None, as_json: bool) -> None:
+    """The latest jobs, a row each."""
+    response = Service(server, api_key).ask("GET", "jobs")
+    if as_json:
+        console.write_json(json.dumps(response.json(), indent=2))
+        return
+    page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, server)
+    out = console.stdout_console()
+    wide = out.width >= WIDE_COLUMNS
+    table = plain_table()
+    for header in ("job", "status"):
+        table.add_column(header, no_wrap=True)
+    table.add_column("spec", overflow="fold")
+    if wide:
+        table.add_column("created", no_wrap=True)
+    numbers = ("predicted\ns", "measured\ns") if wide else ()
+    for header in ("itera-\ntion", *numbers, "measured ÷\npredicted"):
+        table.add_column(header, justify="right", no_wrap=True)
+    for job in page.items:
+        table.add_row(*_cells(job, wide=wide))
+    out.print(table)
+
+
+def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[RenderableType]:
+    yield str(job.id)
+    yield "cancelling" if job.cancelling else job.status
+    if isinstance(job, ProfileJobSummary):
+        yield Text("profile of the cluster", style="italic")
+        if wide:
+            yield f"{job.created_at.astimezone():%Y-%m-%d %H:%M}"
+        yield f"{job.seconds:.0f}/{job.budget_seconds:.0f} s"
+        return
+    predicted, measured = job.predicted_iteration_seconds, job.measured_iteration_seconds
+    yield Text(formats.printable(job.spec_name))
+    if wide:
+        yield f"{job.created_at.astimezone():%Y-%m-%d %H:%M}"
+    yield f"{job.iteration}/{job.iterations}"
+    if wide:
+        yield NOTHING if predicted is None else formats.seconds(predicted)
+        yield NOTHING if measured is None else formats.seconds(measured)
+    yield ratio(predicted, measured)
+
+
+def one_job(
+    job_id: str, action: JobAction, *, server: str, api_key: str | None, as_json: bool
+) -> None:
+    """Show, follow or cancel one job, or print its output."""
+    service = Service(server, api_key)
+    path = f"jobs/{_uuid(job_id)}"
+    if action == "logs":
+        console.write_json(formats.printable(service.ask("GET", f"{path}/logs").text))
+        return
+    method, suffix = ("POST", "/cancel") if action == "cancel" else ("GET", "")
+    response = service.ask(method, path + suffix)
+    record = _record(response, server)
+    if action == "follow":
+        _follow(service, record, as_json=as_json)
+    elif as_json:
+        console.write_json(json.dumps(response.json(), indent=2))
+    else:
+        _show(record)
+
+
+def _what_to_run(source: str, service: Service) -> tuple[dict[str, object], JobSpec]:
+    """What names it in the request, and the spec that the settings must go with."""
+    plan_id = plan_id_of(source)
+    if plan_id is None:
+        document = read_document(source)
+        if not isinstance(document, dict) or "models" in document:
+            spec = read_spec_of(document, source)
+            return {"spec": spec.model_dump(mode="json", exclude_unset=True)}, spec
+        plan_id = document.get("id")
+        if plan_id is None:
+            raise BadInputError(
+                f"{source}: the service does not know this plan",
+                [
+                    "submit its spec instead, which is then planned there; or plan it there with "
+                    "`automap plan SPEC --server URL --json --output RECORD.json` and submit that"
+                ],
+            )
+    response = service.ask("GET", f"plans/{_uuid(str(plan_id))}")
+    record = parsed(PlanRecord, response.content, service.server)
+    return {"plan_id": str(record.id)}, record.spec
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise BadInputError(f"{text!r} is no id; `automap jobs` lists those there are") from None
+
+
+def _follow(service: Service, record: JobRecord | ProfileJobRecord, *, as_json: bool) -> None:
+    """Show events until the job is over; the exit code is that of what it ran."""
+    path = f"jobs/{record.id}"
+    progress = (
+        MeasureProgress(quiet=as_json)
+        if isinstance(record, ProfileJobRecord)
+        else RunProgress(_plan_of(service, record), iterations=record.iterations, quiet=as_json)
+    )
+    try:
+        with progress:
+            _take_events(service, f"{path}/events", progress)
+    except KeyboardInterrupt:
+        raise RunFailedError(
+            "the job goes on; you only stopped following it",
+            [f"automap jobs {record.id} --server {service.server} --cancel"],
+            code=EXIT_CANCELLED,
+        ) from None
+    response = service.ask("GET", path)
+    record = _record(response, service.server)
+    if as_json:
+        console.write_json(json.dumps(response.json(), indent=2))
+    else:
+        _show(record)
+    if record.status == "cancelled":
+        raise RunFailedError("the job was cancelled", code=EXIT_CANCELLED)
+    if record.problem is not None:
+        if record.problem.status < 500:
+            raise BadInputError(record.problem.detail, error_lines(record.problem.errors))
+        raise RunFailedError(record.problem.detail)
+
+
+def _take_events(service: Service, path: str, progress: RunProgress | MeasureProgress) -> None:
+    last, failures = 0, 0
+    while True:
+        try:
+            for event_id, event in service.events(path, after=last):
+                last, failures = event_id, 0
+                progress.take(event)
+            if service.ask("GET", path.removesuffix("/events")).json()["finished_at"]:
+                return
+        except ServerError:
+            failures += 1
+            if failures > RECONNECTS:
+                raise
+        time.sleep(RECONNECT_SECONDS)
+
+
+def _plan_of(service: Service, record: JobRecord) -> Plan | None:
+    response = service.ask("GET", f"plans/{record.plan_id}")
+    return parsed(PlanRecord, response.content, service.server).plan
+
+
+def _show(record: JobRecord | ProfileJobRecord) -> None:
+    if isinstance(record, ProfileJobRecord):
+        show_measurement(record)
+        return
+    out = console.stdout_console()
+    status = "cancelling" if record.cancelling else record.status
+    out.print(
+        Text.assemble(
+            (formats.printable(record.spec_name), "bold"),
+            f": {status}, iteration {record.iteration} of {record.iterations}",
+            f", attempt {record.attempts}" if record.attempts > 1 else "",
+        ),
+        soft_wrap=True,
+    )
+    if record.output is not None:
+        out.print(Text(f"writes to {formats.printable(record.output)}"), soft_wrap=True)
+    if record.problem is not None:
+        out.print(Text(formats.printable(record.problem.detail), style="red"), soft_wrap=True)
+    if record.calls:
+        out.print()
+        out.print(seconds_table(record.calls))
+    for line in drift_lines([line for each in record.suggestions for line in suggested(each)]):
+        out.print(line, soft_wrap=True)
+    for line in drift_lines(advice(record.report, run=record.output)):
+        out.print(line, soft_wrap=True)
+
+
+def _record(response: httpx.Response, server: str) -> JobRecord | ProfileJobRecord:
+    return parsed(TypeAdapter(AnyJobRecord), response.content, server)

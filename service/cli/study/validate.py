@@ -1,0 +1,166 @@
+"""The command that compares predictions with published measurements: validate."""
+
+import csv
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from automap.planner.validation.predictions import Prediction
+from automap.planner.validation.statistics import DIMENSIONS
+from automap.planner.validation.table import NotATableError, Table, parse_table
+from automap.service.cli.study.pictures import need_picture
+from automap.service.cli.study.validation_view import Report, as_document, print_report
+from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.failures import BadInputError
+
+MAX_TABLE_BYTES = 64 * 2**20
+QUALITIES = ("A", "B", "C")
+SHOWN_MISTAKES = 40
+FIRST_COLUMNS = ("row_id", "quantity", "predicted", "measured", "skipped_because")
+LAST_COLUMNS = ("provenance", "table", "assumptions")
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Where results go beside standard output."""
+
+    rows: str | None
+    plot: str | None
+
+
+def run_validate(
+    sources: Sequence[str], *, quality: str, by: str, as_json: bool, outputs: Outputs
+) -> None:
+    """Predict every row of the tables and tell how wrong that is."""
+    qualities = _listed("--quality", quality.upper(), QUALITIES)
+    dimensions = _listed("--by", by, tuple(DIMENSIONS))
+    _check_outputs(outputs, sources)
+    with console.progress("Predicting", quiet=False):
+        reports, mistakes = _reports(sources, qualities)
+    _write_rows(outputs.rows, reports)
+    if outputs.plot is not None and any(report.predictions for report in reports):
+        from automap.service.cli.study.validation_picture import plot
+
+        plot([one for report in reports for one in report.predictions], outputs.plot)
+    if as_json:
+        document = as_document(reports, mistakes, dimensions)
+        console.write_json(json.dumps(document, indent=2, allow_nan=False))
+    else:
+        for report in reports:
+            print_report(report, dimensions, console.stdout_console())
+    if mistakes:
+        raise _refusal(mistakes)
+
+
+def _reports(
+    sources: Sequence[str], qualities: Sequence[str]
+) -> tuple[list[Report], dict[str, list[str]]]:
+    """(a report per readable table, mistakes by file); a bad file does not stop the others."""
+    from automap.planner.validation.validate import predictions
+
+    reports: list[Report] = []
+    mistakes: dict[str, list[str]] = {}
+    for source in sources:
+        try:
+            table = _read_table(source)
+        except NotATableError as error:
+            mistakes[source] = [str(error)]
+            continue
+        found = tuple(predictions(table.rows, qualities=qualities))
+        reports.append(Report(source, table, found))
+        if table.mistakes:
+            mistakes[source] = [str(mistake) for mistake in table.mistakes]
+    return reports, mistakes
+
+
+def _read_table(source: str) -> Table:
+    try:
+        with Path(source).open("rb") as file:
+            content = file.read(MAX_TABLE_BYTES + 1)
+    except OSError as error:
+        raise NotATableError(f"cannot read it: {error.strerror or error}") from None
+    if len(content) > MAX_TABLE_BYTES:
+        raise NotATableError(f"larger than {formats.gib(MAX_TABLE_BYTES)} GiB")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise NotATableError(f"not text in UTF-8 (byte {error.start})") from None
+    if "\x00" in text:
+        raise NotATableError("not text: it has NUL characters")
+    return parse_table(text)
+
+
+def _refusal(mistakes: dict[str, list[str]]) -> BadInputError:
+    lines = [f"{source}: {line}" for source, found in mistakes.items() for line in found]
+    hidden = len(lines) - SHOWN_MISTAKES
+    shown = lines[:SHOWN_MISTAKES]
+    if hidden > 0:
+        shown.append(f"… and {hidden} more; --json lists all")
+    number = formats.number_of(len(lines), "mistake")
+    return BadInputError(f"{number} in the tables; what they concern was left out", shown)
+
+
+def _listed(option: str, given: str, valid: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of a comma-separated option, each once."""
+    names = tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
+    unknown = [name for name in names if name not in valid]
+    if unknown or not names:
+        what = f"unknown {', '.join(unknown)}" if unknown else "names nothing"
+        raise BadInputError(f"{option}: {what} (valid: {', '.join(valid)})")
+    return names
+
+
+def _check_outputs(outputs: Outputs, sources: Sequence[str]) -> None:
+    """Say so before the work, not after it, when a result could not or must not be written."""
+    tables = {Path(source).resolve() for source in sources}
+    for path in (outputs.rows, outputs.plot):
+        if path is not None and not Path(path).parent.is_dir():
+            raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
+        if path is not None and Path(path).resolve() in tables:
+            raise BadInputError(f"cannot write {path}: it is one of the tables that are read")
+    need_picture(outputs.plot, option="--plot")
+
+
+def _write_rows(path: str | None, reports: Sequence[Report]) -> None:
+    if path is None:
+        return
+    parts = dict.fromkeys(
+        name for report in reports for one in report.predictions for name in one.breakdown
+    )
+    try:
+        with Path(path).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(
+                file, [*FIRST_COLUMNS, *parts, *LAST_COLUMNS], restval="", lineterminator="\n"
+            )
+            writer.writeheader()
+            for report in reports:
+                writer.writerows(_row(report.source, one) for one in report.predictions)
+                writer.writerows(_refused(report))
+    except OSError as error:
+        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _refused(report: Report) -> Iterator[dict[str, object]]:
+    """The rows that were left out, each once per mistake."""
+    for mistake in report.table.mistakes:
+        if mistake.line > 1:
+            yield {
+                "row_id": mistake.row_id or "",
+                "skipped_because": f"refused: {mistake}",
+                "table": Path(report.source).name,
+            }
+
+
+def _row(source: str, one: Prediction) -> dict[str, object]:
+    return {
+        "row_id": one.row.row_id,
+        "quantity": one.quantity,
+        "predicted": "" if one.predicted is None else f"{one.predicted:.6g}",
+        "measured": f"{one.measured:.6g}",
+        "skipped_because": one.skipped_because or "",
+        **{name: f"{value:.6g}" for name, value in one.breakdown.items()},
+        "provenance": one.provenance or "",
+        "table": Path(source).name,
+        "assumptions": "; ".join(one.assumptions),
+    }

@@ -1,0 +1,245 @@
+"""What is wrong with a document, field by field: one shape for HTTP and command line."""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic_core import ErrorDetails
+
+from automap.executor.settings import RunSettings
+from automap.planner.errors import FieldValueError, SpecError
+from automap.planner.plan.types import placement_json_schema
+from automap.planner.spec import job_spec_json_schema
+from automap.planner.spec.base import NAME_PATTERN
+from automap.service.errors.quantities import in_base_unit
+
+MAX_ERRORS = 50
+VERSION_PATTERN = r"^[0-9a-f]{12}$"
+"""Of a stored profile."""
+_MAX_VALUE_CHARACTERS = 200
+
+_REMEDIES = {
+    "missing": "add this field",
+    "extra_forbidden": "remove this field, or correct its name",
+    "uuid_parsing": "use the id that the plan was given",
+    "union_tag_invalid": "use one of the valid kinds",
+    "int_type": "write a whole number, without quotes or a unit",
+    "int_parsing": "write a whole number, without quotes or a unit",
+    "float_parsing": "write a number, without quotes or a unit",
+    "bool_parsing": "write true or false",
+    "int_from_float": "write a whole number",
+    "float_type": "write a number, without quotes or a unit",
+    "finite_number": "write a finite number",
+    "bool_type": "write true or false",
+    "string_type": "write a text",
+    "list_type": "write a list",
+    "tuple_type": "write a list",
+}
+_BOUNDS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("of at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("of at most", "le"),
+}
+"""Pydantic's kind of error, in words, and where it keeps the limit."""
+_LENGTHS = {
+    "too_short": ("give at least {}", "min_length"),
+    "too_long": ("give at most {}", "max_length"),
+    "string_too_short": ("write at least {} characters", "min_length"),
+    "string_too_long": ("write at most {} characters", "max_length"),
+}
+"""The same of lists, mappings and texts."""
+_PATTERNS = {
+    VERSION_PATTERN: "use the version that the profile was given: 12 hexadecimal digits",
+    NAME_PATTERN: "use a letter, then up to 63 letters, digits, _ . or -",
+}
+"""What a text must match, in words."""
+_NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type")
+WHOLE_DOCUMENT = "document"
+"""The field of an error about what has no fields at all."""
+
+
+class FieldError(BaseModel):
+    """One thing wrong: where, what was there, why it is wrong, and what to do."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    field: str = Field(description="Path in the document, for example cluster.pools.0.gpu")
+    value: JsonValue = Field(default=None, description="What was there, shortened")
+    message: str
+    remedy: str = ""
+
+
+def field_errors(error: ValidationError, data: object) -> list[FieldError]:
+    """Pydantic's errors about `data`, at most MAX_ERRORS, each with its path in the document."""
+    # Cut before each is compared with all: a megabyte can be wrong in eighty thousand places.
+    found = error.errors(include_url=False)[: 2 * MAX_ERRORS]
+    told = [details for details in found if not _is_other_reading(details, found)]
+    return [field_error(details, data) for details in told[:MAX_ERRORS]]
+
+
+def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
+    """True for "should be a string" where a mapping stands, and the other way round.
+
+    A field such as `cluster: ClusterSpec | Name` fails once per reading; the one that was not meant
+    only confuses. It goes when another error about the same field remains.
+    """
+    kind, given, field = details["type"], details["input"], details["loc"][:-1]
+    not_meant = (kind == "string_type" and isinstance(given, (dict, list))) or (
+        kind in ("model_type", "model_attributes_type", "dict_type") and isinstance(given, str)
+    )
+    return not_meant and any(
+        other is not details and other["loc"][: len(field)] == field for other in found
+    )
+
+
+def field_error(details: ErrorDetails, data: object) -> FieldError:
+    """One of pydantic's errors in our shape."""
+    kind, context = details["type"], details.get("ctx", {})
+    path, parent = _document_path(details["loc"], data, missing=kind == "missing")
+    if isinstance(told := context.get("error"), FieldValueError):
+        field = path_text([*path, *told.field.split()])
+        return spec_error_field(SpecError(field, told.message, remedy=told.remedy), data)
+    message = details["msg"].removeprefix("Value error, ")
+    remedy = _REMEDIES.get(kind, "")
+    if kind in _NOT_A_MAPPING:
+        message, remedy = "the document must be a mapping of fields", "write `name: value` lines"
+        if path:
+            message, remedy = "this must be a mapping of fields", "give its fields by name"
+    elif kind == "extra_forbidden" and path:
+        remedy = _corrected_name(str(path[-1]), parent, remedy)
+    else:
+        remedy = _number(details, path) or _within_limits(kind, context) or remedy
+        if "expected" in context:
+            remedy = _valid_values(details.get("input"), str(context["expected"]))
+    value = None if kind == "missing" else shown(details.get("input"))
+    field = path_text(path) or (WHOLE_DOCUMENT if kind in _NOT_A_MAPPING else "")
+    return FieldError(field=field, value=value, message=message, remedy=remedy)
+
+
+def _within_limits(kind: str, context: Mapping[str, Any]) -> str:
+    """What would be long, large or short enough, or match the pattern; empty: that is not it."""
+    if kind in _BOUNDS:
+        words, limit = _BOUNDS[kind]
+        return f"use a number {words} {context[limit]}"
+    if kind in _LENGTHS:
+        words, limit = _LENGTHS[kind]
+        return words.format(context[limit])
+    return _PATTERNS.get(context.get("pattern", ""), "")
+
+
+def _number(details: ErrorDetails, path: Sequence[str | int]) -> str:
+    """The number that a text with a unit means; empty: that is not what is wrong."""
+    given = details.get("input")
+    if details["type"] not in ("int_type", "float_type") or not isinstance(given, str) or not path:
+        return ""
+    number = in_base_unit(given, str(path[-1]))
+    if number is None:
+        return ""
+    exact = round(number) if details["type"] == "int_type" or number == round(number) else number
+    return f"write {exact}, the same in the field's own unit"
+
+
+def spec_error_field(error: SpecError, data: object) -> FieldError:
+    """The planner's own complaint, with the value it complains about where it is in `data`."""
+    return FieldError(
+        field=error.field,
+        value=shown(value_at(error.field, data)),
+        message=error.message,
+        remedy=error.remedy,
+    )
+
+
+def path_text(path: Sequence[str | int]) -> str:
+    """`cluster.pools.0.gpu` for ("cluster", "pools", 0, "gpu"), as the planner writes it."""
+    return ".".join(str(part) for part in path)
+
+
+def value_at(field: str, data: object) -> object:
+    """The value a path leads to; None where it leads nowhere."""
+    for part in field.split("."):
+        if isinstance(data, dict) and part in data:
+            data = data[part]
+        elif isinstance(data, list) and part.isdecimal() and int(part) < len(data):
+            data = data[int(part)]
+        else:
+            return None
+    return data
+
+
+def shown(value: object) -> JsonValue:
+    """The value itself if it is small, or the start of its JSON text."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        text = value
+    else:
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):
+            text = type(value).__name__
+    return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[:_MAX_VALUE_CHARACTERS]}…"
+
+
+def _document_path(
+    location: tuple[int | str, ...], data: object, *, missing: bool
+) -> tuple[list[str | int], object]:
+    """The parts of pydantic's location that are in the document, without its names of unions.
+
+    Also the value that holds the last part.
+    """
+    path: list[str | int] = []
+    parent = data
+    for position, part in enumerate(location):
+        if (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        ):
+            parent = data
+            data = data[part]  # type: ignore[index]
+            path.append(part)
+        elif missing and position == len(location) - 1:
+            path.append(part)
+    return path, parent
+
+
+def _valid_values(given: object, expected: str) -> str:
+    """The valid values, and the one that was probably meant first."""
+    near = difflib.get_close_matches(
+        given[:100] if isinstance(given, str) else "",
+        re.findall(r"'([^']*)'", expected),
+        n=1,
+        cutoff=0.6,
+    )
+    return f"did you mean {near[0]!r}? Use {expected}" if near else f"use {expected}"
+
+
+def _corrected_name(name: str, parent: object, remedy: str) -> str:
+    """The valid field that was probably meant, if one at this level is near."""
+    present = frozenset(parent) if isinstance(parent, dict) else frozenset()
+    known = _fields_beside(present - {name}) - present
+    near = difflib.get_close_matches(name[:100], sorted(known), n=1, cutoff=0.75)
+    return f"did you mean {near[0]!r}? Otherwise remove it" if near else remedy
+
+
+def _fields_beside(present: frozenset[object]) -> frozenset[str]:
+    """The fields of the kind of mapping that has most of those present; of all, if none has any."""
+    likeliest = max(_field_sets(), key=lambda names: (len(names & present), -len(names)))
+    return likeliest if likeliest & present else frozenset().union(*_field_sets())
+
+
+def _schemas() -> tuple[dict[str, Any], ...]:
+    return job_spec_json_schema(), placement_json_schema(), RunSettings.model_json_schema()
+
+
+@cache
+def _field_sets() -> tuple[frozenset[str], ...]:
+    """The names of the fields of every kind of mapping in specs, placements and settings."""
+    return tuple(
+        frozenset(definition.get("properties", {}))
+        for schema in _schemas()
+        for definition in (schema, *schema.get("$defs", {}).values())
+    )

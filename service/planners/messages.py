@@ -1,0 +1,171 @@
+"""What the service and its planner processes say to each other: one JSON line each way."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
+
+from automap.planner.errors import Reason
+from automap.planner.explanation.result import ExplainOptions
+from automap.planner.plan.types import Placement, Plan
+from automap.planner.replanning.result import ReplanOptions
+from automap.planner.runs.suggestion import Watched
+from automap.planner.spec import JobSpec
+from automap.planner.studies.result import Refusal
+
+
+class Message(BaseModel):
+    """Frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PlanRequest(Message):
+    """Search a plan; answered with a Plan."""
+
+    kind: Literal["plan"] = "plan"
+    spec: JobSpec
+    profiles: dict[str, str] = {}
+    """Of GPU types that a change to an impossible job may bring, the stored profiles' versions."""
+
+
+class EstimateRequest(Message):
+    """Price a placement; answered with a Plan."""
+
+    kind: Literal["estimate"] = "estimate"
+    spec: JobSpec
+    placement: Placement
+
+
+class CompareRequest(Message):
+    """Price strategies beside a plan; answered with a list of Strategy."""
+
+    kind: Literal["compare"] = "compare"
+    spec: JobSpec
+    plan: Plan
+    strategies: list[str]
+
+
+class SimulateRequest(Message):
+    """Simulate iterations of a plan; answered with a Simulation."""
+
+    kind: Literal["simulate"] = "simulate"
+    plan: Plan
+    iterations: int
+    seed: int
+    trace: bool = False
+
+
+class FrontRequest(Message):
+    """Find the Pareto front; answered with a Front."""
+
+    kind: Literal["front"] = "front"
+    spec: JobSpec
+    tolerance: float
+
+
+class WhatIfRequest(Message):
+    """Plan on several clusters; answered with a WhatIf."""
+
+    kind: Literal["what_if"] = "what_if"
+    spec: JobSpec
+    nodes: list[int]
+    gpus: list[str]
+    pool: str | None
+    profiles: dict[str, str]
+    """Versions of stored profiles by the GPU type that they were measured on."""
+
+
+class ExplainRequest(Message):
+    """Explain a plan; answered with an Explanation."""
+
+    kind: Literal["explain"] = "explain"
+    plan: Plan
+    options: ExplainOptions
+
+
+class ReplanRequest(Message):
+    """Keep or move a running plan; answered with a Replan."""
+
+    kind: Literal["replan"] = "replan"
+    plan: Plan
+    options: ReplanOptions
+
+
+class SuggestRequest(Message):
+    """Say what to do about a run that has drifted; answered with a Suggestion."""
+
+    kind: Literal["suggest"] = "suggest"
+    plan: Plan
+    watched: Watched
+
+
+class StrategiesRequest(Message):
+    """Name the strategies; answered with a list of StrategyDescription."""
+
+    kind: Literal["strategies"] = "strategies"
+
+
+PlannerRequest = (
+    PlanRequest
+    | EstimateRequest
+    | CompareRequest
+    | FrontRequest
+    | WhatIfRequest
+    | SimulateRequest
+    | ExplainRequest
+    | ReplanRequest
+    | SuggestRequest
+    | StrategiesRequest
+)
+REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
+    Annotated[PlannerRequest, Field(discriminator="kind")]
+)
+
+
+def spec_of(request: PlannerRequest) -> JobSpec | None:
+    """The job that a request is about, its own or its plan's."""
+    about = getattr(request, "plan", request)
+    spec: JobSpec | None = getattr(request, "spec", None) or getattr(about, "spec", None)
+    return spec
+
+
+class Done(Message):
+    """The result as JSON."""
+
+    outcome: Literal["done"] = "done"
+    result: JsonValue
+
+
+class SpecFailure(Message):
+    """A SpecError."""
+
+    outcome: Literal["spec_error"] = "spec_error"
+    field: str
+    message: str
+    remedy: str
+
+
+class InfeasibleFailure(Message):
+    """An InfeasibleError."""
+
+    outcome: Literal["infeasible"] = "infeasible"
+    reasons: list[Reason]
+    refusal: Refusal | None = None
+
+
+class NoSolutionFailure(Message):
+    """A NoSolutionInTimeError."""
+
+    outcome: Literal["no_solution_in_time"] = "no_solution_in_time"
+    lower_bound_seconds: float
+
+
+class Crash(Message):
+    """Any other exception; its traceback is in the log."""
+
+    outcome: Literal["crash"] = "crash"
+    exception: str
+
+
+Answer = Done | SpecFailure | InfeasibleFailure | NoSolutionFailure | Crash
+ANSWER: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="outcome")])

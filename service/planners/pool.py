@@ -1,0 +1,213 @@
+"""Planner processes as the service sees them: warm, one request at a time, ended when overdue."""
+
+import logging
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
+from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
+from automap.service.errors import problems
+from automap.service.errors.planner import (
+    PlannerCancelledError,
+    PlannerCrashedError,
+    PlannerTimeoutError,
+)
+from automap.service.planners.messages import (
+    ANSWER,
+    Answer,
+    Crash,
+    Done,
+    InfeasibleFailure,
+    NoSolutionFailure,
+    PlannerRequest,
+    SpecFailure,
+)
+
+log = logging.getLogger(__name__)
+_READ_BYTES = 2**16
+
+
+def _always() -> bool:
+    return True
+
+
+class PlannerProcess:
+    """One planner process; started anew after it was ended or died."""
+
+    def __init__(self, *, tick_seconds: float = 1.0, profiles_folder: Path | None = None) -> None:
+        """`profiles_folder`: where the profiles are that specs name by version."""
+        self._tick_seconds = tick_seconds
+        self._arguments = [] if profiles_folder is None else [str(profiles_folder)]
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    @property
+    def pid(self) -> int | None:
+        """The operating system's number of the process; None: it was never started."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start the process if there is none, so that it is warm when a request comes."""
+        with self._lock:
+            if self._stopped:
+                raise PlannerCancelledError("the service is shutting down")
+            if self._process is None or self._process.poll() is not None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "automap.service.planners.child", *self._arguments],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+
+    def stop(self) -> None:
+        """End the process for good; a request that waits gets PlannerCancelledError."""
+        with self._lock:
+            self._stopped = True
+            self._kill()
+
+    def run(
+        self,
+        request: PlannerRequest,
+        *,
+        limit_seconds: float,
+        keep_going: Callable[[], bool] = _always,
+    ) -> JsonValue:
+        """The result of a request; `keep_going` is asked every tick whether it is still wanted.
+
+        Raises:
+            SpecError, InfeasibleError, NoSolutionInTimeError: as the planner did.
+            PlannerTimeoutError, PlannerCancelledError, PlannerCrashedError: it did not answer.
+        """
+        self.start()
+        answered = False
+        try:
+            line = self._exchange(
+                request.model_dump_json(by_alias=True).encode() + b"\n", limit_seconds, keep_going
+            )
+            answered = True
+        finally:
+            if not answered:
+                self._replace()
+        return _result(ANSWER.validate_json(line))
+
+    def _exchange(self, line: bytes, limit_seconds: float, keep_going: Callable[[], bool]) -> bytes:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
+        deadline = time.monotonic() + limit_seconds
+        try:
+            process.stdin.write(line)
+            process.stdin.flush()
+        except OSError as error:
+            raise self._lost() from error
+        waiting = select.poll()
+        waiting.register(process.stdout, select.POLLIN)
+        received = bytearray()
+        next_tick = time.monotonic() + self._tick_seconds
+        while True:
+            now = time.monotonic()
+            if now >= deadline:
+                raise PlannerTimeoutError(limit_seconds)
+            if now >= next_tick:
+                next_tick = now + self._tick_seconds
+                if not keep_going():
+                    raise PlannerCancelledError("the job was cancelled")
+            if waiting.poll(1000 * max(0.0, min(deadline, next_tick) - now)):
+                chunk = os.read(process.stdout.fileno(), _READ_BYTES)
+                if not chunk:
+                    raise self._lost()
+                received += chunk
+                if chunk.endswith(b"\n"):  # JSON has no line break inside
+                    return bytes(received)
+
+    def _lost(self) -> PlannerCancelledError | PlannerCrashedError:
+        if self._stopped:
+            return PlannerCancelledError("the service is shutting down")
+        status = self._process.wait() if self._process else None
+        log.error("the planner process ended with status %s", status)
+        return PlannerCrashedError(f"the planner process ended with status {status}")
+
+    def _replace(self) -> None:
+        with self._lock:
+            self._kill()
+            if self._process is not None:
+                _close_pipes(self._process)
+            stopped = self._stopped
+        if not stopped:
+            self.start()
+
+    def _kill(self) -> None:
+        # The pipes stay open: a thread may be reading, and it gets its end of file from the kill.
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):  # what was not written cannot be written any more
+                pipe.close()
+
+
+def _result(answer: Answer) -> JsonValue:
+    match answer:
+        case Done():
+            return answer.result
+        case SpecFailure():
+            raise SpecError(answer.field, answer.message, remedy=answer.remedy)
+        case InfeasibleFailure(refusal=Refusal() as refusal):
+            raise ExplainedInfeasibleError(refusal)
+        case InfeasibleFailure():
+            raise InfeasibleError(answer.reasons)
+        case NoSolutionFailure():
+            raise NoSolutionInTimeError(answer.lower_bound_seconds)
+        case Crash():
+            raise PlannerCrashedError(f"the planner failed with {answer.exception}")
+
+
+class PlannerPool:
+    """The planner processes that answer waiting requests, and how many requests may wait."""
+
+    def __init__(self, *, size: int, max_waiting: int, profiles_folder: Path | None = None) -> None:
+        self._all = [PlannerProcess(profiles_folder=profiles_folder) for _ in range(size)]
+        # The one that was busy last: it keeps the tables of the jobs that it was asked about.
+        self._idle: queue.LifoQueue[PlannerProcess] = queue.LifoQueue()
+        self._places = threading.BoundedSemaphore(size + max_waiting)
+        for process in self._all:
+            self._idle.put(process)
+
+    def start(self) -> None:
+        """Warm all processes."""
+        for process in self._all:
+            process.start()
+
+    def stop(self) -> None:
+        """End all processes."""
+        for process in self._all:
+            process.stop()
+
+    @contextmanager
+    def process(self) -> Iterator[PlannerProcess]:
+        """An idle process, after waiting for one; a `busy` problem if too many wait already."""
+        if not self._places.acquire(blocking=False):
+            raise problems.busy()
+        try:
+            process = self._idle.get()
+            try:
+                yield process
+            finally:
+                self._idle.put(process)
+        finally:
+            self._places.release()

@@ -1,0 +1,138 @@
+"""Works on the queue of plans: one thread and one planner process per job at a time."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from pydantic import JsonValue
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from automap.planner.errors import PlanningError
+from automap.planner.spec import JobSpec
+from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
+from automap.service.errors.problems import internal_error, problem_of
+from automap.service.planners.deadlines import planning_deadline_seconds
+from automap.service.planners.messages import PlanRequest
+from automap.service.planners.pool import PlannerProcess
+from automap.service.queues import plan_queue
+from automap.service.queues.plan_queue import Claim
+from automap.service.settings import Settings
+from automap.service.storage import profiles
+from automap.service.storage.database import Database
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """The threads that claim queued plans, and their planner processes."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._stopping = threading.Event()
+        self._wake = threading.Event()
+        self._processes = [
+            PlannerProcess(profiles_folder=settings.profiles_folder)
+            for _ in range(settings.queue_planners)
+        ]
+        self._threads = [
+            threading.Thread(target=self._work, args=(process,), name="plan-queue", daemon=True)
+            for process in self._processes
+        ]
+
+    def start(self) -> None:
+        """Begin to work on the queue."""
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """Look at the queue now: a job was added."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End the running jobs and put them back into the queue."""
+        self._stopping.set()
+        self._wake.set()
+        for process in self._processes:
+            process.stop()
+        for thread in self._threads:
+            thread.join(timeout=30)
+
+    def _work(self, process: PlannerProcess) -> None:
+        while not self._stopping.is_set():
+            try:
+                process.start()
+                claimed = self._claim()
+                if claimed is not None:
+                    self._run(process, claimed)
+                    continue
+            except PlannerCancelledError:
+                return
+            except (SQLAlchemyError, OSError):
+                # The database is away, or no process can be started. A job that we may have held
+                # is claimed again when its lease has run out.
+                log.exception("the queue cannot be worked on; trying again")
+            self._wake.wait(self._settings.poll_seconds)
+            self._wake.clear()
+
+    def _claim(self) -> Claim | None:
+        with self._database.transaction() as session:
+            return plan_queue.claim(
+                session,
+                lease_seconds=self._settings.lease_seconds,
+                max_attempts=self._settings.max_attempts,
+            )
+
+    def _run(self, process: PlannerProcess, held: Claim) -> None:
+        """Plan, then write the outcome if the job is still ours."""
+        log.info("planning %s", held.plan_id)
+        try:
+            plan = self._plan(process, held)
+        except PlannerCancelledError:
+            if self._stopping.is_set():
+                self._apply(held, lambda session: plan_queue.release(session, held))
+            return
+        except (PlanningError, PlannerProcessError) as error:
+            problem = problem_of(error, held.spec)
+        except SQLAlchemyError:
+            raise
+        except Exception:
+            log.exception("planning %s failed", held.plan_id)
+            problem = internal_error()
+        else:
+            self._apply(held, lambda session: plan_queue.succeed(session, held, plan))
+            return
+        self._apply(held, lambda session: plan_queue.fail(session, held, problem))
+
+    def _plan(self, process: PlannerProcess, held: Claim) -> dict[str, JsonValue]:
+        spec = JobSpec.model_validate(held.spec)
+        folder = self._settings.profiles_folder
+        profiles.lay_out(self._database, folder, spec)
+        others = profiles.lay_out_for_remedies(self._database, folder, spec)
+        limit = planning_deadline_seconds(
+            spec, overhead_seconds=self._settings.planning_overhead_seconds
+        )
+        plan = process.run(
+            PlanRequest(spec=spec, profiles=others),
+            limit_seconds=limit,
+            keep_going=lambda: self._renew(held),
+        )
+        assert isinstance(plan, dict)
+        return plan
+
+    def _renew(self, held: Claim) -> bool:
+        try:
+            with self._database.transaction() as session:
+                return plan_queue.heartbeat(
+                    session, held, lease_seconds=self._settings.lease_seconds
+                )
+        except SQLAlchemyError:
+            # The database may be back before the lease runs out; the outcome is guarded anyway.
+            log.exception("the lease of %s could not be renewed", held.plan_id)
+            return True
+
+    def _apply(self, held: Claim, transition: Callable[[Session], bool]) -> None:
+        with self._database.transaction() as session:
+            if not transition(session):
+                log.warning("plan %s was cancelled or taken over", held.plan_id)

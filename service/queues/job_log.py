@@ -1,0 +1,57 @@
+"""What happened in a job and what it printed. Whoever adds to it holds the lock on the job."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from uuid import UUID
+
+from pydantic import JsonValue
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from automap.service.storage.database import utc_now
+from automap.service.storage.tables import JobEventRow, JobLogRow, JsonObject
+
+_PIECE_CHARACTERS = 2**16
+
+
+def add_events(session: Session, job_id: UUID, events: Iterable[JsonObject]) -> None:
+    """Number the events and add them."""
+    for sequence, event in enumerate(events, start=next_number(session, job_id)):
+        time = _time(event.get("time"))
+        document: JsonObject = {**event, "time": time.isoformat()}
+        session.add(JobEventRow(job_id=job_id, sequence=sequence, time=time, document=document))
+
+
+def next_number(session: Session, job_id: UUID) -> int:
+    """Of the next event."""
+    # The job's row is locked by whoever comes here: no one else counts at the same time.
+    last = session.scalar(
+        select(func.max(JobEventRow.sequence)).where(JobEventRow.job_id == job_id)
+    )
+    return (last or 0) + 1
+
+
+def _time(value: JsonValue) -> datetime:
+    """When the run says that it was; now, if it says nothing that can be read."""
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return utc_now() if time is None or time.tzinfo is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return utc_now()
+
+
+def add_text(session: Session, job_id: UUID, text: str, *, max_characters: int) -> None:
+    """Add output, and forget the oldest of what is too much."""
+    if not text:
+        return
+    last = session.scalar(
+        select(func.max(JobLogRow.end_position)).where(JobLogRow.job_id == job_id)
+    )
+    end = last or 0
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        piece = text[start : start + _PIECE_CHARACTERS]
+        end += len(piece)
+        session.add(JobLogRow(job_id=job_id, end_position=end, text=piece))
+    session.flush()
+    old = JobLogRow.end_position <= end - max_characters
+    session.execute(delete(JobLogRow).where(JobLogRow.job_id == job_id, old))

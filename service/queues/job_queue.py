@@ -1,0 +1,340 @@
+"""The life of a job, a run of a plan or a measurement of the cluster: a function per transition.
+
+The jobs table is the queue. A worker claims a job with a lease and a token, submits it to Ray under
+a name made of the job's id and its attempt, follows what it prints, and writes everything guarded
+by the token. A worker that dies stops renewing its lease; the next one claims the job, finds the
+run in Ray by its name, and goes on reading where the tables end.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from pydantic import JsonValue
+from sqlalchemy import select
+from sqlalchemy.orm import Session, contains_eager
+
+from automap.service.errors.problems import Problem, plan_failed, run_lost
+from automap.service.queues import measurement_events
+from automap.service.queues.claims import SUBMITTED, claimable, claims_alone
+from automap.service.queues.job_log import add_events, add_text, next_number
+from automap.service.runs import call_seconds as measured
+from automap.service.runs import iteration_history as iterations
+from automap.service.runs.output import Printed
+from automap.service.schemas.plans import JobKind
+from automap.service.storage.database import utc_now
+from automap.service.storage.tables import JobEventRow, JobRow, JsonObject, PlanRow
+
+UNFINISHED = ("queued", "starting", "running")
+
+
+@dataclass(frozen=True, slots=True)
+class JobClaim:
+    """A job that is ours as long as we renew its lease, as it was when we last wrote it."""
+
+    job_id: UUID
+    token: UUID
+    kind: JobKind
+    plan: JsonObject | None
+    """Of a run."""
+    settings: JsonObject
+    submission_id: str
+    output: str
+    log_offset: int
+    was_running: bool
+    """Ray has been seen to run this attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a job is, and what its run has measured."""
+
+    iteration: int
+    iterations: int
+    measured: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a job stands after we wrote to it."""
+
+    cancelling: bool
+    log_offset: int
+    """Bytes of the attempt's output that are written down."""
+    progress: Progress
+
+
+def enqueue(session: Session, row: JobRow) -> None:
+    """→ queued; a run waits for its plan if that is not made yet."""
+    row.status = "queued"
+    session.add(row)
+    session.flush()
+    _tell(session, row)
+
+
+def fail_unplanned(session: Session) -> None:
+    """Queued → failed, where the plan failed or was cancelled."""
+    rows = session.scalars(
+        select(JobRow)
+        .join(JobRow.plan)
+        .where(JobRow.status == "queued", PlanRow.status.in_(["failed", "cancelled"]))
+        .options(contains_eager(JobRow.plan).load_only(PlanRow.status, PlanRow.problem))
+        .with_for_update(of=JobRow)
+        .execution_options(populate_existing=True)
+    )
+    for row in rows.all():
+        plan = row.plan
+        assert plan is not None  # by the join
+        _end(session, row, "failed", plan_failed(row.plan_id, plan.status, plan.problem))
+
+
+def any_submitted(session: Session) -> bool:
+    """Whether some job has a run in Ray."""
+    return (
+        session.scalar(select(JobRow.id).where(JobRow.status.in_(SUBMITTED)).limit(1)) is not None
+    )
+
+
+def is_waiting(session: Session, *, new: bool) -> bool:
+    """Whether there is a job to claim; without `new` only one that was submitted before."""
+    found = select(JobRow.id).outerjoin(JobRow.plan).where(claimable(utc_now(), new=new)).limit(1)
+    return session.scalar(found) is not None
+
+
+def claim(
+    session: Session, *, lease_seconds: float, runs_folder: str, new: bool
+) -> JobClaim | None:
+    """Queued with a plan → starting, or take over a submitted job that nobody holds.
+
+    None: there is nothing to do, or another worker claims. Without `new` no queued job is taken.
+    """
+    if not claims_alone(session):
+        return None
+    now = utc_now()
+    row = session.scalars(
+        select(JobRow)
+        .outerjoin(JobRow.plan)
+        .where(claimable(now, new=new))
+        # What runs already comes first: its events wait to be read.
+        .order_by(JobRow.status == "queued", JobRow.created_at, JobRow.id)
+        .limit(1)
+        .options(contains_eager(JobRow.plan).load_only(PlanRow.plan))
+        # Left out of the SQL on SQLite, where only one transaction writes at a time.
+        .with_for_update(skip_locked=True, of=JobRow)
+    ).one_or_none()
+    if row is None:
+        return None
+    row.lease_token = uuid4()
+    row.lease_expires_at = now + timedelta(seconds=lease_seconds)
+    if row.status == "queued":
+        row.output = f"{runs_folder}/{row.id}"
+        _begin_attempt(session, row)
+    return _claim_of(row, None if row.plan is None else row.plan.plan)
+
+
+def record(
+    session: Session, held: JobClaim, printed: Printed, *, lease_seconds: float, max_log_bytes: int
+) -> Standing | None:
+    """Renew the lease and keep what the run printed; None: the job is no longer ours."""
+    row = _ours(session, held)
+    if row is None:
+        return None
+    row.lease_expires_at = utc_now() + timedelta(seconds=lease_seconds)
+    if printed:
+        row.log_offset = printed.end_offset
+        add_text(session, row.id, printed.text, max_characters=max_log_bytes)
+        add_events(session, row.id, _taken_in(session, row, printed.events))
+    return Standing(
+        cancelling=row.cancel_requested_at is not None,
+        log_offset=row.log_offset,
+        progress=Progress(row.iteration, row.iterations, row.measured),
+    )
+
+
+def _with_events(known: JsonObject, events: list[JsonObject]) -> JsonObject:
+    """What the run has measured, call by call and iteration by iteration."""
+    found = measured.with_events(known, events)
+    latest = iterations.with_events(known.get("iterations"), events)
+    return found if latest is None else {**found, "iterations": latest}
+
+
+def add_event(
+    session: Session,
+    held: JobClaim,
+    event: JsonObject,
+    *,
+    noted: Callable[[JsonObject, int], JsonObject | None],
+) -> bool:
+    """Add an event, and make of `measured` what it is noted as under its number.
+
+    False, and nothing is written: the job is no longer ours, or there is nothing to note.
+    """
+    row = _ours(session, held)
+    if row is None:
+        return False
+    now = noted(row.measured, next_number(session, row.id))
+    if now is not None:
+        row.measured = now
+        add_events(session, row.id, [event])
+    return now is not None
+
+
+def run(session: Session, held: JobClaim) -> bool:
+    """Starting → running, once Ray has started it; False: the job is no longer ours."""
+    row = _ours(session, held)
+    if row is not None and row.status == "starting":
+        row.status = "running"
+        row.started_at = row.started_at or utc_now()
+        _tell(session, row)
+    return row is not None
+
+
+def retry(session: Session, held: JobClaim, *, max_attempts: int, reason: str) -> JobClaim | None:
+    """→ starting, as a new attempt in the same folder; failed when there were enough.
+
+    None: it failed, or is no longer ours.
+    """
+    row = _ours(session, held)
+    if row is None:
+        return None
+    if row.attempts >= max_attempts:
+        _end(session, row, "failed", run_lost(row.attempts, reason))
+        return None
+    _begin_attempt(session, row, reason=reason)
+    return _claim_of(row, held.plan)
+
+
+def succeed(session: Session, held: JobClaim) -> bool:
+    """→ succeeded, if the run has sent its report; False: it has not, or is no longer ours."""
+    row = _ours(session, held)
+    if row is None or row.report is None:
+        return False
+    row.iteration = row.iterations
+    _end(session, row, "succeeded")
+    return True
+
+
+def fail(session: Session, held: JobClaim, problem: Problem) -> bool:
+    """→ failed; False: the job is no longer ours and nothing was written."""
+    row = _ours(session, held)
+    if row is not None:
+        _end(session, row, "failed", problem)
+    return row is not None
+
+
+def cancelled(session: Session, held: JobClaim) -> bool:
+    """→ cancelled, now that nothing runs any more; False: the job is no longer ours."""
+    row = _ours(session, held)
+    if row is not None:
+        _end(session, row, "cancelled")
+    return row is not None
+
+
+def release(session: Session, held: JobClaim) -> None:
+    """Let another worker take the job over at once; what runs goes on running."""
+    row = _ours(session, held)
+    if row is not None:
+        row.lease_token = row.lease_expires_at = None
+
+
+def cancel(session: Session, job_id: UUID) -> bool:
+    """Queued → cancelled; ask for the end of one that runs. False: there is none, or it is over.
+
+    A worker that holds the job ends the run in Ray, and says so here when it has.
+    """
+    row = session.scalars(
+        select(JobRow).where(JobRow.id == job_id, JobRow.status.in_(UNFINISHED)).with_for_update()
+    ).one_or_none()
+    if row is None:
+        return False
+    if row.status == "queued":
+        _end(session, row, "cancelled")
+    elif row.cancel_requested_at is None:
+        row.cancel_requested_at = utc_now()
+        _tell(session, row, cancelling=True)
+    return True
+
+
+def last_failure(session: Session, held: JobClaim) -> JsonObject | None:
+    """The last event `failed` of this attempt."""
+    latest = session.scalars(
+        select(JobEventRow.document)
+        .where(JobEventRow.job_id == held.job_id)
+        .order_by(JobEventRow.sequence.desc())
+        .limit(100)
+    )
+    for document in latest:
+        if document["type"] == "failed":
+            return document
+        if document["type"] == "status" and document.get("status") == "starting":
+            break
+    return None
+
+
+def _claim_of(row: JobRow, plan: JsonObject | None) -> JobClaim:
+    assert (plan is not None) == (row.kind == "run")
+    assert row.lease_token is not None
+    assert row.submission_id is not None
+    assert row.output is not None
+    return JobClaim(
+        job_id=row.id,
+        token=row.lease_token,
+        kind="run" if row.kind == "run" else "profile",
+        plan=plan,
+        settings=row.settings,
+        submission_id=row.submission_id,
+        output=row.output,
+        log_offset=row.log_offset,
+        was_running=row.status == "running",
+    )
+
+
+def _ours(session: Session, held: JobClaim) -> JobRow | None:
+    return session.scalars(
+        select(JobRow)
+        .where(JobRow.id == held.job_id, JobRow.lease_token == held.token)
+        .with_for_update()
+    ).one_or_none()
+
+
+def _begin_attempt(session: Session, row: JobRow, **more: JsonValue) -> None:
+    row.status = "starting"
+    row.attempts += 1
+    row.submission_id = f"automap-{row.id}-{row.attempts}"
+    row.log_offset = 0
+    _tell(session, row, attempt=row.attempts, **more)
+
+
+def _end(session: Session, row: JobRow, status: str, problem: Problem | None = None) -> None:
+    row.status = status
+    row.finished_at = utc_now()
+    row.lease_token = row.lease_expires_at = None
+    if problem is not None:
+        row.problem = problem.model_dump(mode="json")
+    _tell(session, row)
+
+
+def _tell(session: Session, row: JobRow, **more: JsonValue) -> None:
+    """Add an event of our own, for those who follow the job."""
+    add_events(session, row.id, [{"type": "status", "status": row.status, **more}])
+
+
+def _taken_in(session: Session, row: JobRow, events: list[JsonObject]) -> list[JsonObject]:
+    """The events, after the row has taken from them what it shows itself."""
+    if row.kind == "profile":
+        return [measurement_events.taken_in(session, row, event) for event in events]
+    row.measured = _with_events(row.measured, events)
+    return [_taken_in_of_run(row, event) for event in events]
+
+
+def _taken_in_of_run(row: JobRow, event: JsonObject) -> JsonObject:
+    if event["type"] == "iteration" and (done := measured.number(event.get("iteration"))):
+        row.iteration = min(max(int(done), 0), row.iterations)
+    if event["type"] != "finished":
+        return event
+    report = event.get("report")
+    if isinstance(report, dict):
+        row.report = report
+        row.measured = measured.with_report(row.measured, report)
+    return {name: value for name, value in event.items() if name != "report"}

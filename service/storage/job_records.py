@@ -1,0 +1,236 @@
+"""Jobs as the API shows them: all queries on jobs that are no transitions."""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import exists, select
+from sqlalchemy.orm import Session, contains_eager, defer, joinedload
+
+from automap.planner.plan.types import Plan
+from automap.planner.spec import JobSpec
+from automap.service.errors import problems
+from automap.service.errors.problems import Problem
+from automap.service.queues import suggestions
+from automap.service.queues.job_queue import UNFINISHED
+from automap.service.runs import call_seconds, iteration_history
+from automap.service.runs.checked_settings import RunSettings
+from automap.service.runs.drift_report import drift_of
+from automap.service.schemas.measurements import (
+    AnyJobRecord,
+    AnyJobSummary,
+    MeasuredKind,
+    MeasureJobSettings,
+    ProfileJobRecord,
+    ProfileJobSummary,
+    TableProgress,
+)
+from automap.service.schemas.plans import (
+    JobQuery,
+    JobRecord,
+    JobState,
+    JobSuggestion,
+    JobSummary,
+    Page,
+    PlanJob,
+)
+from automap.service.storage.database import utc_now
+from automap.service.storage.found_clusters import found_cluster
+from automap.service.storage.paging import page_of
+from automap.service.storage.tables import JobEventRow, JobLogRow, JobRow, PlanRow
+
+JOBS_SHOWN = 20
+"""Of a plan, the latest."""
+_DOCUMENTS = (JobRow.settings, JobRow.report, JobRow.problem)
+
+
+def new_job_row(plan: PlanRow, settings: RunSettings) -> JobRow:
+    """The row of a run of this plan."""
+    spec = JobSpec.model_validate(plan.spec)
+    return JobRow(
+        plan=plan,
+        created_at=utc_now(),
+        settings=settings.model_dump(mode="json"),
+        iteration=0,
+        iterations=settings.iterations or spec.workload.iterations,
+        measured=call_seconds.NOTHING,
+        attempts=0,
+        log_offset=0,
+    )
+
+
+def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
+    """The job with this id; a `not-found` problem if there is none."""
+    row = session.scalars(
+        select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
+    ).one_or_none()
+    if row is None:
+        raise problems.not_found("job", job_id)
+    return job_record(row, suggestions.of_job(session, row))
+
+
+def list_jobs(session: Session, query: JobQuery) -> Page[AnyJobSummary]:
+    """One page of jobs, newest first."""
+    shown = (PlanRow.spec_name, PlanRow.algorithm, PlanRow.iteration_seconds)
+    statement = (
+        select(JobRow)
+        .outerjoin(JobRow.plan)
+        .options(
+            contains_eager(JobRow.plan).load_only(*shown, raiseload=True),
+            *(defer(column, raiseload=True) for column in _DOCUMENTS),
+        )
+    )
+    if query.kind is not None:
+        statement = statement.where(JobRow.kind == query.kind)
+    if query.status is not None:
+        statement = statement.where(JobRow.status == query.status)
+    if query.plan_id is not None:
+        statement = statement.where(JobRow.plan_id == query.plan_id)
+    if query.algorithm is not None:
+        statement = statement.where(PlanRow.algorithm == query.algorithm)
+    if query.created_after is not None:
+        statement = statement.where(JobRow.created_at > query.created_after)
+    if query.created_before is not None:
+        statement = statement.where(JobRow.created_at < query.created_before)
+    rows, next_cursor = page_of(session, statement, JobRow, query)
+    return Page(items=[_job_summary(row) for row in rows], next_cursor=next_cursor)
+
+
+def _job_summary(row: JobRow) -> JobSummary | ProfileJobSummary:
+    if row.plan is None:
+        return ProfileJobSummary(**_profile_summary(row))
+    return JobSummary(**_summary(row, row.plan))
+
+
+def jobs_of_plan(session: Session, plan: PlanRow) -> list[PlanJob]:
+    """The latest runs of a plan, what they measured beside what it predicts."""
+    rows = session.scalars(
+        select(JobRow)
+        .where(JobRow.plan_id == plan.id)
+        .order_by(JobRow.created_at.desc(), JobRow.id.desc())
+        .limit(JOBS_SHOWN)
+        .options(*(defer(column, raiseload=True) for column in _DOCUMENTS))
+    ).all()
+    if not rows:
+        return []
+    predicted = _plan(plan)
+    return [
+        PlanJob(**_summary(row, plan), calls=call_seconds.calls_of(predicted, row.measured))
+        for row in rows
+    ]
+
+
+def job_record(
+    row: JobRow, suggested: Sequence[JobSuggestion] = ()
+) -> JobRecord | ProfileJobRecord:
+    """The row, which has its plan with it, as the API shows it."""
+    if row.plan is None:
+        return _profile_record(row)
+    return JobRecord(
+        **_summary(row, row.plan),
+        calls=call_seconds.calls_of(_plan(row.plan), row.measured),
+        settings=RunSettings.model_validate(row.settings),
+        submission_id=row.submission_id,
+        output=row.output,
+        report=row.report,
+        response_lengths=iteration_history.read(row.measured.get("iterations")).observed_lengths,
+        suggestions=list(suggested),
+        drift=drift_of(row.report),
+        problem=None if row.problem is None else Problem.model_validate(row.problem),
+    )
+
+
+def _profile_record(row: JobRow) -> ProfileJobRecord:
+    known: Any = row.measured
+    return ProfileJobRecord(
+        **_profile_summary(row),
+        settings=MeasureJobSettings.model_validate(row.settings),
+        tables=[TableProgress(table=name, **each) for name, each in known["tables"].items()],
+        submission_id=row.submission_id,
+        output=row.output,
+        cluster=found_cluster(row),
+        report=row.report,
+        problem=None if row.problem is None else Problem.model_validate(row.problem),
+    )
+
+
+def _profile_summary(row: JobRow) -> dict[str, Any]:
+    known: Any = row.measured
+    return _state(row) | {
+        "seconds": known["seconds"],
+        "budget_seconds": known["budget_seconds"],
+        "profiles": [MeasuredKind(pool=pool, **each) for pool, each in known["profiles"].items()],
+    }
+
+
+def has_unfinished(session: Session, plan_id: UUID) -> bool:
+    """Whether some job of this plan is not over."""
+    unfinished = exists().where(JobRow.plan_id == plan_id, JobRow.status.in_(UNFINISHED))
+    return bool(session.scalar(select(unfinished)))
+
+
+def is_over(session: Session, job_id: UUID) -> bool:
+    """Whether nothing more will happen in this job; a `not-found` problem if there is none."""
+    status = session.scalar(select(JobRow.status).where(JobRow.id == job_id))
+    if status is None:
+        raise problems.not_found("job", job_id)
+    return status not in UNFINISHED
+
+
+def events_after(
+    session: Session, job_id: UUID, sequence: int, *, limit: int
+) -> Sequence[JobEventRow]:
+    """The next events of a job, in order."""
+    return session.scalars(
+        select(JobEventRow)
+        .where(JobEventRow.job_id == job_id, JobEventRow.sequence > sequence)
+        .order_by(JobEventRow.sequence)
+        .limit(limit)
+    ).all()
+
+
+def log_tail(session: Session, job_id: UUID, *, lines: int) -> str:
+    """The last lines that a job has printed."""
+    if session.get(JobRow, job_id, options=[defer(column) for column in _DOCUMENTS]) is None:
+        raise problems.not_found("job", job_id)
+    pieces: list[str] = []
+    found = 0
+    latest = session.scalars(
+        select(JobLogRow.text)
+        .where(JobLogRow.job_id == job_id)
+        .order_by(JobLogRow.end_position.desc())
+        .execution_options(yield_per=16)
+    )
+    for text in latest:
+        pieces.append(text)
+        found += text.count("\n")
+        if found > lines:
+            break
+    text = "".join(reversed(pieces))
+    ending = "\n" if text.endswith("\n") else ""
+    return "\n".join(text.removesuffix("\n").split("\n")[-lines:]) + ending
+
+
+def _plan(row: PlanRow) -> Plan | None:
+    return None if row.plan is None else Plan.model_validate(row.plan)
+
+
+def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
+    return _state(row) | {
+        "plan_id": plan.id,
+        "iteration": row.iteration,
+        "iterations": row.iterations,
+        "drifting": row.status in UNFINISHED and suggestions.stands(row.measured),
+        "spec_name": plan.spec_name,
+        "algorithm": plan.algorithm,
+        "predicted_iteration_seconds": plan.iteration_seconds,
+        "measured_iteration_seconds": call_seconds.iteration_seconds(row.measured),
+    }
+
+
+def _state(row: JobRow) -> dict[str, Any]:
+    same = set(JobState.model_fields) & set(JobRow.__table__.columns.keys())
+    over = row.status not in UNFINISHED
+    return {name: getattr(row, name) for name in same} | {
+        "cancelling": row.cancel_requested_at is not None and not over
+    }

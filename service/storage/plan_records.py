@@ -1,0 +1,186 @@
+"""Rows in, API objects out: all queries that are not queue transitions."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from sqlalchemy import delete, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, defer, selectinload
+
+from automap.planner.catalogue import architectures, gpu_type, normalised
+from automap.planner.plan.types import Plan
+from automap.planner.spec import ClusterSpec, JobSpec
+from automap.service.errors import problems
+from automap.service.errors.problems import Problem
+from automap.service.schemas.plans import (
+    ClusterRecord,
+    NewCluster,
+    Page,
+    PageQuery,
+    PlanJob,
+    PlanQuery,
+    PlanRecord,
+    PlanSummary,
+)
+from automap.service.storage import history, job_records
+from automap.service.storage.database import utc_now
+from automap.service.storage.history import Runs
+from automap.service.storage.paging import page_of
+from automap.service.storage.tables import ClusterRow, PlanModelRow, PlanRow
+
+
+def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
+    """The row of a job whose spec names no stored cluster any more."""
+    return PlanRow(
+        created_at=utc_now(),
+        spec_name=spec.name,
+        algorithm=spec.algorithm,
+        cluster_name=cluster_name,
+        objective=spec.search.objective,
+        spec=spec.model_dump(mode="json"),
+        attempts=0,
+        models=[
+            PlanModelRow(role=role, architecture=canonical_model(model.architecture))
+            for role, model in spec.models.items()
+            if isinstance(model.architecture, str)
+        ],
+    )
+
+
+def canonical_model(name: str) -> str:
+    """The catalogue's own name for a model given by any of its names; others stay as they are."""
+    wanted = normalised(name)
+    for entry in architectures().values():
+        if wanted in map(normalised, (entry.name, *entry.aliases)):
+            return entry.name
+    return name
+
+
+def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
+    """The plan with this id; a `not-found` problem if there is none."""
+    row = session.scalars(
+        select(PlanRow).where(PlanRow.id == plan_id).options(selectinload(PlanRow.models))
+    ).one_or_none()
+    if row is None:
+        raise problems.not_found("plan", plan_id)
+    runs = history.runs_of(session, [row.id]).get(row.id)
+    return plan_record(row, job_records.jobs_of_plan(session, row), runs)
+
+
+def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
+    """Delete it with the records of its runs; False: there is none, or it has not finished.
+
+    Raises a `conflict` problem while one of its jobs is not over.
+    """
+    finished = PlanRow.status.not_in(["queued", "running"])
+    # Locked before we look for jobs: a job that is being posted holds the plan until it is there.
+    if not session.scalars(
+        select(PlanRow.id).where(PlanRow.id == plan_id, finished).with_for_update()
+    ).all():
+        return False
+    if job_records.has_unfinished(session, plan_id):
+        raise problems.conflict(f"Plan {plan_id} has a job that is not over; cancel it first")
+    session.execute(delete(PlanRow).where(PlanRow.id == plan_id))
+    return True
+
+
+def list_plans(session: Session, query: PlanQuery) -> Page[PlanSummary]:
+    """One page of plans, newest first."""
+    statement = select(PlanRow).options(
+        selectinload(PlanRow.models),
+        *(
+            defer(column, raiseload=True)
+            for column in (PlanRow.spec, PlanRow.plan, PlanRow.problem)
+        ),
+    )
+    if query.status is not None:
+        statement = statement.where(PlanRow.status == query.status)
+    if query.algorithm is not None:
+        statement = statement.where(PlanRow.algorithm == query.algorithm)
+    if query.cluster is not None:
+        statement = statement.where(PlanRow.cluster_name == query.cluster)
+    if query.model is not None:
+        model = canonical_model(query.model)
+        statement = statement.where(PlanRow.models.any(PlanModelRow.architecture == model))
+    if query.created_after is not None:
+        statement = statement.where(PlanRow.created_at > query.created_after)
+    if query.created_before is not None:
+        statement = statement.where(PlanRow.created_at < query.created_before)
+    rows, next_cursor = page_of(session, statement, PlanRow, query)
+    runs = history.runs_of(session, [row.id for row in rows]) if rows else {}
+    return Page(items=[_summary(row, runs.get(row.id)) for row in rows], next_cursor=next_cursor)
+
+
+def plan_record(row: PlanRow, jobs: Sequence[PlanJob] = (), runs: Runs | None = None) -> PlanRecord:
+    """The row as the API shows it, with its latest jobs."""
+    return PlanRecord(
+        **dict(_summary(row, runs)),
+        attempts=row.attempts,
+        spec=JobSpec.model_validate(row.spec),
+        plan=None if row.plan is None else Plan.model_validate(row.plan),
+        problem=None if row.problem is None else Problem.model_validate(row.problem),
+        jobs=list(jobs),
+    )
+
+
+def _summary(row: PlanRow, runs: Runs | None = None) -> PlanSummary:
+    same = set(PlanSummary.model_fields) & set(PlanRow.__table__.columns.keys())
+    return PlanSummary.model_validate(
+        {name: getattr(row, name) for name in same}
+        | {
+            "cluster": row.cluster_name,
+            "models": {model.role: model.architecture for model in row.models},
+        }
+        | ({} if runs is None else {"runs": runs.count, "measured_iteration_seconds": runs.latest})
+    )
+
+
+def add_cluster(session: Session, new: NewCluster) -> ClusterRecord:
+    """Store a cluster; a `conflict` problem if its name is taken."""
+    spec = ClusterSpec(pools=new.pools)
+    row = ClusterRow(name=new.name, spec=spec.model_dump(mode="json"))
+    try:
+        with session.begin_nested():
+            session.add(row)
+    except IntegrityError:
+        raise problems.conflict(
+            f"A cluster named {new.name} exists; delete it first, or choose another name"
+        ) from None
+    return _cluster_record(row)
+
+
+def check_gpus(cluster: ClusterSpec) -> None:
+    """Raise a SpecError for the first pool whose GPU the catalogue does not know."""
+    for index, pool in enumerate(cluster.pools):
+        gpu_type(pool.gpu, field=f"pools.{index}.gpu")
+
+
+def find_cluster(session: Session, name: str) -> ClusterRecord:
+    """The cluster of this name; a `not-found` problem if there is none."""
+    row = session.scalars(select(ClusterRow).where(ClusterRow.name == name)).one_or_none()
+    if row is None:
+        raise problems.not_found("cluster", name)
+    return _cluster_record(row)
+
+
+def cluster_names(session: Session, limit: int = 20) -> list[str]:
+    """Some names of stored clusters, to suggest."""
+    return list(session.scalars(select(ClusterRow.name).order_by(ClusterRow.name).limit(limit)))
+
+
+def list_clusters(session: Session, query: PageQuery) -> Page[ClusterRecord]:
+    """One page of clusters, newest first."""
+    rows, next_cursor = page_of(session, select(ClusterRow), ClusterRow, query)
+    return Page(items=[_cluster_record(row) for row in rows], next_cursor=next_cursor)
+
+
+def delete_cluster(session: Session, name: str) -> None:
+    """Forget a cluster; plans made with it keep its definition. `not-found` if there is none."""
+    statement = delete(ClusterRow).where(ClusterRow.name == name).returning(ClusterRow.id)
+    if session.execute(statement).one_or_none() is None:
+        raise problems.not_found("cluster", name)
+
+
+def _cluster_record(row: ClusterRow) -> ClusterRecord:
+    spec = ClusterSpec.model_validate(row.spec)
+    return ClusterRecord(name=row.name, created_at=row.created_at, pools=spec.pools)

@@ -1,0 +1,139 @@
+"""What the job routes do: check the request, queue the plan if need be, queue the job, cancel."""
+
+from uuid import UUID
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from automap.planner.spec import JobSpec
+from automap.service.api.bodies import Body
+from automap.service.errors import problems
+from automap.service.errors.fields import FieldError, shown, value_at
+from automap.service.queues import job_queue, plan_queue
+from automap.service.runs.checked_settings import settings_errors, spec_errors
+from automap.service.schemas.measurements import ProfileJobRecord
+from automap.service.schemas.plans import JobRecord, JobRequest
+from automap.service.storage import idempotency, job_records, plan_records
+from automap.service.storage.idempotency import HeldKey
+from automap.service.storage.tables import PlanRow
+from automap.service.use_cases.plans import Planning, resolve_spec
+
+
+def post_job(service: Planning, body: Body[JobRequest], *, key: str | None) -> JobRecord:
+    """Queue a job, and its plan before it; an earlier request with the same key answers instead."""
+    if key is None:
+        return _make(service, body, None)
+    taken = idempotency.take(
+        service.database,
+        key,
+        fingerprint=idempotency.fingerprint(body.data, of="job:"),
+        lease_seconds=service.settings.lease_seconds,
+    )
+    if isinstance(taken, UUID):
+        with service.database.reading() as session:
+            return _as_run(job_records.find_job(session, taken))
+    stored = False
+    try:
+        record = _make(service, body, taken)
+        stored = True
+    finally:
+        if not stored:
+            with service.database.transaction() as session:
+                idempotency.give_up(session, taken)
+    return record
+
+
+def _make(service: Planning, body: Body[JobRequest], held: HeldKey | None) -> JobRecord:
+    request = body.content
+    _check_choice(request)
+    spec = None
+    if request.spec is not None:
+        spec = resolve_spec(service, request.spec, body.data, prefix="spec.")
+        _check_settings(request, spec, body.data)
+    with service.database.transaction() as session:
+        if spec is not None:
+            plan = _queued_plan(session, request, spec)
+        else:
+            plan = _stored_plan(session, request, body.data)
+        row = job_records.new_job_row(plan, request.settings)
+        job_queue.enqueue(session, row)
+        if held is not None:
+            idempotency.complete(session, held, job_id=row.id)
+        record = _as_run(job_records.job_record(row))
+    if spec is not None:
+        service.dispatcher.wake()
+    return record
+
+
+def _as_run(record: JobRecord | ProfileJobRecord) -> JobRecord:
+    assert isinstance(record, JobRecord)
+    return record
+
+
+def _check_choice(request: JobRequest) -> None:
+    if (request.plan_id is None) == (request.spec is None):
+        raise problems.invalid_field(
+            FieldError(
+                field="plan_id",
+                value=None if request.plan_id is None else str(request.plan_id),
+                message="give either plan_id or spec, not both and not neither",
+                remedy="name a stored plan, or give the spec to plan first",
+            )
+        )
+
+
+def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
+    mistakes = [
+        error.model_copy(
+            update={
+                "field": f"settings.{error.field}",
+                "value": error.value or shown(value_at(f"settings.{error.field}", data)),
+            }
+        )
+        for error in settings_errors(request.settings, spec)
+    ]
+    for error in spec_errors(spec):
+        if request.spec is None:
+            message = f"{error.field} of its spec: {error.message}"
+            error = error.model_copy(update={"field": "plan_id", "message": message})
+            mistakes.append(error.model_copy(update={"value": str(request.plan_id)}))
+        else:
+            mistakes.append(error.model_copy(update={"field": f"spec.{error.field}"}))
+    if mistakes:
+        raise problems.invalid_fields_found(mistakes)
+
+
+def _queued_plan(session: Session, request: JobRequest, spec: JobSpec) -> PlanRow:
+    assert request.spec is not None
+    named = request.spec.cluster if isinstance(request.spec.cluster, str) else None
+    row = plan_records.new_plan_row(spec, cluster_name=named)
+    plan_queue.enqueue(session, row)
+    return row
+
+
+def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow:
+    # Locked, so that it is neither deleted nor failed before the job is there to notice.
+    row = session.scalars(
+        select(PlanRow).where(PlanRow.id == request.plan_id).with_for_update()
+    ).one_or_none()
+    if row is None:
+        error = FieldError(
+            field="plan_id",
+            value=str(request.plan_id),
+            message="there is no plan with this id",
+            remedy="use the id of a plan of this service, or give the spec",
+        )
+        raise problems.invalid_field(error)
+    if row.status in ("failed", "cancelled"):
+        raise problems.conflict(f"Plan {row.id} is {row.status}: there is nothing to run")
+    _check_settings(request, JobSpec.model_validate(row.spec), data)
+    return row
+
+
+def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:
+    """The job, cancelled or about to be; a problem if there is none or it has ended otherwise."""
+    job_queue.cancel(session, job_id)
+    record = job_records.find_job(session, job_id)
+    if record.status in ("succeeded", "failed"):
+        raise problems.conflict(f"Job {job_id} has {record.status} already")
+    return record

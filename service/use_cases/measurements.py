@@ -1,0 +1,81 @@
+"""What POST /v1/profiles does to have the cluster measured: check the request, queue the job."""
+
+from uuid import UUID
+
+from automap.planner import catalogue
+from automap.planner.errors import SpecError
+from automap.service.api.bodies import Body
+from automap.service.errors import problems
+from automap.service.errors.fields import spec_error_field
+from automap.service.queues import job_queue, measurement_events
+from automap.service.schemas.measurements import (
+    Measure,
+    MeasureJobSettings,
+    MeasureRequest,
+    ProfileJobRecord,
+)
+from automap.service.schemas.plans import JobRecord
+from automap.service.storage import idempotency, job_records
+from automap.service.storage.database import utc_now
+from automap.service.storage.tables import JobRow
+from automap.service.use_cases.plans import Planning
+
+
+def post_measurement(
+    service: Planning, body: Body[MeasureRequest], *, key: str | None
+) -> ProfileJobRecord:
+    """Queue a job that measures; an earlier request with the same key answers instead."""
+    settings = _settings(body)
+    if key is None:
+        return _queued(service, settings, None)
+    taken = idempotency.take(
+        service.database,
+        key,
+        fingerprint=idempotency.fingerprint(body.data, of="profile:"),
+        lease_seconds=service.settings.lease_seconds,
+    )
+    if isinstance(taken, UUID):
+        with service.database.reading() as session:
+            return _as_profile(job_records.find_job(session, taken))
+    return _queued(service, settings, taken)
+
+
+def _queued(
+    service: Planning, settings: MeasureJobSettings, held: idempotency.HeldKey | None
+) -> ProfileJobRecord:
+    with service.database.transaction() as session:
+        row = JobRow(
+            kind="profile",
+            plan=None,
+            created_at=utc_now(),
+            settings=settings.model_dump(mode="json"),
+            iteration=0,
+            iterations=0,
+            measured=measurement_events.nothing_yet(settings.budget_seconds),
+            attempts=0,
+            log_offset=0,
+        )
+        job_queue.enqueue(session, row)
+        if held is not None:
+            idempotency.complete(session, held, job_id=row.id)
+        return _as_profile(job_records.job_record(row))
+
+
+def _as_profile(record: JobRecord | ProfileJobRecord) -> ProfileJobRecord:
+    assert isinstance(record, ProfileJobRecord)
+    return record
+
+
+def _settings(body: Body[MeasureRequest]) -> MeasureJobSettings:
+    """The request with its models resolved; a problem if the catalogue does not know one."""
+    asked: Measure = body.content.measure
+    models = {}
+    for number, name in enumerate(asked.models):
+        try:
+            models[name] = catalogue.architecture(name, field=f"measure.models.{number}")
+        except SpecError as error:
+            raise problems.invalid_field(spec_error_field(error, body.data)) from None
+    return MeasureJobSettings(
+        models=models | asked.architectures,
+        **asked.model_dump(exclude={"models", "architectures"}),
+    )

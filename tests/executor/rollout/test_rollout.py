@@ -1,0 +1,61 @@
+"""vLLM in our processes, alone and beside the training engines that share its weights."""
+
+from itertools import product
+
+import pytest
+
+from automap.executor.rollout.seeds import response_seed
+from tests.executor.ranks import Case, run_cases
+from tests.executor.rollout import hybrid_cases, rollout_cases
+
+PRELOAD = (
+    "automap.executor.rollout.vllm_engine",
+    "automap.executor.engines.megatron",
+    "automap.executor.engines.fsdp",
+)
+ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR
+MORE_ON_FOUR: dict[str, Case] = rollout_cases.ON_FOUR | hybrid_cases.MORE_ON_FOUR
+
+
+def run(
+    cases: dict[str, Case], factory: pytest.TempPathFactory, size: int
+) -> dict[str, str | None]:
+    folder = factory.mktemp("rollout")
+    return run_cases(cases, world_size=size, folder=folder, preload=PRELOAD)
+
+
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    return run(rollout_cases.ON_TWO, tmp_path_factory, 2)
+
+
+@pytest.fixture(scope="module")
+def on_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    return run(ON_FOUR, tmp_path_factory, 4)
+
+
+@pytest.fixture(scope="module")
+def more_on_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+    return run(MORE_ON_FOUR, tmp_path_factory, 4)
+
+
+@pytest.mark.parametrize("case", rollout_cases.ON_TWO)
+def test_generation_on_two_processes(case: str, on_two: dict[str, str | None]) -> None:
+    assert on_two[case] is None, on_two[case]
+
+
+@pytest.mark.parametrize("case", ON_FOUR)
+def test_training_and_generation_on_four(case: str, on_four: dict[str, str | None]) -> None:
+    assert on_four[case] is None, on_four[case]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE_ON_FOUR)
+def test_more_on_four_processes(case: str, more_on_four: dict[str, str | None]) -> None:
+    assert more_on_four[case] is None, more_on_four[case]
+
+
+def test_seeds_differ_in_every_argument() -> None:
+    seeds = {response_seed(*four) for four in product(range(4), repeat=4)}
+    assert len(seeds) == 4**4
+    assert all(0 <= seed < 2**63 for seed in seeds)

@@ -1,0 +1,78 @@
+"""What plans warn of: precisions that a GPU lacks, and links in the wrong unit."""
+
+from typing import Any
+
+import pytest
+
+from automap.planner.assembly.assumptions import assumptions
+from automap.planner.catalogue import gpu_types
+from automap.planner.errors import SpecError
+from automap.planner.job.resolve import resolve
+from automap.planner.planning import make_plan
+from tests.helpers.small_jobs import pool, small_job
+
+LINKS = (
+    "intra_node_bytes_per_second",
+    "inter_node_bytes_per_second",
+    "host_link_bytes_per_second",
+)
+
+
+def lines(word: str, *, workload: dict[str, Any] | None = None, **cluster: Any) -> list[str]:
+    """The assumptions of a job on two nodes in which a word occurs."""
+    changes = {f"workload__{name}": value for name, value in (workload or {}).items()}
+    job = resolve(small_job(cluster__pools=[pool(2, **cluster)], **changes))
+    return [line for line in assumptions(job) if word in line]
+
+
+def test_a_gpu_without_bf16_is_named_with_what_to_run_instead() -> None:
+    (line,) = lines("bf16", gpu="v100-32gb")
+    assert line.startswith("pools.a100: v100-32gb does not compute in bf16")
+    assert "workload.precision: fp16" in line
+    plan = make_plan(small_job(cluster__pools=[pool(gpu="v100-32gb")]))
+    assert line in plan.assumptions
+    assert lines("bf16", gpu="v100-32gb", workload={"precision": "fp16"}) == []
+    assert lines("bf16", gpu="a100-80gb-sxm") == []
+
+
+def test_the_catalogue_knows_which_gpus_lack_bf16() -> None:
+    """Tensor cores compute in bf16 from Ampere (compute capability 8.0) on; Volta is 7.0."""
+    lacking = {name for name, gpu in gpu_types().items() if not gpu.has_bf16}
+    assert lacking == {"v100-32gb", "v100-16gb"}
+
+
+def test_a_gpu_without_fp8_is_named() -> None:
+    (line,) = lines("fp8", gpu="a100-80gb-sxm", workload={"rollout_precision": "fp8"})
+    assert "a100-80gb-sxm does not compute in fp8" in line
+    assert lines("fp8", gpu="h100-80gb-sxm", workload={"rollout_precision": "fp8"}) == []
+
+
+def test_scores_that_a_stack_stores_are_counted_and_not_warned_of() -> None:
+    for name in ("megatron-2021", "megatron-deepspeed"):
+        assert lines("training_stack", workload={"training_stack": name}) == []
+
+
+@pytest.mark.parametrize("name", LINKS)
+@pytest.mark.parametrize("value", [25.0, 400.0, 0.5])
+def test_a_link_in_gigabytes_is_refused_with_the_value_in_bytes(name: str, value: float) -> None:
+    with pytest.raises(SpecError) as caught:
+        resolve(small_job(cluster__pools=[pool(2, **{name: value})]))
+    assert caught.value.field == f"cluster.pools.0.{name}"
+    assert f"{value:g}e9" in caught.value.remedy
+    assert resolve(small_job(cluster__pools=[pool(2, **{name: value * 1e9})]))
+
+
+def test_a_network_slower_than_gigabit_ethernet_is_told() -> None:
+    (line,) = lines("inter_node_bytes_per_second", inter_node_bytes_per_second=2.5e7)
+    assert "2.5e+07" in line
+    assert "bytes per second" in line
+    assert lines("inter_node", inter_node_bytes_per_second=1.25e9) == []
+    assert lines("inter_node") == []
+
+
+def test_an_engine_or_cache_that_plans_cannot_run_with_is_told() -> None:
+    (line,) = lines("rollout_engine", workload={"rollout_engine": "sglang"})
+    assert line == "workload.rollout_engine: sglang is priced; running the plan needs vllm"
+    (line,) = lines("cache_precision", workload={"rollout_cache_precision": "fp8"})
+    assert line.startswith("workload.rollout_cache_precision: fp8 is priced")
+    assert lines("rollout_engine", workload={"rollout_engine": "vllm"}) == []

@@ -1,0 +1,248 @@
+"""What training software keeps, by name, against papers and sources that say so; host copies."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from automap.planner.cost import constants, memory, transition
+from automap.planner.cost.batches import sequence_lengths
+from automap.planner.cost.layer.activations import (
+    activation_bytes,
+    forward_activation_bytes,
+    layer_activation_bytes,
+)
+from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.pricing import Pricing
+from automap.planner.cost.shards import stage_parameters
+from automap.planner.cost.stacks import STACKS, SoftwareStack
+from automap.planner.cost.training.optimizer_step import optimizer_traffic_bytes, whole_step
+from automap.planner.errors import InfeasibleError
+from automap.planner.job.job import Job
+from automap.planner.job.resolve import resolve
+from automap.planner.layout import RECOMPUTES, SHARDINGS
+from automap.planner.planning import make_plan
+from automap.planner.spec import TrainingStack
+from tests.helpers.cost_model import GIB, ints, layouts, model, workload
+from tests.helpers.cost_model import pool as pool_of_nodes
+from tests.helpers.small_jobs import pool, small_job
+
+NONE, OPTIMIZER, GRADIENT, FULL = range(len(SHARDINGS))
+
+
+def stack(*, sequence_parallel: bool) -> SoftwareStack:
+    """Megatron-LM of 2021, with and without sequence parallelism."""
+    old = STACKS["megatron-2021"]
+    return replace(old, memory=replace(old.memory, sequence_parallel=sequence_parallel))
+
+
+@pytest.mark.parametrize("tensor", [1, 8])
+@pytest.mark.parametrize("recompute", RECOMPUTES)
+@pytest.mark.parametrize("sequence_parallel", [False, True])
+def test_a_layer_of_gpt_keeps_what_korthikanti_et_al_count(
+    tensor: int, recompute: str, sequence_parallel: bool
+) -> None:
+    """arXiv:2205.05198, table 2 and equations 1 to 4: activations per layer, fp16, with dropout."""
+    gpt = model("gpt-3-175b").architecture
+    h, a, s, t = gpt.hidden_size, gpt.num_attention_heads, 2048, tensor
+    scores = 0.0 if recompute == "selective" else 5 * a * s / h
+    expected = {
+        (False, False): h * (10 + 24 / t + scores / t),
+        (True, False): h / t * (34 + scores),
+        (False, True): 2 * h,
+        (True, True): 2 * h / t,
+    }[sequence_parallel, recompute == "full"]
+    found = layer_activation_bytes(
+        gpt,
+        tensor_parallel_size=ints(t),
+        recompute=ints(RECOMPUTES.index(recompute)),
+        moe=False,
+        stack=stack(sequence_parallel=sequence_parallel),
+        attended_tokens=s,
+    )
+    assert found[0] == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 42),  # norm and clip 12; gradient, masters, moments read 16; written 14
+        ({"optimizer": "sgd"}, 26),
+        ({"precision": "fp32"}, 12 + 4 + 24),  # no masters: the weight is read and written
+        ({"training_stack": "pytorch-bf16"}, 6 + 14),
+        ({"training_stack": "megatron-deepspeed"}, 6 + 2 + 24 + 2 + 12),  # and both copies
+    ],
+)
+def test_an_optimizer_step_moves_what_the_stack_keeps(
+    changes: dict[str, str], expected: int
+) -> None:
+    assert optimizer_traffic_bytes(workload(**changes)) == expected
+
+
+def test_gradients_travel_as_wide_as_the_stack_keeps_them() -> None:
+    h100 = pool_of_nodes("h100-80gb-sxm", num_nodes=4)
+    actor, rows = model(), layouts(data=32)
+
+    def reduced(name: TrainingStack) -> float:
+        # One software's slowdown for both, so that the bytes alone differ.
+        stack = replace(STACKS[name], collective_slowdown=1.0)
+        lengths = sequence_lengths(workload())
+        of = Setting(actor, h100, load_profile(h100.gpu), "bf16", lengths, stack=stack)
+        found = whole_step(of, workload(), rows, stage_parameters(actor, rows)).reduce
+        return float(found.seconds[0])
+
+    assert reduced("pytorch-bf16") == pytest.approx(reduced("megatron-core") / 2, rel=0.02)
+
+
+@pytest.mark.parametrize("tensor", [1, 4])
+@pytest.mark.parametrize("name", STACKS)
+def test_scoring_holds_one_layer_of_the_stack_without_dropout(name: str, tensor: int) -> None:
+    """GPT at 2,048 tokens: 32·h bytes each; unfused, 4·a·s of scores before and after softmax."""
+    gpt = model("gpt-3-175b")
+    h, heads = gpt.architecture.hidden_size, gpt.architecture.num_attention_heads
+    found, _ = forward_activation_bytes(
+        gpt,
+        workload(training_stack=name),
+        sequence_lengths(workload()),
+        layouts(tensor=tensor),
+        micro_batch_size=ints(1),
+    )
+    scores = 4 * heads * 2048 if STACKS[name].attention == "unfused" else 0
+    expected = (32 * h + scores) / tensor
+    if name == "megatron-deepspeed":  # norms' inputs and outputs whole
+        expected = 8 * h + (24 * h + scores) / tensor
+    assert found[0] == pytest.approx(2048 * expected, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "per_parameter"),
+    [
+        ("megatron-core", 1, 2 + 4 + 12),
+        ("megatron-deepspeed", 1, 2 + 2 + 12 + 6),
+        ("megatron-deepspeed", 8, 2 + 2 + (12 + 6) / 8),
+        ("pytorch-bf16", 1, 2 + 2 + 4),
+    ],
+)
+def test_state_and_step_take_the_stacks_bytes_per_parameter(
+    name: str, ranks: int, per_parameter: float
+) -> None:
+    actor, rows = model(), layouts(data=ranks, sharding=OPTIMIZER)
+    spec = workload(training_stack=name)
+    resident, _ = memory.home_resident_bytes(actor, spec, rows)
+    bucket = STACKS[spec.training_stack].memory.bucket_bytes if ranks > 1 else 0
+    step = memory.step_bytes(actor, spec, rows) - bucket
+    parameters = int(stage_parameters(actor, rows).dense[0])
+    assert (resident.total + step)[0] / parameters == pytest.approx(per_parameter, rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_a_stack_that_keeps_all_state_in_bf16_is_refused_another_precision(precision: str) -> None:
+    with pytest.raises(
+        ValidationError, match=f"pytorch-bf16 keeps .* precision={precision} is not had"
+    ):
+        workload(training_stack="pytorch-bf16", precision=precision)
+    assert workload(training_stack="fsdp-eager", precision=precision).precision == precision
+
+
+def test_a_bucket_is_no_larger_than_the_gradients() -> None:
+    small, spec = model("qwen2.5-0.5b"), workload(training_stack="megatron-deepspeed")
+    shared, alone = layouts(data=2, sharding=NONE), layouts(sharding=NONE)
+    gradients = 2 * int(stage_parameters(small, shared).dense[0])
+    bucket = memory.step_bytes(small, spec, shared) - memory.step_bytes(small, spec, alone)
+    assert gradients < STACKS["megatron-deepspeed"].memory.bucket_bytes
+    assert bucket[0] == gradients
+
+
+def test_every_kind_of_group_has_its_own_communicator() -> None:
+    rows = layouts(
+        tensor=[1, 2, 1, 1, 1, 2], pipeline=[1, 1, 2, 1, 1, 2], context=[1, 1, 1, 2, 1, 2],
+        data=[1, 1, 1, 1, 2, 2], expert=[1, 1, 1, 1, 2, 2],
+    )  # fmt: skip
+    # Context ranks repeat weights too: they make a group of data ranks.
+    groups = memory.nccl_bytes(rows) // constants.COMMUNICATION_BUFFER_BYTES
+    assert list(groups) == [0, 1, 1, 2, 2, 5]
+
+
+def test_logits_and_the_layer_made_again_are_not_there_at_once() -> None:
+    actor, spec = model("llama-3.1-8b"), workload()
+    lengths = sequence_lengths(spec)
+
+    def peak(bytes_of: str) -> tuple[int, int]:
+        found = activation_bytes(
+            actor if bytes_of == "both" else replace(actor, scalar_head=True),
+            spec,
+            lengths,
+            layouts(),
+            micro_batch_size=ints(4),
+            num_micro_batches=ints(1),
+            recompute=ints(RECOMPUTES.index("full")),
+        )
+        return int(found[0][0]), int(found[1][0])
+
+    activations, logits = peak("both")
+    without, _ = peak("scalar head")
+    kept = 4 * lengths.max_tokens * 32 * 2 * 4096
+    assert without > kept  # the layer's inputs, and one layer in full
+    assert activations + logits == kept + max(without - kept, logits)
+
+
+def test_stages_of_deepspeeds_pipeline_keep_what_they_sent() -> None:
+    actor, lengths = model("gpt-3-175b"), sequence_lengths(workload())
+
+    def held(name: str, *, pipeline: int) -> float:
+        found, _ = activation_bytes(
+            actor,
+            workload(training_stack=name),
+            lengths,
+            layouts(pipeline=pipeline),
+            micro_batch_size=ints(1),
+            num_micro_batches=ints(pipeline),
+            recompute=ints(RECOMPUTES.index("full")),
+            first_stage=True,
+        )
+        return float(found[0])
+
+    sent = 2 * actor.architecture.hidden_size * lengths.max_tokens * 8
+    more = held("megatron-deepspeed", pipeline=8) - held("megatron-2021", pipeline=8)
+    assert more == pytest.approx(sent, rel=1e-9)
+
+
+def lora_job(**changes: object) -> Job:
+    models = {"actor": {"architecture": "llama-2-7b", "lora": {"rank": 16}}}
+    models |= {"reward": {"architecture": "qwen2.5-0.5b"}}
+    return resolve(small_job(models=models, **changes))
+
+
+def test_the_base_that_adapters_are_added_to_is_counted_on_the_host() -> None:
+    """7B on a shadow of four GPUs is a quarter each; a home that generates may keep more."""
+    job = lora_job()
+    pricing = Pricing(job)
+    base = sum(transition.model_bytes(job.models["actor"], "bf16"))
+    rows = layouts(tensor=[1, 2, 2], pipeline=[1, 1, 2])
+    shadow = pricing.shadow_bytes("actor", rows)
+    np.testing.assert_array_equal(shadow.host, [base, -(-base // 2), -(-base // 4)])
+    home = pricing.home_bytes("actor", job.pools[0], rows)
+    assert list(home.host) == [base] * 3
+    assert list(pricing.home_bytes("reward", job.pools[0], rows).host) == [0, 0, 0]
+
+
+def test_a_home_keeps_no_more_of_the_base_than_an_engine_could_hold() -> None:
+    """141 GB of Llama-2-70B fit no A100: at least two share them, on the GPU and on the host."""
+    actor = model("llama-2-70b", lora_rank=16)
+    base = sum(transition.model_bytes(actor, "bf16"))
+    (where,) = lora_job().pools
+    assert transition.base_copy_limit(actor, workload(), where) == -(-base // 2)
+    assert transition.base_copy_limit(actor, workload(rollout_precision="fp8"), where) == base
+    assert transition.base_copy_limit(model("llama-2-70b"), workload(), where) == 0
+
+
+@pytest.mark.slow
+def test_a_plan_states_the_host_copy_and_none_is_found_without_room_for_it() -> None:
+    found = make_plan(lora_job().spec)
+    (actor,) = (copy for copy in found.copies if copy.id == "actor")
+    assert actor.host_bytes >= 12 * GIB
+    narrow = [pool(host_memory_bytes=16 * GIB)]
+    with pytest.raises(InfeasibleError):
+        make_plan(lora_job(cluster__pools=narrow).spec)

@@ -1,0 +1,447 @@
+"""What runs teach: factors from evidence, prices with them, and what has drifted."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from automap.executor.telemetry.call_records import CallRecord
+from automap.executor.telemetry.run_report import (
+    DeviceFingerprint,
+    RunOutcome,
+    RunProvenance,
+    RunReport,
+    build_report,
+)
+from automap.planner.errors import SpecError
+from automap.planner.plan.types import Plan
+from automap.planner.planning import make_plan
+from automap.planner.profiles.corrections import FILE, Evidence, corrections_of, read_corrections
+from automap.planner.runs.calibration import Observed, calibrate, evidence_of
+from automap.planner.runs.drift import Deviation, drift, in_words
+from automap.planner.runs.foreign_logs import foreign_run, read_lines
+from automap.planner.spec import ConstraintsSpec, LoraSpec
+from automap.service.cli.calibrate.metric_logs import read_log
+from automap.service.cli.main import main
+from automap.service.cli.terminal.failures import BadInputError
+from automap.service.runs.call_seconds import other_plan
+from automap.service.runs.drift_report import advice, drift_of
+from tests.helpers.profile_folders import memory_bound, profile_folder
+from tests.planner.profiles.test_measured_profiles import tiny_spec
+
+KERNELS = memory_bound({1024: {"add": 10e-6}, 65_536: {"add": 40e-6}})
+
+
+def seen(kind: str, role_class: str, ratio: float, run: str = "one") -> Evidence:
+    return Evidence.model_validate(
+        {
+            "run": run,
+            "call": f"x.{kind}",
+            "kind": kind,
+            "role_class": role_class,
+            "predicted": 2.0,
+            "measured": 2.0 * ratio,
+            "iterations": 5,
+        }
+    )
+
+
+@cache
+def plain_plan() -> Plan:
+    return make_plan(tiny_spec(None))
+
+
+def observed(plan: Plan, ratio: float) -> list[Observed]:
+    return [
+        Observed(call.id, ratio * (call.end_seconds - call.start_seconds), 5) for call in plan.calls
+    ]
+
+
+def test_one_observation_moves_a_factor_most_of_the_way_and_many_all_of_it() -> None:
+    one = corrections_of([seen("generate", "language", 2.0)])
+    # The kind moves 1/1.25 of the way, the class half of what is left.
+    assert one.factor("generate", "language") == pytest.approx(2.0**0.9)
+    many = corrections_of([seen("generate", "language", 2.0)] * 20)
+    assert many.factor("generate", "language") == pytest.approx(2.0, rel=0.01)
+    assert many.factor("train", "language") == 1.0
+
+
+def test_models_without_evidence_take_the_factor_of_their_kind() -> None:
+    found = corrections_of([seen("train", "language", 1.5), seen("train", "language", 1.5)])
+    assert 1.2 < found.factor("train", "scalar") < found.factor("train", "language") < 1.5
+    apart = corrections_of(
+        [*[seen("train", "language", 2.0)] * 9, *[seen("train", "scalar", 0.5)] * 9]
+    )
+    assert apart.factor("train", "language") > 1.8
+    assert apart.factor("train", "scalar") < 0.6
+
+
+def test_a_calibrated_profile_prices_what_was_measured_and_says_so(tmp_path: Path) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    (folder / "cluster.yaml").write_text(f"cluster:\n  pools:\n  - profile: {folder}\n")
+    before = make_plan(tiny_spec(folder))
+    evidence = evidence_of(plain_plan(), observed(before, 1.5), folder, run="run")
+    assert {each.kind for each in evidence} == {"generate", "forward", "train"}
+    for each in evidence:
+        assert each.measured / each.predicted == pytest.approx(1.5, rel=0.05), each
+    version = tmp_path / "version"
+    calibrate(folder, version, [each for each in evidence for _ in range(20)])
+    assert yaml.safe_load((version / "cluster.yaml").read_text())["cluster"]["pools"] == [
+        {"profile": str(version)}
+    ]
+    after = make_plan(tiny_spec(version))
+    assert after.iteration_seconds == pytest.approx(1.5 * before.iteration_seconds, rel=0.03)
+    assert after.provenance.corrections["cpu"]["train.language"] == pytest.approx(1.5, rel=0.02)
+    assert any("1 run taught" in line for line in after.assumptions)
+    versions = [plan.provenance.measured_profiles["cpu"].split()[0] for plan in (before, after)]
+    assert versions[0] != versions[1]
+    # Evidence is of the tables alone, whatever the profile has learnt already.
+    again = evidence_of(plain_plan(), observed(before, 1.5), version, run="run")
+    assert again == evidence
+
+
+def test_a_reference_on_the_model_of_an_actor_with_adapters_is_learnt_from(tmp_path: Path) -> None:
+    spec = tiny_spec(None)
+    actor = spec.models["actor"].model_copy(update={"lora": LoraSpec(rank=4)})
+    models = {**spec.models, "actor": actor}
+    del models["reference"]
+    changes = {"models": models, "constraints": ConstraintsSpec()}
+    plan = make_plan(spec.model_copy(update=changes))
+    folder = profile_folder(tmp_path, KERNELS)
+    evidence = evidence_of(plan, observed(plan, 1.0), folder, run="run")
+    assert "reference.forward" in {each.call for each in evidence}
+
+
+def test_evidence_adds_up_and_a_run_that_is_given_again_counts_once(tmp_path: Path) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    first, second = tmp_path / "first", tmp_path / "second"
+    calibrate(folder, first, [seen("train", "language", 1.2, run="a")])
+    evidence = [seen("train", "language", 1.4, run=run) for run in ("a", "b")]
+    found = calibrate(first, second, evidence)
+    assert sorted(each.run for each in found.evidence) == ["a", "b"]
+    assert read_corrections(second) == found
+    assert read_corrections(folder).corrections == []
+
+
+def test_nothing_is_overwritten_and_other_devices_are_refused(tmp_path: Path) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    with pytest.raises(SpecError, match="is there already"):
+        calibrate(folder, folder, [seen("train", "language", 1.2)])
+    with pytest.raises(SpecError, match="holds no profile"):
+        calibrate(tmp_path, tmp_path / "new", [seen("train", "language", 1.2)])
+    other = profile_folder(tmp_path / "other", KERNELS, device_type="h100")
+    with pytest.raises(SpecError, match="was measured on h100; the run was on cpu"):
+        evidence_of(plain_plan(), observed(plain_plan(), 1.0), other, run="run")
+    assert not (tmp_path / "new").exists()
+
+
+def test_corrections_that_cannot_be_read_refuse_the_spec(tmp_path: Path) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    document = {"corrections": [{"kind": "train", "role_class": "scalar", "factor": -1}]}
+    (folder / FILE).write_text(json.dumps(document))
+    with pytest.raises(SpecError, match=r"corrections\.0\.factor: Input should be greater than 0"):
+        make_plan(tiny_spec(folder))
+
+
+def run_report(plan: Plan, ratio: float, tokens: float = 8.0) -> RunReport:
+    records = []
+    for iteration in (1, 2, 3):
+        begin, end = 1000.0 * iteration, 1000.0 * iteration
+        for call in plan.calls:
+            end = begin + ratio * (call.end_seconds - call.start_seconds)
+            given: dict[str, Any] = {"iteration": iteration, "role": call.role, "method": "m"}
+            records.append(
+                CallRecord(
+                    **given,
+                    call_id=call.id,
+                    kind=call.kind,
+                    start_seconds=begin,
+                    end_seconds=end,
+                    ranks=(0,),
+                )
+            )
+        records.append(
+            CallRecord(
+                iteration=iteration,
+                call_id="iteration",
+                role="",
+                kind="iteration",
+                method="",
+                start_seconds=begin,
+                end_seconds=begin + ratio * plan.iteration_seconds,
+                ranks=(),
+            )
+        )
+    lengths = {f"response_length/{name}": tokens for name in ("mean", "p50", "p90", "p99")}
+    device = DeviceFingerprint(name="cpu", kind="cpu", num_devices=2, memory_bytes=1)
+    return build_report(
+        plan,
+        records,
+        outcome=RunOutcome(state="succeeded"),
+        provenance=RunProvenance(code_version="0", versions={}, device=device),
+        metrics=dict.fromkeys((1, 2, 3), lengths),
+    )
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path) -> Path:
+    """A run that took twice as long as planned, with responses of six tokens instead of eight."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "plan.json").write_text(plain_plan().model_dump_json(by_alias=True))
+    report = run_report(plain_plan(), 2.0, tokens=6.0)
+    (folder / "report.json").write_text(report.model_dump_json())
+    return folder
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["calibrate", *arguments])
+    captured = capsys.readouterr()
+    return int(ended.value.code or 0), captured.out, captured.err
+
+
+def test_the_command_writes_a_profile_and_a_spec(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(yaml.safe_dump(tiny_spec(None).model_dump(mode="json", exclude_defaults=True)))
+    version, learnt = tmp_path / "version", tmp_path / "learnt.yaml"
+    arguments = (str(run_folder), "--profile", str(folder), "--output", str(version))
+    code, out, err = call(
+        capsys, *arguments, "--spec", str(spec), "--output-spec", str(learnt), "--json"
+    )
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    (profile,) = told["profiles"]
+    assert (profile["gpu_type"], profile["folder"]) == ("cpu", str(version))
+    assert {each["kind"] for each in profile["corrections"]["corrections"]} == {
+        "generate",
+        "forward",
+        "train",
+    }
+    assert told["response_length"] == {"p50": 6.0, "p90": 6.0, "p99": 6.0}
+    found = yaml.safe_load(learnt.read_text())["workload"]["response_length"]
+    assert found == {"p50": 6.0, "p90": 6.0, "p99": 6.0, "max": 8}
+    assert (version / FILE).exists()
+    code, out, _ = call(capsys, *arguments)
+    assert code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("{run}",), "nothing to calibrate: give a profile, a spec or both"),
+        (("{run}", "--profile", "x"), "--profile needs --output"),
+        (("{run}", "--output-spec", "x"), "--output-spec needs --spec"),
+        (("nowhere", "--profile", "x", "--output", "y"), "nowhere: there is no nowhere"),
+        (
+            ("{run}/plan.json", "--profile", "x", "--output", "y"),
+            "this is a plan, not the report",
+        ),
+        (("{run}", "--profile", "{run}", "--output", "{run}/new"), "holds no profile"),
+        (("x", "--profile", "x", "--output", "y", "--format", "verl"), "verl needs --plan PLAN"),
+        (
+            (
+                "x",
+                "--profile",
+                "x",
+                "--output",
+                "y",
+                "--format",
+                "ours",
+                "--plan",
+                "{run}/plan.json",
+            ),
+            "--format: 'ours' is none of automap, verl, openrlhf, nemo-rl",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named(
+    run_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    code, _, err = call(capsys, *(each.format(run=run_folder) for each in arguments))
+    assert code == 2
+    assert message in " ".join(err.split())
+    assert not (run_folder / "new").exists()
+
+
+def test_a_run_as_planned_has_not_drifted_and_one_that_is_slower_has() -> None:
+    as_planned = drift_of(run_report(plain_plan(), 1.1))
+    assert as_planned is not None
+    assert not as_planned.replan
+    assert advice(run_report(plain_plan(), 1.1)) == []
+    slower = run_report(plain_plan(), 1.3, tokens=6.0)
+    found = drift_of(json.loads(slower.model_dump_json()))
+    assert found is not None
+    assert found.replan
+    largest = max(plain_plan().calls, key=lambda each: each.end_seconds - each.start_seconds)
+    assert next(iter(found.calls)) == largest.id
+    lines = advice(slower, run="RUN")
+    assert "1.30 times" in lines[0]
+    assert "responses have 6 tokens in the mean, 0.75 times the 8" in lines[1]
+    assert lines[-2].endswith("automap replan RUN/plan.json --measured RUN/report.json")
+    assert "automap calibrate RUN" in lines[-1]
+    assert "--output-spec" in lines[-1]
+    assert drift_of(None) is None
+    assert drift_of({"schema_version": 9}) is None
+
+
+def test_lengths_alone_call_for_another_plan() -> None:
+    same = Deviation(planned=1.0, measured=1.0)
+    found = drift(same, {"x": same}, response_tokens=Deviation(planned=100, measured=150))
+    assert found.replan
+    assert found.calls == {}
+    assert len(in_words(found)) == 2
+    assert not drift(same, {}, response_tokens=Deviation(planned=100, measured=110)).replan
+    assert drift(same, {}, response_tokens=None).response_tokens is None
+
+
+VERL = {
+    "timing_s/gen": 4.0,
+    "timing_s/update_weights": 1.0,
+    "timing_s/old_log_prob": 0.5,
+    "timing_s/ref": 0.4,
+    "timing_s/values": 0.3,
+    "timing_s/update_critic": 2.0,
+    "timing_s/update_actor": 3.0,
+    "response_length/mean": 6.5,
+}
+
+
+def test_a_log_of_verl_times_the_calls_of_a_plan() -> None:
+    text = "\n".join(
+        json.dumps({"step": step, "data": {name: step * value for name, value in VERL.items()}})
+        for step in (9, 1, 2, 3)
+    )
+    found = foreign_run(read_lines(text, source="log"), "verl", plain_plan(), source="log")
+    # The first line warms up; medians are those of the second step of the rest.
+    assert {each.call: each.seconds for each in found.observed} == pytest.approx(
+        {
+            "actor.generate": 10.0,
+            "actor.forward": 1.0,
+            "reference.forward": 0.8,
+            "critic.forward": 0.6,
+            "critic.train": 4.0,
+            "actor.train": 6.0,
+        }
+    )
+    assert found.observed[0].transition_seconds == pytest.approx(2.0)
+    assert found.lengths == {"mean": 13.0}
+    assert found.missing == []
+
+
+def test_a_metric_of_several_calls_is_shared_by_the_plan() -> None:
+    metrics = {"timing/generation": 3.0, "timing/make_experience": 5.0}
+    found = foreign_run({1: metrics}, "openrlhf", plain_plan(), source="log")
+    assert found.missing == ["timing/ppo_train"]
+    seconds = {each.call: each.seconds for each in found.observed}
+    assert seconds.pop("actor.generate") == 3.0
+    assert set(seconds) == {"actor.forward", "reference.forward", "critic.forward"}
+    assert sum(seconds.values()) == pytest.approx(2.0)
+
+
+def test_a_log_without_the_metrics_is_refused_and_they_are_named() -> None:
+    with pytest.raises(SpecError, match=r"none of the metrics .*timing/train/generation"):
+        foreign_run({1: {"loss": 1.0}}, "nemo-rl", plain_plan(), source="log")
+    with pytest.raises(SpecError, match="line 2 is no JSON object"):
+        read_lines("{}\nno", source="log")
+
+
+def test_the_command_learns_from_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = profile_folder(tmp_path / "profile", KERNELS)
+    plan, log = tmp_path / "plan.json", tmp_path / "log.jsonl"
+    plan.write_text(plain_plan().model_dump_json(by_alias=True))
+    log.write_text(json.dumps({"step": 1, "data": {"timing_s/update_actor": 9.0}}))
+    arguments = (str(log), "--format", "verl", "--plan", str(plan), "--profile", str(folder))
+    code, out, err = call(capsys, *arguments, "--output", str(tmp_path / "new"), "--json")
+    assert code == 0
+    assert "without timing_s/gen, timing_s/old_log_prob" in err
+    (profile,) = json.loads(out)["profiles"]
+    (evidence,) = profile["corrections"]["evidence"]
+    assert (evidence["call"], evidence["measured"]) == ("actor.train", 9.0)
+
+
+def tensorboard_log(folder: Path, *steps: int, new_style: bool = False) -> None:
+    """What torch's SummaryWriter leaves, and so verl: an event per step and metric."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.scalar.summary_v2 import scalar_pb
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    writer = EventFileWriter(str(folder))
+    start = SessionLog(status=SessionLog.START)
+    writer.add_event(Event(wall_time=1.0, step=steps[0], session_log=start))
+    for step in steps:
+        for name, value in VERL.items():
+            plain = Summary(value=[Summary.Value(tag=name, simple_value=step * value)])
+            summary = scalar_pb(name, step * value) if new_style else plain
+            writer.add_event(Event(wall_time=1.0, step=step, summary=summary))
+    writer.close()
+
+
+@pytest.mark.parametrize("new_style", [False, True])
+def test_a_log_of_tensorboard_is_read_as_json_lines_are(tmp_path: Path, new_style: bool) -> None:
+    tensorboard_log(tmp_path / "project" / "run", 1, 2, 3, 7, new_style=new_style)
+    # The run was restarted from its third step: what it logged then takes the place of the rest.
+    tensorboard_log(tmp_path / "project" / "run", 3, 4, new_style=new_style)
+    steps = read_log(str(tmp_path))
+    if not new_style:  # of tensors TensorBoard itself hides nothing
+        assert [step["timing_s/gen"] for step in steps.values()] == pytest.approx(
+            [4.0, 8.0, 12.0, 16.0]
+        )
+    assert set(steps[1]) == set(VERL)
+    found = foreign_run(steps, "verl", plain_plan(), source="log")
+    assert found.missing == []
+    assert len(found.observed) == 6
+    files = (tmp_path / "project" / "run").iterdir()
+    first = min(files, key=lambda file: file.stat().st_mtime_ns)
+    assert read_log(str(first))[1] == pytest.approx(VERL)
+
+
+def test_what_is_no_log_of_tensorboard_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    with pytest.raises(BadInputError, match="no TensorBoard event file is in this folder"):
+        read_log(str(tmp_path))
+    torn = tmp_path / "one" / "events.out.tfevents.1.host"
+    torn.parent.mkdir()
+    torn.write_bytes(b"no event at all")
+    with pytest.raises(BadInputError, match="there is no scalar in it"):
+        read_log(str(torn))
+    tensorboard_log(tmp_path / "two", 1)
+    with pytest.raises(BadInputError, match="2 runs have logged below this folder"):
+        read_log(str(tmp_path))
+    (whole,) = (tmp_path / "two").iterdir()
+    whole.write_bytes(whole.read_bytes()[:-20])  # killed while it wrote
+    assert read_log(str(tmp_path / "two"))[1]["timing_s/gen"] == pytest.approx(4.0)
+    with pytest.raises(SpecError, match=r"timing/train/generation.*; it has timing_s/gen, .* more"):
+        foreign_run({1: VERL | {"loss": 1.0}}, "nemo-rl", plain_plan(), source="log")
+
+
+def test_a_report_of_another_plan_is_refused(
+    run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = RunReport.model_validate_json((run_folder / "report.json").read_bytes())
+    plan = plain_plan()
+    assert other_plan(report, plan) == ""
+    call_plan = plan.calls[0]
+    longer = call_plan.model_copy(update={"end_seconds": 2 * call_plan.end_seconds + 1})
+    changed = plan.model_copy(update={"calls": [longer, *plan.calls[1:]]})
+    assert f"of {call_plan.id} " in other_plan(report, changed)
+    renamed = call_plan.model_copy(update={"id": "judge.score"})
+    changed = plan.model_copy(update={"calls": [renamed, *plan.calls[1:]]})
+    assert other_plan(report, changed) == "it has no call judge.score"
+    other = tmp_path / "other.json"
+    other.write_text(plan.model_copy(update={"name": "other"}).model_dump_json(by_alias=True))
+    arguments = (str(run_folder), "--plan", str(other), "--profile", "x", "--output", "y")
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert "of another plan: its plan was named 'tiny-ppo-cpu'" in " ".join(err.split())

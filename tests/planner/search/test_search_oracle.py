@@ -1,0 +1,121 @@
+"""CP-SAT against brute force on random small problems: the same optimum, the same infeasibility."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from automap.planner.search.model.problem import Problem
+from automap.planner.search.model.pruning import prune
+from automap.planner.search.model.solve import Limits, minimise_period
+from tests.planner.search import oracle
+from tests.planner.search.instances import random_problem, streamed_problem, tailed_problem
+
+LIMITS = Limits(5.0, seed=1)
+Made = Callable[..., Problem]
+HORIZON = {True: 60.0, False: 12.0}
+
+
+def solved(problem: Problem) -> float | None:
+    outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier])
+    assert outcome.proven
+    if outcome.solution is None:
+        return None
+    assert oracle.fits(problem, outcome.solution.assignment)
+    period = outcome.solution.timing.period
+    assert outcome.lower_bound_seconds == pytest.approx(period, abs=2e-5)
+    return period
+
+
+def pruned_and_solved(problem: Problem, upper: float | None) -> float | None:
+    pruned = prune(problem, upper_bound_seconds=upper)
+    if pruned.hopeless:
+        return None
+    outcome = minimise_period(
+        pruned.problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier]
+    )
+    assert outcome.proven
+    if outcome.solution is None:
+        return None
+    assert oracle.fits(problem, pruned.original(outcome.solution.assignment))
+    return outcome.solution.timing.period
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_barrier_optimum_equals_brute_force(seed: int) -> None:
+    problem = random_problem(seed, barrier=True)
+    expected = oracle.best_period(problem, longest=60)
+    assert solved(problem) == (None if expected is None else pytest.approx(expected))
+    assert pruned_and_solved(problem, None) == pytest.approx(expected)
+    if expected is not None:
+        assert pruned_and_solved(problem, expected) == pytest.approx(expected)
+        shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=expected - 0.5)
+        assert shorter.proven
+        assert shorter.solution is None
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_cyclic_optimum_is_not_beaten_by_brute_force(seed: int) -> None:
+    """Whole periods are the oracle's; the search may find a shorter one between two of them."""
+    problem = random_problem(1000 + seed, barrier=False)
+    expected = oracle.best_period(problem, longest=12)
+    found = solved(problem)
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    assert expected - 1 < found <= expected + 1e-5
+    assert pruned_and_solved(problem, None) == pytest.approx(found, abs=2e-5)
+    assert pruned_and_solved(problem, found + 1e-5) == pytest.approx(found, abs=2e-5)
+
+
+@pytest.mark.parametrize("made", [streamed_problem, tailed_problem])
+@pytest.mark.parametrize("seed", range(40))
+def test_streamed_optimum_equals_brute_force(seed: int, made: Made) -> None:
+    problem = made(seed, barrier=True)
+    expected = oracle.best_period(problem, longest=60)
+    assert solved(problem) == (None if expected is None else pytest.approx(expected))
+    assert pruned_and_solved(problem, None) == pytest.approx(expected)
+    if expected is not None:
+        assert pruned_and_solved(problem, expected) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("made", [streamed_problem, tailed_problem])
+@pytest.mark.parametrize("seed", range(20))
+def test_streamed_cycles_are_not_beaten_by_brute_force(seed: int, made: Made) -> None:
+    problem = made(1000 + seed, barrier=False)
+    expected = oracle.best_period(problem, longest=12)
+    found = solved(problem)
+    if expected is None:
+        assert found is None
+        return
+    assert found is not None
+    assert expected - 1 < found <= expected + 1e-5
+    assert pruned_and_solved(problem, None) == pytest.approx(found, abs=2e-5)
+    assert pruned_and_solved(problem, found + 1e-5) == pytest.approx(found, abs=2e-5)
+
+
+def test_streaming_shortens_some_of_these_problems() -> None:
+    """Otherwise the two tests above would say nothing of it."""
+    shorter = 0
+    for seed in range(20):
+        streamed = streamed_problem(seed, barrier=True)
+        edges = tuple(replace(edge, chunks=0) for edge in streamed.precedences)
+        found, whole = solved(streamed), solved(replace(streamed, precedences=edges))
+        assert (found is None) == (whole is None)
+        if found is not None and whole is not None:
+            assert found <= whole + 1e-5
+            shorter += found < whole - 0.5
+    assert shorter >= 3
+
+
+@pytest.mark.parametrize("seed", [6, 37, 40, 50])
+def test_tails_shorten_some_of_these_problems(seed: int) -> None:
+    tailed = tailed_problem(seed, barrier=True)
+    first = tailed.calls[0]
+    kept = tuple(option for option in first.options if option.tail is None)
+    calls = (replace(first, options=kept), *tailed.calls[1:])
+    found, whole = solved(tailed), solved(replace(tailed, calls=calls))
+    assert found is not None
+    assert whole is not None
+    assert found < whole - 0.5

@@ -1,0 +1,166 @@
+"""Length distributions: means, quantiles, discretisation and maxima."""
+
+from itertools import pairwise
+from math import exp, log
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from automap.planner.spec.lengths import ASSUMED_SPREAD, LengthSpec
+
+
+@st.composite
+def length_specs(draw: st.DrawFn) -> LengthSpec:
+    """Every form, with extreme ratios of maximum to mean."""
+    form = draw(st.sampled_from(["mean", "percentiles", "histogram"]))
+    if form == "histogram":
+        pair = st.tuples(st.floats(1, 1e5), st.floats(1e-3, 1e3))
+        return LengthSpec(histogram=draw(st.lists(pair, min_size=1, max_size=40)))
+    maximum = draw(st.integers(1, 10**7))
+    below = st.floats(1, maximum)
+    if form == "mean":
+        return LengthSpec(mean=draw(below), max=maximum)
+    p50, p90, p99 = sorted(draw(st.tuples(below, below, below)))
+    known = draw(st.sampled_from([{}, {"p90": p90}, {"p99": p99}, {"p90": p90, "p99": p99}]))
+    return LengthSpec(p50=p50, max=maximum, **known)
+
+
+# Sums of these miss the mean by one bit, with no length below the maximum to move.
+EQUAL_LENGTHS = (
+    0.3033685109329176,
+    0.5875806061435594,
+    0.8824790008318577,
+    0.8461974184283128,
+    0.5052838205796004,
+    0.5890022579825517,
+)
+
+
+@given(length_specs(), st.integers(2, 64), st.sampled_from([None, 1, 2, 7, 1000, 10**6]))
+@example(LengthSpec(mean=1, max=10**7), 8, None)  # the maximum must not eat the whole mean
+@example(LengthSpec(p50=114, p90=31688, p99=44935, max=93713), 64, 20)  # maximum below its bin
+@example(LengthSpec(histogram=[(7, weight) for weight in EQUAL_LENGTHS]), 2, None)
+def test_discretised_is_a_distribution_with_the_right_mean(
+    spec: LengthSpec, num_points: int, num_draws: int | None
+) -> None:
+    lengths, weights = spec.discretised(num_points, num_draws=num_draws)
+    assert len(lengths) == len(weights) <= num_points
+    assert weights.sum() == pytest.approx(1)
+    assert (weights > 0).all()
+    assert (np.diff(lengths) >= -1e-9 * lengths[-1]).all()
+    assert lengths @ weights == pytest.approx(spec.mean_tokens, rel=1e-6)
+    assert lengths[0] > 0
+    assert lengths[-1] <= spec.max_tokens * (1 + 1e-9)
+
+
+@given(length_specs(), st.integers(2, 64))
+def test_last_point_is_the_maximum(spec: LengthSpec, num_points: int) -> None:
+    lengths, _ = spec.discretised(num_points)
+    assert lengths[-1] == pytest.approx(spec.max_tokens, abs=1)
+
+
+@given(length_specs())
+def test_moments_are_ordered(spec: LengthSpec) -> None:
+    """Jensen: the mean of squares is at least the square of the mean; at most mean × maximum."""
+    assert spec.second_moment >= spec.mean_tokens**2 * (1 - 1e-9)
+    assert spec.second_moment <= spec.mean_tokens * spec.max_tokens * (1 + 1e-9)
+
+
+@given(length_specs())
+def test_expected_maximum_grows_from_mean_to_maximum(spec: LengthSpec) -> None:
+    expected = [spec.expected_maximum(draws) for draws in (1, 2, 16, 1024, 10**6)]
+    assert expected[0] == pytest.approx(spec.mean_tokens, rel=1e-6)
+    assert all(a <= b * (1 + 1e-9) for a, b in pairwise(expected))
+    assert expected[-1] <= spec.max_tokens * (1 + 1e-9)
+
+
+def test_equal_mean_and_maximum_is_constant() -> None:
+    spec = LengthSpec(mean=1024, max=1024)
+    assert [column.tolist() for column in spec.discretised(16)] == [[1024.0], [1.0]]
+    assert spec.second_moment == 1024**2
+    assert not spec.assumes_spread
+
+
+def test_a_mean_alone_assumes_a_log_normal() -> None:
+    """Far below its maximum: E[L²] / E[L]² = exp(σ²) of a log-normal."""
+    spec = LengthSpec(mean=1000, max=10**7)
+    assert spec.assumes_spread
+    assert spec.second_moment / 1000**2 == pytest.approx(exp(ASSUMED_SPREAD**2), rel=1e-3)
+
+
+def test_expected_maximum_agrees_with_drawing() -> None:
+    """1,024 draws of the log-normal that p50 and p90 fix, 2,000 times."""
+    spec = LengthSpec(p50=1000, p90=3000, max=10**7)
+    sigma = log(3) / 1.2815515655446004
+    draws = 1000 * np.exp(sigma * np.random.default_rng(0).standard_normal((2000, 1024)))
+    assert spec.expected_maximum(1024) == pytest.approx(draws.max(axis=1).mean(), rel=0.03)
+    assert spec.mean_tokens == pytest.approx(1000 * exp(sigma**2 / 2), rel=1e-4)
+
+
+def test_percentiles_are_reproduced() -> None:
+    spec = LengthSpec(p50=1000, p90=2500, p99=9000, max=16384)
+    lengths, weights = spec.discretised(2000)
+    reached = np.cumsum(weights)
+    for level, length in ((0.5, 1000), (0.9, 2500), (0.99, 9000)):
+        assert lengths[np.searchsorted(reached, level)] == pytest.approx(length, rel=0.02)
+
+
+def test_the_maximum_cuts_and_the_mean_stays() -> None:
+    """A mean close to the maximum: most sequences stop at the maximum."""
+    lengths, weights = LengthSpec(mean=1000, max=1024).discretised(16)
+    assert weights[lengths > 1023.9].sum() > 0.7
+    assert lengths @ weights == pytest.approx(1000)
+
+
+def test_num_draws_gives_the_expected_maximum() -> None:
+    spec = LengthSpec(mean=500, max=32768)
+    lengths, weights = spec.discretised(16, num_draws=1024)
+    assert lengths[-1] == pytest.approx(spec.expected_maximum(1024))
+    assert lengths[-1] < 10_000
+    assert weights[-1] == pytest.approx(1 / 1024)
+
+
+def test_histogram_is_its_own_discretisation() -> None:
+    spec = LengthSpec(histogram=[(2048, 7), (512, 3), (9999, 0)])
+    lengths, weights = spec.discretised(16)
+    assert lengths.tolist() == [512, 2048]
+    assert weights.tolist() == [0.3, 0.7]
+    assert spec.max_tokens == 2048
+    assert spec.second_moment == pytest.approx(0.3 * 512**2 + 0.7 * 2048**2)
+    assert spec.expected_maximum(2) == pytest.approx(512 * 0.09 + 2048 * 0.91)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "p50: neither this nor a mean is given"),
+        ({"mean": 10}, "max: is missing"),
+        ({"max": 10}, "give mean, or p50"),
+        ({"p90": 10, "max": 10}, "give mean, or p50"),
+        ({"mean": 10, "p50": 10, "max": 20}, "mean: p50 is given, too"),
+        ({"mean": 10, "p90": 15, "p99": 18, "max": 20}, "mean: p90, p99 are given, too"),
+        ({"mean": 3000, "max": 1024}, r"mean: 3000 is above max, 1024 \(use at most 1024"),
+        ({"p50": 30, "p90": 20, "max": 100}, "p50: 30 is above p90, 20"),
+        ({"p50": 30, "p99": 200, "max": 100}, "p99: 200 is above max, 100 .*or raise max"),
+        ({"histogram": [(10, 1)], "max": 20}, "max: a histogram says all"),
+        ({"histogram": [(10, 0)]}, "histogram: its weights sum to 0"),
+        ({"histogram": []}, "at least 1 item"),
+        ({"histogram": [(10, -1)]}, "greater than or equal to 0"),
+        ({"mean": 0, "max": 10}, "greater than or equal to 1"),
+        ({"mean": float("nan"), "max": 10}, "finite"),
+    ],
+)
+def test_refused_specs(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        LengthSpec.model_validate(given)
+
+
+def test_arguments_are_checked() -> None:
+    spec = LengthSpec(mean=10, max=20)
+    with pytest.raises(ValueError, match="num_points=1"):
+        spec.discretised(1)
+    with pytest.raises(ValueError, match="num_draws=0"):
+        spec.expected_maximum(0)

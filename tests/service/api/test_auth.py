@@ -1,0 +1,69 @@
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import SecretStr
+
+from automap.service.app import create_app
+from automap.service.storage.database import Database
+from tests.service.api.test_bad_input import POST_HEADERS, problem
+from tests.service.conftest import settings_for, url_of
+
+
+@pytest.fixture
+def guarded(database: Database) -> Iterator[TestClient]:
+    keys = (SecretStr("first-key"), SecretStr("second-key"))
+    app = create_app(settings_for(url_of(database), api_keys=keys))
+    yield TestClient(app, raise_server_exceptions=False)
+    app.state.database.dispose()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": "Bearer"},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer first-key2"},
+        {"Authorization": "Basic first-key"},
+        {"Authorization": "first-key"},
+        {"X-Api-Key": "first-key"},
+    ],
+)
+def test_without_a_known_key_nothing_is_answered(
+    guarded: TestClient, headers: dict[str, str]
+) -> None:
+    for method, path in [
+        ("GET", "/v1/plans"),
+        ("GET", "/v1/models"),
+        ("POST", "/v1/plans"),
+        ("DELETE", "/v1/clusters/team"),
+        ("GET", "/v1/schemas/job-spec"),
+    ]:
+        response = guarded.request(method, path, headers=headers)
+        problem(response, 401, "unauthorized")
+        assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_the_body_is_not_looked_at_before_the_key(guarded: TestClient) -> None:
+    response = guarded.post("/v1/plans", content=b"[" * 1000, headers=POST_HEADERS)
+    problem(response, 401, "unauthorized")
+
+
+def test_each_key_opens(guarded: TestClient) -> None:
+    for key in ("first-key", "second-key"):
+        headers = {"Authorization": f"Bearer {key}"}
+        assert guarded.get("/v1/plans", headers=headers).status_code == 200
+
+
+def test_health_needs_no_key(guarded: TestClient) -> None:
+    for path in ("/healthz", "/readyz", "/openapi.json"):
+        assert guarded.get(path).status_code == 200
+
+
+def test_the_document_shows_the_key(guarded: TestClient, client: TestClient) -> None:
+    document = guarded.get("/openapi.json").json()
+    assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
+    assert "401" in document["paths"]["/v1/plans"]["get"]["responses"]
+    assert "401" not in document["paths"]["/healthz"]["get"]["responses"]
+    assert "securitySchemes" not in client.get("/openapi.json").json()["components"]

@@ -1,0 +1,106 @@
+import threading
+from typing import Any
+
+import pytest
+import yaml
+from fastapi.testclient import TestClient
+
+from automap.service.errors.problems import ProblemError
+from automap.service.storage import idempotency
+from automap.service.storage.database import Database
+from automap.service.storage.idempotency import HeldKey
+from tests.service.api.test_bad_input import YAML, problem
+from tests.service.api.test_plans import created, finished, stored_plans
+from tests.service.support.samples import infeasible_spec, small_spec
+from tests.service.support.servers import ASYNC
+
+KEY = {"Idempotency-Key": "order-66"}
+
+
+def test_the_same_request_gives_the_same_plan(live: TestClient) -> None:
+    first = live.post("/v1/plans", json=small_spec(), headers=KEY)
+    again = live.post("/v1/plans", json=small_spec(), headers=KEY)
+    assert created(again) == created(first)
+    assert len(stored_plans(live)) == 1
+
+
+def test_another_body_is_refused(live: TestClient) -> None:
+    created(live.post("/v1/plans", json=small_spec(), headers=KEY))
+    response = live.post("/v1/plans", json=small_spec(name="other"), headers=KEY)
+    problem(response, 422, "idempotency-key-reused")
+    assert len(stored_plans(live)) == 1
+
+
+def test_the_same_data_in_yaml_are_the_same_request(live: TestClient) -> None:
+    first = created(live.post("/v1/plans", json=small_spec(), headers=KEY))
+    text = yaml.dump(small_spec(), sort_keys=False)
+    assert created(live.post("/v1/plans", content=text, headers={**KEY, **YAML})).id == first.id
+
+
+def test_a_queued_plan_is_queued_once(live: TestClient) -> None:
+    headers = {**KEY, **ASYNC}
+    first = created(live.post("/v1/plans", json=small_spec(), headers=headers), 202)
+    again = live.post("/v1/plans", json=small_spec(), headers=headers)
+    assert again.json()["id"] == str(first.id)
+    record = finished(live, f"/v1/plans/{first.id}")
+    assert created(live.post("/v1/plans", json=small_spec(), headers=headers)) == record
+    assert len(stored_plans(live)) == 1
+
+
+def test_a_failed_request_frees_its_key(live: TestClient) -> None:
+    problem(live.post("/v1/plans", json=infeasible_spec(), headers=KEY), 422, "infeasible")
+    created(live.post("/v1/plans", json=small_spec(), headers=KEY))
+
+
+def test_a_deleted_plan_frees_its_key(live: TestClient) -> None:
+    first = created(live.post("/v1/plans", json=small_spec(), headers=KEY))
+    assert live.delete(f"/v1/plans/{first.id}").status_code == 204
+    assert created(live.post("/v1/plans", json=small_spec(), headers=KEY)).id != first.id
+
+
+def test_requests_at_the_same_time_make_one_plan(live: TestClient) -> None:
+    responses: list[Any] = []
+    barrier = threading.Barrier(4)
+
+    def post() -> None:
+        barrier.wait()
+        responses.append(live.post("/v1/plans", json=small_spec(), headers=KEY))
+
+    threads = [threading.Thread(target=post) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(stored_plans(live)) == 1
+    made = {response.json()["id"] for response in responses if response.status_code == 201}
+    assert len(made) == 1
+    for response in responses:
+        if response.status_code != 201:
+            problem(response, 409, "request-in-progress")
+            assert response.headers["retry-after"] == "1"
+
+
+def take(database: Database, key: str = "k", lease_seconds: float = 60) -> HeldKey:
+    taken = idempotency.take(database, key, fingerprint="f", lease_seconds=lease_seconds)
+    assert isinstance(taken, HeldKey)
+    return taken
+
+
+def test_a_key_held_by_a_dead_server_can_be_taken(database: Database) -> None:
+    lost = take(database, lease_seconds=-1)
+    current = take(database)
+    assert current.token != lost.token
+    with database.transaction() as session:
+        idempotency.give_up(session, lost)  # too late: changes nothing
+    with pytest.raises(ProblemError) as caught:
+        take(database)
+    assert caught.value.problem.type == "/problems/request-in-progress"
+
+
+def test_data_have_one_fingerprint_whatever_their_order() -> None:
+    def fingerprint(data: object, of: str = "") -> str:
+        return idempotency.fingerprint(data, of=of)
+
+    assert fingerprint({"a": 1, "b": [1, 2]}) == fingerprint({"b": [1, 2], "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 1}, of="job")

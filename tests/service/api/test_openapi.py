@@ -1,0 +1,193 @@
+"""The OpenAPI document: complete, with examples that work; and what it promises is what comes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from automap.planner.spec import JobSpec
+from automap.service.api import examples
+from automap.service.app import create_app
+from automap.service.schemas.plans import (
+    CompareRequest,
+    EstimateRequest,
+    FrontRequest,
+    JobRequest,
+    NewCluster,
+    WhatIfRequest,
+)
+from tests.service.conftest import settings_for
+from tests.service.support.servers import Server, serving
+
+PROMISES = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
+
+OPERATIONS = {
+    ("get", "/healthz"),
+    ("get", "/readyz"),
+    ("post", "/v1/plans"),
+    ("get", "/v1/plans"),
+    ("get", "/v1/plans/{plan_id}"),
+    ("get", "/v1/plans/history"),
+    ("get", "/v1/plans/{plan_id}/history"),
+    ("delete", "/v1/plans/{plan_id}"),
+    ("post", "/v1/plans/{plan_id}/compare"),
+    ("post", "/v1/plans/{plan_id}/simulate"),
+    ("post", "/v1/plans/pareto"),
+    ("post", "/v1/plans/what-if"),
+    ("get", "/v1/plans/{plan_id}/explain"),
+    ("post", "/v1/plans/{plan_id}/explain"),
+    ("post", "/v1/plans/{plan_id}/replan"),
+    ("post", "/v1/jobs"),
+    ("get", "/v1/jobs"),
+    ("get", "/v1/jobs/{job_id}"),
+    ("get", "/v1/jobs/{job_id}/events"),
+    ("get", "/v1/jobs/{job_id}/logs"),
+    ("post", "/v1/jobs/{job_id}/cancel"),
+    ("post", "/v1/estimates"),
+    ("get", "/v1/strategies"),
+    ("get", "/v1/models"),
+    ("get", "/v1/models/{name}"),
+    ("get", "/v1/gpus"),
+    ("get", "/v1/clusters"),
+    ("post", "/v1/clusters"),
+    ("get", "/v1/clusters/{name}"),
+    ("delete", "/v1/clusters/{name}"),
+    ("post", "/v1/profiles"),
+    ("get", "/v1/profiles"),
+    ("get", "/v1/profiles/{version}"),
+    ("delete", "/v1/profiles/{version}"),
+    ("get", "/v1/profiles/{version}/diff/{other}"),
+    ("put", "/v1/profiles/{version}/default"),
+    ("delete", "/v1/profiles/{version}/default"),
+    ("get", "/v1/schemas/job-spec"),
+    ("get", "/v1/schemas/placement"),
+}
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('openapi')}/automap.db"
+    return create_app(settings_for(url)).openapi()
+
+
+def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (method, path): operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def test_the_operations_are_these(document: dict[str, Any]) -> None:
+    assert set(operations(document)) == OPERATIONS
+
+
+def test_every_operation_is_described(document: dict[str, Any]) -> None:
+    for (method, path), operation in operations(document).items():
+        assert operation["summary"], (method, path)
+        assert operation["description"], (method, path)
+        assert operation["tags"], (method, path)
+
+
+def test_every_error_is_a_problem(document: dict[str, Any]) -> None:
+    for (_, path), operation in operations(document).items():
+        errors = {status for status in operation["responses"] if status >= "400"}
+        assert "500" in errors
+        if "requestBody" in operation:
+            assert {"400", "413", "415", "422"} <= errors, path
+        if "{" in path:
+            assert "404" in errors, path
+        for status in errors:
+            content = operation["responses"][status]["content"]
+            assert list(content) == ["application/problem+json"]
+    text = str(document)
+    assert "HTTPValidationError" not in text
+
+
+def test_every_body_has_its_schema_and_examples(document: dict[str, Any]) -> None:
+    for (method, path), operation in operations(document).items():
+        if "requestBody" not in operation:
+            assert method != "post" or path.endswith("/cancel"), path
+            continue
+        content = operation["requestBody"]["content"]
+        assert set(content) == {"application/json", "application/yaml"}
+        for media in content.values():
+            for schema in media["schema"].get("oneOf", [media["schema"]]):
+                name = schema["$ref"].rpartition("/")[2]
+                assert name in document["components"]["schemas"], path
+            assert all(example["summary"] for example in media["examples"].values())
+
+
+def test_references_lead_somewhere(document: dict[str, Any]) -> None:
+    def references(part: Any) -> Iterator[str]:
+        if isinstance(part, dict):
+            if isinstance(part.get("$ref"), str):
+                yield part["$ref"]
+            for value in part.values():
+                yield from references(value)
+        elif isinstance(part, list):
+            for value in part:
+                yield from references(value)
+
+    for reference in references(document):
+        place: Any = document
+        for key in reference.removeprefix("#/").split("/"):
+            place = place[key]
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        (JobSpec, examples.SPEC_EXAMPLES),
+        (JobRequest, examples.JOB_EXAMPLES),
+        (EstimateRequest, examples.ESTIMATE_EXAMPLES),
+        (CompareRequest, examples.COMPARE_EXAMPLES),
+        (FrontRequest, examples.FRONT_EXAMPLES),
+        (WhatIfRequest, examples.WHAT_IF_EXAMPLES),
+        (NewCluster, examples.CLUSTER_EXAMPLES),
+    ],
+)
+def test_examples_are_valid(model: Any, shown: dict[str, Any]) -> None:
+    for example in shown.values():
+        model.model_validate(example["value"])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    url = f"sqlite:///{tmp_path_factory.mktemp('contract')}/automap.db"
+    with serving(url, max_time_limit_seconds=5) as server:
+        yield server
+
+
+@pytest.mark.parametrize(("method", "path"), sorted(OPERATIONS))
+def test_random_requests_get_what_the_document_promises(
+    server: Server, method: str, path: str
+) -> None:
+    schema = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
+    operation = schema[path][method]
+
+    @hypothesis.given(case=operation.as_strategy())
+    @hypothesis.settings(
+        max_examples=20,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    def probe(case: schemathesis.Case) -> None:
+        case.call_and_validate(checks=PROMISES)
+
+    probe()

@@ -1,0 +1,144 @@
+"""Planner processes that take too long, are cancelled, or die: the next request is answered."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from automap.planner.errors import InfeasibleError
+from automap.planner.spec import JobSpec
+from automap.service.errors.planner import (
+    PlannerCancelledError,
+    PlannerCrashedError,
+    PlannerTimeoutError,
+)
+from automap.service.errors.problems import ProblemError
+from automap.service.planners.messages import PlanRequest, StrategiesRequest
+from automap.service.planners.pool import PlannerPool, PlannerProcess
+from tests.service.support.samples import infeasible_spec, large_spec
+
+LARGE = PlanRequest(spec=JobSpec.model_validate(large_spec()))
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[PlannerProcess]:
+    process = PlannerProcess(tick_seconds=0.1)
+    yield process
+    process.stop()
+
+
+def pid(process: PlannerProcess) -> int:
+    assert process.pid is not None
+    return process.pid
+
+
+def answers(process: PlannerProcess) -> bool:
+    return bool(process.run(StrategiesRequest(), limit_seconds=60))
+
+
+def alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_it_stays_warm_between_requests(process: PlannerProcess) -> None:
+    assert answers(process)
+    first = pid(process)
+    started = time.perf_counter()
+    assert answers(process)
+    assert time.perf_counter() - started < 0.5
+    assert pid(process) == first
+
+
+def test_the_planners_errors_arrive_as_they_were(process: PlannerProcess) -> None:
+    request = PlanRequest(spec=JobSpec.model_validate(infeasible_spec()))
+    with pytest.raises(InfeasibleError) as caught:
+        process.run(request, limit_seconds=60)
+    assert caught.value.reasons
+
+
+def test_an_unreadable_request_does_not_end_the_process(process: PlannerProcess) -> None:
+    assert answers(process)
+    first = pid(process)
+    spec = LARGE.spec.model_copy(update={"name": ""})
+    with pytest.raises(PlannerCrashedError, match="ValidationError"):
+        process.run(PlanRequest.model_construct(kind="plan", spec=spec), limit_seconds=60)
+    assert answers(process)
+    assert pid(process) == first
+
+
+def test_a_late_answer_ends_the_process(process: PlannerProcess) -> None:
+    assert answers(process)
+    late = pid(process)
+    started = time.perf_counter()
+    with pytest.raises(PlannerTimeoutError):
+        process.run(LARGE, limit_seconds=0.2)
+    assert time.perf_counter() - started < 2
+    assert not alive(late)
+    assert answers(process)
+
+
+def test_an_unwanted_search_ends(process: PlannerProcess) -> None:
+    assert answers(process)
+    with pytest.raises(PlannerCancelledError):
+        process.run(LARGE, limit_seconds=60, keep_going=lambda: False)
+    assert answers(process)
+
+
+def test_a_dead_process_is_our_fault_and_replaced(process: PlannerProcess) -> None:
+    assert answers(process)
+    victim = pid(process)
+    threading.Timer(0.2, os.kill, (victim, signal.SIGKILL)).start()
+    with pytest.raises(PlannerCrashedError):
+        process.run(LARGE, limit_seconds=60)
+    assert answers(process)
+
+
+def test_a_process_that_died_idle_is_not_noticed(process: PlannerProcess) -> None:
+    assert answers(process)
+    os.kill(pid(process), signal.SIGKILL)
+    time.sleep(0.1)
+    assert answers(process)
+
+
+def test_stopping_ends_a_running_search() -> None:
+    process = PlannerProcess()
+    assert answers(process)
+    running = pid(process)
+    threading.Timer(0.2, process.stop).start()
+    with pytest.raises(PlannerCancelledError):
+        process.run(LARGE, limit_seconds=60)
+    assert not alive(running)
+    with pytest.raises(PlannerCancelledError):
+        process.run(StrategiesRequest(), limit_seconds=60)
+
+
+def test_only_so_many_requests_wait() -> None:
+    pool = PlannerPool(size=1, max_waiting=1)
+    release = threading.Event()
+    inside = threading.Semaphore(0)
+
+    def hold() -> None:
+        with pool.process():
+            inside.release()
+            release.wait()
+
+    threads = [threading.Thread(target=hold) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.acquire()
+    time.sleep(0.1)  # the second waits for the one process by now
+    with pytest.raises(ProblemError) as caught, pool.process():
+        pass
+    assert caught.value.problem.status == 503
+    release.set()
+    for thread in threads:
+        thread.join()
+    with pool.process():
+        pass

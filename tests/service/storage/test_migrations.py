@@ -1,0 +1,120 @@
+import os
+import subprocess
+import sys
+from uuid import uuid4
+
+import pytest
+from alembic import command
+from sqlalchemy import CheckConstraint, Uuid, bindparam, inspect, select, text, update
+from sqlalchemy.exc import IntegrityError
+
+from automap import migrations
+from automap.service.settings import Settings
+from automap.service.storage.database import Base, Database, UtcDateTime, utc_now
+from automap.service.storage.tables import IdempotencyRow, JobRow
+from tests.service.conftest import Databases
+from tests.service.support.measured_jobs import add_measurement
+from tests.service.support.workers import add_job, events, record
+
+
+def opened(databases: Databases, name: str) -> Database:
+    return Database(Settings(database_url=databases.create(name)).database_url)
+
+
+def test_up_gives_the_tables_and_down_removes_them(databases: Databases) -> None:
+    database = opened(databases, "up_and_down")
+    migrations.upgrade(database.engine)
+    with database.engine.connect() as connection:
+        assert migrations.current_revision(connection) == migrations.head_revision() is not None
+        assert set(inspect(connection).get_table_names()) == {
+            *Base.metadata.tables,
+            "alembic_version",
+        }
+    migrations.downgrade(database.engine, "base")
+    with database.engine.connect() as connection:
+        assert migrations.current_revision(connection) is None
+        assert inspect(connection).get_table_names() == ["alembic_version"]
+    migrations.upgrade(database.engine)
+    database.dispose()
+
+
+def test_keys_survive_the_way_up_and_those_of_plans_the_way_down(databases: Databases) -> None:
+    database = opened(databases, "keys")
+    migrations.upgrade(database.engine, "0001")
+    expiry = utc_now()
+    with database.transaction() as session:
+        session.execute(
+            text(
+                "INSERT INTO idempotency_keys (key, fingerprint, lease_token, expires_at)"
+                " VALUES ('held', 'f', :token, :expiry)"
+            ).bindparams(bindparam("token", type_=Uuid()), bindparam("expiry", type_=UtcDateTime)),
+            {"token": uuid4(), "expiry": expiry},
+        )
+    migrations.upgrade(database.engine)
+    job_id = add_job(database)
+    with database.transaction() as session:
+        (kept,) = session.scalars(select(IdempotencyRow))
+        assert (kept.key, kept.job_id, kept.expires_at) == ("held", None, expiry)
+        row = IdempotencyRow(key="job", fingerprint="f", job_id=job_id, expires_at=expiry)
+        session.add(row)
+    for both in ({"plan_id": None, "job_id": job_id, "lease_token": uuid4()}, {}):
+        with pytest.raises(IntegrityError), database.transaction() as session:
+            session.add(IdempotencyRow(key="bad", fingerprint="f", expires_at=expiry, **both))
+    migrations.downgrade(database.engine, "0001")
+    with database.engine.connect() as connection:
+        keys = connection.execute(text("SELECT key FROM idempotency_keys")).scalars().all()
+        assert keys == ["held"]
+        assert "jobs" not in inspect(connection).get_table_names()
+    migrations.upgrade(database.engine)
+    with database.engine.connect() as connection:
+        command.check(migrations.alembic_config(connection))
+    database.dispose()
+
+
+def test_what_belongs_to_a_job_survives_the_way_up_and_runs_the_way_down(
+    databases: Databases,
+) -> None:
+    """SQLite builds the table of jobs anew, and what refers to it must not go with the old one."""
+    database = opened(databases, "jobs")
+    migrations.upgrade(database.engine)
+    job_id = add_job(database)
+    migrations.downgrade(database.engine, "0003")
+    migrations.upgrade(database.engine)
+    assert record(database, job_id).status == "queued"
+    assert [event["status"] for event in events(database, job_id)] == ["queued"]
+    profile_id = add_measurement(database)
+    migrations.downgrade(database.engine, "0003")
+    migrations.upgrade(database.engine)
+    assert record(database, job_id).status == "queued"
+    with database.reading() as session:
+        assert session.get(JobRow, profile_id) is None
+        assert session.get(JobRow, job_id) is not None
+    # Foreign keys are enforced again.
+    with pytest.raises(IntegrityError), database.transaction() as session:
+        session.execute(update(JobRow).values(plan_id=uuid4()))
+    database.dispose()
+
+
+def test_autogenerate_finds_no_difference(database: Database) -> None:
+    with database.engine.connect() as connection:
+        command.check(migrations.alembic_config(connection))
+
+
+def test_check_constraints_are_those_of_the_tables(database: Database) -> None:
+    # Autogenerate does not compare check constraints.
+    with database.engine.connect() as connection:
+        for name, table in Base.metadata.tables.items():
+            migrated = {check["name"] for check in inspect(connection).get_check_constraints(name)}
+            declared = {
+                str(constraint.name)
+                for constraint in table.constraints
+                if isinstance(constraint, CheckConstraint)
+            }
+            assert migrated == declared
+
+
+def test_servers_that_start_together_migrate_once(databases: Databases) -> None:
+    environment = {**os.environ, "AUTOMAP_DATABASE_URL": databases.create("together")}
+    code = "from automap.service.server import migrate, Settings; migrate(Settings())"
+    servers = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(3)]
+    assert [server.wait(timeout=60) for server in servers] == [0, 0, 0]
