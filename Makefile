@@ -11,6 +11,7 @@ PORT ?=
 BIN := $(VENV)/bin
 RUNTIME_STAMP := $(VENV)/.runtime-installed
 TEST_STAMP := $(VENV)/.test-installed
+DOCS_STAMP := $(VENV)/.docs-installed
 # executor-gpu.lock on a machine with GPUs. The CPU build of torch comes from where pip is told to
 # look, else from PyTorch's own index.
 EXECUTOR_LOCK ?= requirements/executor-cpu.lock
@@ -33,8 +34,8 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-all lint bench bench-executor loop reproduce \
-	lock schema clean
+.PHONY: help demo executor without-executor serve test test-all lint docs bench bench-executor loop \
+	reproduce lock schema clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +60,9 @@ lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+docs: $(DOCS_STAMP)  ## build the documentation site into site/, strictly
+	@$(BIN)/python -m docs.generate
+
 loop: $(EXECUTOR_STAMP)  ## profile this machine, run plans of a job on it, write docs/internals/loop.md (LOOP=--profile FOLDER)
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.loop $(LOOP)
 
@@ -81,6 +85,8 @@ lock:  ## resolve the dependencies again and write requirements/*.lock (needs uv
 	$(LOCK_COMMAND) pyproject.toml requirements/build.in --output-file requirements/service.lock
 	$(LOCK_COMMAND) --extra test --constraint requirements/service.lock \
 		pyproject.toml requirements/build.in --output-file requirements/test.lock
+	$(LOCK_COMMAND) --extra docs --constraint requirements/test.lock \
+		pyproject.toml requirements/build.in --output-file requirements/docs.lock
 	grep -oE '^[][a-zA-Z0-9._-]+==[^\\]+' requirements/test.lock | grep -v '^setuptools=' \
 		> requirements/.shared.txt
 	$(EXECUTOR_LOCK_COMMAND) --excludes requirements/executor-excluded.txt \
@@ -91,7 +97,7 @@ lock:  ## resolve the dependencies again and write requirements/*.lock (needs uv
 	rm requirements/.shared.txt
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .automap .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .automap build site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
@@ -116,6 +122,11 @@ $(RUNTIME_STAMP): requirements/service.lock pyproject.toml | $(BIN)/python
 $(TEST_STAMP): requirements/test.lock $(RUNTIME_STAMP)
 	@echo "Installing the locked test dependencies"
 	@$(PIP_INSTALL) --require-hashes -r requirements/test.lock
+	@touch $@
+
+$(DOCS_STAMP): requirements/docs.lock $(RUNTIME_STAMP)
+	@echo "Installing the locked tools of the documentation"
+	@$(PIP_INSTALL) --require-hashes -r requirements/docs.lock
 	@touch $@
 
 # --no-deps: the lock is the whole truth, less what executor-excluded.txt says.
