@@ -24,7 +24,7 @@ def _silent(_: str) -> None:
     """Nobody listens."""
 
 
-def make_front(
+def pareto(
     spec: JobSpec, *, tolerance: float = 0.0, tell: Callable[[str], None] = _silent
 ) -> Front:
     """Every plan that none beats in both the seconds and the price of an iteration.
