@@ -12,7 +12,7 @@ import pytest
 
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.table import parse_table
-from automap.planner.validation.validate import predictions
+from automap.planner.validation.validate import validate
 from tests.planner.validation.published_tables import KINDS, PUBLISHED
 
 # kind, quantity, dense or experts (or where the collective runs): rows, median, mean error.
@@ -48,7 +48,7 @@ RUNS_CALLED_OUT_OF_MEMORY = 0
 @cache
 def published() -> tuple[Prediction, ...]:
     texts = ((PUBLISHED / f"{kind}.csv").read_text(encoding="utf-8") for kind in KINDS)
-    return tuple(one for text in texts for one in predictions(parse_table(text).rows))
+    return tuple(one for text in texts for one in validate(parse_table(text).rows))
 
 
 @cache
