@@ -22,9 +22,10 @@ from automap.service.queues.job_log import add_events, add_text, next_number
 from automap.service.runs import call_seconds as measured
 from automap.service.runs import iteration_history as iterations
 from automap.service.runs.output import Printed
+from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.plans import JobKind
 from automap.service.storage.database import utc_now
-from automap.service.storage.tables import JobEventRow, JobRow, JsonObject, PlanRow
+from automap.service.storage.tables import JobEventRow, JobRow, PlanRow
 
 UNFINISHED = ("queued", "starting", "running")
 

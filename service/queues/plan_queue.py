@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 
 from automap.service.errors.problems import Problem, attempts_exhausted
 from automap.service.queues import job_queue
+from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import changes_a_row, utc_now
-from automap.service.storage.tables import JsonObject, PlanRow
+from automap.service.storage.tables import PlanRow
 
 
 @dataclass(frozen=True, slots=True)

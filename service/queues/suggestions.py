@@ -15,8 +15,9 @@ from automap.planner.runs.iterations import Window
 from automap.planner.runs.suggestion import Suggestion
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim
+from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.plans import JobSuggestion
-from automap.service.storage.tables import JobEventRow, JobRow, JsonObject
+from automap.service.storage.tables import JobEventRow, JobRow
 
 KEPT = 10
 """Suggestions of a job that are shown, the latest."""
