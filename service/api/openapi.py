@@ -12,17 +12,17 @@ from automap.planner.explanation.result import ExplainOptions
 from automap.planner.replanning.result import ReplanOptions
 from automap.planner.spec import JobSpec
 from automap.service.errors import problems
+from automap.service.schemas.catalogue import NewCluster
+from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.measurements import MeasureRequest
-from automap.service.schemas.plans import (
+from automap.service.schemas.profiles import NewProfile
+from automap.service.schemas.studies import (
     CompareRequest,
     EstimateRequest,
     FrontRequest,
-    JobRequest,
-    NewCluster,
     SimulateRequest,
     WhatIfRequest,
 )
-from automap.service.schemas.profiles import NewProfile
 
 PUBLISHED: tuple[type[BaseModel], ...] = (
     JobSpec,

@@ -10,7 +10,7 @@ from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 from sqlalchemy.sql import ColumnElement
 
-from automap.service.schemas.plans import JobKind
+from automap.service.schemas.jobs import JobKind
 from automap.service.storage.tables import JobRow, PlanRow
 
 SUBMITTED = ("starting", "running")

@@ -23,11 +23,9 @@ from automap.service.runs import call_seconds as measured
 from automap.service.runs import iteration_history as iterations
 from automap.service.runs.output import Printed
 from automap.service.schemas.documents import JsonObject
-from automap.service.schemas.plans import JobKind
+from automap.service.schemas.jobs import UNFINISHED, JobKind
 from automap.service.storage.database import utc_now
 from automap.service.storage.tables import JobEventRow, JobRow, PlanRow
-
-UNFINISHED = ("queued", "starting", "running")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,7 @@ from sqlalchemy.orm import Session, contains_eager, defer
 from automap.planner.plan.types import Plan
 from automap.planner.runs.suggestion import planned_seconds
 from automap.service.errors import problems
-from automap.service.queues import suggestions
-from automap.service.runs import call_seconds, iteration_history
+from automap.service.runs import call_seconds, iteration_history, suggestion_notes
 from automap.service.runs.iteration_history import Stretch
 from automap.service.schemas.history import (
     CallAccuracy,
@@ -164,7 +163,7 @@ def _job_history(row: JobRow, predicted: Predicted, *, over_time: bool) -> JobHi
         iteration=_compared(predicted.iteration, seconds),
         calls=_calls(predicted, usual),
         stretches=[_stretch(each, predicted) for each in known.stretches] if over_time else [],
-        suggested=len(suggestions.raised(row.measured)),
+        suggested=len(suggestion_notes.raised(row.measured)),
     )
 
 

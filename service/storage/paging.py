@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from automap.service.errors import problems
 from automap.service.errors.fields import FieldError
-from automap.service.schemas.plans import PageQuery
+from automap.service.schemas.base import PageQuery
 from automap.service.storage.tables import ClusterRow, JobRow, PlanRow, ProfileRow
 
 Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow)

@@ -12,16 +12,10 @@ from automap.planner.plan.types import Plan
 from automap.planner.spec import ClusterSpec, JobSpec
 from automap.service.errors import problems
 from automap.service.errors.problems import Problem
-from automap.service.schemas.plans import (
-    ClusterRecord,
-    NewCluster,
-    Page,
-    PageQuery,
-    PlanJob,
-    PlanQuery,
-    PlanRecord,
-    PlanSummary,
-)
+from automap.service.schemas.base import Page, PageQuery
+from automap.service.schemas.catalogue import ClusterRecord, NewCluster
+from automap.service.schemas.jobs import PlanJob
+from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
 from automap.service.storage import history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs

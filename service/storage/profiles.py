@@ -22,7 +22,7 @@ from automap.planner.profiles.folder import FINGERPRINT, SHIPPED
 from automap.planner.profiles.tables import MEASUREMENTS
 from automap.planner.spec import ClusterSpec, JobSpec, PoolSpec
 from automap.service.errors import problems
-from automap.service.schemas.plans import Page
+from automap.service.schemas.base import Page
 from automap.service.schemas.profiles import (
     IdentityDifference,
     Measurement,

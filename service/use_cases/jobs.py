@@ -11,8 +11,8 @@ from automap.service.errors import problems
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
 from automap.service.runs.checked_settings import settings_errors, spec_errors
+from automap.service.schemas.jobs import JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
-from automap.service.schemas.plans import JobRecord, JobRequest
 from automap.service.storage import idempotency, job_records, plan_records
 from automap.service.storage.idempotency import HeldKey
 from automap.service.storage.tables import PlanRow

@@ -8,13 +8,13 @@ from automap.service.api.bodies import Body
 from automap.service.errors import problems
 from automap.service.errors.fields import spec_error_field
 from automap.service.queues import job_queue, measurement_events
+from automap.service.schemas.jobs import JobRecord
 from automap.service.schemas.measurements import (
     Measure,
     MeasureJobSettings,
     MeasureRequest,
     ProfileJobRecord,
 )
-from automap.service.schemas.plans import JobRecord
 from automap.service.storage import idempotency, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.tables import JobRow

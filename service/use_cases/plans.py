@@ -32,9 +32,10 @@ from automap.service.planners.messages import (
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues import plan_queue
 from automap.service.queues.dispatcher import Dispatcher
-from automap.service.schemas.plans import Comparison, PlanRecord, StrategyDescription
-from automap.service.schemas.plans import EstimateRequest as EstimateBody
-from automap.service.schemas.plans import SimulateRequest as SimulateBody
+from automap.service.schemas.plans import PlanRecord
+from automap.service.schemas.studies import Comparison, StrategyDescription
+from automap.service.schemas.studies import EstimateRequest as EstimateBody
+from automap.service.schemas.studies import SimulateRequest as SimulateBody
 from automap.service.settings import Settings
 from automap.service.storage import idempotency, plan_records, profiles
 from automap.service.storage.database import Database

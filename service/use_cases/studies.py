@@ -13,9 +13,10 @@ from automap.service.errors.problems import ProblemError, problem_of
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import FrontRequest, WhatIfRequest
 from automap.service.queues import plan_queue
-from automap.service.schemas.plans import FrontRecord, PlanRecord, VariantRecord, WhatIfRecord
-from automap.service.schemas.plans import FrontRequest as FrontBody
-from automap.service.schemas.plans import WhatIfRequest as WhatIfBody
+from automap.service.schemas.plans import PlanRecord
+from automap.service.schemas.studies import FrontRecord, VariantRecord, WhatIfRecord
+from automap.service.schemas.studies import FrontRequest as FrontBody
+from automap.service.schemas.studies import WhatIfRequest as WhatIfBody
 from automap.service.storage import plan_records, profiles
 from automap.service.use_cases.plans import Planning, ask, located_in_spec, resolve_spec
 

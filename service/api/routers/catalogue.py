@@ -9,7 +9,7 @@ from automap.planner.plan.types import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
 from automap.service.api.openapi import problem_responses
 from automap.service.errors import problems
-from automap.service.schemas.plans import GpuDescription
+from automap.service.schemas.catalogue import GpuDescription
 from automap.service.storage import plan_records
 
 router = APIRouter(tags=["catalogue"])

@@ -9,7 +9,8 @@ from automap.service.api.examples import CLUSTER_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.errors import problems
 from automap.service.errors.problems import ProblemError
-from automap.service.schemas.plans import ClusterRecord, NewCluster, Page, PageQuery
+from automap.service.schemas.base import Page, PageQuery
+from automap.service.schemas.catalogue import ClusterRecord, NewCluster
 from automap.service.storage import plan_records, profiles
 from automap.service.storage.database import ReadSessionDep, SessionDep
 

@@ -6,7 +6,7 @@ from automap.planner.plan.types import Plan
 from automap.service.api.bodies import Body, body_docs, body_of
 from automap.service.api.examples import ESTIMATE_EXAMPLES
 from automap.service.api.openapi import problem_responses
-from automap.service.schemas.plans import EstimateRequest, StrategyDescription
+from automap.service.schemas.studies import EstimateRequest, StrategyDescription
 from automap.service.use_cases import plans
 from automap.service.use_cases.plans import PlanningDep
 

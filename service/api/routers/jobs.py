@@ -9,9 +9,9 @@ from automap.service.api.event_stream import event_stream
 from automap.service.api.examples import JOB_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.api.routers.plans import KeyHeader
-from automap.service.queues.job_queue import UNFINISHED
+from automap.service.schemas.base import Page
+from automap.service.schemas.jobs import UNFINISHED, JobQuery, JobRecord, JobRequest
 from automap.service.schemas.measurements import AnyJobRecord, AnyJobSummary, ProfileJobRecord
-from automap.service.schemas.plans import JobQuery, JobRecord, JobRequest, Page
 from automap.service.storage import job_records
 from automap.service.storage.database import DatabaseDep, ReadSessionDep, SessionDep
 from automap.service.use_cases import jobs

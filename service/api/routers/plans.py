@@ -20,16 +20,14 @@ from automap.service.api.examples import (
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.errors import problems
 from automap.service.queues import plan_queue
+from automap.service.schemas.base import Page
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
-from automap.service.schemas.plans import (
+from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
+from automap.service.schemas.studies import (
     CompareRequest,
     Comparison,
     FrontRecord,
     FrontRequest,
-    Page,
-    PlanQuery,
-    PlanRecord,
-    PlanSummary,
     SimulateRequest,
     WhatIfRecord,
     WhatIfRequest,

@@ -6,8 +6,8 @@ from automap.service.api.bodies import Body, body_by_field, body_docs_of_either
 from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.api.routers.plans import KeyHeader
+from automap.service.schemas.base import Page
 from automap.service.schemas.measurements import MeasureRequest, ProfileJobRecord
-from automap.service.schemas.plans import Page
 from automap.service.schemas.profiles import (
     NewProfile,
     ProfileDifference,

@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 
 from automap.service.errors.problems import run_failed, run_refused
 from automap.service.queues import job_queue
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
 from tests.cli.test_command import ROOT, call

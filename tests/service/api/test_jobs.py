@@ -13,7 +13,7 @@ from automap.planner.spec import JobSpec
 from automap.service.app import create_app
 from automap.service.queues import plan_queue
 from automap.service.runs.output import Printed
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database
 from tests.service.api.test_bad_input import YAML, problem, stored_rows

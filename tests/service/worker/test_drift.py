@@ -14,7 +14,7 @@ from automap.service.queues import job_queue
 from automap.service.runs import iteration_history
 from automap.service.runs.drift_report import suggested
 from automap.service.schemas.documents import JsonObject
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
