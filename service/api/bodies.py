@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from automap.service.errors import problems
+from automap.service.schemas.body import Body, Content
 from automap.service.schemas.documents import DocumentError, Media, load_document
 
 MEDIA: dict[str, Media] = {
@@ -20,16 +21,7 @@ MEDIA: dict[str, Media] = {
 _DRAINED_BODIES = 32
 """A body up to so many times the limit is read to its end, so that its sender sees our answer."""
 
-Content = TypeVar("Content", bound=BaseModel)
 Other = TypeVar("Other", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True)
-class Body(Generic[Content]):
-    """A body that is what was asked for, and its data as they came."""
-
-    content: Content
-    data: object
 
 
 @dataclass(frozen=True, slots=True)

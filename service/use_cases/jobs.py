@@ -6,20 +6,21 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from automap.planner.spec import JobSpec
-from automap.service.api.bodies import Body
 from automap.service.errors import problems
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
 from automap.service.runs.checked_settings import settings_errors, spec_errors
+from automap.service.schemas.body import Body
 from automap.service.schemas.jobs import JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage import idempotency, job_records, plan_records
 from automap.service.storage.idempotency import HeldKey
 from automap.service.storage.tables import PlanRow
-from automap.service.use_cases.plans import Planning, resolve_spec
+from automap.service.use_cases.plans import resolve_spec
+from automap.service.use_cases.service_parts import ServiceParts
 
 
-def post_job(service: Planning, body: Body[JobRequest], *, key: str | None) -> JobRecord:
+def post_job(service: ServiceParts, body: Body[JobRequest], *, key: str | None) -> JobRecord:
     """Queue a job, and its plan before it; an earlier request with the same key answers instead."""
     if key is None:
         return _make(service, body, None)
@@ -43,7 +44,7 @@ def post_job(service: Planning, body: Body[JobRequest], *, key: str | None) -> J
     return record
 
 
-def _make(service: Planning, body: Body[JobRequest], held: HeldKey | None) -> JobRecord:
+def _make(service: ServiceParts, body: Body[JobRequest], held: HeldKey | None) -> JobRecord:
     request = body.content
     _check_choice(request)
     spec = None

@@ -4,10 +4,10 @@ from uuid import UUID
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.service.api.bodies import Body
 from automap.service.errors import problems
 from automap.service.errors.fields import spec_error_field
 from automap.service.queues import job_queue, measurement_events
+from automap.service.schemas.body import Body
 from automap.service.schemas.jobs import JobRecord
 from automap.service.schemas.measurements import (
     Measure,
@@ -18,11 +18,11 @@ from automap.service.schemas.measurements import (
 from automap.service.storage import idempotency, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.tables import JobRow
-from automap.service.use_cases.plans import Planning
+from automap.service.use_cases.service_parts import ServiceParts
 
 
 def post_measurement(
-    service: Planning, body: Body[MeasureRequest], *, key: str | None
+    service: ServiceParts, body: Body[MeasureRequest], *, key: str | None
 ) -> ProfileJobRecord:
     """Queue a job that measures; an earlier request with the same key answers instead."""
     settings = _settings(body)
@@ -41,7 +41,7 @@ def post_measurement(
 
 
 def _queued(
-    service: Planning, settings: MeasureJobSettings, held: idempotency.HeldKey | None
+    service: ServiceParts, settings: MeasureJobSettings, held: idempotency.HeldKey | None
 ) -> ProfileJobRecord:
     with service.database.transaction() as session:
         row = JobRow(

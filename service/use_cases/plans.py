@@ -1,10 +1,7 @@
 """What the plan routes do: resolve the spec, plan now or queue, price, compare."""
 
-from dataclasses import dataclass
-from typing import Annotated
 from uuid import UUID
 
-from fastapi import Depends, Request
 from pydantic import JsonValue, TypeAdapter
 
 from automap.planner.errors import PlanningError, SpecError
@@ -13,7 +10,6 @@ from automap.planner.plan.types import Plan, Strategy
 from automap.planner.replanning.result import Replan, ReplanOptions
 from automap.planner.simulation.result import Simulation
 from automap.planner.spec import ClusterSpec, JobSpec
-from automap.service.api.bodies import Body
 from automap.service.errors import problems
 from automap.service.errors.planner import PlannerProcessError
 from automap.service.errors.problems import ProblemError, problem_of
@@ -29,17 +25,15 @@ from automap.service.planners.messages import (
     StrategiesRequest,
     spec_of,
 )
-from automap.service.planners.pool import PlannerPool
 from automap.service.queues import plan_queue
-from automap.service.queues.dispatcher import Dispatcher
+from automap.service.schemas.body import Body
 from automap.service.schemas.plans import PlanRecord
 from automap.service.schemas.studies import Comparison, StrategyDescription
 from automap.service.schemas.studies import EstimateRequest as EstimateBody
 from automap.service.schemas.studies import SimulateRequest as SimulateBody
-from automap.service.settings import Settings
 from automap.service.storage import idempotency, plan_records, profiles
-from automap.service.storage.database import Database
 from automap.service.storage.idempotency import HeldKey
+from automap.service.use_cases.service_parts import ServiceParts
 
 _STRATEGIES = TypeAdapter(list[Strategy])
 _DESCRIPTIONS = TypeAdapter(list[StrategyDescription])
@@ -49,59 +43,40 @@ _EXPLAIN_SECONDS = 900.0
 """For dozens of searches, each with a limit of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planning:
-    """The parts of the running service that planning needs."""
-
-    settings: Settings
-    database: Database
-    planners: PlannerPool
-    dispatcher: Dispatcher
-
-
-def planning_of(request: Request) -> Planning:
-    """The application's planning."""
-    planning: Planning = request.app.state.planning
-    return planning
-
-
-PlanningDep = Annotated[Planning, Depends(planning_of)]
-
-
 def post_plan(
-    planning: Planning, body: Body[JobSpec], *, key: str | None, respond_async: bool
+    service: ServiceParts, body: Body[JobSpec], *, key: str | None, respond_async: bool
 ) -> PlanRecord:
     """Plan a job, or queue it; an earlier request with the same key answers instead."""
     if key is None:
-        return _make(planning, body, None, respond_async)
+        return _make(service, body, None, respond_async)
     taken = idempotency.take(
-        planning.database,
+        service.database,
         key,
         fingerprint=idempotency.fingerprint(body.data),
-        lease_seconds=planning.settings.lease_seconds,
+        lease_seconds=service.settings.lease_seconds,
     )
     if isinstance(taken, UUID):
-        with planning.database.reading() as session:
+        with service.database.reading() as session:
             return plan_records.find_plan(session, taken)
     stored = False
     try:
-        record = _make(planning, body, taken, respond_async)
+        record = _make(service, body, taken, respond_async)
         stored = True
     finally:
         if not stored:
-            with planning.database.transaction() as session:
+            with service.database.transaction() as session:
                 idempotency.give_up(session, taken)
     return record
 
 
 def _make(
-    planning: Planning, body: Body[JobSpec], held: HeldKey | None, respond_async: bool
+    service: ServiceParts, body: Body[JobSpec], held: HeldKey | None, respond_async: bool
 ) -> PlanRecord:
-    spec = resolve_spec(planning, body.content, body.data)
+    spec = resolve_spec(service, body.content, body.data)
     named = body.content.cluster if isinstance(body.content.cluster, str) else None
     row = plan_records.new_plan_row(spec, cluster_name=named)
-    plan = None if respond_async else _plan_now(planning, spec, held, body.data)
-    with planning.database.transaction() as session:
+    plan = None if respond_async else _plan_now(service, spec, held, body.data)
+    with service.database.transaction() as session:
         if plan is None:
             plan_queue.enqueue(session, row)
         else:
@@ -111,28 +86,28 @@ def _make(
             idempotency.complete(session, held, plan_id=row.id)
         record = plan_records.plan_record(row)
     if plan is None:
-        planning.dispatcher.wake()
+        service.dispatcher.wake()
     return record
 
 
 def _plan_now(
-    planning: Planning, spec: JobSpec, held: HeldKey | None, data: object
+    service: ServiceParts, spec: JobSpec, held: HeldKey | None, data: object
 ) -> dict[str, JsonValue]:
     def keep_key() -> bool:
         if held is not None:
-            with planning.database.transaction() as session:
-                idempotency.extend(session, held, lease_seconds=planning.settings.lease_seconds)
+            with service.database.transaction() as session:
+                idempotency.extend(session, held, lease_seconds=service.settings.lease_seconds)
         return True
 
     limit = planning_deadline_seconds(
-        spec, overhead_seconds=planning.settings.planning_overhead_seconds
+        spec, overhead_seconds=service.settings.planning_overhead_seconds
     )
     try:
-        folder = planning.settings.profiles_folder
-        profiles.lay_out(planning.database, folder, spec)
-        others = profiles.lay_out_for_remedies(planning.database, folder, spec)
+        folder = service.settings.profiles_folder
+        profiles.lay_out(service.database, folder, spec)
+        others = profiles.lay_out_for_remedies(service.database, folder, spec)
         request = PlanRequest(spec=spec, profiles=others)
-        with planning.planners.process() as process:
+        with service.planners.process() as process:
             plan = process.run(request, limit_seconds=limit, keep_going=keep_key)
     except (PlanningError, PlannerProcessError) as error:
         raise ProblemError(problem_of(error, data)) from error
@@ -140,7 +115,9 @@ def _plan_now(
     return plan
 
 
-def resolve_spec(planning: Planning, spec: JobSpec, data: object, *, prefix: str = "") -> JobSpec:
+def resolve_spec(
+    service: ServiceParts, spec: JobSpec, data: object, *, prefix: str = ""
+) -> JobSpec:
     """The spec with a stored cluster's definition in place of its name, and all names known.
 
     Raises a problem for what is wrong; its fields begin with `prefix`.
@@ -148,17 +125,17 @@ def resolve_spec(planning: Planning, spec: JobSpec, data: object, *, prefix: str
     from automap.planner.job.resolve import resolve
 
     try:
-        limit = planning.settings.max_time_limit_seconds
+        limit = service.settings.max_time_limit_seconds
         if spec.search.time_limit_seconds > limit:
             raise SpecError(
                 "search.time_limit_seconds",
                 f"{spec.search.time_limit_seconds:g} s is more than this service allows",
                 remedy=f"use at most {limit:g}",
             )
-        cluster = _cluster(planning, spec.cluster)
+        cluster = _cluster(service, spec.cluster)
         # What the pools are is checked before which profiles are theirs.
         resolve(spec.model_copy(update={"cluster": cluster}), with_profiles=False)
-        with planning.database.reading() as session:
+        with service.database.reading() as session:
             cluster = profiles.checked_cluster(
                 session, cluster, field="cluster.pools", with_defaults=True
             )
@@ -169,10 +146,10 @@ def resolve_spec(planning: Planning, spec: JobSpec, data: object, *, prefix: str
     return resolved
 
 
-def _cluster(planning: Planning, cluster: ClusterSpec | str) -> ClusterSpec:
+def _cluster(service: ServiceParts, cluster: ClusterSpec | str) -> ClusterSpec:
     if isinstance(cluster, ClusterSpec):
         return cluster
-    with planning.database.reading() as session:
+    with service.database.reading() as session:
         try:
             return ClusterSpec(pools=plan_records.find_cluster(session, cluster).pools)
         except ProblemError:
@@ -184,14 +161,14 @@ def _cluster(planning: Planning, cluster: ClusterSpec | str) -> ClusterSpec:
     )
 
 
-def estimate(planning: Planning, body: Body[EstimateBody]) -> Plan:
+def estimate(service: ServiceParts, body: Body[EstimateBody]) -> Plan:
     """The placement priced as a plan; a problem says why it does not fit."""
-    spec = resolve_spec(planning, body.content.spec, body.data, prefix="spec.")
+    spec = resolve_spec(service, body.content.spec, body.data, prefix="spec.")
     request = EstimateRequest(spec=spec, placement=body.content.placement)
-    return Plan.model_validate(ask(planning, request, body.data))
+    return Plan.model_validate(ask(service, request, body.data))
 
 
-def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Comparison:
+def compare(service: ServiceParts, record: PlanRecord, names: list[str]) -> Comparison:
     """Named strategies beside a plan that succeeded."""
     if record.plan is None:
         raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to compare")
@@ -199,7 +176,7 @@ def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Compari
         spec=record.plan.spec, plan=record.plan, strategies=list(dict.fromkeys(names))
     )
     limit = planning_deadline_seconds(request.spec, overhead_seconds=_BRIEF_SECONDS)
-    compared = ask(planning, request, {"strategies": names}, limit_seconds=limit)
+    compared = ask(service, request, {"strategies": names}, limit_seconds=limit)
     return Comparison(
         plan_id=record.id,
         iteration_seconds=record.plan.iteration_seconds,
@@ -207,7 +184,7 @@ def compare(planning: Planning, record: PlanRecord, names: list[str]) -> Compari
     )
 
 
-def simulate(planning: Planning, record: PlanRecord, body: SimulateBody) -> Simulation:
+def simulate(service: ServiceParts, record: PlanRecord, body: SimulateBody) -> Simulation:
     """Iterations of a plan that succeeded, with lengths drawn anew."""
     if record.plan is None:
         raise problems.conflict(
@@ -216,35 +193,37 @@ def simulate(planning: Planning, record: PlanRecord, body: SimulateBody) -> Simu
     request = SimulateRequest(
         plan=record.plan, iterations=body.iterations, seed=body.seed, trace=body.trace
     )
-    return Simulation.model_validate(ask(planning, request, body.model_dump()))
+    return Simulation.model_validate(ask(service, request, body.model_dump()))
 
 
-def explain(planning: Planning, record: PlanRecord, options: ExplainOptions) -> Explanation:
+def explain(service: ServiceParts, record: PlanRecord, options: ExplainOptions) -> Explanation:
     """Why a stored plan is as it is."""
     if record.plan is None:
         raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to explain")
     request = ExplainRequest(plan=record.plan, options=options)
     document = options.model_dump(mode="json")
-    found = ask(planning, request, document, limit_seconds=_EXPLAIN_SECONDS)
+    found = ask(service, request, document, limit_seconds=_EXPLAIN_SECONDS)
     return Explanation.model_validate(found)
 
 
-def replan(planning: Planning, record: PlanRecord, options: ReplanOptions, data: object) -> Replan:
+def replan(
+    service: ServiceParts, record: PlanRecord, options: ReplanOptions, data: object
+) -> Replan:
     """Whether a stored plan that runs should be kept."""
     if record.plan is None:
         raise problems.conflict(f"Plan {record.id} is {record.status}: there is nothing to replan")
     request = ReplanRequest(plan=record.plan, options=options)
     limit = SLOWEST_MACHINE * options.search_seconds + _BRIEF_SECONDS
-    return Replan.model_validate(ask(planning, request, data, limit_seconds=limit))
+    return Replan.model_validate(ask(service, request, data, limit_seconds=limit))
 
 
-def strategies(planning: Planning) -> list[StrategyDescription]:
+def strategies(service: ServiceParts) -> list[StrategyDescription]:
     """The strategies that compare knows."""
-    return _DESCRIPTIONS.validate_python(ask(planning, StrategiesRequest(), None))
+    return _DESCRIPTIONS.validate_python(ask(service, StrategiesRequest(), None))
 
 
 def ask(
-    planning: Planning,
+    service: ServiceParts,
     request: PlannerRequest,
     data: object,
     *,
@@ -257,8 +236,8 @@ def ask(
     """
     try:
         if (spec := spec_of(request)) is not None:
-            profiles.lay_out(planning.database, planning.settings.profiles_folder, spec)
-        with planning.planners.process() as process:
+            profiles.lay_out(service.database, service.settings.profiles_folder, spec)
+        with service.planners.process() as process:
             return process.run(request, limit_seconds=limit_seconds)
     except SpecError as error:
         raise ProblemError(problem_of(located_in_spec(error, prefix=prefix), data)) from error

@@ -4,15 +4,16 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from automap.planner.errors import SpecError
 from automap.planner.spec import Name
-from automap.service.api.bodies import Body, body_docs, body_of
+from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.dependencies import ReadSessionDep, SessionDep
 from automap.service.api.examples import CLUSTER_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.errors import problems
 from automap.service.errors.problems import ProblemError
 from automap.service.schemas.base import Page, PageQuery
+from automap.service.schemas.body import Body
 from automap.service.schemas.catalogue import ClusterRecord, NewCluster
 from automap.service.storage import plan_records, profiles
-from automap.service.storage.database import ReadSessionDep, SessionDep
 
 router = APIRouter(prefix="/clusters", tags=["clusters"])
 

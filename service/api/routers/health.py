@@ -2,10 +2,10 @@ from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
 
 from automap import migrations
+from automap.service.api.dependencies import DatabaseDep
 from automap.service.api.openapi import problem_responses
 from automap.service.errors import problems
 from automap.service.schemas.catalogue import Health
-from automap.service.storage.database import DatabaseDep
 
 router = APIRouter(tags=["health"])
 

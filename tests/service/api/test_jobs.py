@@ -356,4 +356,4 @@ def test_jobs_need_a_key_where_plans_do(database: Database, client: TestClient) 
     problem(locked.post(f"/v1/jobs/{job_id}/cancel"), 401, "unauthorized")
     key = {"Authorization": "Bearer secret"}
     assert locked.get(f"/v1/jobs/{job_id}", headers=key).status_code == 200
-    app.state.database.dispose()
+    app.state.service.database.dispose()
