@@ -10,6 +10,7 @@ from automap import migrations
 from automap.service.api import openapi
 from automap.service.api.auth import require_key
 from automap.service.api.bodies import BodyLimit
+from automap.service.api.error_responses import install_handlers
 from automap.service.api.routers import (
     catalogue,
     clusters,
@@ -19,7 +20,6 @@ from automap.service.api.routers import (
     plans,
     profiles,
 )
-from automap.service.errors.problems import install_handlers
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings

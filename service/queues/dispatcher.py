@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from automap.planner.errors import PlanningError
 from automap.planner.spec import JobSpec
 from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
-from automap.service.errors.problems import internal_error, problem_of
+from automap.service.errors.problems import problem_of
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import PlanRequest
 from automap.service.planners.pool import PlannerProcess
@@ -97,9 +97,9 @@ class Dispatcher:
             problem = problem_of(error, held.spec)
         except SQLAlchemyError:
             raise
-        except Exception:
+        except Exception as error:
             log.exception("planning %s failed", held.plan_id)
-            problem = internal_error()
+            problem = problem_of(error)
         else:
             self._apply(held, lambda session: plan_queue.succeed(session, held, plan))
             return

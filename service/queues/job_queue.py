@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager
 
-from automap.service.errors.problems import Problem, plan_failed, run_lost
+from automap.service.errors.domain import PlanFailedError, RunLostError
+from automap.service.errors.problems import Problem, problem_of
 from automap.service.queues import measurement_events
 from automap.service.queues.claims import SUBMITTED, claimable, claims_alone
 from automap.service.queues.job_log import add_events, add_text, next_number
@@ -85,7 +86,12 @@ def fail_unplanned(session: Session) -> None:
     for row in rows.all():
         plan = row.plan
         assert plan is not None  # by the join
-        _end(session, row, "failed", plan_failed(row.plan_id, plan.status, plan.problem))
+        _end(
+            session,
+            row,
+            "failed",
+            problem_of(PlanFailedError(row.plan_id, plan.status, plan.problem)),
+        )
 
 
 def any_submitted(session: Session) -> bool:
@@ -198,7 +204,7 @@ def retry(session: Session, held: JobClaim, *, max_attempts: int, reason: str) -
     if row is None:
         return None
     if row.attempts >= max_attempts:
-        _end(session, row, "failed", run_lost(row.attempts, reason))
+        _end(session, row, "failed", problem_of(RunLostError(row.attempts, reason)))
         return None
     _begin_attempt(session, row, reason=reason)
     return _claim_of(row, held.plan)

@@ -14,7 +14,8 @@ from uuid import UUID, uuid4
 from sqlalchemy import Update, and_, or_, select, update
 from sqlalchemy.orm import Session
 
-from automap.service.errors.problems import Problem, attempts_exhausted
+from automap.service.errors.domain import PlanLostError
+from automap.service.errors.problems import Problem, problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import changes_a_row, utc_now
@@ -161,7 +162,7 @@ def _expired(now: datetime) -> Any:
 
 def _fail_exhausted(session: Session, now: datetime, max_attempts: int) -> None:
     """Running with an expired lease and no attempt left → failed."""
-    problem = attempts_exhausted(max_attempts).model_dump(mode="json")
+    problem = problem_of(PlanLostError(max_attempts)).model_dump(mode="json")
     exhausted = changes_a_row(
         session,
         update(PlanRow)

@@ -10,7 +10,7 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from automap.service.errors import problems
+from automap.service.errors.domain import KeyReusedError, RequestInProgressError
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import IdempotencyRow
 
@@ -65,10 +65,10 @@ def _made_earlier(database: Database, key: str, fingerprint: str) -> UUID:
     with database.reading() as session:
         row = session.scalars(select(IdempotencyRow).where(IdempotencyRow.key == key)).one_or_none()
     if row is not None and row.fingerprint != fingerprint:
-        raise problems.key_reused()
+        raise KeyReusedError
     made = None if row is None else row.plan_id or row.job_id
     if made is None:  # it is being answered, or failed between our two statements
-        raise problems.request_in_progress()
+        raise RequestInProgressError
     return made
 
 
@@ -98,7 +98,7 @@ def complete(
         .returning(IdempotencyRow.key)
     ).one_or_none()
     if completed is None:  # our lease ran out and another request took the key
-        raise problems.request_in_progress()
+        raise RequestInProgressError
 
 
 def give_up(session: Session, held: HeldKey) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
 from automap.planner.plan.types import Plan
 from automap.planner.spec import JobSpec
-from automap.service.errors import problems
+from automap.service.errors.domain import NotFoundError
 from automap.service.errors.problems import Problem
 from automap.service.runs import call_seconds, iteration_history, suggestion_notes
 from automap.service.runs.checked_settings import RunSettings
@@ -65,7 +65,7 @@ def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
         select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
     ).one_or_none()
     if row is None:
-        raise problems.not_found("job", job_id)
+        raise NotFoundError("job", job_id)
     return job_record(row, suggestions.of_job(session, row))
 
 
@@ -173,7 +173,7 @@ def is_over(session: Session, job_id: UUID) -> bool:
     """Whether nothing more will happen in this job; a `not-found` problem if there is none."""
     status = session.scalar(select(JobRow.status).where(JobRow.id == job_id))
     if status is None:
-        raise problems.not_found("job", job_id)
+        raise NotFoundError("job", job_id)
     return status not in UNFINISHED
 
 
@@ -192,7 +192,7 @@ def events_after(
 def log_tail(session: Session, job_id: UUID, *, lines: int) -> str:
     """The last lines that a job has printed."""
     if session.get(JobRow, job_id, options=[defer(column) for column in _DOCUMENTS]) is None:
-        raise problems.not_found("job", job_id)
+        raise NotFoundError("job", job_id)
     pieces: list[str] = []
     found = 0
     latest = session.scalars(

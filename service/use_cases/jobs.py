@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from automap.planner.spec import JobSpec
-from automap.service.errors import problems
+from automap.service.errors.domain import ConflictError, InvalidInputError
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
 from automap.service.runs.checked_settings import settings_errors, spec_errors
@@ -49,7 +49,7 @@ def _make(service: ServiceParts, body: Body[JobRequest], held: HeldKey | None) -
     _check_choice(request)
     spec = None
     if request.spec is not None:
-        spec = resolve_spec(service, request.spec, body.data, prefix="spec.")
+        spec = resolve_spec(service, request.spec, prefix="spec.")
         _check_settings(request, spec, body.data)
     with service.database.transaction() as session:
         if spec is not None:
@@ -73,13 +73,15 @@ def _as_run(record: JobRecord | ProfileJobRecord) -> JobRecord:
 
 def _check_choice(request: JobRequest) -> None:
     if (request.plan_id is None) == (request.spec is None):
-        raise problems.invalid_field(
-            FieldError(
-                field="plan_id",
-                value=None if request.plan_id is None else str(request.plan_id),
-                message="give either plan_id or spec, not both and not neither",
-                remedy="name a stored plan, or give the spec to plan first",
-            )
+        raise InvalidInputError(
+            [
+                FieldError(
+                    field="plan_id",
+                    value=None if request.plan_id is None else str(request.plan_id),
+                    message="give either plan_id or spec, not both and not neither",
+                    remedy="name a stored plan, or give the spec to plan first",
+                )
+            ]
         )
 
 
@@ -101,7 +103,7 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
         else:
             mistakes.append(error.model_copy(update={"field": f"spec.{error.field}"}))
     if mistakes:
-        raise problems.invalid_fields_found(mistakes)
+        raise InvalidInputError(mistakes)
 
 
 def _queued_plan(session: Session, request: JobRequest, spec: JobSpec) -> PlanRow:
@@ -124,9 +126,9 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
             message="there is no plan with this id",
             remedy="use the id of a plan of this service, or give the spec",
         )
-        raise problems.invalid_field(error)
+        raise InvalidInputError([error])
     if row.status in ("failed", "cancelled"):
-        raise problems.conflict(f"Plan {row.id} is {row.status}: there is nothing to run")
+        raise ConflictError(f"Plan {row.id} is {row.status}: there is nothing to run")
     _check_settings(request, JobSpec.model_validate(row.spec), data)
     return row
 
@@ -136,5 +138,5 @@ def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:
     job_queue.cancel(session, job_id)
     record = job_records.find_job(session, job_id)
     if record.status in ("succeeded", "failed"):
-        raise problems.conflict(f"Job {job_id} has {record.status} already")
+        raise ConflictError(f"Job {job_id} has {record.status} already")
     return record

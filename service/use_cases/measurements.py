@@ -4,7 +4,7 @@ from uuid import UUID
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.service.errors import problems
+from automap.service.errors.domain import InvalidInputError
 from automap.service.errors.fields import spec_error_field
 from automap.service.queues import job_queue, measurement_events
 from automap.service.schemas.body import Body
@@ -74,7 +74,7 @@ def _settings(body: Body[MeasureRequest]) -> MeasureJobSettings:
         try:
             models[name] = catalogue.architecture(name, field=f"measure.models.{number}")
         except SpecError as error:
-            raise problems.invalid_field(spec_error_field(error, body.data)) from None
+            raise InvalidInputError([spec_error_field(error, body.data)]) from None
     return MeasureJobSettings(
         models=models | asked.architectures,
         **asked.model_dump(exclude={"models", "architectures"}),

@@ -8,7 +8,6 @@ from automap.planner.errors import SpecError
 from automap.planner.plan.types import Plan
 from automap.planner.spec import JobSpec
 from automap.planner.studies.result import Front, Variant, WhatIf
-from automap.service.errors.problems import ProblemError, problem_of
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import FrontRequest, WhatIfRequest
 from automap.service.queues import plan_queue
@@ -18,20 +17,18 @@ from automap.service.schemas.studies import FrontRecord, VariantRecord, WhatIfRe
 from automap.service.schemas.studies import FrontRequest as FrontBody
 from automap.service.schemas.studies import WhatIfRequest as WhatIfBody
 from automap.service.storage import plan_records, profiles
-from automap.service.use_cases.plans import ask, located_in_spec, resolve_spec
+from automap.service.use_cases.plans import ask, resolve_spec, spec_at
 from automap.service.use_cases.service_parts import ServiceParts
 
 
 def find_front(service: ServiceParts, body: Body[FrontBody]) -> FrontRecord:
     """The front of a job; its plans are stored."""
-    spec = resolve_spec(service, body.content.spec, body.data, prefix="spec.")
+    spec = resolve_spec(service, body.content.spec, prefix="spec.")
     request = FrontRequest(spec=spec, tolerance=body.content.tolerance)
     limit = planning_deadline_seconds(
         spec, overhead_seconds=service.settings.planning_overhead_seconds
     )
-    front = Front.model_validate(
-        ask(service, request, body.data, limit_seconds=limit, prefix="spec.")
-    )
+    front = Front.model_validate(ask(service, request, limit_seconds=limit, prefix="spec."))
     return FrontRecord(
         plans=_stored(service, front.plans, cluster_name=_name(body.content.spec)),
         **{name: getattr(front, name) for name in FrontRecord.model_fields if name != "plans"},
@@ -43,7 +40,7 @@ def plan_variants(
 ) -> WhatIfRecord:
     """A job planned on several clusters, now or as soon as the queue allows."""
     asked = body.content
-    spec = resolve_spec(service, asked.spec, body.data, prefix="spec.")
+    spec = resolve_spec(service, asked.spec, prefix="spec.")
     name = _name(asked.spec)
     defaults = _default_profiles(service, body)
     if respond_async:
@@ -52,13 +49,12 @@ def plan_variants(
         spec=spec, nodes=asked.nodes, gpus=asked.gpus, pool=asked.pool, profiles=defaults
     )
     variants = max(len(asked.nodes), 1) * max(len(asked.gpus), 1)
-    _refuse_long(service, spec, variants, body.data)
+    _refuse_long(service, spec, variants)
     limit = variants * planning_deadline_seconds(spec, overhead_seconds=0.0)
     answer = WhatIf.model_validate(
         ask(
             service,
             request,
-            body.data,
             limit_seconds=limit + service.settings.planning_overhead_seconds,
             prefix="spec.",
         )
@@ -73,27 +69,23 @@ def plan_variants(
     )
 
 
-def _refuse_long(service: ServiceParts, spec: JobSpec, variants: int, data: object) -> None:
+def _refuse_long(service: ServiceParts, spec: JobSpec, variants: int) -> None:
     """All searches together must not take longer than a service lets one plan take."""
     most = service.settings.max_time_limit_seconds
     seconds = variants * spec.search.time_limit_seconds
     if seconds > most:
-        error = SpecError(
+        raise SpecError(
             "spec.search.time_limit_seconds",
             f"{variants} searches of {spec.search.time_limit_seconds:g} s are more than the "
             f"{most:g} s that a request may wait for",
             remedy=f"use at most {most / variants:g}, or send Prefer: respond-async",
         )
-        raise ProblemError(problem_of(error, data))
 
 
 def _default_profiles(service: ServiceParts, body: Body[WhatIfBody]) -> dict[str, str]:
     """Those that pools of the GPU types asked for are priced with."""
     folder = service.settings.profiles_folder
-    try:
-        return profiles.lay_out_defaults(service.database, folder, body.content.gpus)
-    except SpecError as error:
-        raise ProblemError(problem_of(error, body.data)) from error
+    return profiles.lay_out_defaults(service.database, folder, body.content.gpus)
 
 
 def _queued(
@@ -103,7 +95,7 @@ def _queued(
     from automap.planner.studies.what_if import cases_of
 
     asked = body.content
-    try:
+    with spec_at("spec."):
         # Profiles are laid out where planner processes run, not here.
         cases = cases_of(
             spec,
@@ -113,9 +105,6 @@ def _queued(
             profiles=defaults,
             with_profiles=False,
         )
-    except SpecError as error:
-        located = located_in_spec(error, prefix="spec.")
-        raise ProblemError(problem_of(located, body.data)) from error
     variants = []
     with service.database.transaction() as session:
         for case in cases:

@@ -25,7 +25,7 @@ from automap.service.api.examples import (
     WHAT_IF_EXAMPLES,
 )
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.errors import problems
+from automap.service.errors.domain import NotFoundError
 from automap.service.queues import plan_queue
 from automap.service.schemas.base import Page
 from automap.service.schemas.body import Body
@@ -153,7 +153,7 @@ def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
         return plan_records.find_plan(session, plan_id)
     if plan_records.delete_finished_plan(session, plan_id):
         return Response(status_code=204)
-    raise problems.not_found("plan", plan_id)
+    raise NotFoundError("plan", plan_id)
 
 
 @router.post(
@@ -241,7 +241,7 @@ def replan_plan(plan_id: UUID, body: ReplanBody, service: ServiceDep) -> Replan:
 
     Nothing is stored. `placement` of the answer is what POST /v1/estimates takes.
     """
-    return plans.replan(service, _stored(service, plan_id), body.content, body.data)
+    return plans.replan(service, _stored(service, plan_id), body.content)
 
 
 @router.post(

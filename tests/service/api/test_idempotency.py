@@ -5,7 +5,8 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
-from automap.service.errors.problems import ProblemError
+from automap.service.errors.domain import RequestInProgressError
+from automap.service.errors.problems import problem_of
 from automap.service.storage import idempotency
 from automap.service.storage.database import Database
 from automap.service.storage.idempotency import HeldKey
@@ -92,9 +93,9 @@ def test_a_key_held_by_a_dead_server_can_be_taken(database: Database) -> None:
     assert current.token != lost.token
     with database.transaction() as session:
         idempotency.give_up(session, lost)  # too late: changes nothing
-    with pytest.raises(ProblemError) as caught:
+    with pytest.raises(RequestInProgressError) as caught:
         take(database)
-    assert caught.value.problem.type == "/problems/request-in-progress"
+    assert problem_of(caught.value).type == "/problems/request-in-progress"
 
 
 def test_data_have_one_fingerprint_whatever_their_order() -> None:

@@ -6,7 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from automap.planner.spec import ClusterSpec
-from automap.service.errors.problems import profile_failed
+from automap.service.errors.domain import ProfileFailedError
+from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage.database import Database
@@ -133,7 +134,7 @@ def test_a_part_that_failed_leaves_what_was_measured(
     with database.transaction() as session:
         told = job_queue.last_failure(session, held)
         assert told is not None
-        assert job_queue.fail(session, held, profile_failed(str(told["cause"])))
+        assert job_queue.fail(session, held, problem_of(ProfileFailedError(str(told["cause"]))))
     record = job(client, job_id)
     assert record.status == "failed"
     assert record.problem is not None

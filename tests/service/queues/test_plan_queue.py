@@ -9,7 +9,7 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from automap.planner.spec import JobSpec
-from automap.service.errors.problems import internal_error
+from automap.service.errors.problems import problem_of
 from automap.service.queues import plan_queue
 from automap.service.queues.plan_queue import Claim
 from automap.service.schemas.plans import PlanRecord
@@ -52,7 +52,7 @@ def record(database: Database, plan_id: UUID) -> PlanRecord:
 
 def fail(database: Database, held: Claim) -> bool:
     with database.transaction() as session:
-        return plan_queue.fail(session, held, internal_error())
+        return plan_queue.fail(session, held, problem_of(RuntimeError()))
 
 
 def test_a_claim_takes_the_oldest_job(database: Database) -> None:
