@@ -13,8 +13,8 @@ from automap.service.runs.checked_settings import settings_errors, spec_errors
 from automap.service.schemas.body import Body
 from automap.service.schemas.jobs import JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
-from automap.service.storage import idempotency, job_records, plan_records
-from automap.service.storage.idempotency import HeldKey
+from automap.service.storage import job_records, plan_records
+from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.tables import PlanRow
 from automap.service.use_cases.plans import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
@@ -22,29 +22,17 @@ from automap.service.use_cases.service_parts import ServiceParts
 
 def post_job(service: ServiceParts, body: Body[JobRequest], *, key: str | None) -> JobRecord:
     """Queue a job, and its plan before it; an earlier request with the same key answers instead."""
-    if key is None:
-        return _make(service, body, None)
-    taken = idempotency.take(
-        service.database,
-        key,
-        fingerprint=idempotency.fingerprint(body.data, of="job:"),
-        lease_seconds=service.settings.lease_seconds,
-    )
-    if isinstance(taken, UUID):
+    lease_seconds = service.settings.lease_seconds
+    with answering_once(
+        service.database, key, data=body.data, of="job:", lease_seconds=lease_seconds
+    ) as answer:
+        if answer.made is None:
+            return _make(service, body, answer)
         with service.database.reading() as session:
-            return _as_run(job_records.find_job(session, taken))
-    stored = False
-    try:
-        record = _make(service, body, taken)
-        stored = True
-    finally:
-        if not stored:
-            with service.database.transaction() as session:
-                idempotency.give_up(session, taken)
-    return record
+            return _as_run(job_records.find_job(session, answer.made))
 
 
-def _make(service: ServiceParts, body: Body[JobRequest], held: HeldKey | None) -> JobRecord:
+def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobRecord:
     request = body.content
     _check_choice(request)
     spec = None
@@ -58,8 +46,7 @@ def _make(service: ServiceParts, body: Body[JobRequest], held: HeldKey | None) -
             plan = _stored_plan(session, request, body.data)
         row = job_records.new_job_row(plan, request.settings)
         job_queue.enqueue(session, row)
-        if held is not None:
-            idempotency.complete(session, held, job_id=row.id)
+        answer.complete(session, job_id=row.id)
         record = _as_run(job_records.job_record(row))
     if spec is not None:
         service.dispatcher.wake()

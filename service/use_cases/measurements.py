@@ -1,7 +1,5 @@
 """What POST /v1/profiles does to have the cluster measured: check the request, queue the job."""
 
-from uuid import UUID
-
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
 from automap.service.errors.domain import InvalidInputError
@@ -15,8 +13,9 @@ from automap.service.schemas.measurements import (
     MeasureRequest,
     ProfileJobRecord,
 )
-from automap.service.storage import idempotency, job_records
+from automap.service.storage import job_records
 from automap.service.storage.database import utc_now
+from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.tables import JobRow
 from automap.service.use_cases.service_parts import ServiceParts
 
@@ -26,22 +25,18 @@ def post_measurement(
 ) -> ProfileJobRecord:
     """Queue a job that measures; an earlier request with the same key answers instead."""
     settings = _settings(body)
-    if key is None:
-        return _queued(service, settings, None)
-    taken = idempotency.take(
-        service.database,
-        key,
-        fingerprint=idempotency.fingerprint(body.data, of="profile:"),
-        lease_seconds=service.settings.lease_seconds,
-    )
-    if isinstance(taken, UUID):
+    lease_seconds = service.settings.lease_seconds
+    with answering_once(
+        service.database, key, data=body.data, of="profile:", lease_seconds=lease_seconds
+    ) as answer:
+        if answer.made is None:
+            return _queued(service, settings, answer)
         with service.database.reading() as session:
-            return _as_profile(job_records.find_job(session, taken))
-    return _queued(service, settings, taken)
+            return _as_profile(job_records.find_job(session, answer.made))
 
 
 def _queued(
-    service: ServiceParts, settings: MeasureJobSettings, held: idempotency.HeldKey | None
+    service: ServiceParts, settings: MeasureJobSettings, answer: Answer
 ) -> ProfileJobRecord:
     with service.database.transaction() as session:
         row = JobRow(
@@ -56,8 +51,7 @@ def _queued(
             log_offset=0,
         )
         job_queue.enqueue(session, row)
-        if held is not None:
-            idempotency.complete(session, held, job_id=row.id)
+        answer.complete(session, job_id=row.id)
         return _as_profile(job_records.job_record(row))
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from uuid import UUID
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -31,8 +30,8 @@ from automap.service.schemas.plans import PlanRecord
 from automap.service.schemas.studies import Comparison, StrategyDescription
 from automap.service.schemas.studies import EstimateRequest as EstimateBody
 from automap.service.schemas.studies import SimulateRequest as SimulateBody
-from automap.service.storage import idempotency, plan_records, profiles
-from automap.service.storage.idempotency import HeldKey
+from automap.service.storage import plan_records, profiles
+from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.use_cases.service_parts import ServiceParts
 
 _STRATEGIES = TypeAdapter(list[Strategy])
@@ -47,54 +46,38 @@ def post_plan(
     service: ServiceParts, body: Body[JobSpec], *, key: str | None, respond_async: bool
 ) -> PlanRecord:
     """Plan a job, or queue it; an earlier request with the same key answers instead."""
-    if key is None:
-        return _make(service, body, None, respond_async)
-    taken = idempotency.take(
-        service.database,
-        key,
-        fingerprint=idempotency.fingerprint(body.data),
-        lease_seconds=service.settings.lease_seconds,
-    )
-    if isinstance(taken, UUID):
+    with answering_once(
+        service.database, key, data=body.data, lease_seconds=service.settings.lease_seconds
+    ) as answer:
+        if answer.made is None:
+            return _make(service, body, answer, respond_async)
         with service.database.reading() as session:
-            return plan_records.find_plan(session, taken)
-    stored = False
-    try:
-        record = _make(service, body, taken, respond_async)
-        stored = True
-    finally:
-        if not stored:
-            with service.database.transaction() as session:
-                idempotency.give_up(session, taken)
-    return record
+            return plan_records.find_plan(session, answer.made)
 
 
 def _make(
-    service: ServiceParts, body: Body[JobSpec], held: HeldKey | None, respond_async: bool
+    service: ServiceParts, body: Body[JobSpec], answer: Answer, respond_async: bool
 ) -> PlanRecord:
     spec = resolve_spec(service, body.content)
     named = body.content.cluster if isinstance(body.content.cluster, str) else None
     row = plan_records.new_plan_row(spec, cluster_name=named)
-    plan = None if respond_async else _plan_now(service, spec, held)
+    plan = None if respond_async else _plan_now(service, spec, answer)
     with service.database.transaction() as session:
         if plan is None:
             plan_queue.enqueue(session, row)
         else:
             plan_queue.store_succeeded(session, row, plan)
         session.flush()
-        if held is not None:
-            idempotency.complete(session, held, plan_id=row.id)
+        answer.complete(session, plan_id=row.id)
         record = plan_records.plan_record(row)
     if plan is None:
         service.dispatcher.wake()
     return record
 
 
-def _plan_now(service: ServiceParts, spec: JobSpec, held: HeldKey | None) -> dict[str, JsonValue]:
+def _plan_now(service: ServiceParts, spec: JobSpec, answer: Answer) -> dict[str, JsonValue]:
     def keep_key() -> bool:
-        if held is not None:
-            with service.database.transaction() as session:
-                idempotency.extend(session, held, lease_seconds=service.settings.lease_seconds)
+        answer.extend()
         return True
 
     limit = planning_deadline_seconds(
