@@ -116,7 +116,7 @@ def test_an_expired_lease_is_taken_over_with_the_same_run(database: Database, qu
     time.sleep(0.02)
     second = claim(database, new=False)  # even by a worker that has no place for new jobs
     assert second is not None
-    assert second.token != first.token
+    assert second.lease.token != first.lease.token
     assert second.submission_id == first.submission_id
     assert (second.log_offset, second.was_running) == (6, True)
     assert record(database, queued).attempts == 1
