@@ -13,10 +13,11 @@ from automap.planner.runs.suggestion import Suggestion, Watched, suggest
 from automap.service.queues import job_queue
 from automap.service.runs import iteration_history
 from automap.service.runs.drift_report import suggested
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import JobRecord
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
-from automap.service.storage.tables import JobRow, JsonObject
+from automap.service.storage.tables import JobRow
 from automap.service.worker.drift_watch import DriftWatch
 from tests.service.queues.test_job_queue import claim, keep, printed, taken
 from tests.service.support.samples import Json

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from tests.service.conftest import Databases
 from tests.service.support.samples import Json
 from tests.service.support.servers import free_port
