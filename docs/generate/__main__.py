@@ -7,11 +7,13 @@ that nothing is written twice; links between pages are turned to where each of t
 """
 
 import argparse
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from docs.generate import offline, reference
@@ -58,6 +60,14 @@ def stage() -> None:
             shutil.copyfile(ROOT / source, target)
     for name, page in reference.pages().items():
         (STAGED / "reference" / name).write_text(page, encoding="utf-8")
+    if missing := [page for page in pages_in_menu() if not (STAGED / page).is_file()]:
+        sys.exit(f"zensical.toml lists pages that are not there: {', '.join(missing)}")
+
+
+def pages_in_menu() -> list[str]:
+    """Those that zensical.toml lists, by their places in the site."""
+    menu = json.dumps(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    return re.findall(r'"([^"]+\.md)"', menu)
 
 
 def _places() -> dict[str, str]:

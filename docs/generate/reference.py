@@ -6,6 +6,7 @@ from typing import Any
 import typer
 from typer.cli import get_docs_for_click
 
+import automap
 from automap.executor.settings import RunSettings
 from automap.planner.plan.types import Plan, placement_json_schema
 from automap.planner.spec import job_spec_json_schema
@@ -40,6 +41,27 @@ _DOCUMENTS = {
     ),
 }
 
+_ABOUT_COMMANDS = """\
+## What all commands share
+
+- `SPEC` may be `-` for standard input. All but `serve` and `worker` take `--json`.
+- `compare`, `pareto`, `what-if`, `explain`, `simulate` and `replan` take `--server URL`, too: a
+  service does it and stores the plans, and `PLAN` is then the id or the record of a stored one.
+- A plan that another version made is named as such on stderr.
+- Exit codes: 0 done, 2 bad input (also an address where no service answers), 3 no feasible plan
+  (with the reasons), 130 cancelled, 1 our fault (`--debug` shows the traceback) or a run that
+  failed.
+"""
+_ABOUT_PYTHON = """\
+`from automap import make_plan`: these names are public, with the types that they take and
+return; what is behind them may change. Nothing here reads the network or the environment. Every
+type is a frozen pydantic model, so `plan.model_dump_json()` is what `automap plan --json` prints.
+"""
+
+
+GENERATED = ("cli.md", "python.md", *(f"{name}.md" for name in _DOCUMENTS))
+"""The names of these pages in docs/reference."""
+
 
 def pages() -> dict[str, str]:
     """File name → Markdown."""
@@ -47,13 +69,34 @@ def pages() -> dict[str, str]:
         f"{name}.md": _document(title, about, schema())
         for name, (title, about, schema) in _DOCUMENTS.items()
     }
-    return {"cli.md": _command_line(), **documents}
+    return {"cli.md": _command_line(), "python.md": _python(), **documents}
 
 
 def _command_line() -> str:
     command: Any = typer.main.get_command(app)
     context = typer.Context(command, info_name="automap")
-    return str(get_docs_for_click(obj=command, ctx=context, name="automap", title="Command line"))
+    page = get_docs_for_click(obj=command, ctx=context, name="automap", title="Command line")
+    return f"{page.rstrip()}\n\n{_ABOUT_COMMANDS}"
+
+
+def _python() -> str:
+    """Every public name under its kind, described by its docstring."""
+    kinds: dict[str, list[str]] = {"Functions": [], "Types": [], "Errors": []}
+    for name in automap.__all__:
+        if isinstance(value := getattr(automap, name), type):
+            kinds["Errors" if issubclass(value, Exception) else "Types"].append(name)
+        elif callable(value):
+            kinds["Functions"].append(name)
+    parts = [f"# Python\n\n{_ABOUT_PYTHON}"]
+    for kind, names in kinds.items():
+        homes = [f"{getattr(automap, name).__module__}.{name}" for name in names]
+        parts += [f"## {kind}\n", *(f"::: {home}\n" for home in homes)]
+    strategies = (
+        f"| `{one.name}` | {_cell(one.description)} | {one.reference} |"
+        for one in automap.STRATEGIES.values()
+    )
+    head = ["## Strategies\n", "| `STRATEGIES` | | reference |", "|---|---|---|"]
+    return "\n".join([*parts, *head, *strategies, ""])
 
 
 def _document(title: str, about: str, schema: JsonSchema) -> str:

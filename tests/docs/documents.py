@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from docs.generate.reference import GENERATED
+
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "benchmarks/README.md", *ROOT.glob("docs/**/*.md")])
 
 _FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^(?: {4}.*)?\n)+", re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+(?:\n[^`\n]+)?)`")
-_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 _ROOMS = (
     "automap|planner|profiler|executor|service|tests|examples|benchmarks|migrations|requirements"
@@ -70,10 +72,20 @@ def python_blocks(*names: str) -> list[Block]:
     ]
 
 
+def readme_blocks() -> list[str]:
+    """The blocks of Python in README.md."""
+    return [block[2] for block in _fenced(ROOT / "README.md", "python")]
+
+
 def links(document: Path) -> list[str]:
-    """Relative ones, with their anchors."""
+    """Relative ones with their anchors, and pictures."""
     text = _FENCED.sub("", document.read_text())
     return [link for link in _LINK.findall(text) if "://" not in link]
+
+
+def is_generated(target: Path) -> bool:
+    """Whether a page of the reference is written by `make docs`, and in no checkout."""
+    return target.parent == ROOT / "docs" / "reference" and target.name in GENERATED
 
 
 def anchors(document: Path) -> set[str]:
