@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from automap import migrations
 from automap.planner import catalogue
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import problem
+from tests.service.support.requests import problem
 from tests.service.support.samples import small_spec
 
 

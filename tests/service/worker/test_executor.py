@@ -15,8 +15,8 @@ from automap.service.runs.checked_settings import RunSettings, anchored
 from automap.service.schemas.plans import JobRecord
 from tests.executor.run.run_process import Traces
 from tests.service.support.samples import Json
+from tests.service.support.services import Service
 from tests.service.support.workers import eventually, worker_environment
-from tests.service.worker.test_restart_of_jobs import Service
 
 pytestmark = pytest.mark.slow
 
