@@ -100,9 +100,9 @@ def run_what_if(
 
 def _front(spec: JobSpec, tolerance: float, tell: Callable[[str], None]) -> tuple[Front, BaseModel]:
     """The front, and what is written of it."""
-    from automap.planner.studies.pareto import make_front
+    from automap.planner.studies.pareto import pareto
 
-    front = make_front(spec, tolerance=tolerance, tell=tell)
+    front = pareto(spec, tolerance=tolerance, tell=tell)
     return front, front
 
 
@@ -120,9 +120,9 @@ def _what_if(
     spec: JobSpec, asked: dict[str, Any], profiles: Sequence[str], tell: Callable[[str], None]
 ) -> tuple[WhatIf, BaseModel]:
     """The plans, and what is written of them."""
-    from automap.planner.studies.what_if import make_what_if
+    from automap.planner.studies.what_if import what_if
 
-    found = make_what_if(spec, **asked, profiles=by_gpu_type(profiles), tell=tell)
+    found = what_if(spec, **asked, profiles=by_gpu_type(profiles), tell=tell)
     return found, found
 
 

@@ -70,12 +70,12 @@ def run_simulate(source: str, options: SimulateOptions) -> None:
 def _simulated(
     plan: Plan, source: str, options: SimulateOptions
 ) -> "tuple[Simulation, list[Occurrence]]":
-    from automap.planner.simulation.report import simulate_plan
+    from automap.planner.simulation.report import simulate
 
     refusal = f"{source}: the plan cannot be simulated"
     with telling_check(refusal), console.progress("Simulating", quiet=options.quiet):
         try:
-            return simulate_plan(plan, iterations=options.iterations, seed=options.seed)
+            return simulate(plan, iterations=options.iterations, seed=options.seed)
         except ValueError as error:
             raise BadInputError(f"{refusal}: {error}") from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.table import parse_table
-from automap.planner.validation.validate import predictions
+from automap.planner.validation.validate import validate
 
 PUBLISHED = Path(__file__).parents[2] / "golden" / "published"
 KINDS = ("training", "memory", "generation", "rlhf", "collectives", "gemm")
@@ -35,4 +35,4 @@ def changed(kind: str, **cells: str) -> str:
 @cache
 def published() -> tuple[Prediction, ...]:
     texts = ((PUBLISHED / f"{kind}.csv").read_text(encoding="utf-8") for kind in KINDS)
-    return tuple(one for text in texts for one in predictions(parse_table(text).rows))
+    return tuple(one for text in texts for one in validate(parse_table(text).rows))

@@ -20,7 +20,7 @@ from automap.planner.layout import Engine
 from automap.planner.plan.types import CallPlan, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.simulation.comparison import Generation, sampled
-from automap.planner.simulation.engine import Requests, simulate
+from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.steps import StepCosts
 from automap.planner.spec import JobSpec
 from benchmarks.simulation import CONSTANT, MEAN, PERCENTILES, Case
@@ -48,7 +48,7 @@ def simulated_outs(generation: Generation, *, draws: int) -> np.ndarray:
             sampled(workload.response_length, count, rng),
             np.arange(count),
         )
-        run = simulate(requests, StepCosts.of(phases, row=0, stages=1), cache_tokens=room)
+        run = run_engine(requests, StepCosts.of(phases, row=0, stages=1), cache_tokens=room)
         ends = np.sort(run.finished_seconds)
         outs.append([ends[k * count // CHUNKS - 1] for k in range(1, CHUNKS + 1)])
     return np.mean(outs, axis=0)
