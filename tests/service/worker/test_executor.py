@@ -18,7 +18,7 @@ from tests.service.support.samples import Json
 from tests.service.support.services import Service
 from tests.service.support.workers import eventually, worker_environment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.many_processes]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ITERATIONS = 4

@@ -28,6 +28,8 @@ from tests.service.support.workers import (
     worker_environment,
 )
 
+pytestmark = pytest.mark.many_processes
+
 
 @contextmanager
 def working_alone(url: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:

@@ -21,6 +21,8 @@ from tests.service.support.workers import (
     working,
 )
 
+pytestmark = pytest.mark.many_processes
+
 
 @pytest.mark.slow
 def test_measurements_run_one_after_another_and_go_on_after_a_kill(

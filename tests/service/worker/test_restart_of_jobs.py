@@ -20,6 +20,8 @@ from tests.service.support.workers import (
     worker_environment,
 )
 
+pytestmark = pytest.mark.many_processes
+
 
 def test_a_job_survives_the_service_that_took_it(
     databases: Databases, ray: Ray, tmp_path: Path

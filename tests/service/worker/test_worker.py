@@ -31,6 +31,8 @@ from tests.service.support.workers import (
     working,
 )
 
+pytestmark = pytest.mark.many_processes
+
 
 def cancel(database: Database, job_id: UUID) -> None:
     with database.transaction() as session:
