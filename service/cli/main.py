@@ -69,6 +69,7 @@ def _global_options(
 
 
 for _command in (
+    catalogue.examples,
     plan.plan,
     plan.compare,
     plan.pareto,
