@@ -12,9 +12,9 @@ from rich.text import Text
 
 from automap.planner import catalogue
 from automap.service.cli.inputs import examples
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError
+from automap.service.cli.terminal.tables import plain_table
 
 
 def list_examples(*, as_json: bool) -> None:
