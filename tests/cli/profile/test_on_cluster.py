@@ -12,9 +12,8 @@ from automap.service.queues import job_queue
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
-from tests.cli.run.test_jobs import jobs
-from tests.cli.test_command import call
-from tests.service.queues.test_job_queue import keep, printed, taken
+from tests.cli.commands import call, jobs
+from tests.service.support.job_claims import keep, printed, taken
 from tests.service.support.measured_jobs import (
     add_measurement,
     finished_measurement,

@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -17,11 +15,11 @@ from automap.service.queues import job_queue
 from automap.service.schemas.jobs import JobRecord
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
-from tests.cli.test_command import ROOT, call
-from tests.service.queues.test_job_queue import finish, keep, printed, taken
+from tests.cli.commands import call, jobs
+from tests.service.support.job_claims import finish, keep, printed, taken
 from tests.service.support.servers import serving
+from tests.service.support.watched_run import Run
 from tests.service.support.workers import TINY, add_job, add_plan, eventually, record, run_settings
-from tests.service.worker.test_drift import Run
 
 
 @pytest.fixture(scope="module")
@@ -54,16 +52,6 @@ def spec(tmp_path):
     settings = yaml.dump(run_settings(data={"path": "data/ok.jsonl"}))
     (tmp_path / "tiny.run.yaml").write_text(settings, encoding="utf-8")
     return file
-
-
-def jobs(*arguments: str, server: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "automap.service.cli.main", *arguments, "--server", server],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
 
 
 def run_through(database: Database, job_id: UUID) -> None:

@@ -26,7 +26,7 @@ from automap.planner.simulation.steps import StepCosts
 from automap.planner.simulation.timeline import Occurrence
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
-from tests.planner.cost.generation.test_streaming import LONG_TAIL, scheduled_job, tailed_job
+from tests.helpers.tailed_jobs import LONG_TAIL, scheduled_job, tailed_job
 
 APART = [["actor", "reference"], ["actor", "reward"]]
 ITERATIONS = 5

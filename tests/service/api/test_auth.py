@@ -6,8 +6,8 @@ from pydantic import SecretStr
 
 from automap.service.app import create_app
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import POST_HEADERS, problem
-from tests.service.conftest import settings_for, url_of
+from tests.service.support.databases import settings_for, url_of
+from tests.service.support.requests import POST_HEADERS, problem
 
 
 @pytest.fixture

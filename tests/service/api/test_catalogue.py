@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from automap import migrations
 from automap.planner import catalogue
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import problem
+from tests.service.support.requests import problem
 from tests.service.support.samples import small_spec
 
 
@@ -61,7 +61,7 @@ def test_not_ready_without_tables(client: TestClient, database: Database) -> Non
 def test_the_api_process_loads_no_solver_and_no_torch(tmp_path: Path) -> None:
     code = """
 import json, sys
-import migrations
+from automap import migrations
 from automap.service.app import create_app
 from automap.service.settings import Settings
 from automap.service.use_cases.plans import resolve_spec

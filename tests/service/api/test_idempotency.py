@@ -11,8 +11,7 @@ from automap.service.errors.problems import problem_of
 from automap.service.storage import idempotency
 from automap.service.storage.database import Database
 from automap.service.storage.idempotency import Answer
-from tests.service.api.test_bad_input import YAML, problem
-from tests.service.api.test_plans import created, finished, stored_plans
+from tests.service.support.requests import YAML, created, finished, problem, stored_plans
 from tests.service.support.samples import infeasible_spec, small_spec
 from tests.service.support.servers import ASYNC
 

@@ -12,15 +12,15 @@ from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import problem
-from tests.service.api.test_profiles import profile, stored
-from tests.service.queues.test_job_queue import claim, finish, keep, printed, taken
+from tests.service.support.job_claims import claim, finish, keep, printed, taken
 from tests.service.support.measured_jobs import (
     add_measurement,
     finished_measurement,
     measured_kind,
     progress,
 )
+from tests.service.support.profiles import profile, stored
+from tests.service.support.requests import problem
 from tests.service.support.samples import Json
 from tests.service.support.workers import add_job, events
 

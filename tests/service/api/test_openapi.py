@@ -24,7 +24,7 @@ from automap.service.schemas.studies import (
     FrontRequest,
     WhatIfRequest,
 )
-from tests.service.conftest import settings_for
+from tests.service.support.databases import settings_for
 from tests.service.support.servers import Server, serving
 
 PROMISES = [
