@@ -55,7 +55,11 @@ class _Inline(InlineProcessor):
 
 
 def _mathml(tex: str, *, display: str) -> Element:
-    return convert_to_element(tex, display=display)
+    formula = convert_to_element(tex, display=display)
+    # What the converter does not know it passes on as text, which no reader should meet.
+    if unknown := [text for text in formula.itertext() if text.startswith("\\") or text == "&"]:
+        raise ValueError(f"no formula that can be drawn, because of {unknown[0]}: {tex}")
+    return formula
 
 
 def makeExtension(**_options: object) -> MathExtension:  # noqa: N802 - the library's name
