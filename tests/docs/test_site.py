@@ -7,9 +7,12 @@ import pytest
 
 from docs.generate import offline, picture, reference
 from docs.generate.__main__ import FROM_OUTSIDE, pages_in_menu
-from tests.docs.documents import ROOT, readme_blocks
+from tests.docs.documents import DOCUMENTS, ROOT, readme_blocks
 
 README = (ROOT / "README.md").read_text()
+MOST_COLUMNS = 100
+WRITTEN_BY_BENCHMARKS = ("loop.md", "reproduction.md")
+PROSE = [document for document in DOCUMENTS if document.name not in WRITTEN_BY_BENCHMARKS]
 
 
 def test_the_readme_is_short() -> None:
@@ -78,3 +81,10 @@ def test_what_a_page_would_load_from_elsewhere_is_found(
 ) -> None:
     (tmp_path / file).write_text(text)
     assert len(offline.loads_from_elsewhere(tmp_path)) == found
+
+
+@pytest.mark.parametrize("document", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_prose_has_one_width(document: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", document.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.startswith(("|", "    ", "#"))]
+    assert not [line for line in lines if len(line) > MOST_COLUMNS]
