@@ -20,8 +20,7 @@ from automap.service.queues import leases, measurement_events
 from automap.service.queues.claims import SUBMITTED, claimable, claims_alone
 from automap.service.queues.job_log import add_events, add_text, next_number
 from automap.service.queues.leases import Lease
-from automap.service.runs import call_seconds as measured
-from automap.service.runs import iteration_history as iterations
+from automap.service.runs import call_seconds, iteration_history
 from automap.service.runs.output import Printed
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import UNFINISHED, JobKind
@@ -55,18 +54,13 @@ class Progress:
     """How far a job is, and what its run has measured."""
 
     iteration: int
+    """Iterations that are done, of `iterations`."""
     iterations: int
     measured: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a job stands after we wrote to it."""
-
-    cancelling: bool
-    log_offset: int
+    cancelling: bool = False
+    """Its end was asked for."""
+    log_offset: int = 0
     """Bytes of the attempt's output that are written down."""
-    progress: Progress
 
 
 def enqueue(session: Session, row: JobRow) -> None:
@@ -140,7 +134,7 @@ def claim(
 
 def record(
     session: Session, held: JobClaim, printed: Printed, *, lease_seconds: float, max_log_bytes: int
-) -> Standing | None:
+) -> Progress | None:
     """Renew the lease and keep what the run printed; None: the job is no longer ours."""
     row = held.lease.row(session)
     if row is None:
@@ -150,17 +144,19 @@ def record(
         row.log_offset = printed.end_offset
         add_text(session, row.id, printed.text, max_characters=max_log_bytes)
         add_events(session, row.id, _taken_in(session, row, printed.events))
-    return Standing(
+    return Progress(
+        row.iteration,
+        row.iterations,
+        row.measured,
         cancelling=row.cancel_requested_at is not None,
         log_offset=row.log_offset,
-        progress=Progress(row.iteration, row.iterations, row.measured),
     )
 
 
 def _with_events(known: JsonObject, events: list[JsonObject]) -> JsonObject:
     """What the run has measured, call by call and iteration by iteration."""
-    found = measured.with_events(known, events)
-    latest = iterations.with_events(known.get("iterations"), events)
+    found = call_seconds.with_events(known, events)
+    latest = iteration_history.with_events(known.get("iterations"), events)
     return found if latest is None else {**found, "iterations": latest}
 
 
@@ -321,12 +317,12 @@ def _taken_in(session: Session, row: JobRow, events: list[JsonObject]) -> list[J
 
 
 def _taken_in_of_run(row: JobRow, event: JsonObject) -> JsonObject:
-    if event["type"] == "iteration" and (done := measured.number(event.get("iteration"))):
+    if event["type"] == "iteration" and (done := call_seconds.number(event.get("iteration"))):
         row.iteration = min(max(int(done), 0), row.iterations)
     if event["type"] != "finished":
         return event
     report = event.get("report")
     if isinstance(report, dict):
         row.report = report
-        row.measured = measured.with_report(row.measured, report)
+        row.measured = call_seconds.with_report(row.measured, report)
     return {name: value for name, value in event.items() if name != "report"}

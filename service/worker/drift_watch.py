@@ -76,20 +76,18 @@ class DriftWatch:
 
     def _look(self, progress: Progress) -> None:
         known = iteration_history.read(progress.measured.get("iterations"))
-        size = self._settings.drift_window_iterations
-        if len(known.recent) < size or self._is_computing:
+        window = known.latest_window(self._settings.drift_window_iterations)
+        if window is None or self._is_computing:
             return
-        window = Window.of(known.recent[-size:])
         found = drift_of_window(self._plan, window, self._settings.drift_threshold)
         raised = suggestion_notes.raised(progress.measured)
         if suggestion_notes.is_over(found, raised):
             with self._database.transaction() as session:
                 suggestions.end(session, self._held, window)
         elif self._may_ask(window, progress) and suggestion_notes.is_new(found, raised):
-            first = [each for each in known.first if each.number < window.first]
             watched = Watched(
                 window=window,
-                first=Window.of(first) if first else None,
+                first=known.first_window(before=window.first),
                 iterations_left=progress.iterations - progress.iteration,
                 threshold=self._settings.drift_threshold,
             )
