@@ -35,7 +35,7 @@ class JobClaim:
     lease: Lease[JobRow]
     kind: JobKind
     plan: JsonObject | None
-    """Of a run."""
+    """The plan that a run follows; a measurement has none."""
     settings: JsonObject
     submission_id: str
     output: str
@@ -143,7 +143,7 @@ def record(
     if printed:
         row.log_offset = printed.end_offset
         add_text(session, row.id, printed.text, max_characters=max_log_bytes)
-        add_events(session, row.id, _taken_in(session, row, printed.events))
+        add_events(session, row.id, _ingest(session, row, printed.events))
     return Progress(
         row.iteration,
         row.iterations,
@@ -165,16 +165,16 @@ def add_event(
     held: JobClaim,
     event: JsonObject,
     *,
-    noted: Callable[[JsonObject, int], JsonObject | None],
+    annotate: Callable[[JsonObject, int], JsonObject | None],
 ) -> bool:
-    """Add an event, and make of `measured` what it is noted as under its number.
+    """Add an event, and note it in `measured` by `annotate`, which gets that and its number.
 
     False, and nothing is written: the job is no longer ours, or there is nothing to note.
     """
     row = held.lease.row(session)
     if row is None:
         return False
-    now = noted(row.measured, next_number(session, row.id))
+    now = annotate(row.measured, next_number(session, row.id))
     if now is not None:
         row.measured = now
         add_events(session, row.id, [event])
@@ -308,15 +308,15 @@ def _tell(session: Session, row: JobRow, **more: JsonValue) -> None:
     add_events(session, row.id, [{"type": "status", "status": row.status, **more}])
 
 
-def _taken_in(session: Session, row: JobRow, events: list[JsonObject]) -> list[JsonObject]:
+def _ingest(session: Session, row: JobRow, events: list[JsonObject]) -> list[JsonObject]:
     """The events, after the row has taken from them what it shows itself."""
     if row.kind == "profile":
-        return [measurement_events.taken_in(session, row, event) for event in events]
+        return [measurement_events.ingest(session, row, event) for event in events]
     row.measured = _with_events(row.measured, events)
-    return [_taken_in_of_run(row, event) for event in events]
+    return [_ingest_run_event(row, event) for event in events]
 
 
-def _taken_in_of_run(row: JobRow, event: JsonObject) -> JsonObject:
+def _ingest_run_event(row: JobRow, event: JsonObject) -> JsonObject:
     if event["type"] == "iteration" and (done := call_seconds.number(event.get("iteration"))):
         row.iteration = min(max(int(done), 0), row.iterations)
     if event["type"] != "finished":

@@ -20,12 +20,12 @@ from automap.planner.runs.iterations import (
 from automap.service.schemas.documents import JsonObject
 
 FIRST = 5
-"""Of the first ones after the warm-up: what later ones are compared with."""
+"""Iterations kept after the warm-up: what later ones are compared with."""
 STRETCHES = 64
-"""Of a history, at most: when there are more, two neighbours become one."""
+"""Stretches of a history, at most: when there are more, each two neighbours become one."""
 _LENGTH = "response_length"
 _SLOWER = 1.05
-"""Times as long as the others: a rank that is nearer to them is none that is slow."""
+"""A rank is slow if it takes at least so many times as long as the others."""
 
 
 class _Model(BaseModel):
@@ -41,7 +41,7 @@ class Stretch(_Model):
     last: int
     """Numbers of iterations; those that warmed up are left out."""
     count: int
-    """Of iterations that these are the means of."""
+    """How many iterations these are the means of."""
     ended_at: str | None = None
     """When the last of them ended, as the run says."""
     seconds: float
@@ -55,7 +55,7 @@ class IterationHistory(_Model):
     warming_up: bool = True
     """The next iteration is the first of its processes: compilation, cold caches."""
     number: int = 0
-    """Of the iteration that the following belong to."""
+    """The iteration that `calls`, `lengths` and `slowest` belong to."""
     calls: dict[str, float] = {}
     lengths: ObservedLengths | None = None
     slowest: dict[str, SlowRank] = {}
@@ -67,7 +67,7 @@ class IterationHistory(_Model):
 
     @property
     def observed_lengths(self) -> ObservedLengths | None:
-        """Of the responses of the latest iterations."""
+        """The lengths of responses, over the latest iterations."""
         return ObservedLengths.over(each.lengths for each in self.recent if each.lengths)
 
     def latest_window(self, size: int) -> Window | None:
@@ -81,7 +81,7 @@ class IterationHistory(_Model):
 
 
 def read(document: Any) -> IterationHistory:
-    """As stored; nothing where it is missing or of a version that stored otherwise."""
+    """The history that is stored; an empty one if it is missing or of another version."""
     try:
         return IterationHistory.model_validate(document or {})
     except ValidationError:

@@ -178,7 +178,7 @@ class Supervision:
         log.info("job %s: %s with exit code %s", held.job_id, found.status, code)
         if found.status == "SUCCEEDED":
             if not self._write(lambda session: job_queue.succeed(session, held)):
-                cause = self._told_cause() or "it ended with exit code 0, but sent no report"
+                cause = self._reported_cause() or "it ended with exit code 0, but sent no report"
                 self._fail(self._failed(cause))
         elif progress.cancelling or found.status == "STOPPED":
             self._write(lambda session: job_queue.cancelled(session, held))
@@ -194,11 +194,11 @@ class Supervision:
 
     def _cause(self, found: RayJob) -> str:
         """What the job says itself; else the end of what it printed, from Ray."""
-        return self._told_cause() or found.message
+        return self._reported_cause() or found.message
 
-    def _told_cause(self) -> str:
-        told = self._write(lambda session: job_queue.last_failure(session, self._held))
-        cause = told.get("cause") if told else None
+    def _reported_cause(self) -> str:
+        event = self._write(lambda session: job_queue.last_failure(session, self._held))
+        cause = event.get("cause") if event else None
         return cause if isinstance(cause, str) else ""
 
     def _failed(self, cause: str) -> ServiceError:
