@@ -30,6 +30,8 @@ from automap.planner.search.strategies import STARTS
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
 
+pytestmark = pytest.mark.solver
+
 
 @cache
 def job(algorithm: str = "grpo", staleness: int = 0) -> JobSpec:
