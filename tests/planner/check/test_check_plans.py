@@ -10,7 +10,7 @@ from automap.planner.spec import JobSpec
 from tests.helpers.specs import job_spec
 from tests.planner.check.broken_plans import shifted
 
-pytestmark = pytest.mark.solver
+pytestmark = pytest.mark.thorough
 
 TWO_POOLS = {
     "pools": [

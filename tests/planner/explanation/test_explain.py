@@ -30,7 +30,7 @@ from automap.planner.search.strategies import STARTS
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
 
-pytestmark = pytest.mark.solver
+pytestmark = pytest.mark.thorough
 
 
 @cache

@@ -28,7 +28,7 @@ from automap.planner.replanning.verdict import Verdict, kept
 from automap.planner.search.model.solve import Budget, Limits, Outcome
 from tests.helpers.small_jobs import pool, small_job
 
-pytestmark = pytest.mark.solver
+pytestmark = pytest.mark.thorough
 
 
 @cache

@@ -11,7 +11,7 @@ from automap.planner.search.model.solve import Limits, minimise_period
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem, streamed_problem, tailed_problem
 
-pytestmark = pytest.mark.solver
+pytestmark = pytest.mark.thorough
 
 LIMITS = Limits(5.0, seed=1)
 Made = Callable[..., Problem]
