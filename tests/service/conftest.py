@@ -96,7 +96,7 @@ def client(settings: Settings) -> Iterator[TestClient]:
     """The application without its planner processes and without its queue."""
     app = create_app(settings)
     yield TestClient(app, raise_server_exceptions=False)
-    app.state.database.dispose()
+    app.state.service.database.dispose()
 
 
 @pytest.fixture(scope="session")
@@ -112,7 +112,7 @@ def started(databases: Databases) -> Iterator[TestClient]:
 @pytest.fixture
 def live(started: TestClient) -> TestClient:
     """The whole application with an empty database."""
-    emptied(started.app.state.database)  # type: ignore[attr-defined]
+    emptied(started.app.state.service.database)  # type: ignore[attr-defined]
     return started
 
 

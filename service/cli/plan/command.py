@@ -188,7 +188,7 @@ def _compare_on(
     """The same on a service, which stores the plan."""
     from automap.planner.search.strategies import QUICK
     from automap.service.cli.remote import post_plan
-    from automap.service.schemas.plans import Comparison
+    from automap.service.schemas.studies import Comparison
 
     stored = post_plan(spec, server=service.server, api_key=service.api_key)
     asked = {"strategies": list(strategies or QUICK)}

@@ -27,13 +27,15 @@ from automap.service.cli.run.view import RunProgress, drift_lines, ratio, second
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
 from automap.service.runs.drift_report import advice, suggested
+from automap.service.schemas.base import Page
+from automap.service.schemas.jobs import JobRecord, JobSummary
 from automap.service.schemas.measurements import (
     AnyJobRecord,
     AnyJobSummary,
     ProfileJobRecord,
     ProfileJobSummary,
 )
-from automap.service.schemas.plans import JobRecord, JobSummary, Page, PlanRecord
+from automap.service.schemas.plans import PlanRecord
 
 JobAction = Literal["show", "follow", "logs", "cancel"]
 RECONNECT_SECONDS = 1.0

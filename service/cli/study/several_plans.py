@@ -107,7 +107,7 @@ def _front(spec: JobSpec, tolerance: float, tell: Callable[[str], None]) -> tupl
 
 
 def _front_on(service: "Service", spec: JobSpec, tolerance: float) -> tuple[Front, BaseModel]:
-    from automap.service.schemas.plans import FrontRecord
+    from automap.service.schemas.studies import FrontRecord
 
     asked = {"spec": spec.model_dump(mode="json", exclude_unset=True), "tolerance": tolerance}
     record = service.answer("plans/pareto", asked, FrontRecord)
@@ -129,7 +129,7 @@ def _what_if(
 def _what_if_on(
     service: "Service", spec: JobSpec, asked: dict[str, Any]
 ) -> tuple[WhatIf, BaseModel]:
-    from automap.service.schemas.plans import WhatIfRecord
+    from automap.service.schemas.studies import WhatIfRecord
 
     given = {"spec": spec.model_dump(mode="json", exclude_unset=True), **asked}
     started = time.perf_counter()

@@ -9,9 +9,10 @@ import pytest
 import yaml
 from sqlalchemy import delete, select
 
-from automap.service.errors.problems import run_failed, run_refused
+from automap.service.errors.domain import RunFailedError, RunRefusedError
+from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
 from tests.cli.commands import call, jobs
@@ -209,14 +210,14 @@ def test_a_job_is_cancelled(server, database, capsys):
 
 
 def test_a_failed_job_fails_who_follows_it(server, database, capsys):
-    for problem, expected in ((run_failed("it burnt"), 1), (run_refused("no prompts"), 2)):
+    for error, expected in ((RunFailedError("it burnt"), 1), (RunRefusedError("no prompts"), 2)):
         job_id = add_job(database)
         held = taken(database)
         with database.transaction() as session:
-            job_queue.fail(session, held, problem)
+            job_queue.fail(session, held, problem_of(error))
         code, _, err = call(capsys, "jobs", str(job_id), "--server", server, "--follow")
         assert code == expected
-        assert problem.detail in err
+        assert str(error) in err
 
 
 def test_ctrl_c_stops_following_only(server, database):

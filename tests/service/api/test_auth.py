@@ -15,7 +15,7 @@ def guarded(database: Database) -> Iterator[TestClient]:
     keys = (SecretStr("first-key"), SecretStr("second-key"))
     app = create_app(settings_for(url_of(database), api_keys=keys))
     yield TestClient(app, raise_server_exceptions=False)
-    app.state.database.dispose()
+    app.state.service.database.dispose()
 
 
 @pytest.mark.parametrize(

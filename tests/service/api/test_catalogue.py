@@ -67,9 +67,9 @@ from automap.service.settings import Settings
 from automap.service.use_cases.plans import resolve_spec
 from automap.planner.spec import JobSpec
 app = create_app(Settings(database_url="sqlite:///" + sys.argv[1] + "/x.db"))
-migrations.upgrade(app.state.database.engine)
+migrations.upgrade(app.state.service.database.engine)
 app.openapi()
-resolve_spec(app.state.planning, JobSpec.model_validate(json.loads(sys.argv[2])), {})
+resolve_spec(app.state.service, JobSpec.model_validate(json.loads(sys.argv[2])))
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
     spec = json.dumps(small_spec())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from tests.service.support.processes import children
 from tests.service.support.samples import Json
 from tests.service.support.servers import free_port

@@ -4,10 +4,10 @@ from typing import Any
 
 from automap.planner.plan.types import Plan
 from automap.planner.runs.suggestion import Suggestion, Watched, suggest
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import JobRecord
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
-from automap.service.storage.tables import JsonObject
 from automap.service.worker.drift_watch import DriftWatch
 from tests.service.support.job_claims import keep, printed, taken
 from tests.service.support.samples import Json

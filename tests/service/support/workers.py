@@ -21,7 +21,7 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.service.queues import job_queue, plan_queue
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow

@@ -9,8 +9,9 @@ from automap.planner.errors import InfeasibleError, Reason
 from automap.service.queues import job_queue
 from automap.service.runs import iteration_history
 from automap.service.runs.drift_report import suggested
+from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import Database
-from automap.service.storage.tables import JobRow, JsonObject
+from automap.service.storage.tables import JobRow
 from tests.service.support.job_claims import claim
 from tests.service.support.watched_run import Run, Watch, iteration
 from tests.service.support.workers import add_job, events, tiny_plan

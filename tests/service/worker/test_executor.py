@@ -12,7 +12,7 @@ import yaml
 from automap.executor.telemetry.events import read_events
 from automap.executor.telemetry.run_report import RunReport
 from automap.service.runs.checked_settings import RunSettings, anchored
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from tests.executor.run.run_process import Traces
 from tests.service.support.samples import Json
 from tests.service.support.services import Service
