@@ -20,7 +20,7 @@ from automap.planner.explanation.sensitivity import subjects, threshold
 from automap.planner.explanation.solving import Pool, Solved
 from automap.planner.explanation.study import study
 from automap.planner.plan.types import Plan
-from automap.planner.planning import _stopped, estimate, make_plan
+from automap.planner.planning import estimate, make_plan, why_stopped
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import ReplanOptions
 from automap.planner.search.model.solve import Limits
@@ -290,7 +290,7 @@ def test_the_searches_for_regret_share_one_time_limit(
     assert 0 < sum(taken) <= Limits.within(1e-3, seed=0).deterministic_seconds * (1 + 1e-9)
     assert f"{len(taken)} of the searches for regret stopped" in made.search.stopped
     assert "the search for the best plan stopped" not in made.search.stopped
-    cut = _stopped(spec, made.search, nominal_proven=False)
+    cut = why_stopped(spec, made.search, nominal_proven=False)
     assert "the search for the best plan stopped at the time limit of 0.001 s" in cut
 
 
