@@ -11,11 +11,11 @@ from automap.planner.spec import JobSpec
 from automap.planner.studies.result import Front, Variant, WhatIf
 from automap.service.cli.inputs.files import read_spec
 from automap.service.cli.inputs.profile_folders import by_gpu_type
-from automap.service.cli.plan.command import need_folder, need_pools, telling_reasons, write_file
-from automap.service.cli.study.pictures import need_picture
+from automap.service.cli.plan.command import need_pools, telling_reasons
 from automap.service.cli.study.several_plans_view import front_view, what_if_view
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, naming_options
+from automap.service.cli.terminal.files import need_folder, need_picture, write_file
 
 if TYPE_CHECKING:
     from automap.service.cli.remote import Service

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from automap.planner.plan.types import Plan
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.plan.command import read_plan
-from automap.service.cli.study.pictures import need_picture
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, telling_check
+from automap.service.cli.terminal.files import need_picture
+from automap.service.cli.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from automap.planner.simulation.result import Simulation, Spread

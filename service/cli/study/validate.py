@@ -9,10 +9,10 @@ from pathlib import Path
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.statistics import DIMENSIONS
 from automap.planner.validation.table import NotATableError, Table, parse_table
-from automap.service.cli.study.pictures import need_picture
 from automap.service.cli.study.validation_view import Report, as_document, print_report
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError
+from automap.service.cli.terminal.files import need_picture
 
 MAX_TABLE_BYTES = 64 * 2**20
 QUALITIES = ("A", "B", "C")
