@@ -40,6 +40,9 @@ LEAST_BYTES = 3
 """Per trained parameter: bf16 weights and gradients, less what may be offloaded of them."""
 FILLED_SHARE = 0.6
 """Of the cluster's memory: what the models' own bytes take at most in a job that is to fit."""
+NODE_BILLIONS = 500
+"""Parameters above which most nodes cannot hold a copy that generates: its experts are spread over
+several, and its weights are often in 8 bits. Some users forget that."""
 LARGEST_SHARE = 0.08
 """Of the jobs, which have the largest cluster that is for them: few would by the draw."""
 HARD_SHARE = 0.14
@@ -267,7 +270,7 @@ def _workload(draw: Draw, job: Choices) -> Document:
         workload["pretrain_loss"] = True
     if job.algorithm == "dapo":
         workload["expected_acceptance"] = draw.one((0.3, 0.5, 0.8))
-    if GPUS[job.gpu]["fp8"] and draw.chance(0.1):
+    if GPUS[job.gpu]["fp8"] and draw.chance(0.5 if job.billions > NODE_BILLIONS else 0.1):
         workload["rollout_precision"] = "fp8"
     if draw.chance(0.1):
         workload["rollout_engine"] = "sglang"
@@ -369,6 +372,8 @@ def _constraints(draw: Draw, job: Choices, models: Document, pools: list[Documen
             sizes["expert_parallel_size"] = 1
         return {"parallelism": {job.trainer: sizes}}
     constraints: Document = {}
+    if job.billions > NODE_BILLIONS and draw.chance(0.85):
+        constraints["tensor_parallel_across_nodes"] = True
     if len(pools) == 2 and draw.chance(0.5):
         constraints["pools"] = {job.trainer: pools[0]["name"]}
     if draw.chance(0.25):
