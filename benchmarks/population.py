@@ -9,8 +9,8 @@ The first draws jobs (benchmarks/population_jobs.py), plans those that the resul
 prints what the file has of all. A process that takes longer than --end-after seconds (120) is
 ended, with whatever it started. The file has a line of JSON per job, and a run that was stopped
 goes on with it. --again plans the jobs anew; the later line counts. --strategies also places every
-job as the named strategies do that no search starts from, at three times the time; give it from the
-beginning. Seconds depend on the machine; plans, bounds and gaps do not.
+job as the quick strategies do that no search starts from; give it from the beginning. Seconds
+depend on the machine; plans, bounds and gaps do not.
 
 --compare applies the rule by which a change of the search is accepted (population_compare.py) to
 two results files, and exits with 1 where it is broken. --spec prints the spec of a job.
