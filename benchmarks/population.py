@@ -49,6 +49,8 @@ SECONDS = (
     ("whole process, s", "wall_seconds"),
     ("whole process, CPU s", "cpu_seconds"),
 )
+MINIMISED = {"throughput": "period_us", "price": "price"}
+"""Objectives that a strategy can be compared by, and the column of each."""
 Row = dict[str, Any]
 Key = tuple[int, int, str]
 
@@ -184,7 +186,9 @@ def print_summary(out: Console, rows: list[Row]) -> None:
             f"start of the process included: by {statistics.median(over):.1f} s (median), "
             f"{over[-1]:.1f} s (most)"
         )
-    _print_gains(out, rows)
+    for objective, column in MINIMISED.items():
+        _print_gains(out, rows, objective, column)
+    out.print("means are geometric; better: than the plan, which no strategy is than a proven one")
     _print_jobs(out, "Slowest", sorted(rows, key=lambda row: -row["wall_seconds"])[:8])
     _print_jobs(out, "Not proven", [row for row in rows if row["outcome"] not in PROVEN])
 
@@ -205,33 +209,25 @@ def _print_seconds(out: Console, rows: list[Row]) -> None:
     out.print(table)
 
 
-def _print_gains(out: Console, rows: list[Row]) -> None:
-    """What each strategy takes over the plan, in what the job minimises."""
-    table = Table(title="Strategy ÷ plan, jobs for throughput or price", box=None)
+def _print_gains(out: Console, rows: list[Row], objective: str, column: str) -> None:
+    """What each strategy takes over the plan, in what the jobs minimise."""
+    rows = [row for row in rows if row["objective"] == objective and "strategies" in row]
+    table = Table(title=f"Strategy ÷ plan, {len(rows)} jobs for {objective}", box=None)
     for name in ("strategy", "no placement", "equal", "median", "mean", "most", "better"):
         table.add_column(name, justify="left" if name == "strategy" else "right")
-    counted = {"throughput": "period_us", "price": "price"}
-    rows = [row for row in rows if "strategies" in row and row["objective"] in counted]
     for name in dict.fromkeys(name for row in rows for name in row["strategies"]):
-        having = [row for row in rows if name in row["strategies"]]
-        ratios = []
-        for row in having:
-            if row["strategies"][name] is not None:
-                column = counted[row["objective"]]
-                ratios.append(row["strategies"][name][column] / row[column])
-        if ratios:
-            table.add_row(
-                name,
-                str(len(having) - len(ratios)),
-                str(sum(abs(ratio - 1) <= 1e-9 for ratio in ratios)),
-                f"{statistics.median(ratios):.3f}×",
-                f"{statistics.geometric_mean(ratios):.3f}×",
-                f"{max(ratios):.3f}×",
-                str(sum(ratio < 1 - 1e-9 for ratio in ratios)),
-            )
-    if table.row_count:
+        pairs = [(row, row["strategies"][name]) for row in rows if name in row["strategies"]]
+        ratios = [placed[column] / row[column] for row, placed in pairs if placed is not None]
+        averages = (statistics.median, statistics.geometric_mean, max)
+        table.add_row(
+            name,
+            str(len(pairs) - len(ratios)),
+            str(sum(abs(ratio - 1) <= 1e-9 for ratio in ratios)),
+            *(f"{average(ratios):.3f}×" if ratios else "" for average in averages),
+            str(sum(ratio < 1 - 1e-9 for ratio in ratios)),
+        )
+    if rows:
         out.print(table)
-        out.print("means are geometric; better: than the plan, which none is where it is proven")
 
 
 def _print_jobs(out: Console, title: str, rows: list[Row]) -> None:
