@@ -13,8 +13,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.population_jobs import digest
-from planner.planning import (
+from automap import (
     STRATEGIES,
     InfeasibleError,
     JobSpec,
@@ -22,6 +21,7 @@ from planner.planning import (
     compare,
     make_plan,
 )
+from benchmarks.population_jobs import digest
 
 SLOW = "real_mcmc"
 """The strategy that takes as long as the time limit says."""

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from automap.planner.job.resolve import resolve
+from automap.planner.spec import JobSpec
 from benchmarks.population import append, key_of, known
 from benchmarks.population_compare import breach, change, print_comparison
 from benchmarks.population_jobs import ALGORITHMS, ARCHITECTURES, Document, digest, drawn
-from planner.resolve import resolve
-from planner.spec import JobSpec
-from tests.documents import ROOT
+from tests.docs.documents import ROOT
 
 JOBS = [drawn(0, index) for index in range(300)]
 QUICK_JOB = 0
