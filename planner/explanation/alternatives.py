@@ -18,7 +18,7 @@ from automap.planner.explanation.solving import Solved, best_within, limits_of
 from automap.planner.explanation.study import Study, study
 from automap.planner.explanation.words import sizes
 from automap.planner.infeasible.least_excess import least_shortfall
-from automap.planner.plan.objective import objective_value
+from automap.planner.plan.price import objective_value
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.search.decomposition.race import complete
 from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits

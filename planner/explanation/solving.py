@@ -13,7 +13,7 @@ from automap.planner.explanation.exclusion import Exclusion
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray, IntArray
-from automap.planner.plan.objective import objective_value
+from automap.planner.plan.price import objective_value
 from automap.planner.search.candidates.tables import CallTable
 from automap.planner.search.model.problem import Range
 from automap.planner.search.model.pruning import prune

@@ -37,7 +37,7 @@ class Case:
         return sum(usable_gpus(pool) for pool in self.job.pools)
 
 
-def make_what_if(
+def what_if(
     spec: JobSpec,
     *,
     nodes: Sequence[int] = (),
@@ -106,7 +106,7 @@ def cases_of(
     Without `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
 
     Raises:
-        SpecError: as make_what_if.
+        SpecError: as what_if.
     """
     varied = _pool(spec, pool)
     if not nodes and not gpus:

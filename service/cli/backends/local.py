@@ -1,4 +1,4 @@
-"""Planning in this process. The planner's parts are imported where a command first needs them."""
+"""Planning in this process."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from automap import planner
 from automap.planner import catalogue
 from automap.planner.plan.types import Placement, Plan, Strategy
 from automap.planner.spec import JobSpec
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 
 class Local:
-    """This process, with the measured profiles in these folders."""
+    """This process, with the measured profiles in these folders.
+
+    The planner's functions are imported where they are first called: `planner` is lazy.
+    """
 
     gives_timelines = True
 
@@ -50,31 +54,21 @@ class Local:
         return _known(given)
 
     def plan(self, spec: JobSpec, tell: Tell) -> KnownPlan:
-        from automap.planner.studies.infeasibility_report import make_plan_or_explain
-
-        return _known(make_plan_or_explain(spec, profiles=self._profiles, tell=tell))
+        return _known(planner.make_plan_or_explain(spec, profiles=self._profiles, tell=tell))
 
     def estimate(self, spec: JobSpec, placement: Placement) -> Plan:
-        from automap.planner.planning import estimate
-
-        return estimate(spec, placement)
+        return planner.estimate(spec, placement)
 
     def compare(self, spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
-        from automap.planner.planning import QUICK, compare
-
         plan = self.plan(spec, lambda _: None).plan
-        return plan, compare(spec, plan, list(strategies or QUICK))
+        return plan, planner.compare(spec, plan, list(strategies))
 
     def pareto(self, spec: JobSpec, *, tolerance: float, tell: Tell) -> "tuple[Front, BaseModel]":
-        from automap.planner.studies.pareto import make_front
-
-        front = make_front(spec, tolerance=tolerance, tell=tell)
+        front = planner.pareto(spec, tolerance=tolerance, tell=tell)
         return front, front
 
     def what_if(self, spec: JobSpec, varied: Variations, tell: Tell) -> "tuple[WhatIf, BaseModel]":
-        from automap.planner.studies.what_if import make_what_if
-
-        found = make_what_if(
+        found = planner.what_if(
             spec,
             nodes=varied.nodes,
             gpus=varied.gpus,
@@ -85,25 +79,20 @@ class Local:
         return found, found
 
     def explain(self, known: KnownPlan, options: "ExplainOptions") -> "Explanation":
-        from automap.planner.explanation.explain import explain
-
-        return explain(known.plan, options)
+        return planner.explain(known.plan, options)
 
     def simulate(
         self, known: KnownPlan, *, iterations: int, seed: int, trace: bool
     ) -> "tuple[Simulation, list[Occurrence]]":
-        from automap.planner.simulation.chrome_trace import chrome_trace
-        from automap.planner.simulation.report import simulate_plan
-
-        simulation, timeline = simulate_plan(known.plan, iterations=iterations, seed=seed)
+        simulation, timeline = planner.simulate(known.plan, iterations=iterations, seed=seed)
         if trace:
+            from automap.planner.simulation.chrome_trace import chrome_trace
+
             simulation = simulation.model_copy(update={"trace": chrome_trace(timeline)})
         return simulation, timeline
 
     def replan(self, known: KnownPlan, options: "ReplanOptions") -> "Replan":
-        from automap.planner.replanning.replan import replan
-
-        return replan(known.plan, options)
+        return planner.replan(known.plan, options)
 
     def _planable(self, spec: JobSpec, others: Collection[str] = ()) -> JobSpec:
         """The spec with the measured profiles of its GPU types.
@@ -111,14 +100,14 @@ class Local:
         Raises:
             BadInputError: its cluster is a name that a service knows.
         """
-        if self._profiles:
+        if self._folders:
             # What would make an infeasible job fit may be any type of GPU.
             tried = tuple(catalogue.gpu_types()) if spec.search.explain_infeasible else others
             spec = with_profiles(spec, self._profiles, others=tried)
         if isinstance(spec.cluster, str):
             raise BadInputError(
                 f"cluster: {spec.cluster!r} names a cluster stored on a service",
-                ["give the pools in the spec, or use --server URL with `automap plan`"],
+                ["give the pools in the spec, or use --server URL"],
             )
         return spec
 

@@ -66,7 +66,7 @@ class Backend(Protocol):
         ...
 
     def compare(self, spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
-        """The best plan of a job, and what strategies cost beside it; default: the quick ones."""
+        """The best plan of a job, and what strategies cost beside it."""
         ...
 
     def pareto(self, spec: JobSpec, *, tolerance: float, tell: Tell) -> "tuple[Front, BaseModel]":

@@ -81,16 +81,15 @@ class Remote:
         return self._service.answer("estimates", asked, Plan)
 
     def compare(self, spec: JobSpec, strategies: Sequence[str]) -> tuple[Plan, list[Strategy]]:
-        from automap.planner.search.strategies import QUICK
-        from automap.service.schemas.plans import Comparison
+        from automap.service.schemas.studies import Comparison
 
         known = self.plan(spec, lambda _: None)
-        asked = {"strategies": list(strategies or QUICK)}
+        asked = {"strategies": list(strategies)}
         found = self._service.answer(f"plans/{known.id}/compare", asked, Comparison)
         return known.plan, found.strategies
 
     def pareto(self, spec: JobSpec, *, tolerance: float, tell: Tell) -> tuple[Front, BaseModel]:
-        from automap.service.schemas.plans import FrontRecord
+        from automap.service.schemas.studies import FrontRecord
 
         asked = {"spec": _body(spec), "tolerance": tolerance}
         record = self._service.answer("plans/pareto", asked, FrontRecord)
@@ -99,7 +98,7 @@ class Remote:
         return Front(spec=spec, plans=plans, **same), record
 
     def what_if(self, spec: JobSpec, varied: Variations, tell: Tell) -> tuple[WhatIf, BaseModel]:
-        from automap.service.schemas.plans import WhatIfRecord
+        from automap.service.schemas.studies import WhatIfRecord
 
         asked = {"nodes": varied.nodes, "gpus": varied.gpus, "pool": varied.pool}
         started = time.perf_counter()

@@ -18,8 +18,11 @@ def run_compare(given: CompareArguments) -> None:
     """Plan, then price the named strategies, or all but those that take long."""
     backend = backend_of(given.where)
     spec = backend.read_spec(given.spec)
-    strategies = given.strategy or []
-    need_known(strategies)
+    need_known(given.strategy or [])
+    # Brings the solver in.
+    from automap.planner.planning import QUICK
+
+    strategies = given.strategy or QUICK
     with working(planning_message(spec), given.show):
         plan, compared = backend.compare(spec, strategies)
     if given.show.json:

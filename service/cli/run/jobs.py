@@ -27,13 +27,15 @@ from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.runs.drift_report import advice, suggested
+from automap.service.schemas.base import Page
+from automap.service.schemas.jobs import JobRecord, JobSummary
 from automap.service.schemas.measurements import (
     AnyJobRecord,
     AnyJobSummary,
     ProfileJobRecord,
     ProfileJobSummary,
 )
-from automap.service.schemas.plans import JobRecord, JobSummary, Page, PlanRecord
+from automap.service.schemas.plans import PlanRecord
 
 RECONNECT_SECONDS = 1.0
 RECONNECTS = 30

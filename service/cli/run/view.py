@@ -20,8 +20,8 @@ from automap.service.cli.terminal.console import stderr_console
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.runs import call_seconds
 from automap.service.runs.drift_report import advice, suggestion_lines
-from automap.service.schemas.plans import CallSeconds
-from automap.service.storage.tables import JsonObject
+from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import CallSeconds
 
 REFRESH_SECONDS = 0.25
 REWARD = "critic/score/mean"

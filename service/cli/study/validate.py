@@ -48,7 +48,7 @@ def _reports(
     sources: Sequence[str], qualities: Sequence[str]
 ) -> tuple[list[Report], dict[str, list[str]]]:
     """(a report per readable table, mistakes by file); a bad file does not stop the others."""
-    from automap.planner.validation.validate import predictions
+    from automap.planner.validation.validate import validate
 
     reports: list[Report] = []
     mistakes: dict[str, list[str]] = {}
@@ -58,7 +58,7 @@ def _reports(
         except NotATableError as error:
             mistakes[source] = [str(error)]
             continue
-        found = tuple(predictions(table.rows, qualities=qualities))
+        found = tuple(validate(table.rows, qualities=qualities))
         reports.append(Report(source, table, found))
         if table.mistakes:
             mistakes[source] = [str(mistake) for mistake in table.mistakes]

@@ -6,7 +6,7 @@ import pytest
 
 from automap.service.cli.plan.timeline import events_of, rows_of
 from automap.service.cli.plan.timeline_picture import _bars, _colours, _fitting, draw_plan
-from tests.cli.test_command import TINY, call
+from tests.cli.commands import TINY, call
 from tests.planner.check.broken_plans import BARRIER_PLAN, CYCLIC_PLAN
 
 LABEL = "reference.forward\ntp1 dp64\n21.77 s"

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from automap.planner import planning
+from automap.planner.assembly import plan as plan_assembly
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
 from automap.planner.explanation.contenders import contender, single
@@ -384,7 +384,7 @@ def test_more_gpus_than_the_plan_has_are_not_taken_away_in_silence() -> None:
 
 
 def test_every_answered_placement_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "violations", lambda *_: ["a made-up violation"])
+    monkeypatch.setattr(plan_assembly, "violations", lambda *_: ["a made-up violation"])
     given, selected = opened(plan())
     question = next(iter(questions(given, selected, fewer_gpus=None)))
     with pytest.raises(RuntimeError, match="a made-up violation"):

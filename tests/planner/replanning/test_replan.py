@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from automap.planner import planning
+from automap.planner.assembly import plan as plan_assembly
 from automap.planner.assembly.proof import bound_is_proven
 from automap.planner.cost import constants
 from automap.planner.errors import SpecError
@@ -318,7 +318,7 @@ def test_a_bound_counts_only_where_it_was_proven() -> None:
     assert not bound_is_proven(job, changed(made, lower_bound=0.9 * made.search.lower_bound))
     assert not bound_is_proven(job, changed(made, space="fewer layouts"))
     assert not bound_is_proven(job, changed(made, proof=None))
-    older = made.provenance.model_copy(update={"code_version": "0.0.1"})
+    older = made.provenance.model_copy(update={"cost_model_version": "0"})
     assert not bound_is_proven(job, made.model_copy(update={"provenance": older}))
     looser = made.spec.model_copy(update={"name": "another"})
     assert not bound_is_proven(resolve(looser), made.model_copy(update={"spec": looser}))
@@ -351,6 +351,6 @@ def test_a_missed_target_is_told() -> None:
 
 
 def test_the_placement_to_move_to_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "violations", lambda *_: ["a made-up violation"])
+    monkeypatch.setattr(plan_assembly, "violations", lambda *_: ["a made-up violation"])
     with pytest.raises(RuntimeError, match="a made-up violation"):
         answered(lose_nodes={"a100": 1}, search_seconds=2.0)
