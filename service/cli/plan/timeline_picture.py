@@ -176,7 +176,7 @@ def _text(event: Event) -> str:
     """Name, layout and seconds, a line each."""
     call = event.call
     layout = call.parallelism if call is not None and call.copy_id else None
-    lines = [event.name, formats.parallelism(layout) if layout else ""]
+    lines = [event.name, layout.in_short() if layout else ""]
     lines.append(f"{formats.seconds(event.duration_seconds)} s")
     return "\n".join(line for line in lines if line)
 

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from automap.planner.units import MIB
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.statistics import DIMENSIONS
 from automap.planner.validation.table import NotATableError, Table, parse_table
@@ -15,7 +16,7 @@ from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.files import need_folder
 from automap.service.cli.terminal.picture import need_picture
 
-MAX_TABLE_BYTES = 64 * 2**20
+MAX_TABLE_BYTES = 64 * MIB
 QUALITIES = ("A", "B", "C")
 SHOWN_MISTAKES = 40
 FIRST_COLUMNS = ("row_id", "quantity", "predicted", "measured", "skipped_because")
