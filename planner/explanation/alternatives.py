@@ -27,8 +27,8 @@ from automap.planner.search.search import search
 from automap.planner.search.space.search_space import Arena, arena
 from automap.planner.search.space.selected import Selected
 from automap.planner.search.strategies.attempts import STARTING_COUNTS, attempt
+from automap.planner.units import GIB
 
-GIB = 2**30
 WORTH_TRYING = 1.1
 """Times the plan's period: where nothing known is as good, the strategies are tried too."""
 TRIED = ("colocate_all", "split")

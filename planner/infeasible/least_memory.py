@@ -10,8 +10,7 @@ from automap.planner.layout import IntArray
 from automap.planner.search.candidates.tables import CallTable, CopyTable
 from automap.planner.search.candidates.tabulate import price
 from automap.planner.search.space.search_space import pool_slices
-
-MIB = 2**20
+from automap.planner.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
