@@ -185,19 +185,21 @@ class _Session:
         found[COLLECTIVES] = [
             Shape(COLLECTIVES, key, 0.0, float(key["size_bytes"])) for key in keys
         ]
-        reduced = (
-            engine_keys(self._device, self._ranks())
-            if budget >= LEAST_ENGINE_BUDGET_SECONDS
-            else []
-        )
+        reduced = engine_keys(self._device, self._ranks()) if self._engines_fit else []
         found[ENGINE_ALL_REDUCE] = [
             Shape(ENGINE_ALL_REDUCE, key, 0.0, float(key["size_bytes"])) for key in reduced
         ]
-        engines = host_work_keys() if budget >= LEAST_ENGINE_BUDGET_SECONDS else []
+        engines = host_work_keys() if self._engines_fit else []
         found[HOST_WORK] = [Shape(HOST_WORK, key, 0.0, 0.0) for key in engines]
         whole = layer_keys(self._device, models, budget_seconds=budget) if engines else []
         found[LAYERS] = [Shape(LAYERS, key, 0.0, 0.0) for key in whole]
-        return {table: found[table] for table in WEIGHTS}
+        return {table: found[table] for table in self._settings.tables or WEIGHTS}
+
+    @property
+    def _engines_fit(self) -> bool:
+        """Whether there is time for processes that import and start engines."""
+        asked_for = {ENGINE_ALL_REDUCE, HOST_WORK, LAYERS}.intersection(self._settings.tables)
+        return bool(asked_for) or self._settings.budget_seconds >= LEAST_ENGINE_BUDGET_SECONDS
 
     def _ranks(self) -> int:
         return min(self._settings.ranks or MAX_RANKS, self._device.count)

@@ -37,6 +37,7 @@ class ProfileOptions:
     models: Sequence[str]
     budget_seconds: float
     output: str | None
+    tables: Sequence[str]
     device: str | None
     ranks: int | None
     as_json: bool
@@ -115,8 +116,12 @@ def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
 def _measure_on_cluster(options: ProfileOptions) -> None:
     if options.server is None:
         raise BadInputError("--on-cluster: give --server URL, the service whose cluster it is")
-    for name, given in (("--output", options.output), ("--ray-address", options.ray_address)):
-        if given is not None:
+    for name, given in (
+        ("--output", options.output),
+        ("--tables", options.tables),
+        ("--ray-address", options.ray_address),
+    ):
+        if given:
             raise BadInputError(f"--on-cluster: the service chooses where; leave out {name}")
     start_job(
         Service(options.server, options.api_key),
@@ -128,10 +133,11 @@ def _measure_on_cluster(options: ProfileOptions) -> None:
 
 
 def _settings(options: ProfileOptions) -> ProfileSettings:
-    names = [name.strip() for given in options.models for name in given.split(",") if name.strip()]
+    names = _names(options.models)
     try:
         return ProfileSettings(
             output=Path(options.output or DEFAULT_OUTPUT).expanduser().absolute(),
+            tables=_names(options.tables),
             models={name: _architecture(name) for name in names},
             budget_seconds=options.budget_seconds,
             device=options.device,
@@ -146,6 +152,10 @@ def _settings(options: ProfileOptions) -> ProfileSettings:
             for each in error.errors()
         ]
         raise BadInputError("the profile cannot be measured", lines) from None
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for each in given for name in each.split(",") if name.strip())
 
 
 def _architecture(name: str) -> ModelArchitecture:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from rich.console import RenderableType
 from rich.text import Text
 
+from automap.executor.telemetry.run_report_view import times
 from automap.planner.plan.types import Plan
 from automap.planner.spec import JobSpec
 from automap.service.cli.inputs.files import (
@@ -23,7 +24,7 @@ from automap.service.cli.plan.call_table import NOTHING, plain_table
 from automap.service.cli.profile.on_cluster import show_measurement
 from automap.service.cli.profile.progress import MeasureProgress
 from automap.service.cli.remote import Service, parsed, plan_id_of
-from automap.service.cli.run.view import RunProgress, drift_lines, ratio, seconds_table
+from automap.service.cli.run.view import RunProgress, drift_lines, seconds_table
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
 from automap.service.runs.drift_report import advice, suggested
@@ -114,7 +115,7 @@ def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[Rende
     if wide:
         yield NOTHING if predicted is None else formats.seconds(predicted)
         yield NOTHING if measured is None else formats.seconds(measured)
-    yield ratio(predicted, measured)
+    yield times(predicted, measured)
 
 
 def one_job(
