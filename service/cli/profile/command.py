@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +85,11 @@ def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
 
 
 def profile_settings(given: ProfileArguments) -> ProfileSettings:
-    names = [
-        name.strip() for each in given.models or [] for name in each.split(",") if name.strip()
-    ]
     try:
         return ProfileSettings(
             output=Path(given.output or DEFAULT_OUTPUT).expanduser().absolute(),
-            models={name: _architecture(name) for name in names if name},
+            tables=_names(given.tables or []),
+            models={name: _architecture(name) for name in _names(given.models or [])},
             budget_seconds=given.budget,
             device=given.device,
             ranks=given.ranks,
@@ -104,6 +103,10 @@ def profile_settings(given: ProfileArguments) -> ProfileSettings:
             for each in error.errors()
         ]
         raise BadInputError("the profile cannot be measured", lines) from None
+
+
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for each in given for name in each.split(",") if name.strip())
 
 
 def _architecture(name: str) -> ModelArchitecture:
