@@ -73,8 +73,8 @@ def best_seconds(plan: Plan, options: ReplanOptions) -> float:
     given = study(changed_spec(plan.spec, options))
     now = scaled(given, factors_of(given, plan, options))
     solved = best_within(now, inf, limits_of(now, plan.spec.search.time_limit_seconds))
-    assert solved.selected is not None
-    return solved.selected.timing.period
+    assert solved.solution is not None
+    return solved.solution.timing.period
 
 
 def main() -> None:

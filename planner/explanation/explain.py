@@ -12,7 +12,7 @@ from automap.planner.explanation.sensitivity import sensitivities
 from automap.planner.explanation.solving import Pool
 from automap.planner.explanation.study import Study, study
 from automap.planner.plan.types import Plan
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Selected
 
 LEAST_MARGIN = 0.001
 """Another plan wins only if it is better by more than this share, and than the plan's own gap: ties

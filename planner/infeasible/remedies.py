@@ -18,14 +18,16 @@ from automap.planner.infeasible.changes import (
     shorter_response,
     with_nodes,
 )
-from automap.planner.infeasible.least_excess import fits_somewhere
 from automap.planner.infeasible.least_memory import least_need
 from automap.planner.job.job import Job
 from automap.planner.job.resolve import resolve
-from automap.planner.search.candidates.enumeration import has_candidates_of
-from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
-from automap.planner.search.space.search_space import skeleton
+from automap.planner.search import (
+    SearchSpace,
+    Tables,
+    fits_in_memory,
+    price_candidates,
+    shares_candidates,
+)
 from automap.planner.spec import JobSpec, PoolSpec
 
 MOST_NODES = 4096
@@ -147,7 +149,7 @@ class Trial:
 
     def _priced(self, job: Job) -> Tables | None:
         """The leanest candidates; None, and a new suspect, where a call has none that fits."""
-        tables = price(job, lean=True)
+        tables = price_candidates(job, lean=True)
         served = {table.call for table in tables.calls if len(table)}
         for number, call in enumerate(job.dataflow.calls):
             if call.model is not None and number not in served:
@@ -248,8 +250,8 @@ class Trial:
         while high - low > 1 and not self.overdue:
             middle = (low + high) // 2
             job = resolve(with_nodes(spec, pool, middle))
-            shared = has_candidates_of(larger, job)
-            if _fit_together(job, priced if shared else price(job, lean=True)):
+            shared = shares_candidates(larger, job)
+            if _fit_together(job, priced if shared else price_candidates(job, lean=True)):
                 high = middle
             else:
                 low = middle
@@ -262,7 +264,7 @@ def _round_step(tokens: int) -> int:
 
 
 def _fit_together(job: Job, tables: Tables) -> bool:
-    return fits_somewhere(skeleton(job, tables), tables)
+    return fits_in_memory(SearchSpace.of(job, tables))
 
 
 def _joined(changes: list[Change]) -> Change:

@@ -19,7 +19,7 @@ from automap.planner.replanning.cluster_state import (
 )
 from automap.planner.replanning.result import Replan, ReplanOptions
 from automap.planner.replanning.warm_search import MARGIN, floor_of, searched
-from automap.planner.search.model.solve import Limits
+from automap.planner.search import Limits
 from automap.planner.spec import WorkloadSpec
 
 
@@ -44,8 +44,8 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
     objective = plan.spec.search.objective
     common = {
         "keep_seconds": found.keep_seconds,
-        "lower_bound_seconds": found.bound if objective == "throughput" else None,
-        "proven": found.proven,
+        "lower_bound_seconds": found.lower_bound if objective == "throughput" else None,
+        "proven": found.is_proven,
         "margin": MARGIN,
         "iterations_left": _iterations_left(spec.workload, options),
         "corrections": corrections,

@@ -9,7 +9,7 @@ import pytest
 from automap.planner import planning
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
-from automap.planner.explanation.contenders import contender, single
+from automap.planner.explanation.contenders import contender
 from automap.planner.explanation.explain import explain, opened
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.locating import located, timing_of
@@ -17,13 +17,13 @@ from automap.planner.explanation.questions import questions
 from automap.planner.explanation.regret import corners, factors_of, groups_of
 from automap.planner.explanation.result import Alternative, ExplainOptions, Explanation
 from automap.planner.explanation.sensitivity import subjects, threshold
-from automap.planner.explanation.solving import Pool, Solved
+from automap.planner.explanation.solving import Pool
 from automap.planner.explanation.study import study
 from automap.planner.plan.types import Plan
 from automap.planner.planning import _stopped, estimate, make_plan
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import ReplanOptions
-from automap.planner.search.model.solve import Limits
+from automap.planner.search import Limits, Proven, Selected
 from automap.planner.search.model.timing import exact_timing
 from automap.planner.search.objectives import best_placement
 from automap.planner.search.strategies import STARTS
@@ -51,10 +51,10 @@ def least_period(spec: JobSpec, factors: Factors | None = None) -> float:
     given = study(spec)
     if factors is not None:
         given = scaled(given, factors)
-    best = best_placement(given.job, given.tables, given.problem, STARTS)
-    assert best.proven
-    assert best.selected is not None
-    return best.selected.timing.period
+    best = best_placement(given.job, given.space, STARTS)
+    assert best.is_proven
+    assert best.solution is not None
+    return best.solution.timing.period
 
 
 def answer(found: Explanation, question: str) -> Alternative:
@@ -74,7 +74,7 @@ def test_contenders_are_timed_as_the_search_times_them(algorithm: str, staleness
     starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
     stages = [*timing.call_stages, *timing.sync_stages]
     for factors, found in zip(scenarios, each.periods(scenarios), strict=True):
-        problem, assignment = single(scaled(given, factors), selected)
+        problem, assignment = scaled(given, factors).space.alone(selected)
         expected = exact_timing(problem, assignment, starts, stages).period
         assert found == pytest.approx(expected, abs=2e-5)
     assert each.periods([Factors.ones(given)])[0] == pytest.approx(
@@ -99,7 +99,7 @@ def test_a_plan_of_the_callers_own_is_found_although_its_settings_are_not_listed
 
 def test_tables_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     study(job())
-    monkeypatch.setattr("automap.planner.explanation.study.price", None)
+    monkeypatch.setattr("automap.planner.explanation.study.price_candidates", None)
     other = job().model_copy(update={"name": "of another name"})
     assert study(other).tables is study(job()).tables
 
@@ -269,9 +269,11 @@ def test_the_searches_for_regret_share_one_time_limit(
 ) -> None:
     taken = []
 
-    def cut_short(_: object, limit: float, limits: Limits) -> Solved:
+    def cut_short(_: object, limit: float, limits: Limits) -> Proven[Selected]:
         taken.append(limits.deterministic_seconds)
-        return Solved(None, 0.5 * limit, False, limits.deterministic_seconds)
+        return Proven(
+            None, 0.5 * limit, is_proven=False, deterministic_seconds=limits.deterministic_seconds
+        )
 
     monkeypatch.setattr(solving, "best_within", cut_short)
     monkeypatch.setattr(solving.Exclusion, "nothing_within", lambda *_: False)

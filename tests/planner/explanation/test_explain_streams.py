@@ -9,10 +9,9 @@ import pytest
 
 from automap.planner.errors import SpecError
 from automap.planner.explanation.alternatives import Alternatives
-from automap.planner.explanation.contenders import contender, single
+from automap.planner.explanation.contenders import contender
 from automap.planner.explanation.explain import explain, opened
 from automap.planner.explanation.factors import Factors, scaled
-from automap.planner.explanation.periods import Edge, Order
 from automap.planner.explanation.regret import corners, factors_of, groups_of
 from automap.planner.explanation.result import ExplainOptions
 from automap.planner.explanation.sensitivity import subjects, threshold
@@ -23,6 +22,7 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import ReplanOptions
+from automap.planner.search.model.order import Edge, Order
 from automap.planner.search.model.timing import _least_period, _longest_paths, exact_timing
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
@@ -118,7 +118,7 @@ def least_value(spec: JobSpec, factors: Factors) -> float:
     """The best objective under some errors, by the ordinary search."""
     now = scaled(study(spec), factors)
     solved = best_within(now, np.inf, limits_of(now, 30.0))
-    assert solved.proven
+    assert solved.is_proven
     return solved.lower_bound
 
 
@@ -137,7 +137,7 @@ def test_every_kind_is_timed_as_the_search_times_it(name: str) -> None:
     starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
     stages = [*timing.call_stages, *timing.sync_stages]
     for factors, found in zip(scenarios, each.periods(scenarios), strict=True):
-        problem, assignment = single(scaled(given, factors), selected)
+        problem, assignment = scaled(given, factors).space.alone(selected)
         expected = exact_timing(problem, assignment, starts, stages).period
         assert found == pytest.approx(expected, abs=1e-4)
 

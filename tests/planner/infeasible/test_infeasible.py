@@ -10,10 +10,10 @@ from automap.planner.errors import InfeasibleError, Reason
 from automap.planner.infeasible.remedies import Trial
 from automap.planner.job.resolve import resolve
 from automap.planner.planning import make_plan
-from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import attempted
-from automap.planner.search.space.search_space import arena, skeleton
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STRATEGIES
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
@@ -95,10 +95,8 @@ def test_recomputation_and_lora_help_where_they_are_proposed() -> None:
 def test_a_call_without_a_candidate_is_never_taken_for_a_function() -> None:
     """Every other call fits on the one GPU: no baseline may come with a training of 0 s."""
     job = resolve(small_job(**ONE_GPU))
-    tables = price(job)
-    attempts = attempted(
-        arena(tables, skeleton(job, tables)), list(STRATEGIES), Limits.within(0.1, seed=0)
-    )
+    tables = price_candidates(job)
+    attempts = attempted(SearchSpace.of(job, tables), list(STRATEGIES), Limits.within(0.1, seed=0))
     assert attempts
     assert all(each.selected is None and each.reason for each in attempts)
 
