@@ -12,6 +12,7 @@ COPY profiler profiler
 COPY executor executor
 COPY service service
 COPY migrations migrations
+COPY examples examples
 RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
     && useradd --create-home --uid 10001 automap \
     && install -d -o automap /data

@@ -25,6 +25,13 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
 BENCHMARKS ?= planning pricing strategies
 EXECUTOR_BENCHMARKS ?= controller iteration reshard start_up throughput
+# A folder of tests, from anywhere below tests/: AREA=planner/search and AREA=search are the same.
+AREA ?=
+TESTS = $(if $(AREA),$(or $(wildcard tests/$(AREA)),$(wildcard tests/*/$(AREA)),$(wildcard \
+	tests/*/*/$(AREA)),$(error tests/ has no folder $(AREA))),tests)
+# Processes that share the tests; 0 runs them in pytest's own, for a debugger.
+WORKERS ?= auto
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 LOCK := --generate-hashes --no-emit-index-url --no-emit-find-links \
@@ -33,8 +40,8 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-all lint bench bench-executor loop reproduce \
-	lock schema clean
+.PHONY: help demo executor without-executor serve test test-fast test-all format lint bench \
+	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,11 +54,18 @@ executor: $(EXECUTOR_STAMP)  ## install what running plans needs (EXECUTOR_LOCK=
 serve: $(RUNTIME_STAMP)  ## run the HTTP service and, after make executor, a worker (HOST=, PORT=; AUTOMAP_…)
 	@$(BIN)/automap serve --with-worker $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
-test: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the tests, except those marked slow
-	$(BIN)/python -m pytest -m "not slow"
+test-fast: $(TEST_STAMP)  ## run the planner's quick tests: a minute, without Ray and torch
+	$(PYTEST) -m "not slow and not solver" tests/planner
 
-test-all: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the slow ones too
-	$(BIN)/python -m pytest
+test: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the tests, except those marked slow (AREA=search, WORKERS=)
+	$(PYTEST) -m "not slow" $(TESTS)
+
+test-all: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the slow ones too (AREA=search, WORKERS=)
+	$(PYTEST) $(TESTS)
+
+format: $(TEST_STAMP)  ## format the code, and mend what ruff can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
 
 lint: $(TEST_STAMP)  ## style, types and import contracts
 	$(BIN)/ruff check .

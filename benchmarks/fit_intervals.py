@@ -27,7 +27,7 @@ from automap.planner.cost import intervals
 from automap.planner.cost.intervals import COVERAGE, Kind
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.table import parse_table
-from automap.planner.validation.validate import predictions
+from automap.planner.validation.validate import validate
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def main() -> None:
     found = [
         one
         for name in tables
-        for one in predictions(parse_table(Path(name).read_text(encoding="utf-8")).rows)
+        for one in validate(parse_table(Path(name).read_text(encoding="utf-8")).rows)
     ]
     spreads = tell(residuals(found))
     iterations(found, spreads)

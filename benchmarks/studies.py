@@ -23,8 +23,8 @@ from automap.planner.job.resolve import resolve
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.planner.studies.infeasibility_report import explain_refusal
-from automap.planner.studies.pareto import make_front
-from automap.planner.studies.what_if import cases_of, make_what_if
+from automap.planner.studies.pareto import pareto
+from automap.planner.studies.what_if import cases_of, what_if
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 DEFAULT = EXAMPLES / "grpo-lora-llama-3.1-70b-16xh100.yaml"
@@ -84,10 +84,10 @@ def main() -> None:
     cases = cases_of(spec, nodes=given.nodes, gpus=(), pool=None)
     tight = impossible(spec)
     rows = (
-        ("Pareto front", lambda: make_front(spec), lambda: on_every_number_of_nodes(spec)),
+        ("Pareto front", lambda: pareto(spec), lambda: on_every_number_of_nodes(spec)),
         (
             f"what-if on {', '.join(map(str, given.nodes))} nodes",
-            lambda: make_what_if(spec, nodes=given.nodes),
+            lambda: what_if(spec, nodes=given.nodes),
             lambda: [planned_or_not(case.job.spec) for case in cases],
         ),
         ("infeasible: the message", lambda: message(tight), lambda: make_plan(spec)),

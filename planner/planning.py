@@ -1,40 +1,22 @@
 """The planner's front door: plan a job, price a placement, compare strategies."""
 
-import math
 import time
 from collections.abc import Callable
 from typing import Literal
 
-from automap.planner.assembly.assumptions import assumptions
 from automap.planner.assembly.comparison import strategy
 from automap.planner.assembly.given import scheduled
-from automap.planner.assembly.intervals import with_intervals
 from automap.planner.assembly.parts import (
-    PricedCall,
-    PricedCopy,
-    call_plans,
-    copy_plans,
     placement_of,
-    price_call,
-    price_copy,
-    prices_of,
-    pricing_of,
-    weight_syncs,
 )
-from automap.planner.assembly.payment import paid_gpus, price_per_second
-from automap.planner.assembly.proof import proof_of
-from automap.planner.check.check import violations
+from automap.planner.assembly.plan import placed, plan_from, relative_gap, sound, value_of
 from automap.planner.cost.generation.streaming import TAILS
-from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from automap.planner.explanation.robust import least_regret
 from automap.planner.explanation.study import Study
 from automap.planner.infeasible.reasons import explain_infeasible, explain_strategy
 from automap.planner.job.job import Job
 from automap.planner.job.resolve import resolve
-from automap.planner.plan.objective import objective_value
-from automap.planner.plan.provenance import provenance_of
-from automap.planner.plan.run_time import run_seconds
 from automap.planner.plan.types import Placement, Plan, SearchReport, Strategy
 from automap.planner.search import (
     STARTS,
@@ -44,7 +26,6 @@ from automap.planner.search import (
     SearchResult,
     SearchSpace,
     Tables,
-    Timing,
     attempted,
     best_placement,
     price_candidates,
@@ -57,7 +38,6 @@ from automap.planner.spec import JobSpec, StrategyName
 
 __all__ = ["QUICK", "STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
 
-GIVEN = "the given placement only; the order of its calls on shared GPUs is kept"
 PLACED = "the placement of one named strategy only, with its shortest schedule"
 
 
@@ -133,7 +113,7 @@ def plan_of(
     solved = time.perf_counter()
     value = best.objective_value
     if robust is not None:
-        value = _objective_value(job, placement, chosen.timing.period)
+        value = value_of(job, placement, chosen.timing.period)
     status = _status(job.spec, best, robust=robust is not None)
     report = SearchReport(
         status=status,
@@ -151,7 +131,7 @@ def plan_of(
     )
     stopped = _stopped(job.spec, report, nominal_proven=best.is_proven)
     report = report.model_copy(update={"stopped": stopped})
-    return _plan(job, placement, chosen.timing, report, best.lower_bound_seconds)
+    return plan_from(job, placement, chosen.timing, report, best.lower_bound_seconds)
 
 
 def _status(spec: JobSpec, best: SearchResult, *, robust: bool) -> Literal["optimal", "feasible"]:
@@ -186,7 +166,7 @@ def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: fl
     placement = placement_of(job, tables, attempt.selected)
     solved = time.perf_counter()
     timing = attempt.selected.timing
-    value = _objective_value(job, placement, timing.period)
+    value = value_of(job, placement, timing.period)
     report = SearchReport(
         status="given",
         strategy=name,
@@ -202,7 +182,7 @@ def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: fl
         ),
         space=PLACED,
     )
-    return sound(job, _plan(job, placement, timing, report, timing.period))
+    return sound(job, plan_from(job, placement, timing, report, timing.period))
 
 
 def _attempts(job: Job, tables: Tables, names: list[str]) -> list[Attempt]:
@@ -224,43 +204,6 @@ def estimate(spec: JobSpec, placement: Placement) -> Plan:
     return placed(job, ordered, timing, pricing_seconds=time.perf_counter() - started)
 
 
-def placed(
-    job: Job,
-    placement: Placement,
-    timing: Timing,
-    *,
-    pricing_seconds: float = 0.0,
-    intervals: bool = True,
-) -> Plan:
-    """A placement that is given, with its schedule, as a plan that has passed the check.
-
-    Without `intervals` a third of the time is saved.
-    """
-    value = _objective_value(job, placement, timing.period)
-    report = SearchReport(
-        status="given",
-        objective=job.spec.search.objective,
-        objective_value=value,
-        lower_bound=value,
-        pricing_seconds=pricing_seconds,
-        solving_seconds=0.0,
-        candidates_priced=len(placement.calls),
-        options=0,
-        stopped="nothing was searched: the placement was given",
-        space=GIVEN,
-    )
-    plan = _plan(job, placement, timing, report, timing.period, intervals=intervals)
-    return sound(job, plan)
-
-
-def _objective_value(job: Job, placement: Placement, period: float) -> float:
-    """What the spec's objective says of a placement: seconds, price units or GPUs."""
-    pricing = pricing_of(job, placement.copies)
-    copies = [price_copy(pricing, copy) for copy in placement.copies]
-    gpus = sum(paid_gpus(job, copies).values())
-    return objective_value(job.spec, period, price_per_second(job, copies), gpus)
-
-
 def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     """What the named strategies would cost beside a plan of the same spec.
 
@@ -275,69 +218,11 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     return [strategy(job, tables, plan, each) for each in _attempts(job, tables, strategies)]
 
 
-def _plan(
-    job: Job,
-    placement: Placement,
-    timing: Timing,
-    report: SearchReport,
-    lower_bound_seconds: float,
-    *,
-    intervals: bool = True,
-) -> Plan:
-    """A plan from a placement and its schedule, every number priced once more."""
-    pricing, spec = pricing_of(job, placement.copies), job.spec
-    copies = [price_copy(pricing, copy) for copy in placement.copies]
-    calls = _priced_calls(pricing, placement, copies)
-    period = timing.period
-    tokens = _tokens_per_iteration(job)
-    price_per_iteration = period * price_per_second(job, copies)
-    whole_run = run_seconds(spec.workload, period)
-    lower = min(lower_bound_seconds, period)
-    plan = Plan(
-        name=spec.name,
-        algorithm=spec.algorithm,
-        copies=copy_plans(copies),
-        calls=call_plans(job, copies, calls, timing),
-        transitions=weight_syncs(job, copies, timing),
-        iteration_seconds=period,
-        lower_bound_seconds=lower,
-        relative_gap=_relative_gap(report),
-        search_seconds=report.pricing_seconds + report.solving_seconds,
-        tokens_per_second=tokens / period if period else 0.0,
-        tokens_per_iteration=tokens,
-        gpus_used=sum(paid_gpus(job, copies).values()),
-        price_per_iteration=price_per_iteration,
-        price_per_million_tokens=price_per_iteration / tokens * 1e6,
-        run_seconds=whole_run,
-        run_price=whole_run * price_per_second(job, copies),
-        staleness=spec.search.staleness,
-        iteration_barrier=not spec.search.cyclic,
-        search=report,
-        alternatives=[],
-        assumptions=assumptions(job),
-        provenance=provenance_of(job),
-        spec=spec,
-    )
-    if intervals:
-        plan = with_intervals(job, plan, prices_of(copies, calls))
-    search = plan.search.model_copy(update={"proof": proof_of(plan)})
-    return plan.model_copy(update={"search": search})
-
-
-def _relative_gap(report: SearchReport) -> float:
-    """How far below the objective the bound is, as a share of the objective."""
-    if report.objective_value <= 0:
-        return 0.0
-    gap = max(report.objective_value - report.lower_bound, 0.0) / report.objective_value
-    # A bound and a value that differ by float noise alone are equal.
-    return gap if gap > 1e-12 else 0.0
-
-
 def _stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
     """Why the search ended: only a proof, the gap or the limit ends it."""
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"
-    gap, robust = _relative_gap(report), report.robust
+    gap, robust = relative_gap(report), report.robust
     if report.within_gap:
         return (
             f"stopped at search.optimality_gap: no plan of the searched space is more than "
@@ -359,35 +244,3 @@ def _stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> st
         return told
     end = f"with a gap of {100 * gap:.2g} %" if gap else "before the proof was complete"
     return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}"
-
-
-def _priced_calls(
-    pricing: Pricing, placement: Placement, copies: list[PricedCopy]
-) -> list[PricedCall]:
-    by_id = {copy.placement.id: copy for copy in copies}
-    calls = {call.id: call for call in pricing.job.dataflow.calls}
-    return [
-        price_call(
-            pricing,
-            calls[call.id],
-            call,
-            None if call.copy_id is None else by_id[call.copy_id],
-        )
-        for call in placement.calls
-    ]
-
-
-def _tokens_per_iteration(job: Job) -> float:
-    """Prompt and response tokens of the sequences that an iteration trains on."""
-    workload = job.spec.workload
-    mean = workload.prompt_length.mean_tokens + workload.response_length.mean_tokens
-    return workload.num_sequences * mean
-
-
-def sound(job: Job, plan: Plan) -> Plan:
-    """The plan, after the independent check; a violation is our bug."""
-    assert math.isfinite(plan.iteration_seconds)
-    found = violations(job, plan)
-    if found:
-        raise RuntimeError("the plan fails its own check: " + "; ".join(found))
-    return plan

@@ -10,6 +10,7 @@ from automap import migrations
 from automap.service.api import openapi
 from automap.service.api.auth import require_key
 from automap.service.api.bodies import BodyLimit
+from automap.service.api.error_responses import install_handlers
 from automap.service.api.routers import (
     catalogue,
     clusters,
@@ -19,12 +20,11 @@ from automap.service.api.routers import (
     plans,
     profiles,
 )
-from automap.service.errors.problems import install_handlers
 from automap.service.planners.pool import PlannerPool
 from automap.service.queues.dispatcher import Dispatcher
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
-from automap.service.use_cases.plans import Planning
+from automap.service.use_cases.service_parts import ServiceParts
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -32,9 +32,8 @@ def create_app(settings: Settings) -> FastAPI:
     app = FastAPI(title="Automap", version=version("automap"), lifespan=_lifespan)
     database = Database(settings.database_url)
     app.state.settings = settings
-    app.state.database = database
     app.state.head_revision = migrations.head_revision()
-    app.state.planning = Planning(
+    app.state.service = ServiceParts(
         settings=settings,
         database=database,
         planners=PlannerPool(
@@ -62,12 +61,12 @@ def create_app(settings: Settings) -> FastAPI:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    planning: Planning = app.state.planning
-    planning.planners.start()
-    planning.dispatcher.start()
+    service: ServiceParts = app.state.service
+    service.planners.start()
+    service.dispatcher.start()
     try:
         yield
     finally:
-        planning.planners.stop()
-        planning.dispatcher.stop()
-        planning.database.dispose()
+        service.planners.stop()
+        service.dispatcher.stop()
+        service.database.dispose()

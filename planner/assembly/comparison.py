@@ -1,9 +1,8 @@
 """Named strategies beside a plan: what they take, and in what they differ from it."""
 
-from automap.planner.assembly.parts import placement_of, price_copy
-from automap.planner.assembly.payment import paid_gpus, price_per_second
-from automap.planner.cost.pricing import Pricing
+from automap.planner.assembly.parts import placement_of
 from automap.planner.job.job import Job
+from automap.planner.plan.price import paid_gpus, price_per_second
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Placement, Plan, Strategy
 from automap.planner.search import Attempt, Tables
 
@@ -19,15 +18,13 @@ def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy
         return Strategy(name=attempt.strategy, feasible=False, reason=attempt.reason)
     placement = placement_of(job, tables, attempt.selected)
     period = attempt.selected.timing.period
-    pricing = Pricing(job)
-    copies = [price_copy(pricing, copy) for copy in placement.copies]
-    price = period * price_per_second(job, copies)
+    price = period * price_per_second(job.pools, placement.copies)
     difference = _difference(
         plan,
         placement,
         seconds=period,
         price=price,
-        num_gpus=sum(paid_gpus(job, copies).values()),
+        num_gpus=sum(paid_gpus(job.pools, placement.copies).values()),
     )
     return Strategy(
         name=attempt.strategy,

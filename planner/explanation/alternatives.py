@@ -12,7 +12,7 @@ from automap.planner.explanation.result import Alternative, CallDifference, Outc
 from automap.planner.explanation.solving import best_within, limits_of
 from automap.planner.explanation.study import Study, study
 from automap.planner.explanation.words import sizes
-from automap.planner.plan.objective import objective_value
+from automap.planner.plan.price import objective_value
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.search import (
     TICK_SECONDS,

@@ -1,10 +1,10 @@
 """Placements that answer a question, after the same independent check as every plan."""
 
+from automap.planner.assembly.plan import placed
 from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
 from automap.planner.job.resolve import resolve
 from automap.planner.plan.types import Placement
-from automap.planner.planning import placed
 from automap.planner.search import Selected
 
 

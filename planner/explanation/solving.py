@@ -11,7 +11,7 @@ from automap.planner.explanation.contenders import Contender, contender
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray, IntArray
-from automap.planner.plan.objective import objective_value
+from automap.planner.plan.price import objective_value
 from automap.planner.search import (
     TICK_SECONDS,
     Budget,

@@ -207,7 +207,8 @@ def _cause(found: MemoryNeed) -> Reason:
         summary=(
             f"{found.call} does not fit beside the other models: {where} it takes "
             f"{found.required_bytes / GIB:.2f} GiB per GPU together and "
-            f"{found.capacity_bytes / GIB:.2f} GiB are usable, {found.over_bytes / GIB:.2f} GiB too many{held}"
+            f"{found.capacity_bytes / GIB:.2f} GiB are usable, "
+            f"{found.over_bytes / GIB:.2f} GiB too many{held}"
         ),
         phase=found.call,
         required_bytes=found.required_bytes,

@@ -4,8 +4,6 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
-from automap.planner.assembly.parts import price_copy
-from automap.planner.assembly.payment import paid_gpus, price_per_second
 from automap.planner.errors import InfeasibleError, Reason
 from automap.planner.explanation.alternatives import SHOWN_SECONDS
 from automap.planner.explanation.checked import checked
@@ -13,7 +11,7 @@ from automap.planner.explanation.result import CallDifference
 from automap.planner.explanation.study import Study
 from automap.planner.explanation.words import difference
 from automap.planner.explanation.words import sizes as layout_text
-from automap.planner.plan.objective import objective_value
+from automap.planner.plan.price import objective_value, paid_gpus, price_per_second
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.replanning.cluster_state import Situation
 from automap.planner.replanning.moves import move_between
@@ -114,13 +112,12 @@ def _value(now: Study, placement: Placement, period: float) -> float:
     spec = now.job.spec
     if period > (spec.search.target_iteration_seconds or inf):
         return inf
-    copies = [price_copy(now.pricing, copy) for copy in placement.copies]
-    paid = sum(paid_gpus(now.job, copies).values())
-    return objective_value(spec, period, price_per_second(now.job, copies), paid)
+    paid = sum(paid_gpus(now.job.pools, placement.copies).values())
+    return objective_value(spec, period, _price_per_second(now, placement), paid)
 
 
 def _price_per_second(now: Study, placement: Placement) -> float:
-    return price_per_second(now.job, [price_copy(now.pricing, copy) for copy in placement.copies])
+    return price_per_second(now.job.pools, placement.copies)
 
 
 def _cost(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from automap.planner.job.job import Job
-from automap.planner.plan.run_time import fixed_seconds
+from automap.planner.plan.price import fixed_seconds
 from automap.planner.search.candidates.enumeration import device_counts
 from automap.planner.search.model.problem import PoolSlice, Problem
 from automap.planner.search.model.pruning import SLACK

@@ -15,7 +15,7 @@ from automap.planner.cost.operators.profile import load_profile
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.layout import Engine, FloatArray, IntArray
-from automap.planner.simulation.engine import Requests, simulate
+from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.steps import StepCosts
 from automap.planner.spec import WorkloadSpec
 from automap.planner.spec.lengths import LengthSpec
@@ -114,7 +114,7 @@ def _draw(
             environment_seconds=workload.environment_seconds_per_turn,
         )
         room = int(generation.kv_cache_bytes[0] // per_token[0])
-        run = simulate(requests, costs, cache_tokens=room)
+        run = run_engine(requests, costs, cache_tokens=room)
         ends.append(run.seconds)
         responses.append(requests.response_tokens)
         loads.append(load(requests.prompt_tokens, requests.response_tokens))

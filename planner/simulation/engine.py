@@ -64,7 +64,7 @@ class Simulated:
     timeline: Timeline
 
 
-def simulate(requests: Requests, costs: StepCosts, *, cache_tokens: int) -> Simulated:
+def run_engine(requests: Requests, costs: StepCosts, *, cache_tokens: int) -> Simulated:
     """Generate all requests on one replica whose cache holds so many tokens.
 
     Raises:

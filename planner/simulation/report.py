@@ -27,7 +27,9 @@ SETTLING = 8
 """Iterations of a cyclic schedule before and after those that are reported."""
 
 
-def simulate_plan(plan: Plan, *, iterations: int, seed: int) -> tuple[Simulation, list[Occurrence]]:
+def simulate(
+    plan: Plan, *, iterations: int = 100, seed: int = 0
+) -> tuple[Simulation, list[Occurrence]]:
     """Run a plan's iterations as discrete events; the second is their timeline.
 
     Raises:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable
 
+from automap.planner.assembly.plan import sound
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from automap.planner.infeasible.reasons import explain_infeasible
 from automap.planner.job.job import Job
 from automap.planner.job.resolve import resolve
-from automap.planner.planning import plan_of, sound
+from automap.planner.planning import plan_of
 from automap.planner.search import (
     STARTS,
     FrontPoint,
@@ -27,7 +28,7 @@ def _silent(_: str) -> None:
     """Nobody listens."""
 
 
-def make_front(
+def pareto(
     spec: JobSpec, *, tolerance: float = 0.0, tell: Callable[[str], None] = _silent
 ) -> Front:
     """Every plan that none beats in both the seconds and the price of an iteration.

@@ -35,7 +35,7 @@ class Case:
         return sum(pool.usable_gpus for pool in self.job.pools)
 
 
-def make_what_if(
+def what_if(
     spec: JobSpec,
     *,
     nodes: Sequence[int] = (),
@@ -104,7 +104,7 @@ def cases_of(
     Without `with_profiles` the folders of measured profiles are not looked at: nothing is priced.
 
     Raises:
-        SpecError: as make_what_if.
+        SpecError: as what_if.
     """
     varied = _pool(spec, pool)
     if not nodes and not gpus:

@@ -28,7 +28,7 @@ PRODUCT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "nvfp4": 4, "mxfp4": 4, "fp4
 """Of the formats of a matrix product; every other one has 8."""
 
 
-def predictions(
+def validate(
     rows: Iterable[Row], *, qualities: Collection[str] = DEFAULT_QUALITIES
 ) -> Iterator[Prediction]:
     """One prediction for each measured quantity of each row, in the order of the rows.

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from automap.service.errors import problems
+from automap.service.errors.domain import UnauthorizedError
 from automap.service.settings import Settings
 
 _bearer = HTTPBearer(auto_error=False, description="An API key of this service")
@@ -23,9 +23,9 @@ def require_key(
 ) -> None:
     """Let a request with a known key pass. Digests of one length leave nothing to time."""
     if credentials is None:
-        raise problems.unauthorized()
+        raise UnauthorizedError
     settings: Settings = request.app.state.settings
     given = _digest(credentials.credentials)
     known = [hmac.compare_digest(given, _digest(k.get_secret_value())) for k in settings.api_keys]
     if not any(known):
-        raise problems.unauthorized()
+        raise UnauthorizedError

@@ -2,13 +2,20 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Request
 from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from automap.service.errors import problems
+from automap.service.api.error_responses import error_response
+from automap.service.errors.domain import (
+    BodyTooLargeError,
+    InvalidDocumentError,
+    InvalidInputError,
+    UnsupportedMediaTypeError,
+)
+from automap.service.schemas.body import Body, Content
 from automap.service.schemas.documents import DocumentError, Media, load_document
 
 MEDIA: dict[str, Media] = {
@@ -20,16 +27,7 @@ MEDIA: dict[str, Media] = {
 _DRAINED_BODIES = 32
 """A body up to so many times the limit is read to its end, so that its sender sees our answer."""
 
-Content = TypeVar("Content", bound=BaseModel)
 Other = TypeVar("Other", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True)
-class Body(Generic[Content]):
-    """A body that is what was asked for, and its data as they came."""
-
-    content: Content
-    data: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +50,9 @@ def _media(request: Request) -> Media:
     encoding = request.headers.get("content-encoding", "identity").lower()
     media = MEDIA.get(name.strip().lower())
     if media is None or charset not in ("", "charset=utf-8", 'charset="utf-8"'):
-        raise problems.unsupported_media_type(given)
+        raise UnsupportedMediaTypeError(given)
     if encoding != "identity":
-        raise problems.unsupported_media_type(f"{given} with Content-Encoding: {encoding}")
+        raise UnsupportedMediaTypeError(f"{given} with Content-Encoding: {encoding}")
     return media
 
 
@@ -100,19 +98,21 @@ def body_by_field(
 
 def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
     if raw.media is None:
-        raise problems.unsupported_media_type("")
+        raise UnsupportedMediaTypeError("")
     try:
         max_bytes = getattr(request.app.state.settings, limit)
-        return load_document(raw.text, media=raw.media, max_bytes=max_bytes)
+        data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
     except DocumentError as error:
-        raise problems.invalid_document(error.message, line=error.line) from None
+        raise InvalidDocumentError(error.message, line=error.line) from None
+    request.state.data = data  # for the response to an error that names a field of it
+    return data
 
 
 def _checked(data: object, content: type[Content], *, what: str) -> Body[Content]:
     try:
         return Body(content=content.model_validate(data), data=data)
     except ValidationError as error:
-        raise problems.invalid_fields(error, data, what=what) from None
+        raise InvalidInputError.of(error, data, what=what) from None
 
 
 def body_docs(
@@ -172,7 +172,7 @@ class BodyLimit:
             received += len(message.get("body", b""))
             if received > limit:
                 await self._drain(receive, message, limit)
-                raise problems.body_too_large(limit)
+                raise BodyTooLargeError(limit)
             return message
 
         await self.app(scope, counted, send)
@@ -186,8 +186,8 @@ class BodyLimit:
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         await self._drain(receive, {"more_body": True}, limit)
-        error = problems.body_too_large(limit)
-        await problems.problem_response(error.problem, error.headers)(scope, receive, send)
+        error = BodyTooLargeError(limit)
+        await error_response(error)(scope, receive, send)
 
     async def _drain(self, receive: Receive, message: Message, limit: int) -> None:
         drained = 0

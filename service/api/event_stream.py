@@ -8,7 +8,7 @@ import anyio
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.concurrency import run_in_threadpool
 
-from automap.service.errors.problems import ProblemError
+from automap.service.errors.domain import NotFoundError
 from automap.service.storage import job_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobEventRow
@@ -48,7 +48,7 @@ def _next(database: Database, job_id: UUID, after: int) -> tuple[Sequence[JobEve
     with database.reading() as session:
         try:
             over = job_records.is_over(session, job_id)
-        except ProblemError:  # deleted while it was followed
+        except NotFoundError:  # deleted while it was followed
             return [], True
         # Asked after the end is known: what came before it is among them.
         return job_records.events_after(session, job_id, after, limit=_AT_ONCE), over

@@ -11,18 +11,19 @@ from pydantic.json_schema import models_json_schema
 from automap.planner.explanation.result import ExplainOptions
 from automap.planner.replanning.result import ReplanOptions
 from automap.planner.spec import JobSpec
-from automap.service.errors import problems
+from automap.service.api.error_responses import MEDIA_TYPE
+from automap.service.errors.problems import Problem
+from automap.service.schemas.catalogue import NewCluster
+from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.measurements import MeasureRequest
-from automap.service.schemas.plans import (
+from automap.service.schemas.profiles import NewProfile
+from automap.service.schemas.studies import (
     CompareRequest,
     EstimateRequest,
     FrontRequest,
-    JobRequest,
-    NewCluster,
     SimulateRequest,
     WhatIfRequest,
 )
-from automap.service.schemas.profiles import NewProfile
 
 PUBLISHED: tuple[type[BaseModel], ...] = (
     JobSpec,
@@ -37,7 +38,7 @@ PUBLISHED: tuple[type[BaseModel], ...] = (
     NewCluster,
     NewProfile,
     MeasureRequest,
-    problems.Problem,
+    Problem,
 )
 DESCRIPTION = """Finds out which model runs on which GPUs, with which parallelism and in which
 order, when LLMs are post-trained with reinforcement learning; proves how good the answer is; stores
@@ -65,7 +66,7 @@ def response_headers(*names: str) -> dict[str, Any]:
 def _response(status: HTTPStatus) -> dict[str, Any]:
     return {
         "description": status.phrase,
-        "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
 
 

@@ -9,9 +9,9 @@ from automap.planner import catalogue
 from automap.planner.catalogue.hardware import GpuType
 from automap.planner.plan.types import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
-from automap.service.cli.plan.call_table import MEDIUM_COLUMNS, plain_table
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError
+from automap.service.cli.terminal.tables import MEDIUM_COLUMNS, plain_table
 
 ALIAS_COLUMNS = 120
 """From this width on the other name of a model fits beside its sizes."""

@@ -39,7 +39,8 @@ def main(arguments: list[str] | None = None) -> None:
     except UsageError as error:
         sys.exit(report_usage(error))
     except Exception as error:
-        from automap.service.cli.terminal.failures import report
+        # Brings the planner's documents in.
+        from automap.service.cli.failure_report import report
 
         sys.exit(report(error, debug=debug))
     sys.exit(code or 0)
@@ -69,6 +70,7 @@ def _global_options(
 
 
 for _command in (
+    catalogue.examples,
     plan.plan,
     plan.compare,
     plan.pareto,

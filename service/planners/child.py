@@ -108,19 +108,19 @@ def _done(request: PlannerRequest) -> Done:
     from automap.planner import planning
     from automap.planner.explanation.explain import explain
     from automap.planner.studies.infeasibility_report import make_plan_or_explain
-    from automap.planner.studies.pareto import make_front
-    from automap.planner.studies.what_if import make_what_if
+    from automap.planner.studies.pareto import pareto
+    from automap.planner.studies.what_if import what_if
 
     match request:
         case PlanRequest():
             _write_tables(request.profiles.values())
             return _json(make_plan_or_explain(request.spec, profiles=request.profiles))
         case FrontRequest():
-            return _json(make_front(request.spec, tolerance=request.tolerance))
+            return _json(pareto(request.spec, tolerance=request.tolerance))
         case WhatIfRequest():
             _write_tables(request.profiles.values())
             return _json(
-                make_what_if(
+                what_if(
                     request.spec,
                     nodes=request.nodes,
                     gpus=request.gpus,
@@ -174,10 +174,10 @@ def _write_tables(versions: Iterable[str]) -> None:
 
 def _simulated(request: SimulateRequest) -> Done:
     from automap.planner.simulation.chrome_trace import chrome_trace
-    from automap.planner.simulation.report import simulate_plan
+    from automap.planner.simulation.report import simulate
 
     try:
-        simulation, timeline = simulate_plan(
+        simulation, timeline = simulate(
             request.plan, iterations=request.iterations, seed=request.seed
         )
     except ValueError as error:  # a plan of another version, whose prices were others

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
-from automap.service.errors import problems
+from automap.service.errors.domain import BusyError
 from automap.service.errors.planner import (
     PlannerCancelledError,
     PlannerCrashedError,
@@ -202,7 +202,7 @@ class PlannerPool:
     def process(self) -> Iterator[PlannerProcess]:
         """An idle process, after waiting for one; a `busy` problem if too many wait already."""
         if not self._places.acquire(blocking=False):
-            raise problems.busy()
+            raise BusyError
         try:
             process = self._idle.get()
             try:

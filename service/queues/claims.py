@@ -4,13 +4,12 @@ Runs are side by side, but a profile has the cluster to itself: it waits for wha
 it, and what is queued after it waits for it. Else each would measure the other.
 """
 
-from datetime import datetime
-
 from sqlalchemy import and_, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 from sqlalchemy.sql import ColumnElement
 
-from automap.service.schemas.plans import JobKind
+from automap.service.queues import leases
+from automap.service.schemas.jobs import JobKind
 from automap.service.storage.tables import JobRow, PlanRow
 
 SUBMITTED = ("starting", "running")
@@ -28,10 +27,9 @@ def claims_alone(session: Session) -> bool:
     return bool(session.scalar(select(func.pg_try_advisory_xact_lock(_CLAIM_LOCK))))
 
 
-def claimable(now: datetime, *, new: bool) -> ColumnElement[bool]:
+def claimable(*, new: bool) -> ColumnElement[bool]:
     """What may be claimed now; without `new` only what was submitted before."""
-    free = or_(JobRow.lease_token.is_(None), JobRow.lease_expires_at < now)
-    submitted = and_(JobRow.status.in_(SUBMITTED), free)
+    submitted = and_(JobRow.status.in_(SUBMITTED), leases.is_free(JobRow))
     if not new:
         return submitted
     planned = and_(PlanRow.status == "succeeded", ~_is_before(kind="profile"))

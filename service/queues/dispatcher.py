@@ -11,12 +11,12 @@ from sqlalchemy.orm import Session
 from automap.planner.errors import PlanningError
 from automap.planner.spec import JobSpec
 from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
-from automap.service.errors.problems import internal_error, problem_of
+from automap.service.errors.problems import problem_of
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import PlanRequest
 from automap.service.planners.pool import PlannerProcess
 from automap.service.queues import plan_queue
-from automap.service.queues.plan_queue import Claim
+from automap.service.queues.plan_queue import PlanClaim
 from automap.service.settings import Settings
 from automap.service.storage import profiles
 from automap.service.storage.database import Database
@@ -76,7 +76,7 @@ class Dispatcher:
             self._wake.wait(self._settings.poll_seconds)
             self._wake.clear()
 
-    def _claim(self) -> Claim | None:
+    def _claim(self) -> PlanClaim | None:
         with self._database.transaction() as session:
             return plan_queue.claim(
                 session,
@@ -84,7 +84,7 @@ class Dispatcher:
                 max_attempts=self._settings.max_attempts,
             )
 
-    def _run(self, process: PlannerProcess, held: Claim) -> None:
+    def _run(self, process: PlannerProcess, held: PlanClaim) -> None:
         """Plan, then write the outcome if the job is still ours."""
         log.info("planning %s", held.plan_id)
         try:
@@ -97,15 +97,15 @@ class Dispatcher:
             problem = problem_of(error, held.spec)
         except SQLAlchemyError:
             raise
-        except Exception:
+        except Exception as error:
             log.exception("planning %s failed", held.plan_id)
-            problem = internal_error()
+            problem = problem_of(error)
         else:
             self._apply(held, lambda session: plan_queue.succeed(session, held, plan))
             return
         self._apply(held, lambda session: plan_queue.fail(session, held, problem))
 
-    def _plan(self, process: PlannerProcess, held: Claim) -> dict[str, JsonValue]:
+    def _plan(self, process: PlannerProcess, held: PlanClaim) -> dict[str, JsonValue]:
         spec = JobSpec.model_validate(held.spec)
         folder = self._settings.profiles_folder
         profiles.lay_out(self._database, folder, spec)
@@ -121,18 +121,16 @@ class Dispatcher:
         assert isinstance(plan, dict)
         return plan
 
-    def _renew(self, held: Claim) -> bool:
+    def _renew(self, held: PlanClaim) -> bool:
         try:
             with self._database.transaction() as session:
-                return plan_queue.heartbeat(
-                    session, held, lease_seconds=self._settings.lease_seconds
-                )
+                return plan_queue.renew(session, held, lease_seconds=self._settings.lease_seconds)
         except SQLAlchemyError:
             # The database may be back before the lease runs out; the outcome is guarded anyway.
             log.exception("the lease of %s could not be renewed", held.plan_id)
             return True
 
-    def _apply(self, held: Claim, transition: Callable[[Session], bool]) -> None:
+    def _apply(self, held: PlanClaim, transition: Callable[[Session], bool]) -> None:
         with self._database.transaction() as session:
             if not transition(session):
                 log.warning("plan %s was cancelled or taken over", held.plan_id)

@@ -8,8 +8,9 @@ from pydantic import JsonValue
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
+from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import utc_now
-from automap.service.storage.tables import JobEventRow, JobLogRow, JsonObject
+from automap.service.storage.tables import JobEventRow, JobLogRow
 
 _PIECE_CHARACTERS = 2**16
 

@@ -1,40 +1,39 @@
 """The life of a job, a run of a plan or a measurement of the cluster: a function per transition.
 
-The jobs table is the queue. A worker claims a job with a lease and a token, submits it to Ray under
-a name made of the job's id and its attempt, follows what it prints, and writes everything guarded
-by the token. A worker that dies stops renewing its lease; the next one claims the job, finds the
-run in Ray by its name, and goes on reading where the tables end.
+The jobs table is the queue. A worker claims a job by a lease, submits it to Ray under a name made
+of the job's id and its attempt, follows what it prints, and writes everything guarded by the lease.
+When a worker dies, the next one claims the job, finds the run in Ray by its name, and goes on
+reading where the tables end.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from pydantic import JsonValue
 from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager
 
-from automap.service.errors.problems import Problem, plan_failed, run_lost
-from automap.service.queues import measurement_events
+from automap.service.errors.domain import PlanFailedError, RunLostError
+from automap.service.errors.problems import Problem, problem_of
+from automap.service.queues import leases, measurement_events
 from automap.service.queues.claims import SUBMITTED, claimable, claims_alone
 from automap.service.queues.job_log import add_events, add_text, next_number
+from automap.service.queues.leases import Lease
 from automap.service.runs import call_seconds as measured
 from automap.service.runs import iteration_history as iterations
 from automap.service.runs.output import Printed
-from automap.service.schemas.plans import JobKind
+from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import UNFINISHED, JobKind
 from automap.service.storage.database import utc_now
-from automap.service.storage.tables import JobEventRow, JobRow, JsonObject, PlanRow
-
-UNFINISHED = ("queued", "starting", "running")
+from automap.service.storage.tables import JobEventRow, JobRow, PlanRow
 
 
 @dataclass(frozen=True, slots=True)
 class JobClaim:
     """A job that is ours as long as we renew its lease, as it was when we last wrote it."""
 
-    job_id: UUID
-    token: UUID
+    lease: Lease[JobRow]
     kind: JobKind
     plan: JsonObject | None
     """Of a run."""
@@ -44,6 +43,11 @@ class JobClaim:
     log_offset: int
     was_running: bool
     """Ray has been seen to run this attempt."""
+
+    @property
+    def job_id(self) -> UUID:
+        """The job's id."""
+        return self.lease.row_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,12 @@ def fail_unplanned(session: Session) -> None:
     for row in rows.all():
         plan = row.plan
         assert plan is not None  # by the join
-        _end(session, row, "failed", plan_failed(row.plan_id, plan.status, plan.problem))
+        _end(
+            session,
+            row,
+            "failed",
+            problem_of(PlanFailedError(row.plan_id, plan.status, plan.problem)),
+        )
 
 
 def any_submitted(session: Session) -> bool:
@@ -98,7 +107,7 @@ def any_submitted(session: Session) -> bool:
 
 def is_waiting(session: Session, *, new: bool) -> bool:
     """Whether there is a job to claim; without `new` only one that was submitted before."""
-    found = select(JobRow.id).outerjoin(JobRow.plan).where(claimable(utc_now(), new=new)).limit(1)
+    found = select(JobRow.id).outerjoin(JobRow.plan).where(claimable(new=new)).limit(1)
     return session.scalar(found) is not None
 
 
@@ -111,36 +120,32 @@ def claim(
     """
     if not claims_alone(session):
         return None
-    now = utc_now()
-    row = session.scalars(
+    candidates = (
         select(JobRow)
         .outerjoin(JobRow.plan)
-        .where(claimable(now, new=new))
+        .where(claimable(new=new))
         # What runs already comes first: its events wait to be read.
         .order_by(JobRow.status == "queued", JobRow.created_at, JobRow.id)
-        .limit(1)
         .options(contains_eager(JobRow.plan).load_only(PlanRow.plan))
-        # Left out of the SQL on SQLite, where only one transaction writes at a time.
-        .with_for_update(skip_locked=True, of=JobRow)
-    ).one_or_none()
-    if row is None:
+    )
+    claimed = leases.claim(session, JobRow, candidates, seconds=lease_seconds)
+    if claimed is None:
         return None
-    row.lease_token = uuid4()
-    row.lease_expires_at = now + timedelta(seconds=lease_seconds)
+    row, lease = claimed
     if row.status == "queued":
         row.output = f"{runs_folder}/{row.id}"
         _begin_attempt(session, row)
-    return _claim_of(row, None if row.plan is None else row.plan.plan)
+    return _claim_of(row, lease, None if row.plan is None else row.plan.plan)
 
 
 def record(
     session: Session, held: JobClaim, printed: Printed, *, lease_seconds: float, max_log_bytes: int
 ) -> Standing | None:
     """Renew the lease and keep what the run printed; None: the job is no longer ours."""
-    row = _ours(session, held)
+    row = held.lease.row(session)
     if row is None:
         return None
-    row.lease_expires_at = utc_now() + timedelta(seconds=lease_seconds)
+    row.lease_expires_at = leases.expiry(lease_seconds)
     if printed:
         row.log_offset = printed.end_offset
         add_text(session, row.id, printed.text, max_characters=max_log_bytes)
@@ -170,7 +175,7 @@ def add_event(
 
     False, and nothing is written: the job is no longer ours, or there is nothing to note.
     """
-    row = _ours(session, held)
+    row = held.lease.row(session)
     if row is None:
         return False
     now = noted(row.measured, next_number(session, row.id))
@@ -182,7 +187,7 @@ def add_event(
 
 def run(session: Session, held: JobClaim) -> bool:
     """Starting → running, once Ray has started it; False: the job is no longer ours."""
-    row = _ours(session, held)
+    row = held.lease.row(session)
     if row is not None and row.status == "starting":
         row.status = "running"
         row.started_at = row.started_at or utc_now()
@@ -195,19 +200,19 @@ def retry(session: Session, held: JobClaim, *, max_attempts: int, reason: str) -
 
     None: it failed, or is no longer ours.
     """
-    row = _ours(session, held)
+    row = held.lease.row(session)
     if row is None:
         return None
     if row.attempts >= max_attempts:
-        _end(session, row, "failed", run_lost(row.attempts, reason))
+        _end(session, row, "failed", problem_of(RunLostError(row.attempts, reason)))
         return None
     _begin_attempt(session, row, reason=reason)
-    return _claim_of(row, held.plan)
+    return _claim_of(row, held.lease, held.plan)
 
 
 def succeed(session: Session, held: JobClaim) -> bool:
     """→ succeeded, if the run has sent its report; False: it has not, or is no longer ours."""
-    row = _ours(session, held)
+    row = held.lease.row(session)
     if row is None or row.report is None:
         return False
     row.iteration = row.iterations
@@ -217,7 +222,7 @@ def succeed(session: Session, held: JobClaim) -> bool:
 
 def fail(session: Session, held: JobClaim, problem: Problem) -> bool:
     """→ failed; False: the job is no longer ours and nothing was written."""
-    row = _ours(session, held)
+    row = held.lease.row(session)
     if row is not None:
         _end(session, row, "failed", problem)
     return row is not None
@@ -225,7 +230,7 @@ def fail(session: Session, held: JobClaim, problem: Problem) -> bool:
 
 def cancelled(session: Session, held: JobClaim) -> bool:
     """→ cancelled, now that nothing runs any more; False: the job is no longer ours."""
-    row = _ours(session, held)
+    row = held.lease.row(session)
     if row is not None:
         _end(session, row, "cancelled")
     return row is not None
@@ -233,9 +238,7 @@ def cancelled(session: Session, held: JobClaim) -> bool:
 
 def release(session: Session, held: JobClaim) -> None:
     """Let another worker take the job over at once; what runs goes on running."""
-    row = _ours(session, held)
-    if row is not None:
-        row.lease_token = row.lease_expires_at = None
+    held.lease.release(session)
 
 
 def cancel(session: Session, job_id: UUID) -> bool:
@@ -272,14 +275,12 @@ def last_failure(session: Session, held: JobClaim) -> JsonObject | None:
     return None
 
 
-def _claim_of(row: JobRow, plan: JsonObject | None) -> JobClaim:
+def _claim_of(row: JobRow, lease: Lease[JobRow], plan: JsonObject | None) -> JobClaim:
     assert (plan is not None) == (row.kind == "run")
-    assert row.lease_token is not None
     assert row.submission_id is not None
     assert row.output is not None
     return JobClaim(
-        job_id=row.id,
-        token=row.lease_token,
+        lease=lease,
         kind="run" if row.kind == "run" else "profile",
         plan=plan,
         settings=row.settings,
@@ -288,14 +289,6 @@ def _claim_of(row: JobRow, plan: JsonObject | None) -> JobClaim:
         log_offset=row.log_offset,
         was_running=row.status == "running",
     )
-
-
-def _ours(session: Session, held: JobClaim) -> JobRow | None:
-    return session.scalars(
-        select(JobRow)
-        .where(JobRow.id == held.job_id, JobRow.lease_token == held.token)
-        .with_for_update()
-    ).one_or_none()
 
 
 def _begin_attempt(session: Session, row: JobRow, **more: JsonValue) -> None:
@@ -307,9 +300,8 @@ def _begin_attempt(session: Session, row: JobRow, **more: JsonValue) -> None:
 
 
 def _end(session: Session, row: JobRow, status: str, problem: Problem | None = None) -> None:
-    row.status = status
-    row.finished_at = utc_now()
-    row.lease_token = row.lease_expires_at = None
+    for name, value in leases.ended(status).items():
+        setattr(row, name, value)
     if problem is not None:
         row.problem = problem.model_dump(mode="json")
     _tell(session, row)

@@ -6,9 +6,10 @@ from pydantic import ValidationError
 from sqlalchemy.orm import Session
 
 from automap.profiler.results.profile_report import ClusterReport, Progress
+from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.profiles import NewProfile
 from automap.service.storage import profiles
-from automap.service.storage.tables import JobRow, JsonObject
+from automap.service.storage.tables import JobRow
 
 
 def nothing_yet(budget_seconds: float) -> JsonObject:

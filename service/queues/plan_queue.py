@@ -1,32 +1,37 @@
 """The life of a queued plan: one function per transition. The plans table is the queue.
 
-A server claims a plan with a lease and a token, works outside any transaction, and writes the
-outcome guarded by the token. A server that dies stops renewing its lease; the plan is then claimed
-again, and whatever the first one still writes affects no row. A plan that will never be takes the
-jobs that wait for it along, in the same transaction.
+A server claims a plan by a lease, makes it, and writes the outcome guarded by the lease. A plan
+that will never be takes the jobs that wait for it along, in the same transaction.
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
-from sqlalchemy import Update, and_, or_, select, update
+from sqlalchemy import or_, select, update
 from sqlalchemy.orm import Session
+from sqlalchemy.sql import ColumnElement
 
-from automap.service.errors.problems import Problem, attempts_exhausted
-from automap.service.queues import job_queue
+from automap.service.errors.domain import PlanLostError
+from automap.service.errors.problems import Problem, problem_of
+from automap.service.queues import job_queue, leases
+from automap.service.queues.leases import Lease
+from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import changes_a_row, utc_now
-from automap.service.storage.tables import JsonObject, PlanRow
+from automap.service.storage.tables import PlanRow
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PlanClaim:
     """A plan that is ours to make as long as we renew its lease."""
 
-    plan_id: UUID
-    token: UUID
+    lease: Lease[PlanRow]
     spec: JsonObject
+
+    @property
+    def plan_id(self) -> UUID:
+        """The plan's id."""
+        return self.lease.row_id
 
 
 def enqueue(session: Session, row: PlanRow) -> None:
@@ -35,84 +40,48 @@ def enqueue(session: Session, row: PlanRow) -> None:
     session.add(row)
 
 
-def claim(session: Session, *, lease_seconds: float, max_attempts: int) -> Claim | None:
+def claim(session: Session, *, lease_seconds: float, max_attempts: int) -> PlanClaim | None:
     """queued, or running with an expired lease → running. None: there is nothing to do."""
-    now = utc_now()
-    _fail_exhausted(session, now, max_attempts)
-    oldest = (
-        select(PlanRow.id)
-        .where(or_(PlanRow.status == "queued", _expired(now)))
-        .order_by(PlanRow.created_at, PlanRow.id)
-        .limit(1)
-        # Two PostgreSQL servers take different rows; on SQLite this is left out of the SQL, where
-        # only one transaction writes at a time.
-        .with_for_update(skip_locked=True)
-        .scalar_subquery()
-    )
-    token = uuid4()
-    taken = session.execute(
-        update(PlanRow)
-        .where(PlanRow.id == oldest)
-        .values(
-            status="running",
-            started_at=now,
-            attempts=PlanRow.attempts + 1,
-            lease_token=token,
-            lease_expires_at=now + timedelta(seconds=lease_seconds),
-        )
-        .returning(PlanRow.id, PlanRow.spec)
-        .execution_options(synchronize_session=False)
-    ).one_or_none()
-    return None if taken is None else Claim(plan_id=taken.id, token=token, spec=taken.spec)
+    _fail_exhausted(session, max_attempts)
+    claimable = or_(PlanRow.status == "queued", leases.is_expired(PlanRow))
+    oldest = select(PlanRow).where(claimable).order_by(PlanRow.created_at, PlanRow.id)
+    claimed = leases.claim(session, PlanRow, oldest, seconds=lease_seconds)
+    if claimed is None:
+        return None
+    row, lease = claimed
+    row.status = "running"
+    row.started_at = utc_now()
+    row.attempts += 1
+    return PlanClaim(lease, row.spec)
 
 
-def heartbeat(session: Session, held: Claim, *, lease_seconds: float) -> bool:
-    """Renew the lease; False: the job is no longer ours."""
-    expiry = utc_now() + timedelta(seconds=lease_seconds)
-    return changes_a_row(session, _ours(held).values(lease_expires_at=expiry))
+def renew(session: Session, held: PlanClaim, *, lease_seconds: float) -> bool:
+    """Renew the lease; False: the plan is no longer ours."""
+    return held.lease.renew(session, seconds=lease_seconds)
 
 
-def succeed(session: Session, held: Claim, plan: JsonObject) -> bool:
-    """Running → succeeded; False: the job is no longer ours and nothing was written."""
-    return changes_a_row(
-        session, _ours(held).values(**_finished("succeeded"), **plan_columns(plan))
-    )
+def succeed(session: Session, held: PlanClaim, plan: JsonObject) -> bool:
+    """Running → succeeded; False: the plan is no longer ours and nothing was written."""
+    return _end(session, held.lease.is_held, "succeeded", **plan_columns(plan))
 
 
-def fail(session: Session, held: Claim, problem: Problem) -> bool:
-    """Running → failed; False: the job is no longer ours and nothing was written."""
+def fail(session: Session, held: PlanClaim, problem: Problem) -> bool:
+    """Running → failed; False: the plan is no longer ours and nothing was written."""
     document = problem.model_dump(mode="json", by_alias=True)
-    failed = changes_a_row(session, _ours(held).values(**_finished("failed"), problem=document))
-    if failed:
-        job_queue.fail_unplanned(session)
-    return failed
+    return _end(session, held.lease.is_held, "failed", problem=document)
 
 
-def release(session: Session, held: Claim) -> bool:
+def release(session: Session, held: PlanClaim) -> bool:
     """Running → queued, without counting the attempt: we are shutting down."""
-    return changes_a_row(
-        session,
-        _ours(held).values(
-            status="queued",
-            started_at=None,
-            attempts=PlanRow.attempts - 1,
-            lease_token=None,
-            lease_expires_at=None,
-        ),
+    return held.lease.release(
+        session, status="queued", started_at=None, attempts=PlanRow.attempts - 1
     )
 
 
 def cancel(session: Session, plan_id: UUID) -> bool:
-    """Queued or running → cancelled; the server that holds it notices by its next heartbeat."""
-    cancelled = changes_a_row(
-        session,
-        update(PlanRow)
-        .where(PlanRow.id == plan_id, PlanRow.status.in_(["queued", "running"]))
-        .values(**_finished("cancelled")),
-    )
-    if cancelled:
-        job_queue.fail_unplanned(session)
-    return cancelled
+    """Queued or running → cancelled; the server that holds it notices when it renews its lease."""
+    unfinished = PlanRow.status.in_(["queued", "running"])
+    return _end(session, (PlanRow.id == plan_id) & unfinished, "cancelled")
 
 
 def store_succeeded(session: Session, row: PlanRow, plan: JsonObject) -> None:
@@ -145,35 +114,20 @@ def plan_columns(plan: JsonObject) -> dict[str, Any]:
     }
 
 
-def _finished(status: str) -> dict[str, Any]:
-    return {
-        "status": status,
-        "finished_at": utc_now(),
-        "lease_token": None,
-        "lease_expires_at": None,
-    }
-
-
-def _expired(now: datetime) -> Any:
-    return and_(PlanRow.status == "running", PlanRow.lease_expires_at < now)
-
-
-def _fail_exhausted(session: Session, now: datetime, max_attempts: int) -> None:
+def _fail_exhausted(session: Session, max_attempts: int) -> None:
     """Running with an expired lease and no attempt left → failed."""
-    problem = attempts_exhausted(max_attempts).model_dump(mode="json")
-    exhausted = changes_a_row(
-        session,
-        update(PlanRow)
-        .where(_expired(now), PlanRow.attempts >= max_attempts)
-        .values(**_finished("failed"), problem=problem),
-    )
-    if exhausted:
+    problem = problem_of(PlanLostError(max_attempts)).model_dump(mode="json")
+    exhausted = leases.is_expired(PlanRow) & (PlanRow.attempts >= max_attempts)
+    _end(session, exhausted, "failed", problem=problem)
+
+
+def _end(session: Session, which: ColumnElement[bool], status: str, **values: Any) -> bool:
+    """Write the outcome, and end the jobs that wait for a plan that will never be.
+
+    False: there is no such plan and nothing was written.
+    """
+    outcome = update(PlanRow).where(which).values(**leases.ended(status), **values)
+    changed = changes_a_row(session, outcome)
+    if changed and status != "succeeded":
         job_queue.fail_unplanned(session)
-
-
-def _ours(held: Claim) -> Update:
-    return update(PlanRow).where(
-        PlanRow.id == held.plan_id,
-        PlanRow.status == "running",
-        PlanRow.lease_token == held.token,
-    )
+    return changed

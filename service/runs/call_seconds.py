@@ -10,8 +10,8 @@ from pydantic import JsonValue, ValidationError
 from automap.executor.telemetry.run_report import Comparison, RunReport
 from automap.planner.plan.types import Plan
 from automap.planner.runs.suggestion import planned_seconds
-from automap.service.schemas.plans import CallSeconds
-from automap.service.storage.tables import JsonObject
+from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import CallSeconds
 
 KEPT = 32
 """Durations kept of each call: their median is steady, whatever the first iterations took."""

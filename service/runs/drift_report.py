@@ -8,8 +8,8 @@ from automap.executor.telemetry.run_report import Comparison, RunReport
 from automap.planner.runs.drift import Cause, Deviation, Drift, drift, in_words
 from automap.planner.runs.iterations import Window
 from automap.planner.runs.suggestion import Suggestion
-from automap.service.schemas.plans import JobSuggestion
-from automap.service.storage.tables import JsonObject
+from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import JobSuggestion
 
 
 def drift_of(report: JsonObject | RunReport | None) -> Drift | None:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from automap.planner.runs.iterations import QUANTILES, RECENT, Iteration, ObservedLengths, SlowRank
-from automap.service.storage.tables import JsonObject
+from automap.service.schemas.documents import JsonObject
 
 FIRST = 5
 """Of the first ones after the warm-up: what later ones are compared with."""

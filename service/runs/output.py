@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import dataclass, field
 
-from automap.service.storage.tables import JsonObject
+from automap.service.schemas.documents import JsonObject
 
 MARK = b"AUTOMAP-EVENT "
 """What comes before an event; it may follow the start of a line that something else printed."""

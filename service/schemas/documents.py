@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 import yaml
+from pydantic import JsonValue
 
 Media = Literal["json", "yaml"]
+JsonObject = dict[str, JsonValue]
 
 MAX_DEPTH = 64
 MAX_DOCUMENT_BYTES = 2**20

@@ -6,7 +6,8 @@ from uuid import UUID
 from pydantic import Field
 
 from automap.planner.spec import AlgorithmName, Name
-from automap.service.schemas.plans import ApiModel, JobStatus, Moment, Page, PageQuery
+from automap.service.schemas.base import ApiModel, Moment, Page, PageQuery
+from automap.service.schemas.jobs import JobStatus
 
 
 class CallAccuracy(ApiModel):

@@ -8,7 +8,8 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.spec import ClusterSpec
 from automap.profiler.settings import DeviceKind, MeasureSettings
 from automap.service.errors.problems import Problem
-from automap.service.schemas.plans import ApiModel, JobRecord, JobState, JobSummary, ModelName
+from automap.service.schemas.base import ApiModel, ModelName
+from automap.service.schemas.jobs import JobRecord, JobState, JobSummary
 from automap.service.schemas.profiles import Version
 
 

@@ -23,6 +23,7 @@ from automap.planner.plan.types import (
     Placement,
     Plan,
 )
+from automap.service.schemas.plans import PlanRecord
 
 
 def _only_in(whole: type[BaseModel], part: type[BaseModel]) -> frozenset[str]:
@@ -75,10 +76,6 @@ def _start(call: dict[str, object]) -> tuple[float, float]:
 
 
 def _refuse_unknown_in_record(record: dict[str, object]) -> None:
-    from automap.service.schemas.plans import (
-        PlanRecord,
-    )
-
     unknown = [
         InitErrorDetails(type="extra_forbidden", loc=(name,), input=record[name])
         for name in record

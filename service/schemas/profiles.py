@@ -14,7 +14,7 @@ from automap.planner.profiles.corrections import Corrections
 from automap.planner.profiles.folder import COLUMNS, TEXTS, says_shipped_tables
 from automap.planner.spec import ClusterSpec
 from automap.service.errors.fields import VERSION_PATTERN
-from automap.service.schemas.plans import ApiModel, PageQuery
+from automap.service.schemas.base import ApiModel, PageQuery
 
 Version = Annotated[str, Field(pattern=VERSION_PATTERN, description="Of a stored profile")]
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]

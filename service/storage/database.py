@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, Request
 from sqlalchemy import (
     Connection,
     CursorResult,
@@ -119,27 +118,3 @@ def _prepare_sqlite(engine: Engine) -> None:
         # in between; IMMEDIATE waits for the busy timeout.
         read_only = connection.get_execution_options().get("read_only", False)
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
-
-
-def database_of(request: Request) -> Database:
-    """The application's database."""
-    database: Database = request.app.state.database
-    return database
-
-
-DatabaseDep = Annotated[Database, Depends(database_of)]
-
-
-def _write_session(database: DatabaseDep) -> Iterator[Session]:
-    with database.transaction() as session:
-        yield session
-
-
-def _read_session(database: DatabaseDep) -> Iterator[Session]:
-    with database.reading() as session:
-        yield session
-
-
-# scope="function": the commit precedes the response, so that a failed one is not answered 2xx.
-SessionDep = Annotated[Session, Depends(_write_session, scope="function")]
-ReadSessionDep = Annotated[Session, Depends(_read_session, scope="function")]

@@ -10,9 +10,8 @@ from sqlalchemy.orm import Session, contains_eager, defer
 
 from automap.planner.plan.types import Plan
 from automap.planner.runs.suggestion import planned_seconds
-from automap.service.errors import problems
-from automap.service.queues import suggestions
-from automap.service.runs import call_seconds, iteration_history
+from automap.service.errors.domain import ConflictError, NotFoundError
+from automap.service.runs import call_seconds, iteration_history, suggestion_notes
 from automap.service.runs.iteration_history import Stretch
 from automap.service.schemas.history import (
     CallAccuracy,
@@ -88,9 +87,9 @@ def history_of_plan(session: Session, plan_id: UUID) -> PlanHistory:
     """The latest runs of a plan, oldest first; a problem if there is no plan."""
     plan = session.get(PlanRow, plan_id)
     if plan is None:
-        raise problems.not_found("plan", plan_id)
+        raise NotFoundError("plan", plan_id)
     if plan.plan is None:
-        raise problems.conflict(f"Plan {plan_id} is {plan.status}: it predicts nothing (yet)")
+        raise ConflictError(f"Plan {plan_id} is {plan.status}: it predicts nothing (yet)")
     rows = session.scalars(
         _measured_jobs()
         .where(JobRow.plan_id == plan_id)
@@ -164,7 +163,7 @@ def _job_history(row: JobRow, predicted: Predicted, *, over_time: bool) -> JobHi
         iteration=_compared(predicted.iteration, seconds),
         calls=_calls(predicted, usual),
         stretches=[_stretch(each, predicted) for each in known.stretches] if over_time else [],
-        suggested=len(suggestions.raised(row.measured)),
+        suggested=len(suggestion_notes.raised(row.measured)),
     )
 
 

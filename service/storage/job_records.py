@@ -9,13 +9,21 @@ from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
 from automap.planner.plan.types import Plan
 from automap.planner.spec import JobSpec
-from automap.service.errors import problems
+from automap.service.errors.domain import NotFoundError
 from automap.service.errors.problems import Problem
-from automap.service.queues import suggestions
-from automap.service.queues.job_queue import UNFINISHED
-from automap.service.runs import call_seconds, iteration_history
+from automap.service.runs import call_seconds, iteration_history, suggestion_notes
 from automap.service.runs.checked_settings import RunSettings
 from automap.service.runs.drift_report import drift_of
+from automap.service.schemas.base import Page
+from automap.service.schemas.jobs import (
+    UNFINISHED,
+    JobQuery,
+    JobRecord,
+    JobState,
+    JobSuggestion,
+    JobSummary,
+    PlanJob,
+)
 from automap.service.schemas.measurements import (
     AnyJobRecord,
     AnyJobSummary,
@@ -25,15 +33,7 @@ from automap.service.schemas.measurements import (
     ProfileJobSummary,
     TableProgress,
 )
-from automap.service.schemas.plans import (
-    JobQuery,
-    JobRecord,
-    JobState,
-    JobSuggestion,
-    JobSummary,
-    Page,
-    PlanJob,
-)
+from automap.service.storage import suggestions
 from automap.service.storage.database import utc_now
 from automap.service.storage.found_clusters import found_cluster
 from automap.service.storage.paging import page_of
@@ -65,7 +65,7 @@ def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
         select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
     ).one_or_none()
     if row is None:
-        raise problems.not_found("job", job_id)
+        raise NotFoundError("job", job_id)
     return job_record(row, suggestions.of_job(session, row))
 
 
@@ -173,7 +173,7 @@ def is_over(session: Session, job_id: UUID) -> bool:
     """Whether nothing more will happen in this job; a `not-found` problem if there is none."""
     status = session.scalar(select(JobRow.status).where(JobRow.id == job_id))
     if status is None:
-        raise problems.not_found("job", job_id)
+        raise NotFoundError("job", job_id)
     return status not in UNFINISHED
 
 
@@ -192,7 +192,7 @@ def events_after(
 def log_tail(session: Session, job_id: UUID, *, lines: int) -> str:
     """The last lines that a job has printed."""
     if session.get(JobRow, job_id, options=[defer(column) for column in _DOCUMENTS]) is None:
-        raise problems.not_found("job", job_id)
+        raise NotFoundError("job", job_id)
     pieces: list[str] = []
     found = 0
     latest = session.scalars(
@@ -220,7 +220,7 @@ def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
         "plan_id": plan.id,
         "iteration": row.iteration,
         "iterations": row.iterations,
-        "drifting": row.status in UNFINISHED and suggestions.stands(row.measured),
+        "drifting": row.status in UNFINISHED and suggestion_notes.stands(row.measured),
         "spec_name": plan.spec_name,
         "algorithm": plan.algorithm,
         "predicted_iteration_seconds": plan.iteration_seconds,

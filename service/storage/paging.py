@@ -10,9 +10,9 @@ from uuid import UUID
 from sqlalchemy import Select, tuple_
 from sqlalchemy.orm import Session
 
-from automap.service.errors import problems
+from automap.service.errors.domain import InvalidInputError
 from automap.service.errors.fields import FieldError
-from automap.service.schemas.plans import PageQuery
+from automap.service.schemas.base import PageQuery
 from automap.service.storage.tables import ClusterRow, JobRow, PlanRow, ProfileRow
 
 Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow)
@@ -56,4 +56,4 @@ def _read_cursor(cursor: str) -> tuple[datetime, UUID]:
             message="is no cursor of this service",
             remedy="pass the next_cursor of the page before, unchanged",
         )
-        raise problems.invalid_field(error) from None
+        raise InvalidInputError([error]) from None

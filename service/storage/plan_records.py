@@ -10,18 +10,12 @@ from sqlalchemy.orm import Session, defer, selectinload
 from automap.planner.catalogue import architectures, gpu_type, normalised
 from automap.planner.plan.types import Plan
 from automap.planner.spec import ClusterSpec, JobSpec
-from automap.service.errors import problems
+from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.errors.problems import Problem
-from automap.service.schemas.plans import (
-    ClusterRecord,
-    NewCluster,
-    Page,
-    PageQuery,
-    PlanJob,
-    PlanQuery,
-    PlanRecord,
-    PlanSummary,
-)
+from automap.service.schemas.base import Page, PageQuery
+from automap.service.schemas.catalogue import ClusterRecord, NewCluster
+from automap.service.schemas.jobs import PlanJob
+from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
 from automap.service.storage import history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
@@ -62,7 +56,7 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
         select(PlanRow).where(PlanRow.id == plan_id).options(selectinload(PlanRow.models))
     ).one_or_none()
     if row is None:
-        raise problems.not_found("plan", plan_id)
+        raise NotFoundError("plan", plan_id)
     runs = history.runs_of(session, [row.id]).get(row.id)
     return plan_record(row, job_records.jobs_of_plan(session, row), runs)
 
@@ -79,7 +73,7 @@ def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
     ).all():
         return False
     if job_records.has_unfinished(session, plan_id):
-        raise problems.conflict(f"Plan {plan_id} has a job that is not over; cancel it first")
+        raise ConflictError(f"Plan {plan_id} has a job that is not over; cancel it first")
     session.execute(delete(PlanRow).where(PlanRow.id == plan_id))
     return True
 
@@ -143,7 +137,7 @@ def add_cluster(session: Session, new: NewCluster) -> ClusterRecord:
         with session.begin_nested():
             session.add(row)
     except IntegrityError:
-        raise problems.conflict(
+        raise ConflictError(
             f"A cluster named {new.name} exists; delete it first, or choose another name"
         ) from None
     return _cluster_record(row)
@@ -159,7 +153,7 @@ def find_cluster(session: Session, name: str) -> ClusterRecord:
     """The cluster of this name; a `not-found` problem if there is none."""
     row = session.scalars(select(ClusterRow).where(ClusterRow.name == name)).one_or_none()
     if row is None:
-        raise problems.not_found("cluster", name)
+        raise NotFoundError("cluster", name)
     return _cluster_record(row)
 
 
@@ -178,7 +172,7 @@ def delete_cluster(session: Session, name: str) -> None:
     """Forget a cluster; plans made with it keep its definition. `not-found` if there is none."""
     statement = delete(ClusterRow).where(ClusterRow.name == name).returning(ClusterRow.id)
     if session.execute(statement).one_or_none() is None:
-        raise problems.not_found("cluster", name)
+        raise NotFoundError("cluster", name)
 
 
 def _cluster_record(row: ClusterRow) -> ClusterRecord:

@@ -21,8 +21,8 @@ from automap.planner.profiles.corrections import FILE as CORRECTIONS
 from automap.planner.profiles.folder import FINGERPRINT, SHIPPED
 from automap.planner.profiles.tables import MEASUREMENTS
 from automap.planner.spec import ClusterSpec, JobSpec, PoolSpec
-from automap.service.errors import problems
-from automap.service.schemas.plans import Page
+from automap.service.errors.domain import ConflictError, NotFoundError
+from automap.service.schemas.base import Page
 from automap.service.schemas.profiles import (
     IdentityDifference,
     Measurement,
@@ -103,7 +103,7 @@ def remove(session: Session, version: str) -> None:
     """
     statement = delete(ProfileRow).where(ProfileRow.version == version).returning(ProfileRow.id)
     if session.execute(statement).one_or_none() is None:
-        raise problems.not_found("profile", version)
+        raise NotFoundError("profile", version)
 
 
 def set_default(session: Session, version: str, *, to: bool) -> ProfileSummary:
@@ -129,7 +129,7 @@ def _make_default(session: Session, row: ProfileRow) -> None:
         except IntegrityError:
             continue
         return
-    raise problems.conflict(f"Other requests change the default profile of {row.device_type}")
+    raise ConflictError(f"Other requests change the default profile of {row.device_type}")
 
 
 def _replace_default(session: Session, row: ProfileRow) -> None:
@@ -315,7 +315,7 @@ def _write(folder: Path, row: ProfileRow) -> None:
 def _row(session: Session, version: str) -> ProfileRow:
     row = session.scalars(select(ProfileRow).where(ProfileRow.version == version)).one_or_none()
     if row is None:
-        raise problems.not_found("profile", version)
+        raise NotFoundError("profile", version)
     return row
 
 

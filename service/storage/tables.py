@@ -3,16 +3,15 @@
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from pydantic import JsonValue
 from sqlalchemy import JSON, BigInteger, CheckConstraint, ForeignKey, Index, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
+from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import Base, UtcDateTime, utc_now
 
 # Plain JSON on PostgreSQL too: JSONB sorts keys, and a spec must come back with its roles in their
 # order to be planned the same again. A missing document is SQL's NULL, never JSON's null.
 Document = JSON(none_as_null=True)
-JsonObject = dict[str, JsonValue]
 
 
 class PlanRow(Base):

@@ -6,49 +6,38 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from automap.planner.spec import JobSpec
-from automap.service.api.bodies import Body
-from automap.service.errors import problems
+from automap.service.errors.domain import ConflictError, InvalidInputError
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
 from automap.service.runs.checked_settings import settings_errors, spec_errors
+from automap.service.schemas.body import Body
+from automap.service.schemas.jobs import JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
-from automap.service.schemas.plans import JobRecord, JobRequest
-from automap.service.storage import idempotency, job_records, plan_records
-from automap.service.storage.idempotency import HeldKey
+from automap.service.storage import job_records, plan_records
+from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.tables import PlanRow
-from automap.service.use_cases.plans import Planning, resolve_spec
+from automap.service.use_cases.plans import resolve_spec
+from automap.service.use_cases.service_parts import ServiceParts
 
 
-def post_job(service: Planning, body: Body[JobRequest], *, key: str | None) -> JobRecord:
+def post_job(service: ServiceParts, body: Body[JobRequest], *, key: str | None) -> JobRecord:
     """Queue a job, and its plan before it; an earlier request with the same key answers instead."""
-    if key is None:
-        return _make(service, body, None)
-    taken = idempotency.take(
-        service.database,
-        key,
-        fingerprint=idempotency.fingerprint(body.data, of="job:"),
-        lease_seconds=service.settings.lease_seconds,
-    )
-    if isinstance(taken, UUID):
+    lease_seconds = service.settings.lease_seconds
+    with answering_once(
+        service.database, key, data=body.data, of="job:", lease_seconds=lease_seconds
+    ) as answer:
+        if answer.made is None:
+            return _make(service, body, answer)
         with service.database.reading() as session:
-            return _as_run(job_records.find_job(session, taken))
-    stored = False
-    try:
-        record = _make(service, body, taken)
-        stored = True
-    finally:
-        if not stored:
-            with service.database.transaction() as session:
-                idempotency.give_up(session, taken)
-    return record
+            return _as_run(job_records.find_job(session, answer.made))
 
 
-def _make(service: Planning, body: Body[JobRequest], held: HeldKey | None) -> JobRecord:
+def _make(service: ServiceParts, body: Body[JobRequest], answer: Answer) -> JobRecord:
     request = body.content
     _check_choice(request)
     spec = None
     if request.spec is not None:
-        spec = resolve_spec(service, request.spec, body.data, prefix="spec.")
+        spec = resolve_spec(service, request.spec, prefix="spec.")
         _check_settings(request, spec, body.data)
     with service.database.transaction() as session:
         if spec is not None:
@@ -57,8 +46,7 @@ def _make(service: Planning, body: Body[JobRequest], held: HeldKey | None) -> Jo
             plan = _stored_plan(session, request, body.data)
         row = job_records.new_job_row(plan, request.settings)
         job_queue.enqueue(session, row)
-        if held is not None:
-            idempotency.complete(session, held, job_id=row.id)
+        answer.complete(session, job_id=row.id)
         record = _as_run(job_records.job_record(row))
     if spec is not None:
         service.dispatcher.wake()
@@ -72,13 +60,15 @@ def _as_run(record: JobRecord | ProfileJobRecord) -> JobRecord:
 
 def _check_choice(request: JobRequest) -> None:
     if (request.plan_id is None) == (request.spec is None):
-        raise problems.invalid_field(
-            FieldError(
-                field="plan_id",
-                value=None if request.plan_id is None else str(request.plan_id),
-                message="give either plan_id or spec, not both and not neither",
-                remedy="name a stored plan, or give the spec to plan first",
-            )
+        raise InvalidInputError(
+            [
+                FieldError(
+                    field="plan_id",
+                    value=None if request.plan_id is None else str(request.plan_id),
+                    message="give either plan_id or spec, not both and not neither",
+                    remedy="name a stored plan, or give the spec to plan first",
+                )
+            ]
         )
 
 
@@ -100,7 +90,7 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
         else:
             mistakes.append(error.model_copy(update={"field": f"spec.{error.field}"}))
     if mistakes:
-        raise problems.invalid_fields_found(mistakes)
+        raise InvalidInputError(mistakes)
 
 
 def _queued_plan(session: Session, request: JobRequest, spec: JobSpec) -> PlanRow:
@@ -123,9 +113,9 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
             message="there is no plan with this id",
             remedy="use the id of a plan of this service, or give the spec",
         )
-        raise problems.invalid_field(error)
+        raise InvalidInputError([error])
     if row.status in ("failed", "cancelled"):
-        raise problems.conflict(f"Plan {row.id} is {row.status}: there is nothing to run")
+        raise ConflictError(f"Plan {row.id} is {row.status}: there is nothing to run")
     _check_settings(request, JobSpec.model_validate(row.spec), data)
     return row
 
@@ -135,5 +125,5 @@ def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:
     job_queue.cancel(session, job_id)
     record = job_records.find_job(session, job_id)
     if record.status in ("succeeded", "failed"):
-        raise problems.conflict(f"Job {job_id} has {record.status} already")
+        raise ConflictError(f"Job {job_id} has {record.status} already")
     return record

@@ -1,47 +1,42 @@
 """What POST /v1/profiles does to have the cluster measured: check the request, queue the job."""
 
-from uuid import UUID
-
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.service.api.bodies import Body
-from automap.service.errors import problems
+from automap.service.errors.domain import InvalidInputError
 from automap.service.errors.fields import spec_error_field
 from automap.service.queues import job_queue, measurement_events
+from automap.service.schemas.body import Body
+from automap.service.schemas.jobs import JobRecord
 from automap.service.schemas.measurements import (
     Measure,
     MeasureJobSettings,
     MeasureRequest,
     ProfileJobRecord,
 )
-from automap.service.schemas.plans import JobRecord
-from automap.service.storage import idempotency, job_records
+from automap.service.storage import job_records
 from automap.service.storage.database import utc_now
+from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.tables import JobRow
-from automap.service.use_cases.plans import Planning
+from automap.service.use_cases.service_parts import ServiceParts
 
 
 def post_measurement(
-    service: Planning, body: Body[MeasureRequest], *, key: str | None
+    service: ServiceParts, body: Body[MeasureRequest], *, key: str | None
 ) -> ProfileJobRecord:
     """Queue a job that measures; an earlier request with the same key answers instead."""
     settings = _settings(body)
-    if key is None:
-        return _queued(service, settings, None)
-    taken = idempotency.take(
-        service.database,
-        key,
-        fingerprint=idempotency.fingerprint(body.data, of="profile:"),
-        lease_seconds=service.settings.lease_seconds,
-    )
-    if isinstance(taken, UUID):
+    lease_seconds = service.settings.lease_seconds
+    with answering_once(
+        service.database, key, data=body.data, of="profile:", lease_seconds=lease_seconds
+    ) as answer:
+        if answer.made is None:
+            return _queued(service, settings, answer)
         with service.database.reading() as session:
-            return _as_profile(job_records.find_job(session, taken))
-    return _queued(service, settings, taken)
+            return _as_profile(job_records.find_job(session, answer.made))
 
 
 def _queued(
-    service: Planning, settings: MeasureJobSettings, held: idempotency.HeldKey | None
+    service: ServiceParts, settings: MeasureJobSettings, answer: Answer
 ) -> ProfileJobRecord:
     with service.database.transaction() as session:
         row = JobRow(
@@ -56,8 +51,7 @@ def _queued(
             log_offset=0,
         )
         job_queue.enqueue(session, row)
-        if held is not None:
-            idempotency.complete(session, held, job_id=row.id)
+        answer.complete(session, job_id=row.id)
         return _as_profile(job_records.job_record(row))
 
 
@@ -74,7 +68,7 @@ def _settings(body: Body[MeasureRequest]) -> MeasureJobSettings:
         try:
             models[name] = catalogue.architecture(name, field=f"measure.models.{number}")
         except SpecError as error:
-            raise problems.invalid_field(spec_error_field(error, body.data)) from None
+            raise InvalidInputError([spec_error_field(error, body.data)]) from None
     return MeasureJobSettings(
         models=models | asked.architectures,
         **asked.model_dump(exclude={"models", "architectures"}),

@@ -14,7 +14,7 @@ from automap.service.planners.messages import SuggestRequest
 from automap.service.planners.pool import PlannerProcess
 from automap.service.queues import suggestions
 from automap.service.queues.job_queue import JobClaim, Progress
-from automap.service.runs import iteration_history
+from automap.service.runs import iteration_history, suggestion_notes
 from automap.service.settings import Settings
 from automap.service.storage import profiles
 from automap.service.storage.database import Database
@@ -81,11 +81,11 @@ class DriftWatch:
             return
         window = Window.of(known.recent[-size:])
         found = drift_of_window(self._plan, window, self._settings.drift_threshold)
-        raised = suggestions.raised(progress.measured)
-        if suggestions.is_over(found, raised):
+        raised = suggestion_notes.raised(progress.measured)
+        if suggestion_notes.is_over(found, raised):
             with self._database.transaction() as session:
                 suggestions.end(session, self._held, window)
-        elif self._may_ask(window, progress) and suggestions.is_new(found, raised):
+        elif self._may_ask(window, progress) and suggestion_notes.is_new(found, raised):
             first = [each for each in known.first if each.number < window.first]
             watched = Watched(
                 window=window,

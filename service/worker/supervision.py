@@ -11,13 +11,14 @@ from typing import TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from automap.service.errors.problems import (
-    Problem,
-    profile_failed,
-    profile_refused,
-    run_failed,
-    run_refused,
+from automap.service.errors.domain import (
+    ProfileFailedError,
+    ProfileRefusedError,
+    RunFailedError,
+    RunRefusedError,
+    ServiceError,
 )
+from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim, Standing
 from automap.service.runs.output import OutputReader, Printed
@@ -200,13 +201,14 @@ class Supervision:
         cause = told.get("cause") if told else None
         return cause if isinstance(cause, str) else ""
 
-    def _failed(self, cause: str) -> Problem:
-        return (run_failed if self._held.kind == "run" else profile_failed)(cause)
+    def _failed(self, cause: str) -> ServiceError:
+        return (RunFailedError if self._held.kind == "run" else ProfileFailedError)(cause)
 
-    def _refused(self, cause: str) -> Problem:
-        return (run_refused if self._held.kind == "run" else profile_refused)(cause)
+    def _refused(self, cause: str) -> ServiceError:
+        return (RunRefusedError if self._held.kind == "run" else ProfileRefusedError)(cause)
 
-    def _fail(self, problem: Problem) -> None:
+    def _fail(self, error: ServiceError) -> None:
+        problem = problem_of(error)
         self._write(lambda session: job_queue.fail(session, self._held, problem))
 
     def _try_again(self, reason: str) -> bool:

@@ -11,9 +11,9 @@ from benchmarks.loop import plot, table
 from benchmarks.loop.jobs import SIZES, Variant, pool_of, spec_of, variants
 from benchmarks.loop.learning import from_one, leaving_one_out
 from benchmarks.loop.runs import Outcome
+from tests.helpers.measured_profiles import tiny_spec
 from tests.helpers.profile_folders import profile_folder
-from tests.planner.profiles.test_measured_profiles import tiny_spec
-from tests.planner.runs.test_calibration import KERNELS, plain_plan, run_report
+from tests.helpers.tiny_runs import KERNELS, plain_plan, run_report
 
 
 def outcomes(*ratios: float) -> list[Outcome]:

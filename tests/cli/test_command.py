@@ -1,7 +1,6 @@
 """The command as a user types it: exit codes, what goes to stdout and what to stderr."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,38 +11,7 @@ import pytest
 
 from automap.planner.plan.types import Plan
 from automap.planner.spec import StrategyName
-from automap.service.cli.main import main
-
-ROOT = Path(__file__).parents[2]
-TINY = str(ROOT / "examples" / "tiny-ppo-cpu.yaml")
-TOO_LARGE = (
-    (ROOT / "examples" / "hybridflow-ppo-7b-16xa100.yaml")
-    .read_text(encoding="utf-8")
-    .replace("llama-2-7b", "llama-3.1-405b")
-    .replace("num_nodes: 2", "num_nodes: 1")
-)
-
-
-def run(*arguments: str, stdin: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    """`automap …` in a fresh process, without a terminal."""
-    return subprocess.run(
-        [sys.executable, "-m", "automap.service.cli.main", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        timeout=120,
-        check=False,
-    )
-
-
-def call(capsys, *arguments: str) -> tuple[int, str, str]:
-    """The same in this process."""
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    captured = capsys.readouterr()
-    return ended.value.code or 0, captured.out, captured.err
+from tests.cli.commands import ROOT, TINY, TOO_LARGE, call, run
 
 
 def test_plan_prints_a_table_and_a_chart():

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tests.cli.study.test_several_plans import SPEC
-from tests.cli.test_command import TINY, call
+from tests.cli.commands import TINY, TWO_NODES, call
 from tests.planner.check.broken_plans import BARRIER_PLAN
 
 
@@ -16,7 +15,7 @@ def files(tmp_path_factory):
     plan = json.loads(BARRIER_PLAN.model_dump_json(by_alias=True))
     old = {**plan, "provenance": {**plan["provenance"], "code_version": "0.0.1"}}
     texts = {
-        "SPEC": SPEC,
+        "SPEC": TWO_NODES,
         "PLAN": json.dumps(plan),
         "OLD": json.dumps(old),
         "WRONG": json.dumps({**old, "iteration_seconds": 1.0}),

@@ -10,7 +10,7 @@ from automap.planner.spec import JobSpec
 from automap.service.cli.inputs.files import read_run_settings, read_spec
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.schemas.documents import load_document
-from tests.cli.test_command import call
+from tests.cli.commands import call
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 OWN = EXAMPLES / "tiny-own-algorithm-cpu.yaml"

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from automap.planner.errors import Reason
+from automap.service.cli.failure_report import reasons_view
 from automap.service.cli.plan.view import print_plan
 from automap.service.cli.terminal import formats
-from automap.service.cli.terminal.failures import reasons_view
 from tests.cli.sample_plans import asynchronous_plan, ppo_plan
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

@@ -21,8 +21,8 @@ from automap.planner.runs.priced_by import bases_of
 from automap.planner.simulation.result import Simulation
 from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.cli.main import main
-from tests.cli.test_command import TINY, TOO_LARGE
-from tests.planner.runs.test_calibration import plain_plan
+from tests.cli.commands import TINY, TOO_LARGE
+from tests.helpers.tiny_runs import plain_plan
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 60

@@ -17,6 +17,8 @@ from automap.planner.planning import make_plan
 from automap.service.cli.inputs.files import read_run_settings, read_spec
 from tests.docs.documents import ROOT, Block, python_blocks
 
+pytestmark = pytest.mark.many_processes
+
 BLOCKS = [each for each in python_blocks("executor.md") if not each.file and each.needs_executor]
 HALF = 131_392 // 2
 """Parameters of tiny-llama, over two data ranks."""

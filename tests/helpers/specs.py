@@ -45,3 +45,14 @@ def job_spec(algorithm: str | None = "ppo", **changes: Any) -> JobSpec:
 
 
 REMOVE = object()
+
+
+SMALL_ARCHITECTURE = {
+    "num_layers": 12,
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 12,
+    "head_dim": 64,
+    "vocab_size": 50257,
+}

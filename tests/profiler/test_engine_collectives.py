@@ -10,6 +10,8 @@ pytest.importorskip("vllm")
 from automap.profiler.machine.devices import choose_device
 from automap.profiler.measure.collectives import ENGINE_TABLE, engine_keys, measure_collectives
 
+pytestmark = pytest.mark.many_processes
+
 
 @pytest.mark.slow
 def test_the_engines_all_reduce_is_measured_and_leaves_no_shared_memory() -> None:

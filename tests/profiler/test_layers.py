@@ -14,8 +14,8 @@ from automap.profiler.measure.layers import BATCHES, TABLE, difference, keys, me
 from automap.profiler.results.journal import Entry, Journal
 from automap.profiler.results.measurement import Measurement
 from automap.profiler.results.profile_report import LayerError
+from tests.helpers.layer_work import HOST, KERNELS, ONES, layers
 from tests.helpers.profile_folders import profile_folder
-from tests.planner.cost.test_whole_layers import HOST, KERNELS, ONES, layers
 
 MEASURED = Measurement(1.0, 0.99, 1.01, 9, 1, False)
 

@@ -19,7 +19,7 @@ from automap.profiler.errors import ProfileError
 from automap.profiler.results.profile_report import Progress
 from automap.profiler.settings import DeviceKind, ProfileSettings
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.many_processes]
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,8 @@ from automap.profiler.session import _Session, expected_seconds, profile
 from automap.profiler.settings import ProfileSettings
 from tests.docs.documents import ROOT
 
+pytestmark = pytest.mark.many_processes
+
 TINY = {"tiny-llama": architecture("tiny-llama")}
 
 

@@ -4,15 +4,13 @@ import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
 
-from automap import migrations
 from automap.service.app import create_app
 from automap.service.settings import Settings
-from automap.service.storage.database import Base, Database
+from automap.service.storage.database import Database
+from tests.service.support.databases import Databases, emptied, migrated, settings_for, url_of
 from tests.service.support.workers import Ray, start_ray, stop_ray
 
 # These submit real jobs to a real Ray: `make executor` installs it.
@@ -68,49 +66,11 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-class Databases:
-    """Makes databases of one kind."""
-
-    def __init__(self, backend: str, folder: Path, request: pytest.FixtureRequest) -> None:
-        self.backend = backend
-        self._folder = folder
-        self._uri = request.getfixturevalue("postgres_uri") if backend == "postgresql" else None
-
-    def create(self, name: str) -> str:
-        """The URL of a new, empty database."""
-        if self._uri is None:
-            return f"sqlite:///{self._folder / name}.db"
-        server = Settings(database_url=self._uri).database_url
-        engine = create_engine(server, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(text(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'))
-            connection.execute(text(f'CREATE DATABASE "{name}"'))
-        engine.dispose()
-        return self._uri.replace("/postgres?", f"/{name}?")
-
-
 @pytest.fixture(scope="session")
 def databases(
     backend: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Databases:
     return Databases(backend, tmp_path_factory.mktemp("sqlite"), request)
-
-
-def settings_for(url: str, **changes: Any) -> Settings:
-    return Settings(database_url=url, **{"lease_seconds": 5, "poll_seconds": 0.2, **changes})
-
-
-def migrated(url: str) -> Database:
-    database = Database(Settings(database_url=url).database_url)
-    migrations.upgrade(database.engine)
-    return database
-
-
-def emptied(database: Database) -> Database:
-    with database.transaction() as session:
-        for table in reversed(Base.metadata.sorted_tables):
-            session.execute(table.delete())
-    return database
 
 
 @pytest.fixture(scope="session")
@@ -126,10 +86,6 @@ def database(shared_database: Database) -> Database:
     return emptied(shared_database)
 
 
-def url_of(database: Database) -> str:
-    return database.engine.url.render_as_string(hide_password=False)
-
-
 @pytest.fixture
 def settings(database: Database) -> Settings:
     return settings_for(url_of(database))
@@ -140,7 +96,7 @@ def client(settings: Settings) -> Iterator[TestClient]:
     """The application without its planner processes and without its queue."""
     app = create_app(settings)
     yield TestClient(app, raise_server_exceptions=False)
-    app.state.database.dispose()
+    app.state.service.database.dispose()
 
 
 @pytest.fixture(scope="session")
@@ -156,7 +112,7 @@ def started(databases: Databases) -> Iterator[TestClient]:
 @pytest.fixture
 def live(started: TestClient) -> TestClient:
     """The whole application with an empty database."""
-    emptied(started.app.state.database)  # type: ignore[attr-defined]
+    emptied(started.app.state.service.database)  # type: ignore[attr-defined]
     return started
 
 

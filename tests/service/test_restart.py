@@ -3,27 +3,14 @@
 import signal
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from automap.service.schemas.plans import PlanRecord
-from tests.service.conftest import Databases
+from tests.service.support.databases import Databases
+from tests.service.support.processes import children, running
 from tests.service.support.samples import large_spec, small_spec
 from tests.service.support.servers import Server, serving
-
-
-def children(process_id: int) -> set[int]:
-    """The processes that any of its threads has started."""
-    lists = Path(f"/proc/{process_id}/task").glob("*/children")
-    return {int(child) for file in lists for child in file.read_text().split()}
-
-
-def running(process_id: int) -> bool:
-    try:
-        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def wait_for_status(

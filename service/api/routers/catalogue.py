@@ -8,8 +8,8 @@ from automap.planner.catalogue.hardware import GpuType, NodeType
 from automap.planner.plan.types import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
 from automap.service.api.openapi import problem_responses
-from automap.service.errors import problems
-from automap.service.schemas.plans import GpuDescription
+from automap.service.errors.domain import NotFoundError
+from automap.service.schemas.catalogue import GpuDescription
 from automap.service.storage import plan_records
 
 router = APIRouter(tags=["catalogue"])
@@ -26,7 +26,7 @@ def get_model(name: str) -> CatalogueModel:
     """A model by its name or one of its aliases."""
     model = catalogue.architectures().get(plan_records.canonical_model(name))
     if model is None:
-        raise problems.not_found("model", name[:100])
+        raise NotFoundError("model", name[:100])
     return model
 
 

@@ -2,16 +2,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from automap.planner.errors import SpecError
 from automap.planner.spec import Name
-from automap.service.api.bodies import Body, body_docs, body_of
+from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.dependencies import ReadSessionDep, SessionDep
 from automap.service.api.examples import CLUSTER_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.errors import problems
-from automap.service.errors.problems import ProblemError
-from automap.service.schemas.plans import ClusterRecord, NewCluster, Page, PageQuery
+from automap.service.schemas.base import Page, PageQuery
+from automap.service.schemas.body import Body
+from automap.service.schemas.catalogue import ClusterRecord, NewCluster
 from automap.service.storage import plan_records, profiles
-from automap.service.storage.database import ReadSessionDep, SessionDep
 
 router = APIRouter(prefix="/clusters", tags=["clusters"])
 
@@ -30,11 +29,8 @@ ClusterBody = Annotated[Body[NewCluster], Depends(body_of(NewCluster, what="The 
 )
 def create_cluster(body: ClusterBody, session: SessionDep, response: Response) -> ClusterRecord:
     """Store a cluster under a name; a spec may then say `cluster: NAME`."""
-    try:
-        plan_records.check_gpus(body.content)
-        profiles.checked_cluster(session, body.content, field="pools", with_defaults=False)
-    except SpecError as error:
-        raise ProblemError(problems.problem_of(error, body.data)) from None
+    plan_records.check_gpus(body.content)
+    profiles.checked_cluster(session, body.content, field="pools", with_defaults=False)
     record = plan_records.add_cluster(session, body.content)
     response.headers["Location"] = f"/v1/clusters/{record.name}"
     return record

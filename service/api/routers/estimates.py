@@ -3,12 +3,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 
 from automap.planner.plan.types import Plan
-from automap.service.api.bodies import Body, body_docs, body_of
+from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.dependencies import ServiceDep
 from automap.service.api.examples import ESTIMATE_EXAMPLES
 from automap.service.api.openapi import problem_responses
-from automap.service.schemas.plans import EstimateRequest, StrategyDescription
+from automap.service.schemas.body import Body
+from automap.service.schemas.studies import EstimateRequest, StrategyDescription
 from automap.service.use_cases import plans
-from automap.service.use_cases.plans import PlanningDep
 
 router = APIRouter(tags=["estimates"])
 
@@ -23,7 +24,7 @@ EstimateBody = Annotated[
     responses=problem_responses(400, 413, 415, 422, 503, 504),
     openapi_extra=body_docs(EstimateRequest, ESTIMATE_EXAMPLES),
 )
-def create_estimate(body: EstimateBody, service: PlanningDep) -> Plan:
+def create_estimate(body: EstimateBody, service: ServiceDep) -> Plan:
     """What a placement of your own would cost, by the same model; nothing is searched or stored.
 
     A placement that does not fit is answered 422 with the call whose memory overflows and by how
@@ -33,6 +34,6 @@ def create_estimate(body: EstimateBody, service: PlanningDep) -> Plan:
 
 
 @router.get("/strategies", summary="List strategies", responses=problem_responses(503, 504))
-def list_strategies(service: PlanningDep) -> list[StrategyDescription]:
+def list_strategies(service: ServiceDep) -> list[StrategyDescription]:
     """The named ways to place a job that a plan can be compared with."""
     return plans.strategies(service)

@@ -2,10 +2,10 @@ from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
 
 from automap import migrations
+from automap.service.api.dependencies import DatabaseDep
 from automap.service.api.openapi import problem_responses
-from automap.service.errors import problems
-from automap.service.schemas.plans import Health
-from automap.service.storage.database import DatabaseDep
+from automap.service.errors.domain import NotReadyError
+from automap.service.schemas.catalogue import Health
 
 router = APIRouter(tags=["health"])
 
@@ -24,9 +24,7 @@ def readyz(request: Request, database: DatabaseDep) -> Health:
         with database.reading() as session:
             current = migrations.current_revision(session.connection())
     except SQLAlchemyError:
-        raise problems.not_ready("The database does not answer") from None
+        raise NotReadyError("The database does not answer") from None
     if current != expected:
-        raise problems.not_ready(
-            f"The database is at revision {current}, this code expects {expected}"
-        )
+        raise NotReadyError(f"The database is at revision {current}, this code expects {expected}")
     return Health()

@@ -4,18 +4,23 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from automap.service.api.bodies import Body, body_docs, body_of
+from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.dependencies import (
+    DatabaseDep,
+    KeyHeader,
+    ReadSessionDep,
+    ServiceDep,
+    SessionDep,
+)
 from automap.service.api.event_stream import event_stream
 from automap.service.api.examples import JOB_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.api.routers.plans import KeyHeader
-from automap.service.queues.job_queue import UNFINISHED
+from automap.service.schemas.base import Page
+from automap.service.schemas.body import Body
+from automap.service.schemas.jobs import UNFINISHED, JobQuery, JobRecord, JobRequest
 from automap.service.schemas.measurements import AnyJobRecord, AnyJobSummary, ProfileJobRecord
-from automap.service.schemas.plans import JobQuery, JobRecord, JobRequest, Page
 from automap.service.storage import job_records
-from automap.service.storage.database import DatabaseDep, ReadSessionDep, SessionDep
 from automap.service.use_cases import jobs
-from automap.service.use_cases.plans import PlanningDep
 
 router = APIRouter(prefix="/jobs", tags=["jobs"])
 
@@ -47,7 +52,7 @@ TailQuery = Annotated[int, Query(ge=1, le=100_000, description="The last so many
 )
 def create_job(
     body: JobBody,
-    service: PlanningDep,
+    service: ServiceDep,
     response: Response,
     idempotency_key: KeyHeader = None,
 ) -> JobRecord:

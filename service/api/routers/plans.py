@@ -1,13 +1,20 @@
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from automap.planner.explanation.result import ExplainOptions, Explanation
 from automap.planner.replanning.result import Replan, ReplanOptions
 from automap.planner.simulation.result import Simulation
 from automap.planner.spec import JobSpec
-from automap.service.api.bodies import Body, body_docs, body_of
+from automap.service.api.bodies import body_docs, body_of
+from automap.service.api.dependencies import (
+    KeyHeader,
+    PreferHeader,
+    ReadSessionDep,
+    ServiceDep,
+    SessionDep,
+)
 from automap.service.api.examples import (
     COMPARE_EXAMPLES,
     EXPLAIN_EXAMPLES,
@@ -18,26 +25,24 @@ from automap.service.api.examples import (
     WHAT_IF_EXAMPLES,
 )
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.errors import problems
+from automap.service.errors.domain import NotFoundError
 from automap.service.queues import plan_queue
+from automap.service.schemas.base import Page
+from automap.service.schemas.body import Body
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
-from automap.service.schemas.plans import (
+from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
+from automap.service.schemas.studies import (
     CompareRequest,
     Comparison,
     FrontRecord,
     FrontRequest,
-    Page,
-    PlanQuery,
-    PlanRecord,
-    PlanSummary,
     SimulateRequest,
     WhatIfRecord,
     WhatIfRequest,
 )
 from automap.service.storage import history, plan_records
-from automap.service.storage.database import ReadSessionDep, SessionDep
 from automap.service.use_cases import plans, studies
-from automap.service.use_cases.plans import Planning, PlanningDep
+from automap.service.use_cases.service_parts import ServiceParts
 
 router = APIRouter(prefix="/plans", tags=["plans"])
 
@@ -55,19 +60,6 @@ ExplainBody = Annotated[
 ]
 ReplanBody = Annotated[
     Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation", optional=True))
-]
-PreferHeader = Annotated[
-    str | None,
-    Header(description="`respond-async`: queue the job and answer 202", max_length=200),
-]
-KeyHeader = Annotated[
-    str | None,
-    Header(
-        description="Any text of your own; the same key with the same body gives the same plan",
-        min_length=1,
-        max_length=255,
-        pattern=r"^[!-~]+$",
-    ),
 ]
 _UNFINISHED = ("queued", "running")
 
@@ -89,7 +81,7 @@ _UNFINISHED = ("queued", "running")
 )
 def create_plan(
     body: SpecBody,
-    service: PlanningDep,
+    service: ServiceDep,
     response: Response,
     prefer: PreferHeader = None,
     idempotency_key: KeyHeader = None,
@@ -161,7 +153,7 @@ def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
         return plan_records.find_plan(session, plan_id)
     if plan_records.delete_finished_plan(session, plan_id):
         return Response(status_code=204)
-    raise problems.not_found("plan", plan_id)
+    raise NotFoundError("plan", plan_id)
 
 
 @router.post(
@@ -171,7 +163,7 @@ def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
     responses=problem_responses(400, 413, 415, 422, 503, 504),
     openapi_extra=body_docs(FrontRequest, FRONT_EXAMPLES),
 )
-def create_front(body: FrontBody, service: PlanningDep) -> FrontRecord:
+def create_front(body: FrontBody, service: ServiceDep) -> FrontRecord:
     """All plans that no other beats in both the seconds and the price of an iteration, stored.
 
     Each is the fastest plan on its nodes; the spec of each keeps all other nodes free.
@@ -191,7 +183,7 @@ def create_front(body: FrontBody, service: PlanningDep) -> FrontRecord:
     openapi_extra=body_docs(WhatIfRequest, WHAT_IF_EXAMPLES),
 )
 def create_variants(
-    body: WhatIfBody, service: PlanningDep, response: Response, prefer: PreferHeader = None
+    body: WhatIfBody, service: ServiceDep, response: Response, prefer: PreferHeader = None
 ) -> WhatIfRecord:
     """The best plan for each number of nodes and type of GPU of one pool, stored.
 
@@ -212,7 +204,7 @@ def create_variants(
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
     openapi_extra=body_docs(CompareRequest, COMPARE_EXAMPLES),
 )
-def compare_plan(plan_id: UUID, body: CompareBody, service: PlanningDep) -> Comparison:
+def compare_plan(plan_id: UUID, body: CompareBody, service: ServiceDep) -> Comparison:
     """What named strategies would cost on the same job, or why they cannot run it."""
     return plans.compare(service, _stored(service, plan_id), body.content.strategies)
 
@@ -222,7 +214,7 @@ def compare_plan(plan_id: UUID, body: CompareBody, service: PlanningDep) -> Comp
     summary="Explain a plan",
     responses=problem_responses(404, 409, 422, 503, 504),
 )
-def explain_plan(plan_id: UUID, service: PlanningDep) -> Explanation:
+def explain_plan(plan_id: UUID, service: ServiceDep) -> Explanation:
     """Why this plan and no other: solved alternatives, how wrong estimates may be, and regret."""
     return plans.explain(service, _stored(service, plan_id), ExplainOptions())
 
@@ -233,7 +225,7 @@ def explain_plan(plan_id: UUID, service: PlanningDep) -> Explanation:
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
     openapi_extra=body_docs(ExplainOptions, EXPLAIN_EXAMPLES, optional=True),
 )
-def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep) -> Explanation:
+def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: ServiceDep) -> Explanation:
     """The same with options: which parts, how many fewer GPUs, how many scenarios."""
     return plans.explain(service, _stored(service, plan_id), body.content)
 
@@ -244,12 +236,12 @@ def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: PlanningDep)
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
     openapi_extra=body_docs(ReplanOptions, REPLAN_EXAMPLES, optional=True),
 )
-def replan_plan(plan_id: UUID, body: ReplanBody, service: PlanningDep) -> Replan:
+def replan_plan(plan_id: UUID, body: ReplanBody, service: ServiceDep) -> Replan:
     """With measured seconds, or nodes lost or added: the gain, what a move costs, the break-even.
 
     Nothing is stored. `placement` of the answer is what POST /v1/estimates takes.
     """
-    return plans.replan(service, _stored(service, plan_id), body.content, body.data)
+    return plans.replan(service, _stored(service, plan_id), body.content)
 
 
 @router.post(
@@ -258,7 +250,7 @@ def replan_plan(plan_id: UUID, body: ReplanBody, service: PlanningDep) -> Replan
     responses=problem_responses(400, 404, 409, 413, 415, 422, 503, 504),
     openapi_extra=body_docs(SimulateRequest, SIMULATE_EXAMPLES, optional=True),
 )
-def simulate_plan(plan_id: UUID, body: SimulateBody, service: PlanningDep) -> Simulation:
+def simulate_plan(plan_id: UUID, body: SimulateBody, service: ServiceDep) -> Simulation:
     """Iterations as discrete events, with prompt and response lengths drawn anew in each.
 
     Median and 95th percentile of an iteration, each call's spread, and which GPUs stand idle.
@@ -266,7 +258,7 @@ def simulate_plan(plan_id: UUID, body: SimulateBody, service: PlanningDep) -> Si
     return plans.simulate(service, _stored(service, plan_id), body.content)
 
 
-def _stored(service: Planning, plan_id: UUID) -> PlanRecord:
+def _stored(service: ServiceParts, plan_id: UUID) -> PlanRecord:
     with service.database.reading() as session:
         return plan_records.find_plan(session, plan_id)
 

@@ -2,12 +2,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from automap.service.api.bodies import Body, body_by_field, body_docs_of_either
+from automap.service.api.bodies import body_by_field, body_docs_of_either
+from automap.service.api.dependencies import KeyHeader, ReadSessionDep, ServiceDep, SessionDep
 from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.api.routers.plans import KeyHeader
+from automap.service.schemas.base import Page
+from automap.service.schemas.body import Body
 from automap.service.schemas.measurements import MeasureRequest, ProfileJobRecord
-from automap.service.schemas.plans import Page
 from automap.service.schemas.profiles import (
     NewProfile,
     ProfileDifference,
@@ -17,9 +18,7 @@ from automap.service.schemas.profiles import (
     Version,
 )
 from automap.service.storage import profiles
-from automap.service.storage.database import ReadSessionDep, SessionDep
 from automap.service.use_cases import measurements
-from automap.service.use_cases.plans import PlanningDep
 
 PATH = "/profiles"
 router = APIRouter(prefix=PATH, tags=["profiles"])
@@ -51,7 +50,7 @@ ProfileBody = Annotated[
     openapi_extra=body_docs_of_either([MeasureRequest, NewProfile], PROFILE_EXAMPLES),
 )
 def create_profile(
-    body: ProfileBody, service: PlanningDep, response: Response, idempotency_key: KeyHeader = None
+    body: ProfileBody, service: ServiceDep, response: Response, idempotency_key: KeyHeader = None
 ) -> ProfileSummary | ProfileJobRecord:
     """Have the cluster measured, or store what `automap profile` has measured elsewhere.
 

@@ -12,8 +12,8 @@ from rich.text import Text
 from automap.planner.profiles.corrections import Corrections, Evidence
 from automap.planner.runs.priced_by import Base
 from automap.service.cli.calibrate.measured_runs import LENGTH
-from automap.service.cli.plan.call_table import NOTHING, plain_table
 from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.tables import NOTHING, plain_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,9 @@ def profile(
     With --on-cluster a job of the service measures every kind of node, and stores the profiles.
     """
     from automap.service.cli.profile.command import ProfileOptions, run_profile
+    from automap.service.cli.run.measure import run_measurement
 
-    run_profile(
+    (run_measurement if on_cluster else run_profile)(
         ProfileOptions(
             models=models or [],
             budget_seconds=budget,
@@ -84,7 +85,6 @@ def profile(
             api_key=api_key,
             make_default=make_default,
             strict=strict,
-            on_cluster=on_cluster,
             follow=follow,
         )
     )

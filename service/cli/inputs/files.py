@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from automap.executor.telemetry.run_report import RunReport
 from automap.planner.plan.types import Placement, Plan, Provenance
 from automap.planner.spec import JobSpec
+from automap.service.cli.inputs import examples
 from automap.service.cli.inputs.kinds import (
     PLACEMENT,
     PLAN,
@@ -184,6 +185,9 @@ def _read_bytes(source: str, *, max_bytes: int) -> bytes:
             return sys.stdin.buffer.read(max_bytes + 1)
         with Path(source).open("rb") as file:
             return file.read(max_bytes + 1)
+    except FileNotFoundError as error:
+        hint = examples.hint(source)
+        raise BadInputError(f"cannot read {source}: {error.strerror}", hint) from None
     except OSError as error:
         raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
 

@@ -11,18 +11,11 @@ from rich.text import Text
 from automap.planner.plan.types import CallPlan, Plan, SecondsByPart
 from automap.service.cli.plan.timeline import Event, events_of
 from automap.service.cli.terminal import formats
+from automap.service.cli.terminal.tables import MEDIUM_COLUMNS, NOTHING, WIDE_COLUMNS, plain_table
 
-MEDIUM_COLUMNS = 100
-WIDE_COLUMNS = 140
 BAR_COLUMNS = 10
-NOTHING = "-"
 RECOMPUTE = {None: NOTHING, "none": NOTHING, "selective": "part", "full": "full"}
 PART_NAMES = {"communication": "comm."}
-
-
-def plain_table() -> Table:
-    """A table without lines, as all of them here."""
-    return Table(box=None, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
 
 
 @dataclass(frozen=True, slots=True)

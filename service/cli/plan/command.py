@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from pydantic import ValidationError
@@ -19,6 +18,7 @@ from automap.service.cli.inputs.profile_folders import by_gpu_type, with_profile
 from automap.service.cli.plan.view import headline, print_plan, strategy_lines, strategy_table
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, naming_options
+from automap.service.cli.terminal.files import need_folder, write_file
 
 if TYPE_CHECKING:
     from automap.service.cli.remote import Service
@@ -188,7 +188,7 @@ def _compare_on(
     """The same on a service, which stores the plan."""
     from automap.planner.search.strategies import QUICK
     from automap.service.cli.remote import post_plan
-    from automap.service.schemas.plans import Comparison
+    from automap.service.schemas.studies import Comparison
 
     stored = post_plan(spec, server=service.server, api_key=service.api_key)
     asked = {"strategies": list(strategies or QUICK)}
@@ -241,12 +241,6 @@ def need_pools(spec: JobSpec) -> None:
         )
 
 
-def need_folder(output: str | None) -> None:
-    """Say so before the search, not after it, when its result could not be written."""
-    if output is not None and not Path(output).parent.is_dir():
-        raise BadInputError(f"cannot write {output}: there is no folder {Path(output).parent}")
-
-
 def telling_reasons(work: Callable[[], Answer], *, as_json: bool) -> Answer:
     """The work's answer; with --json an infeasible job's reasons go to stdout as well."""
     try:
@@ -272,15 +266,6 @@ def _show(plan: Plan, *, as_json: bool, output: str | None, quiet: bool) -> None
         out.print(headline(plan), soft_wrap=True)
     else:
         print_plan(plan, out, unicode=console.unicode_output())
-
-
-def write_file(path: str | None, text: str) -> None:
-    if path is None:
-        return
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _as_strategy(plan: Plan) -> Strategy:

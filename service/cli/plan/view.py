@@ -9,16 +9,11 @@ from rich.text import Text
 from automap.planner.cost.rollout_engines import ENGINES
 from automap.planner.cost.stacks import STACKS
 from automap.planner.plan.types import CopyPlan, Plan, SecondsByPart, Strategy
-from automap.service.cli.plan.call_table import (
-    MEDIUM_COLUMNS,
-    NOTHING,
-    call_table,
-    plain_table,
-    shares,
-)
+from automap.service.cli.plan.call_table import call_table, shares
 from automap.service.cli.plan.gantt import gantt
 from automap.service.cli.plan.timeline import events_of
 from automap.service.cli.terminal import formats
+from automap.service.cli.terminal.tables import MEDIUM_COLUMNS, NOTHING, plain_table
 
 
 def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:

@@ -17,12 +17,10 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.errors import SpecError
 from automap.profiler.results.profile_report import ClusterReport, ProfileReport, Progress
 from automap.profiler.settings import ProfileSettings
-from automap.service.cli.profile.on_cluster import measure_request
 from automap.service.cli.profile.progress import ProfileProgress
 from automap.service.cli.profile.stored import upload
 from automap.service.cli.profile.view import print_cluster_report, print_report
 from automap.service.cli.remote import Service
-from automap.service.cli.run.jobs import start_job
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError
 
@@ -46,18 +44,11 @@ class ProfileOptions:
     api_key: str | None = None
     make_default: bool = False
     strict: bool = False
-    on_cluster: bool = False
     follow: bool = False
 
 
 def run_profile(options: ProfileOptions) -> None:
-    """Measure this machine, show what was measured, and store it where that is asked for.
-
-    With `on_cluster` the service measures, and stores what it has measured itself.
-    """
-    if options.on_cluster:
-        _measure_on_cluster(options)
-        return
+    """Measure this machine, show what was measured, and store it where that is asked for."""
     if options.follow:
         raise BadInputError(
             "--follow: give --on-cluster; a profile of this machine is shown anyway"
@@ -65,7 +56,7 @@ def run_profile(options: ProfileOptions) -> None:
     if options.make_default and options.server is None:
         raise BadInputError("--make-default: give --server URL, the service whose default it is")
     _check_installed(options)
-    settings = _settings(options)
+    settings = profile_settings(options)
     report = _run(settings, quiet=options.quiet)
     profiles = (
         [report] if isinstance(report, ProfileReport) else [it.profile for it in report.kinds]
@@ -112,22 +103,7 @@ def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
         )
 
 
-def _measure_on_cluster(options: ProfileOptions) -> None:
-    if options.server is None:
-        raise BadInputError("--on-cluster: give --server URL, the service whose cluster it is")
-    for name, given in (("--output", options.output), ("--ray-address", options.ray_address)):
-        if given is not None:
-            raise BadInputError(f"--on-cluster: the service chooses where; leave out {name}")
-    start_job(
-        Service(options.server, options.api_key),
-        "profiles",
-        measure_request(_settings(options), make_default=options.make_default),
-        follow=options.follow,
-        as_json=options.as_json,
-    )
-
-
-def _settings(options: ProfileOptions) -> ProfileSettings:
+def profile_settings(options: ProfileOptions) -> ProfileSettings:
     names = [name.strip() for given in options.models for name in given.split(",") if name.strip()]
     try:
         return ProfileSettings(

@@ -7,9 +7,9 @@ from rich.text import Text
 
 from automap.profiler.results.profile_report import ClusterReport, KindReport
 from automap.profiler.settings import MeasureSettings
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.profile.view import remarks
 from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.tables import plain_table
 from automap.service.schemas.measurements import ProfileJobRecord
 
 

@@ -11,10 +11,10 @@ from automap.planner.profiles.corrections import FILE as CORRECTIONS
 from automap.planner.profiles.folder import BASED_ON, FINGERPRINT, SHIPPED
 from automap.planner.profiles.tables import MEASUREMENTS, write_missing_tables
 from automap.planner.runs.calibration import check_output
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.remote import Service
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError
+from automap.service.cli.terminal.tables import plain_table
 
 
 def upload(service: Service, folder: Path, *, make_default: bool) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from automap.profiler.results.profile_report import (
     ProfileReport,
     TableCoverage,
 )
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.terminal import console, formats
+from automap.service.cli.terminal.tables import plain_table
 
 TARGET_ERROR = 0.05
 """Median error of shapes that were left out, from which a table is called rough."""

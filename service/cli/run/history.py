@@ -9,10 +9,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.service.cli.plan.call_table import NOTHING, plain_table
 from automap.service.cli.remote import Service
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, ServerError
+from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.schemas.history import CallAccuracy, HistoryPage, JobHistory, PlanHistory
 
 ROWS_PER_RUN = 12

@@ -19,21 +19,23 @@ from automap.service.cli.inputs.files import (
     read_run_settings,
     read_spec_of,
 )
-from automap.service.cli.plan.call_table import NOTHING, plain_table
 from automap.service.cli.profile.on_cluster import show_measurement
 from automap.service.cli.profile.progress import MeasureProgress
 from automap.service.cli.remote import Service, parsed, plan_id_of
 from automap.service.cli.run.view import RunProgress, drift_lines, ratio, seconds_table
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
+from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.runs.drift_report import advice, suggested
+from automap.service.schemas.base import Page
+from automap.service.schemas.jobs import JobRecord, JobSummary
 from automap.service.schemas.measurements import (
     AnyJobRecord,
     AnyJobSummary,
     ProfileJobRecord,
     ProfileJobSummary,
 )
-from automap.service.schemas.plans import JobRecord, JobSummary, Page, PlanRecord
+from automap.service.schemas.plans import PlanRecord
 
 JobAction = Literal["show", "follow", "logs", "cancel"]
 RECONNECT_SECONDS = 1.0

@@ -15,13 +15,13 @@ from automap.executor.telemetry.run_report import RunReport
 from automap.executor.telemetry.run_report_view import render_report
 from automap.planner.plan.types import Plan
 from automap.planner.runs.suggestion import Suggestion
-from automap.service.cli.plan.call_table import NOTHING, plain_table
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.console import stderr_console
+from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.runs import call_seconds
 from automap.service.runs.drift_report import advice, suggestion_lines
-from automap.service.schemas.plans import CallSeconds
-from automap.service.storage.tables import JsonObject
+from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.jobs import CallSeconds
 
 REFRESH_SECONDS = 0.25
 REWARD = "critic/score/mean"

@@ -17,11 +17,11 @@ from automap.planner.explanation.result import (
     Threshold,
 )
 from automap.planner.plan.types import Plan
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.plan.command import read_plan, telling_reasons
 from automap.service.cli.plan.view import headline
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, naming_options, telling_check
+from automap.service.cli.terminal.tables import plain_table
 
 
 def run_explain(

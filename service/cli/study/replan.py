@@ -14,10 +14,11 @@ from automap.planner.plan.types import Plan
 from automap.planner.replanning.result import Replan, ReplanOptions, Restart
 from automap.planner.spec import JobSpec
 from automap.service.cli.inputs.files import read_report, read_runnable, wrong_options
-from automap.service.cli.plan.call_table import plain_table
-from automap.service.cli.plan.command import need_folder, telling_reasons, write_file
+from automap.service.cli.plan.command import telling_reasons
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, naming_options, telling_check
+from automap.service.cli.terminal.files import need_folder, write_file
+from automap.service.cli.terminal.tables import plain_table
 from automap.service.cli.terminal.usage import POSITIVE
 from automap.service.errors.fields import field_errors
 

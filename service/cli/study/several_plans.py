@@ -11,11 +11,11 @@ from automap.planner.spec import JobSpec
 from automap.planner.studies.result import Front, Variant, WhatIf
 from automap.service.cli.inputs.files import read_spec
 from automap.service.cli.inputs.profile_folders import by_gpu_type
-from automap.service.cli.plan.command import need_folder, need_pools, telling_reasons, write_file
-from automap.service.cli.study.pictures import need_picture
+from automap.service.cli.plan.command import need_pools, telling_reasons
 from automap.service.cli.study.several_plans_view import front_view, what_if_view
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, naming_options
+from automap.service.cli.terminal.files import need_folder, need_picture, write_file
 
 if TYPE_CHECKING:
     from automap.service.cli.remote import Service
@@ -100,14 +100,14 @@ def run_what_if(
 
 def _front(spec: JobSpec, tolerance: float, tell: Callable[[str], None]) -> tuple[Front, BaseModel]:
     """The front, and what is written of it."""
-    from automap.planner.studies.pareto import make_front
+    from automap.planner.studies.pareto import pareto
 
-    front = make_front(spec, tolerance=tolerance, tell=tell)
+    front = pareto(spec, tolerance=tolerance, tell=tell)
     return front, front
 
 
 def _front_on(service: "Service", spec: JobSpec, tolerance: float) -> tuple[Front, BaseModel]:
-    from automap.service.schemas.plans import FrontRecord
+    from automap.service.schemas.studies import FrontRecord
 
     asked = {"spec": spec.model_dump(mode="json", exclude_unset=True), "tolerance": tolerance}
     record = service.answer("plans/pareto", asked, FrontRecord)
@@ -120,16 +120,16 @@ def _what_if(
     spec: JobSpec, asked: dict[str, Any], profiles: Sequence[str], tell: Callable[[str], None]
 ) -> tuple[WhatIf, BaseModel]:
     """The plans, and what is written of them."""
-    from automap.planner.studies.what_if import make_what_if
+    from automap.planner.studies.what_if import what_if
 
-    found = make_what_if(spec, **asked, profiles=by_gpu_type(profiles), tell=tell)
+    found = what_if(spec, **asked, profiles=by_gpu_type(profiles), tell=tell)
     return found, found
 
 
 def _what_if_on(
     service: "Service", spec: JobSpec, asked: dict[str, Any]
 ) -> tuple[WhatIf, BaseModel]:
-    from automap.service.schemas.plans import WhatIfRecord
+    from automap.service.schemas.studies import WhatIfRecord
 
     given = {"spec": spec.model_dump(mode="json", exclude_unset=True), **asked}
     started = time.perf_counter()

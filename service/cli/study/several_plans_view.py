@@ -10,8 +10,8 @@ from automap.planner.catalogue import gpu_type
 from automap.planner.errors import Reason
 from automap.planner.plan.types import Plan
 from automap.planner.studies.result import Front, Refusal, Variant, WhatIf
-from automap.service.cli.plan.call_table import NOTHING, plain_table
 from automap.service.cli.terminal import formats
+from automap.service.cli.terminal.tables import NOTHING, plain_table
 
 WIDE = 140
 """Columns of a terminal on which each placement stands beside its figures, not below them."""

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 from automap.planner.plan.types import Plan
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.plan.command import read_plan
-from automap.service.cli.study.pictures import need_picture
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, telling_check
+from automap.service.cli.terminal.files import need_picture
+from automap.service.cli.terminal.tables import plain_table
 
 if TYPE_CHECKING:
     from automap.planner.simulation.result import Simulation, Spread
@@ -70,12 +70,12 @@ def run_simulate(source: str, options: SimulateOptions) -> None:
 def _simulated(
     plan: Plan, source: str, options: SimulateOptions
 ) -> "tuple[Simulation, list[Occurrence]]":
-    from automap.planner.simulation.report import simulate_plan
+    from automap.planner.simulation.report import simulate
 
     refusal = f"{source}: the plan cannot be simulated"
     with telling_check(refusal), console.progress("Simulating", quiet=options.quiet):
         try:
-            return simulate_plan(plan, iterations=options.iterations, seed=options.seed)
+            return simulate(plan, iterations=options.iterations, seed=options.seed)
         except ValueError as error:
             raise BadInputError(f"{refusal}: {error}") from None
 

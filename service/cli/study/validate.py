@@ -9,10 +9,10 @@ from pathlib import Path
 from automap.planner.validation.predictions import Prediction
 from automap.planner.validation.statistics import DIMENSIONS
 from automap.planner.validation.table import NotATableError, Table, parse_table
-from automap.service.cli.study.pictures import need_picture
 from automap.service.cli.study.validation_view import Report, as_document, print_report
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError
+from automap.service.cli.terminal.files import need_picture
 
 MAX_TABLE_BYTES = 64 * 2**20
 QUALITIES = ("A", "B", "C")
@@ -57,7 +57,7 @@ def _reports(
     sources: Sequence[str], qualities: Sequence[str]
 ) -> tuple[list[Report], dict[str, list[str]]]:
     """(a report per readable table, mistakes by file); a bad file does not stop the others."""
-    from automap.planner.validation.validate import predictions
+    from automap.planner.validation.validate import validate
 
     reports: list[Report] = []
     mistakes: dict[str, list[str]] = {}
@@ -67,7 +67,7 @@ def _reports(
         except NotATableError as error:
             mistakes[source] = [str(error)]
             continue
-        found = tuple(predictions(table.rows, qualities=qualities))
+        found = tuple(validate(table.rows, qualities=qualities))
         reports.append(Report(source, table, found))
         if table.mistakes:
             mistakes[source] = [str(mistake) for mistake in table.mistakes]

@@ -18,8 +18,8 @@ from automap.planner.validation.statistics import (
     summarise,
 )
 from automap.planner.validation.table import Table
-from automap.service.cli.plan.call_table import plain_table
 from automap.service.cli.terminal import formats
+from automap.service.cli.terminal.tables import plain_table
 
 NOTHING = "-"
 

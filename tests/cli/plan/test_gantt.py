@@ -11,7 +11,7 @@ from automap.service.cli.plan.call_table import call_table
 from automap.service.cli.plan.gantt import gantt
 from automap.service.cli.plan.timeline import events_of, rows_of
 from tests.cli.sample_plans import asynchronous_plan, call, copy, plan, ppo_plan
-from tests.planner.cost.generation.test_streaming import tailed_plan
+from tests.helpers.tailed_jobs import tailed_plan
 
 HALF = Parallelism(tensor_parallel_size=8, data_parallel_size=8)
 ALL = Parallelism(tensor_parallel_size=8, data_parallel_size=16)

@@ -6,14 +6,14 @@ from uuid import UUID
 import pytest
 from sqlalchemy import delete, select
 
-from automap.service.errors.problems import profile_failed
+from automap.service.errors.domain import ProfileFailedError
+from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
-from tests.cli.run.test_jobs import jobs
-from tests.cli.test_command import call
-from tests.service.queues.test_job_queue import keep, printed, taken
+from tests.cli.commands import call, jobs
+from tests.service.support.job_claims import keep, printed, taken
 from tests.service.support.measured_jobs import (
     add_measurement,
     finished_measurement,
@@ -59,7 +59,7 @@ def measure(database: Database, *, lost: str = "") -> None:
     keep(database, held, printed(progress(done=8), measured_kind(), report))
     with database.transaction() as session:
         if lost:
-            assert job_queue.fail(session, held, profile_failed(lost))
+            assert job_queue.fail(session, held, problem_of(ProfileFailedError(lost)))
         else:
             assert job_queue.succeed(session, held)
 

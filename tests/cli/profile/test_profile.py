@@ -7,7 +7,7 @@ import pytest
 
 from automap.profiler.results.profile_report import ProfileReport
 from automap.service.cli.profile.view import print_report
-from tests.cli.test_command import TINY, call
+from tests.cli.commands import TINY, call
 from tests.helpers.profile_folders import memory_bound, profile_folder
 
 KERNELS = memory_bound({1024: {"add": 10e-6}, 65_536: {"add": 40e-6}})

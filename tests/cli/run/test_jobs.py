@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from uuid import UUID
 
@@ -11,16 +9,17 @@ import pytest
 import yaml
 from sqlalchemy import delete, select
 
-from automap.service.errors.problems import run_failed, run_refused
+from automap.service.errors.domain import RunFailedError, RunRefusedError
+from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
-from tests.cli.test_command import ROOT, call
-from tests.service.queues.test_job_queue import finish, keep, printed, taken
+from tests.cli.commands import call, jobs
+from tests.service.support.job_claims import finish, keep, printed, taken
 from tests.service.support.servers import serving
+from tests.service.support.watched_run import Run
 from tests.service.support.workers import TINY, add_job, add_plan, eventually, record, run_settings
-from tests.service.worker.test_drift import Run
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +52,6 @@ def spec(tmp_path):
     settings = yaml.dump(run_settings(data={"path": "data/ok.jsonl"}))
     (tmp_path / "tiny.run.yaml").write_text(settings, encoding="utf-8")
     return file
-
-
-def jobs(*arguments: str, server: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "automap.service.cli.main", *arguments, "--server", server],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    )
 
 
 def run_through(database: Database, job_id: UUID) -> None:
@@ -221,14 +210,14 @@ def test_a_job_is_cancelled(server, database, capsys):
 
 
 def test_a_failed_job_fails_who_follows_it(server, database, capsys):
-    for problem, expected in ((run_failed("it burnt"), 1), (run_refused("no prompts"), 2)):
+    for error, expected in ((RunFailedError("it burnt"), 1), (RunRefusedError("no prompts"), 2)):
         job_id = add_job(database)
         held = taken(database)
         with database.transaction() as session:
-            job_queue.fail(session, held, problem)
+            job_queue.fail(session, held, problem_of(error))
         code, _, err = call(capsys, "jobs", str(job_id), "--server", server, "--follow")
         assert code == expected
-        assert problem.detail in err
+        assert str(error) in err
 
 
 def test_ctrl_c_stops_following_only(server, database):

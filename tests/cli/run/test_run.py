@@ -16,10 +16,10 @@ import yaml
 from automap.planner.plan.types import Plan
 from automap.service.cli.inputs.files import read_runnable
 from automap.service.cli.run.command import _command
-from tests.cli.test_command import ROOT, call, run
+from tests.cli.commands import ROOT, call, run
+from tests.service.support.processes import running
 from tests.service.support.run_stand_in import MARK
 from tests.service.support.workers import STAND_IN, TINY, eventually, run_settings
-from tests.service.test_restart import running
 
 COMMAND = f"{sys.executable} {STAND_IN}"
 

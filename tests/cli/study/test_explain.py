@@ -9,7 +9,7 @@ import pytest
 from automap.planner.explanation.result import Explanation
 from automap.planner.plan.types import Plan
 from automap.planner.replanning.result import Replan
-from tests.cli.test_command import TINY, call
+from tests.cli.commands import TINY, call
 
 
 @pytest.fixture(scope="module")

@@ -8,32 +8,15 @@ import pytest
 
 from automap.planner.plan.types import Plan
 from automap.planner.studies.result import Front, Refusal, WhatIf
-from tests.cli.test_command import call
+from tests.cli.commands import TWO_NODES, call
 from tests.helpers.profile_folders import memory_bound, profile_folder
 from tests.helpers.small_jobs import small_job
-
-SPEC = """
-name: small
-algorithm: rloo
-models:
-  actor: {architecture: qwen2.5-0.5b}
-  reward: {function: true}
-workload:
-  prompts_per_iteration: 64
-  responses_per_prompt: 4
-  prompt_length: {mean: 512, max: 512}
-  response_length: {mean: 512, max: 1024}
-  kl: none
-  old_log_probs: rollout
-cluster:
-  pools: [{name: a100, gpu: a100, num_nodes: 2, gpus_per_node: 2, price_per_gpu_hour: 2.0}]
-"""
 
 
 @pytest.fixture
 def spec(tmp_path: Path) -> str:
     file = tmp_path / "small.yaml"
-    file.write_text(SPEC, encoding="utf-8")
+    file.write_text(TWO_NODES, encoding="utf-8")
     return str(file)
 
 
@@ -41,7 +24,7 @@ def spec(tmp_path: Path) -> str:
 def tight(tmp_path: Path) -> str:
     """7B on one GPU: adapters fit, or two GPUs, or a larger one."""
     file = tmp_path / "tight.yaml"
-    text = SPEC.replace("qwen2.5-0.5b", "llama-2-7b")
+    text = TWO_NODES.replace("qwen2.5-0.5b", "llama-2-7b")
     text = text.replace("num_nodes: 2, gpus_per_node: 2", "num_nodes: 1, gpus_per_node: 1")
     file.write_text(text, encoding="utf-8")
     return str(file)

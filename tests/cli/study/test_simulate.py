@@ -6,7 +6,7 @@ from importlib import util
 import pytest
 
 from automap.planner.simulation.result import Simulation
-from tests.cli.test_command import TINY, call
+from tests.cli.commands import TINY, call
 from tests.planner.check.broken_plans import BARRIER_PLAN, CYCLIC_PLAN
 
 

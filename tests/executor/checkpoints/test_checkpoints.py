@@ -26,7 +26,10 @@ from automap.planner.plan.types import Parallelism
 from tests.executor.checkpoints import checkpoint_cases as cases
 from tests.executor.ranks import Case, run_cases
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+pytestmark = [
+    pytest.mark.many_processes,
+    pytest.mark.filterwarnings("ignore:torch.distributed is disabled"),
+]
 
 
 def saved(folder: CheckpointFolder, *iterations: int) -> None:

@@ -7,6 +7,8 @@ import pytest
 from tests.executor.engines.fsdp_cases import ON_FOUR, ON_TWO
 from tests.executor.ranks import run_cases
 
+pytestmark = pytest.mark.many_processes
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

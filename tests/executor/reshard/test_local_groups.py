@@ -10,6 +10,8 @@ import torch.distributed as dist
 from automap.executor.reshard.local_groups import new_local_group
 from tests.executor.ranks import Case, run_cases
 
+pytestmark = pytest.mark.many_processes
+
 TIMEOUT = timedelta(seconds=20)
 
 

@@ -5,6 +5,8 @@ import pytest
 from tests.executor.ranks import run_cases
 from tests.executor.reshard.reshard_cases import MORE_ON_EIGHT, ON_EIGHT
 
+pytestmark = pytest.mark.many_processes
+
 
 @pytest.fixture(scope="module")
 def on_eight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:

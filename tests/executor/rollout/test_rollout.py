@@ -8,6 +8,8 @@ from automap.executor.rollout.seeds import response_seed
 from tests.executor.ranks import Case, run_cases
 from tests.executor.rollout import hybrid_cases, rollout_cases
 
+pytestmark = pytest.mark.many_processes
+
 PRELOAD = (
     "automap.executor.rollout.vllm_engine",
     "automap.executor.engines.megatron",

@@ -31,7 +31,7 @@ class Traces:
 
     def controllers(self) -> list[int]:
         """Executors that run."""
-        return [pid for pid in self.processes() if "-m\0executor.run\0" in _title(pid)]
+        return [pid for pid in self.processes() if "-m\0automap.executor.run\0" in _title(pid)]
 
     def workers(self) -> list[int]:
         """The run's processes; those that hold the most memory, models, come first."""

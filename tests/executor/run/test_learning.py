@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks.learning import NAMES, learn, t_statistic
 
+pytestmark = pytest.mark.many_processes
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)

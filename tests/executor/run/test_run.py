@@ -28,6 +28,8 @@ from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from tests.executor.run.run_process import RunProcess
 
+pytestmark = pytest.mark.many_processes
+
 ITERATIONS = 4
 SPEC: dict[str, Any] = {
     "name": "end-to-end",
@@ -60,7 +62,9 @@ SPEC: dict[str, Any] = {
     },
 }
 Start = Callable[..., RunProcess]
-IMPATIENT = "import sys, automap.executor.run as run; run.LOCK_SECONDS = 1.5; sys.exit(run.main())"
+IMPATIENT = (
+    "import sys, automap.executor.run.__main__ as run; run.LOCK_SECONDS = 1.5; sys.exit(run.main())"
+)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from automap.executor.telemetry.events import Events, read_events
 from automap.executor.workers.model_setup import model_setups, smallest_vocabulary
 from automap.planner.job.resolve import resolve
 from automap.planner.spec import WorkloadSpec
-from tests.executor.data.test_data import ids, jsonl, tokenizer
+from tests.executor.data.prompt_files import ids, jsonl, tokenizer
 from tests.executor.small_plans import Place, small_plan
 
 PROMPTS = [{"prompt": [number, 1]} for number in range(5)]

@@ -15,6 +15,8 @@ from automap.planner.spec import JobSpec
 from tests.executor.run.run_process import RunProcess
 from tests.executor.small_plans import Place, small_plan
 
+pytestmark = pytest.mark.many_processes
+
 TOLERANCE = 1e-5
 RANK = 4
 MODEL = {"architecture": "tiny-llama"}

@@ -27,6 +27,8 @@ from tests.executor.runtime import plain_engine
 from tests.executor.runtime.plain_engine import EPSILON, LEARNING_RATE, model_of, responses
 from tests.executor.small_plans import Place, small_plan
 
+pytestmark = pytest.mark.many_processes
+
 PROMPTS, RESPONSES, EPOCHS, UPDATES, SEED = 5, 3, 2, 2, 11
 TOLERANCE = 1e-6
 

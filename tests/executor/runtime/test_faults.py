@@ -31,6 +31,8 @@ from tests.executor.local_ray import local_ray
 from tests.executor.runtime import idle_engine
 from tests.executor.small_plans import Place, small_plan
 
+pytestmark = pytest.mark.many_processes
+
 NUM_CPUS = 4
 ROLES = {"actor": Place(0, 2), "reward": None}
 

@@ -25,6 +25,8 @@ from automap.executor.workers.protocols import Layout, by_rows, transfer
 from automap.executor.workers.row_references import Rows, fetch, put
 from tests.executor.local_ray import local_ray
 
+pytestmark = pytest.mark.many_processes
+
 POOLS = {"cpu": DevicePool("cpu", gpus_per_node=8, resource="CPU")}
 FOUR = DeviceRange("cpu", 0, 4)
 INSIDE = DeviceRange("cpu", 1, 1)

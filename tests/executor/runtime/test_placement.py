@@ -21,6 +21,8 @@ from automap.executor.runtime.placement import (
 )
 from automap.planner.spec import ClusterSpec, PoolSpec
 
+pytestmark = pytest.mark.many_processes
+
 POOLS = {
     "a": DevicePool("a", gpus_per_node=8, resource="GPU"),
     "b": DevicePool("b", gpus_per_node=4, resource="GPU"),

@@ -198,7 +198,7 @@ def test_every_entry_names_its_source() -> None:
 
 
 def test_every_gpu_has_its_node_type_and_a_profile() -> None:
-    shipped = {folder.name for folder in (FOLDER / "cost/profiles").iterdir() if folder.is_dir()}
+    shipped = {folder.name for folder in (FOLDER / "profiles/shipped").iterdir() if folder.is_dir()}
     for gpu in catalogue.gpu_types().values():
         assert catalogue.node_type(gpu.node).name == gpu.node
         assert gpu.profile in shipped or gpu.name == "cpu", gpu.name

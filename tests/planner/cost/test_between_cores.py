@@ -19,8 +19,8 @@ from automap.planner.planning import make_plan
 from automap.planner.spec import TrainingStack
 from automap.profiler.results.table_files import Row
 from tests.helpers.cost_model import ints, layouts, model, pool, workload
+from tests.helpers.measured_profiles import host_work, tiny_spec
 from tests.helpers.profile_folders import memory_bound, profile_folder
-from tests.planner.profiles.test_measured_profiles import host_work, tiny_spec
 
 CPU = gpu_type("cpu")
 KERNELS = memory_bound({2**power: {"add": 1e-10 * 2**power} for power in (10, 24)})

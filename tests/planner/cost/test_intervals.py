@@ -7,7 +7,7 @@ import pytest
 
 from automap.planner.cost.intervals import SPREADS, bounds, call_bounds
 from benchmarks.fit_intervals import residuals
-from tests.planner.validation.test_published import published
+from tests.planner.validation.published_tables import published
 
 
 def test_a_spread_is_a_factor_to_either_side(monkeypatch):

@@ -16,40 +16,10 @@ from automap.planner.cost.training.whole_layers import (
 from automap.planner.job.job import Model
 from automap.profiler.results.table_files import Row
 from tests.helpers.cost_model import ints, pool
-from tests.helpers.profile_folders import memory_bound, profile_folder
-from tests.planner.profiles.test_measured_profiles import host_work
+from tests.helpers.layer_work import HOST, KERNELS, ONES, SIZES, layers
+from tests.helpers.profile_folders import profile_folder
 
 CPU = gpu_type("cpu")
-SIZES = {
-    "hidden_size": 256,
-    "intermediate_size": 768,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "head_dim": 32,
-}
-KERNELS = memory_bound({2**power: {"add": 1e-10 * 2**power} for power in (10, 24)})
-HOST = host_work({("megatron-core", part): 1e-3 for part in ("layer_forward", "layer_training")})
-
-
-def layers(
-    seconds: dict[tuple[str, str, int], float], framework: str = "megatron-core"
-) -> list[Row]:
-    return [
-        (
-            "layers",
-            {
-                "framework": framework,
-                "recompute": recompute,
-                "part": part,
-                "precision": "fp32",
-                "num_sequences": sequences,
-                "sequence_length": 64,
-                **SIZES,
-            },
-            each,
-        )
-        for (recompute, part, sequences), each in seconds.items()
-    ]
 
 
 def profile_of(folder: Path, rows: list[Row]) -> Profile:
@@ -79,15 +49,6 @@ def seconds_of(profile: Profile, *, priced: bool) -> tuple[float, float]:
     price = priced_layer_seconds if priced else dense_layer_seconds
     found = price(setting, MicroBatch(ints(1), ints(1), ints(1), ints(16), ints(1024)))
     return float(found.forward[0]), float(found.backward[0])
-
-
-ONES = {
-    (recompute, part, count): 1.0
-    for recompute in ("none", "full")
-    for part in ("forward", "training")
-    for count in (8, 64)
-    if recompute == "none" or part == "training"
-}
 
 
 def test_a_layer_is_compared_with_its_operators_and_the_host(tmp_path: Path) -> None:

@@ -6,18 +6,9 @@ import pytest
 
 from automap.planner.errors import SpecError
 from automap.planner.job.resolve import length_warnings, resolve
-from tests.helpers.specs import REMOVE, ROLES, job_spec
+from tests.helpers.specs import REMOVE, ROLES, SMALL_ARCHITECTURE, job_spec
 
 LLAMA = {"architecture": "llama-2-7b"}
-SMALL = {
-    "num_layers": 12,
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 12,
-    "head_dim": 64,
-    "vocab_size": 50257,
-}
 POOL = {"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 2}
 
 
@@ -44,7 +35,7 @@ def test_models_come_in_the_order_of_their_first_calls() -> None:
 
 
 def test_inline_architecture() -> None:
-    job = resolve(job_spec(models__actor={"architecture": SMALL}))
+    job = resolve(job_spec(models__actor={"architecture": SMALL_ARCHITECTURE}))
     assert job.models["actor"].architecture.hidden_size == 768
 
 

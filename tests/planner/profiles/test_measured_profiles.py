@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as arrow
 import pyarrow.parquet as parquet
 import pytest
-import yaml
 
 from automap.planner.catalogue import gpu_type
 from automap.planner.cost.batches import sequence_lengths
@@ -25,10 +24,9 @@ from automap.planner.errors import SpecError
 from automap.planner.job.resolve import resolve
 from automap.planner.planning import make_plan
 from automap.planner.profiles.folder import disturbances
-from automap.planner.spec import ClusterSpec, JobSpec
-from automap.profiler.results.table_files import Row
-from tests.docs.documents import ROOT
+from automap.planner.spec import ClusterSpec
 from tests.helpers.cost_model import ints, model, pool, workload
+from tests.helpers.measured_profiles import host_work, tiny_spec
 from tests.helpers.profile_folders import all_reduces, attention, memory_bound, profile_folder
 
 CPU = gpu_type("cpu")
@@ -38,14 +36,6 @@ KERNELS = memory_bound(
         65_536: {"add": 40e-6, "rms_norm": 44e-6, "copy": 42e-6},
     }
 )
-
-
-def tiny_spec(profile: Path | None) -> JobSpec:
-    text = (ROOT / "examples/tiny-ppo-cpu.yaml").read_text(encoding="utf-8")
-    document: dict[str, Any] = yaml.safe_load(text)
-    if profile is not None:
-        document["cluster"]["pools"][0]["profile"] = str(profile)
-    return JobSpec.model_validate(document)
 
 
 def test_a_memory_bound_kernel_takes_the_median_of_those_measured(tmp_path: Path) -> None:
@@ -136,13 +126,6 @@ def test_what_was_measured_here_is_not_corrected_as_shipped_tables_are(
         assert flash_seconds(profile, stack) == pytest.approx((2048e-6 / clock,) * 2)
     assert over_tables(profile) == Generation(sustained_share=clock)
     assert over_tables(load_profile(here)) == generation_of(here)
-
-
-def host_work(seconds: dict[tuple[str, str], float]) -> list[Row]:
-    return [
-        ("host_work", {"framework": framework, "recompute": "none", "part": part}, each)
-        for (framework, part), each in seconds.items()
-    ]
 
 
 def test_layers_and_engine_steps_take_the_host_work_measured(tmp_path: Path) -> None:

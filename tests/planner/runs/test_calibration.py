@@ -1,20 +1,13 @@
 """What runs teach: factors from evidence, prices with them, and what has drifted."""
 
 import json
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from automap.executor.telemetry.call_records import CallRecord
 from automap.executor.telemetry.run_report import (
-    DeviceFingerprint,
-    RunOutcome,
-    RunProvenance,
     RunReport,
-    build_report,
 )
 from automap.planner.errors import SpecError
 from automap.planner.plan.types import Plan
@@ -25,14 +18,13 @@ from automap.planner.runs.drift import Deviation, drift, in_words
 from automap.planner.runs.foreign_logs import foreign_run, read_lines
 from automap.planner.spec import ConstraintsSpec, LoraSpec
 from automap.service.cli.calibrate.metric_logs import read_log
-from automap.service.cli.main import main
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.runs.call_seconds import other_plan
 from automap.service.runs.drift_report import advice, drift_of
-from tests.helpers.profile_folders import memory_bound, profile_folder
-from tests.planner.profiles.test_measured_profiles import tiny_spec
-
-KERNELS = memory_bound({1024: {"add": 10e-6}, 65_536: {"add": 40e-6}})
+from tests.cli.commands import call
+from tests.helpers.measured_profiles import tiny_spec
+from tests.helpers.profile_folders import profile_folder
+from tests.helpers.tiny_runs import KERNELS, VERL, plain_plan, run_report
 
 
 def seen(kind: str, role_class: str, ratio: float, run: str = "one") -> Evidence:
@@ -47,11 +39,6 @@ def seen(kind: str, role_class: str, ratio: float, run: str = "one") -> Evidence
             "iterations": 5,
         }
     )
-
-
-@cache
-def plain_plan() -> Plan:
-    return make_plan(tiny_spec(None))
 
 
 def observed(plan: Plan, ratio: float) -> list[Observed]:
@@ -146,46 +133,6 @@ def test_corrections_that_cannot_be_read_refuse_the_spec(tmp_path: Path) -> None
         make_plan(tiny_spec(folder))
 
 
-def run_report(plan: Plan, ratio: float, tokens: float = 8.0) -> RunReport:
-    records = []
-    for iteration in (1, 2, 3):
-        begin, end = 1000.0 * iteration, 1000.0 * iteration
-        for call in plan.calls:
-            end = begin + ratio * (call.end_seconds - call.start_seconds)
-            given: dict[str, Any] = {"iteration": iteration, "role": call.role, "method": "m"}
-            records.append(
-                CallRecord(
-                    **given,
-                    call_id=call.id,
-                    kind=call.kind,
-                    start_seconds=begin,
-                    end_seconds=end,
-                    ranks=(0,),
-                )
-            )
-        records.append(
-            CallRecord(
-                iteration=iteration,
-                call_id="iteration",
-                role="",
-                kind="iteration",
-                method="",
-                start_seconds=begin,
-                end_seconds=begin + ratio * plan.iteration_seconds,
-                ranks=(),
-            )
-        )
-    lengths = {f"response_length/{name}": tokens for name in ("mean", "p50", "p90", "p99")}
-    device = DeviceFingerprint(name="cpu", kind="cpu", num_devices=2, memory_bytes=1)
-    return build_report(
-        plan,
-        records,
-        outcome=RunOutcome(state="succeeded"),
-        provenance=RunProvenance(code_version="0", versions={}, device=device),
-        metrics=dict.fromkeys((1, 2, 3), lengths),
-    )
-
-
 @pytest.fixture
 def run_folder(tmp_path: Path) -> Path:
     """A run that took twice as long as planned, with responses of six tokens instead of eight."""
@@ -197,13 +144,6 @@ def run_folder(tmp_path: Path) -> Path:
     return folder
 
 
-def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["calibrate", *arguments])
-    captured = capsys.readouterr()
-    return int(ended.value.code or 0), captured.out, captured.err
-
-
 def test_the_command_writes_a_profile_and_a_spec(
     run_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,7 +153,7 @@ def test_the_command_writes_a_profile_and_a_spec(
     version, learnt = tmp_path / "version", tmp_path / "learnt.yaml"
     arguments = (str(run_folder), "--profile", str(folder), "--output", str(version))
     code, out, err = call(
-        capsys, *arguments, "--spec", str(spec), "--output-spec", str(learnt), "--json"
+        capsys, "calibrate", *arguments, "--spec", str(spec), "--output-spec", str(learnt), "--json"
     )
     assert (code, err) == (0, "")
     told = json.loads(out)
@@ -228,7 +168,7 @@ def test_the_command_writes_a_profile_and_a_spec(
     found = yaml.safe_load(learnt.read_text())["workload"]["response_length"]
     assert found == {"p50": 6.0, "p90": 6.0, "p99": 6.0, "max": 8}
     assert (version / FILE).exists()
-    code, out, _ = call(capsys, *arguments)
+    code, out, _ = call(capsys, "calibrate", *arguments)
     assert code == 2
 
 
@@ -267,7 +207,7 @@ def test_what_is_wrong_is_named(
     arguments: tuple[str, ...],
     message: str,
 ) -> None:
-    code, _, err = call(capsys, *(each.format(run=run_folder) for each in arguments))
+    code, _, err = call(capsys, "calibrate", *(each.format(run=run_folder) for each in arguments))
     assert code == 2
     assert message in " ".join(err.split())
     assert not (run_folder / "new").exists()
@@ -302,18 +242,6 @@ def test_lengths_alone_call_for_another_plan() -> None:
     assert len(in_words(found)) == 2
     assert not drift(same, {}, response_tokens=Deviation(planned=100, measured=110)).replan
     assert drift(same, {}, response_tokens=None).response_tokens is None
-
-
-VERL = {
-    "timing_s/gen": 4.0,
-    "timing_s/update_weights": 1.0,
-    "timing_s/old_log_prob": 0.5,
-    "timing_s/ref": 0.4,
-    "timing_s/values": 0.3,
-    "timing_s/update_critic": 2.0,
-    "timing_s/update_actor": 3.0,
-    "response_length/mean": 6.5,
-}
 
 
 def test_a_log_of_verl_times_the_calls_of_a_plan() -> None:
@@ -361,7 +289,9 @@ def test_the_command_learns_from_a_log(tmp_path: Path, capsys: pytest.CaptureFix
     plan.write_text(plain_plan().model_dump_json(by_alias=True))
     log.write_text(json.dumps({"step": 1, "data": {"timing_s/update_actor": 9.0}}))
     arguments = (str(log), "--format", "verl", "--plan", str(plan), "--profile", str(folder))
-    code, out, err = call(capsys, *arguments, "--output", str(tmp_path / "new"), "--json")
+    code, out, err = call(
+        capsys, "calibrate", *arguments, "--output", str(tmp_path / "new"), "--json"
+    )
     assert code == 0
     assert "without timing_s/gen, timing_s/old_log_prob" in err
     (profile,) = json.loads(out)["profiles"]
@@ -442,6 +372,6 @@ def test_a_report_of_another_plan_is_refused(
     other = tmp_path / "other.json"
     other.write_text(plan.model_copy(update={"name": "other"}).model_dump_json(by_alias=True))
     arguments = (str(run_folder), "--plan", str(other), "--profile", "x", "--output", "y")
-    code, _, err = call(capsys, *arguments)
+    code, _, err = call(capsys, "calibrate", *arguments)
     assert code == 2
     assert "of another plan: its plan was named 'tiny-ppo-cpu'" in " ".join(err.split())

@@ -14,9 +14,10 @@ from automap.planner.profiles.corrections import read_corrections
 from automap.planner.runs.foreign_logs import foreign_run, read_lines
 from automap.planner.runs.priced_by import bases_of
 from automap.planner.spec import JobSpec
+from tests.cli.commands import call
+from tests.helpers.measured_profiles import tiny_spec
 from tests.helpers.profile_folders import profile_folder
-from tests.planner.profiles.test_measured_profiles import tiny_spec
-from tests.planner.runs.test_calibration import KERNELS, VERL, call, plain_plan
+from tests.helpers.tiny_runs import KERNELS, VERL, plain_plan
 
 
 @cache
@@ -69,7 +70,7 @@ def test_a_log_teaches_the_shipped_tables(
 ) -> None:
     before, first = plain_plan(), tmp_path / "first"
     arguments = log_of(before, 2.0, tmp_path)
-    code, out, err = call(capsys, *arguments, "--output", str(first), "--json")
+    code, out, err = call(capsys, "calibrate", *arguments, "--output", str(first), "--json")
     assert (code, err) == (0, "")
     told = json.loads(out)
     (profile,) = told["profiles"]
@@ -91,14 +92,26 @@ def test_a_log_teaches_the_shipped_tables(
     second = tmp_path / "second"
     (tmp_path / "again").mkdir()
     code, out, _ = call(
-        capsys, *log_of(after, 1.1, tmp_path / "again"), "--output", str(second), "--json"
+        capsys,
+        "calibrate",
+        *log_of(after, 1.1, tmp_path / "again"),
+        "--output",
+        str(second),
+        "--json",
     )
     assert code == 0
     assert json.loads(out)["profiles"][0]["based_on"] == str(first)
     learnt = read_corrections(second)
     assert len(learnt.evidence) == 2 * len(read_corrections(first).evidence)
     code, out, _ = call(
-        capsys, *arguments, "--profile", "shipped", "-o", str(tmp_path / "third"), "--quiet"
+        capsys,
+        "calibrate",
+        *arguments,
+        "--profile",
+        "shipped",
+        "-o",
+        str(tmp_path / "third"),
+        "--quiet",
     )
     assert (code, out) == (0, f"Written to {tmp_path / 'third'}\n")
 
@@ -123,7 +136,7 @@ def test_each_gpu_type_learns_of_its_own_pools(
 ) -> None:
     arguments = log_of(two_types(), 1.5, tmp_path)
     output = tmp_path / "versions"
-    code, out, _ = call(capsys, *arguments, "--output", str(output))
+    code, out, _ = call(capsys, "calibrate", *arguments, "--output", str(output))
     assert code == 0
     text = " ".join(out.split())
     assert "h100-80gb-sxm: the shipped tables, taught by the calls of pool h100" in text
@@ -141,10 +154,12 @@ def test_each_gpu_type_learns_of_its_own_pools(
     assert 1.2 < after.iteration_seconds / two_types().iteration_seconds < 1.5
 
     one = str(output / "l40s-48gb")
-    code, _, err = call(capsys, *arguments, "--profile", one, "-o", str(tmp_path / "one"))
+    code, _, err = call(
+        capsys, "calibrate", *arguments, "--profile", one, "-o", str(tmp_path / "one")
+    )
     assert code == 0
     assert "actor.train ran in h100: of other GPU types, not learnt" in " ".join(err.split())
-    code, _, err = call(capsys, *arguments, "--output", str(output))
+    code, _, err = call(capsys, "calibrate", *arguments, "--output", str(output))
     assert code == 2
     assert "is there already and not an empty folder" in err
 
@@ -155,14 +170,14 @@ def test_what_priced_a_plan_must_be_one_profile_that_is_here(
     folder = profile_folder(tmp_path / "measured", KERNELS)
     plan = as_placed(tiny_spec(folder))
     arguments = log_of(plan, 1.1, tmp_path)
-    code, _, _ = call(capsys, *arguments, "--output", str(tmp_path / "new"))
+    code, _, _ = call(capsys, "calibrate", *arguments, "--output", str(tmp_path / "new"))
     assert code == 0
     assert (tmp_path / "new" / "memory_bound.parquet").exists()
     with pytest.raises(SpecError, match=r"cpu were priced with the shipped tables and with .*meas"):
         bases_of([plain_plan(), plan])
     assert [each.folder for each in bases_of([plain_plan(), plan], shipped=True)] == [None]
     folder.rename(tmp_path / "gone")
-    code, _, err = call(capsys, *arguments, "--output", str(tmp_path / "newer"))
+    code, _, err = call(capsys, "calibrate", *arguments, "--output", str(tmp_path / "newer"))
     assert code == 2
     assert "which is no folder here" in " ".join(err.split())
     assert "cannot be planned" not in err
@@ -176,7 +191,7 @@ def test_a_plan_of_nothing_in_the_catalogue_teaches_nothing(
     document = json.loads(Path(arguments[-1]).read_text())
     document["spec"]["models"]["actor"]["architecture"] = "no-such-model"
     Path(arguments[-1]).write_text(json.dumps(document))
-    code, _, err = call(capsys, *arguments, "--output", str(tmp_path / "new"))
+    code, _, err = call(capsys, "calibrate", *arguments, "--output", str(tmp_path / "new"))
     assert code == 2
     assert f"cannot learn from {arguments[0]}" in " ".join(err.split())
 

@@ -10,7 +10,7 @@ from automap.planner.explanation.solving import best_within, limits_of
 from automap.planner.explanation.study import study
 from automap.planner.planning import make_plan
 from automap.planner.spec import SearchSpec
-from automap.planner.studies.pareto import make_front
+from automap.planner.studies.pareto import pareto
 from automap.service.cli.plan.view import headline, totals
 from tests.helpers.small_jobs import small_job
 
@@ -76,6 +76,6 @@ def test_questions_are_answered_without_the_plans_gap() -> None:
 
 
 def test_a_front_has_its_own_tolerance() -> None:
-    front = make_front(small_job(num_nodes=2, search__optimality_gap=0.2))
+    front = pareto(small_job(num_nodes=2, search__optimality_gap=0.2))
     assert front.proven
     assert {plan.search.status for plan in front.plans} == {"optimal"}

@@ -14,7 +14,7 @@ from automap.planner.search.model.problem import Assignment, Problem, copy_range
 from automap.planner.search.search import solve
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.tie_break import break_ties
-from automap.planner.studies.pareto import make_front
+from automap.planner.studies.pareto import pareto
 from tests.helpers.small_jobs import pool, small_job
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem
@@ -169,7 +169,7 @@ def test_no_objective_is_beaten_by_a_smaller_cluster(responses: int) -> None:
     assert fewest.iteration_seconds == pytest.approx(alone.iteration_seconds)
     price = make_plan(small_job("ppo", search__objective="price", **given))
     assert price.price_per_iteration <= alone.price_per_iteration * (1 + 1e-9)
-    front = make_front(small_job("ppo", **given))
+    front = pareto(small_job("ppo", **given))
     assert min(p.price_per_iteration for p in front.plans) == pytest.approx(
         price.price_per_iteration
     )

@@ -21,7 +21,7 @@ from automap.planner.simulation.chrome_trace import chrome_trace
 from automap.planner.simulation.durations import planned_durations
 from automap.planner.simulation.generation import Draw, Generation
 from automap.planner.simulation.replay import replay
-from automap.planner.simulation.report import simulate_plan
+from automap.planner.simulation.report import simulate
 from automap.planner.simulation.result import Simulation
 from automap.planner.simulation.timeline import Occurrence
 from tests.helpers.specs import job_spec
@@ -57,7 +57,7 @@ PLANS = {kind: drawn_plan(kind) for kind in ("barrier", "cyclic")}
 
 @cache
 def simulated(kind: str) -> tuple[Simulation, list[Occurrence]]:
-    return simulate_plan(PLANS[kind], iterations=12, seed=2)
+    return simulate(PLANS[kind], iterations=12, seed=2)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def simulated(kind: str) -> tuple[Simulation, list[Occurrence]]:
     ids=["barrier", "cyclic"],
 )
 def test_with_constant_lengths_it_is_what_the_check_says(job, plan):
-    found, _ = simulate_plan(plan, iterations=5, seed=3)
+    found, _ = simulate(plan, iterations=5, seed=3)
     expected = recomputed_iteration_seconds(job, plan)
     assert found.each_iteration_seconds == pytest.approx([expected] * 5, rel=1e-9)
     assert found.planned_seconds == pytest.approx(expected, rel=1e-9)
@@ -86,7 +86,7 @@ def test_with_constant_lengths_it_is_what_the_check_says(job, plan):
 def test_a_searched_plan_takes_what_it_states(changes):
     spec = job_spec("grpo", cluster=ONE_NODE, search__time_limit_seconds=2.0, **changes)
     plan = make_plan(spec)
-    found, _ = simulate_plan(plan, iterations=3, seed=0)
+    found, _ = simulate(plan, iterations=3, seed=0)
     assert found.each_iteration_seconds == pytest.approx([plan.iteration_seconds] * 3, rel=1e-6)
 
 
@@ -162,7 +162,7 @@ def test_drawn_lengths_spread_the_iterations_around_the_plan(kind):
 
 def test_a_seed_repeats_and_another_differs():
     one, other, third = (
-        simulate_plan(PLANS["barrier"], iterations=2, seed=seed)[0] for seed in (7, 7, 8)
+        simulate(PLANS["barrier"], iterations=2, seed=seed)[0] for seed in (7, 7, 8)
     )
     assert one == other
     assert one.each_iteration_seconds != third.each_iteration_seconds
@@ -291,10 +291,10 @@ def test_functions_side_by_side_have_rows_of_their_own():
 )
 def test_numbers_out_of_range_are_named(changes, message):
     with pytest.raises(ValueError, match=message):
-        simulate_plan(BARRIER_PLAN, **{"iterations": 2, "seed": 0, **changes})
+        simulate(BARRIER_PLAN, **{"iterations": 2, "seed": 0, **changes})
 
 
 def test_a_plan_that_fails_the_check_is_not_simulated():
     broken = shifted(BARRIER_PLAN, "actor.train", 5.0)
     with pytest.raises(PlanCheckError, match="fails the check"):
-        simulate_plan(broken, iterations=2, seed=0)
+        simulate(broken, iterations=2, seed=0)

@@ -17,16 +17,16 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.simulation.chrome_trace import chrome_trace
 from automap.planner.simulation.durations import planned_durations, sampled_durations
-from automap.planner.simulation.engine import Requests, simulate
+from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.generation import Generation
 from automap.planner.simulation.replay import replay
-from automap.planner.simulation.report import simulate_plan
+from automap.planner.simulation.report import simulate
 from automap.planner.simulation.result import Simulation
 from automap.planner.simulation.steps import StepCosts
 from automap.planner.simulation.timeline import Occurrence
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
-from tests.planner.cost.generation.test_streaming import LONG_TAIL, scheduled_job, tailed_job
+from tests.helpers.tailed_jobs import LONG_TAIL, scheduled_job, tailed_job
 
 APART = [["actor", "reference"], ["actor", "reward"]]
 ITERATIONS = 5
@@ -66,7 +66,7 @@ def plan_of(kind: str) -> Plan:
 
 @cache
 def simulated(kind: str) -> tuple[Simulation, list[Occurrence]]:
-    return simulate_plan(plan_of(kind), iterations=ITERATIONS, seed=3)
+    return simulate(plan_of(kind), iterations=ITERATIONS, seed=3)
 
 
 @pytest.mark.parametrize("kind", JOBS)
@@ -88,7 +88,7 @@ def test_as_planned_every_event_runs_when_the_plan_says(kind):
 def test_constant_lengths_stream_as_planned():
     plan = make_plan(streaming_job(workload__response_length={"mean": 512, "max": 512}))
     assert any(call.streamed_from for call in plan.calls)
-    found, _ = simulate_plan(plan, iterations=3, seed=0)
+    found, _ = simulate(plan, iterations=3, seed=0)
     assert found.each_iteration_seconds == pytest.approx([plan.iteration_seconds] * 3, abs=SLACK)
 
 
@@ -183,7 +183,7 @@ def test_drawn_chunks_are_out_when_the_simulated_engine_has_ended_them():
         runs = []
         for prompts, responses in zip(draw.prompt_tokens, draw.responses, strict=True):
             prompt = np.arange(len(prompts)) // plan.spec.workload.responses_per_prompt
-            runs.append(simulate(Requests(prompts, responses, prompt), costs, cache_tokens=room))
+            runs.append(run_engine(Requests(prompts, responses, prompt), costs, cache_tokens=room))
         ends = np.sort(np.concatenate([run.finished_seconds for run in runs]))
         chunks = plan.spec.search.stream_chunks
         outs = [ends[len(ends) * k // chunks - 1] for k in range(1, chunks + 1)]
@@ -198,7 +198,7 @@ def test_more_spread_lengths_make_no_shorter_percentile():
     percentiles = []
     for lengths in ({"mean": 512, "max": 512}, {"histogram": [[256, 0.5], [768, 0.5]]}):
         plan = make_plan(small_job("grpo", workload__response_length=lengths))
-        found, _ = simulate_plan(plan, iterations=4, seed=1)
+        found, _ = simulate(plan, iterations=4, seed=1)
         percentiles.append(found.iteration_seconds.p95)
     assert percentiles[0] < percentiles[1]
 
@@ -225,8 +225,8 @@ def test_an_iteration_is_the_longest_chain_of_what_was_drawn():
 
 def test_a_seed_repeats_with_streams_and_tails():
     found, _ = simulated("streams and tail")
-    again, _ = simulate_plan(plan_of("streams and tail"), iterations=2, seed=3)
-    other, _ = simulate_plan(plan_of("streams and tail"), iterations=1, seed=4)
+    again, _ = simulate(plan_of("streams and tail"), iterations=2, seed=3)
+    other, _ = simulate(plan_of("streams and tail"), iterations=1, seed=4)
     assert again.each_iteration_seconds == pytest.approx(found.each_iteration_seconds[:2])
     assert other.each_iteration_seconds[0] != pytest.approx(found.each_iteration_seconds[0])
 

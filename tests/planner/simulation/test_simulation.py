@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from automap.planner.simulation.comparison import compare
-from automap.planner.simulation.engine import BLOCK, Requests, simulate
+from automap.planner.simulation.engine import BLOCK, Requests, run_engine
 from automap.planner.simulation.steps import StepCosts
 from benchmarks.simulation import CASES, CONSTANT, MEAN, SHORT, Case
 from tests.helpers.cost_model import ints
@@ -56,7 +56,7 @@ def test_the_spread_from_draw_to_draw_is_that_of_the_simulation(share):
 
 def test_one_request_takes_its_prefill_and_a_step_per_further_token():
     price = costs()
-    run = simulate(requests(101), price, cache_tokens=10_000)
+    run = run_engine(requests(101), price, cache_tokens=10_000)
     steps = sum(price.decode_seconds(1, 64 + age) for age in range(1, 101))
     assert run.prefill_seconds == pytest.approx(64 * price.prefill_token_seconds)
     assert run.seconds == pytest.approx(run.prefill_seconds + steps, rel=1e-6)
@@ -66,7 +66,7 @@ def test_one_request_takes_its_prefill_and_a_step_per_further_token():
 def test_equal_requests_that_fit_by_halves_run_in_two_waves():
     """Prompt and response fill whole blocks, the cache two requests at their longest."""
     two = 2 * (64 + 64)
-    run = simulate(requests(64, 64, 64, 64), costs(), cache_tokens=two + 2 * BLOCK)
+    run = run_engine(requests(64, 64, 64, 64), costs(), cache_tokens=two + 2 * BLOCK)
     early, late = np.sort(run.finished_seconds)[[1, 2]]
     assert early < 0.6 * run.seconds
     assert late > early
@@ -74,8 +74,8 @@ def test_equal_requests_that_fit_by_halves_run_in_two_waves():
 
 
 def test_a_request_that_finds_no_block_sends_the_last_one_back():
-    tight = simulate(requests(512, 512), costs(), cache_tokens=64 + 512 + 200)
-    wide = simulate(requests(512, 512), costs(), cache_tokens=2 * (64 + 512 + BLOCK))
+    tight = run_engine(requests(512, 512), costs(), cache_tokens=64 + 512 + 200)
+    wide = run_engine(requests(512, 512), costs(), cache_tokens=2 * (64 + 512 + BLOCK))
     assert (tight.preemptions, wide.preemptions) == (1, 0)
     assert tight.finished_seconds[0] < tight.finished_seconds[1]
     assert tight.prefill_seconds > wide.prefill_seconds
@@ -85,25 +85,25 @@ def test_a_request_that_finds_no_block_sends_the_last_one_back():
 def test_responses_of_one_prompt_share_its_prefill():
     shared = Requests(np.full(4, 1000), np.full(4, 8), np.zeros(4, dtype=np.int64))
     alone = Requests(np.full(4, 1000), np.full(4, 8), np.arange(4))
-    one, four = (simulate(each, costs(), cache_tokens=10**6) for each in (shared, alone))
+    one, four = (run_engine(each, costs(), cache_tokens=10**6) for each in (shared, alone))
     assert four.prefill_seconds == pytest.approx(4 * one.prefill_seconds)
 
 
 def test_long_prompts_are_prefilled_in_chunks_while_others_decode():
     price = costs()
     mixed = Requests(ints(64, 5 * price.chunk_tokens), ints(100, 2), ints(0, 1))
-    run = simulate(mixed, price, cache_tokens=10**6)
+    run = run_engine(mixed, price, cache_tokens=10**6)
     assert list(run.timeline.running[:6]) == [0, 1, 1, 1, 1, 1]
 
 
 def test_environment_time_passes_after_each_turn_and_others_decode_meanwhile():
     price = costs()
-    alone = simulate(requests(90), price, cache_tokens=10**5)
+    alone = run_engine(requests(90), price, cache_tokens=10**5)
     turns = {"turns": 3, "environment_seconds": 2.0}
-    waited = simulate(requests(90, **turns), price, cache_tokens=10**5)
+    waited = run_engine(requests(90, **turns), price, cache_tokens=10**5)
     assert waited.seconds == pytest.approx(alone.seconds + 6.0, rel=0.02)
     assert waited.idle_seconds == pytest.approx(4.0, rel=0.02)
-    two = simulate(requests(9000, 90, **turns), price, cache_tokens=10**5)
+    two = run_engine(requests(9000, 90, **turns), price, cache_tokens=10**5)
     assert two.finished_seconds[1] > 6.0
     assert two.idle_seconds < 6.0
 
@@ -111,7 +111,7 @@ def test_environment_time_passes_after_each_turn_and_others_decode_meanwhile():
 def test_every_token_is_decoded_once_and_nothing_is_left():
     rng = np.random.default_rng(1)
     lengths = rng.integers(1, 400, size=40)
-    run = simulate(requests(*lengths), costs(), cache_tokens=2000)
+    run = run_engine(requests(*lengths), costs(), cache_tokens=2000)
     assert np.all(run.finished_seconds > 0)
     assert run.seconds == pytest.approx(run.finished_seconds.max())
     assert run.preemptions > 0
@@ -121,9 +121,9 @@ def test_every_token_is_decoded_once_and_nothing_is_left():
 
 def test_the_longest_request_must_fit():
     with pytest.raises(ValueError, match="cache_tokens=100: the longest request has 164 tokens"):
-        simulate(requests(100), costs(), cache_tokens=100)
+        run_engine(requests(100), costs(), cache_tokens=100)
 
 
 def test_no_requests_take_no_time():
     empty = Requests(ints(), ints(), ints())
-    assert simulate(empty, costs(), cache_tokens=1000).seconds == 0.0
+    assert run_engine(empty, costs(), cache_tokens=1000).seconds == 0.0

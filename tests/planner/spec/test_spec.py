@@ -7,8 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from automap.planner.spec import JobSpec
-from tests.helpers.specs import job_spec
-from tests.planner.job.test_resolve import SMALL
+from tests.helpers.specs import SMALL_ARCHITECTURE, job_spec
 
 POOL = {"name": "a100", "gpu": "a100-80gb-sxm"}
 
@@ -26,8 +25,8 @@ POOL = {"name": "a100", "gpu": "a100-80gb-sxm"}
         ("workload__response_length", {"mean": "512", "max": 1024}),
         ("workload__response_length", {"mean": 512, "max": True}),
         ("workload__response_length", {"histogram": [["512", 1]]}),
-        ("models__actor", {"architecture": SMALL | {"num_layers": "12"}}),
-        ("models__actor", {"architecture": SMALL | {"num_layers": True}}),
+        ("models__actor", {"architecture": SMALL_ARCHITECTURE | {"num_layers": "12"}}),
+        ("models__actor", {"architecture": SMALL_ARCHITECTURE | {"num_layers": True}}),
         ("search__seed", False),
         ("constraints__colocate", [["actor", 1]]),
         ("constraints__keep_free_gpus", {"a100": "1"}),
@@ -55,7 +54,7 @@ def test_whole_numbers_pass_as_seconds_and_lists_as_pairs() -> None:
     "changes",
     [
         {"constraints__separate": [["actor", "critic"]]},
-        {"models__actor": {"architecture": SMALL}},
+        {"models__actor": {"architecture": SMALL_ARCHITECTURE}},
         {"models__actor": {"architecture": "gpt2", "lora": {"rank": 8}}},
         {"models__reward": {"function": True}},
         {"models__reward": {"function": True, "seconds_per_response": 0.1, "concurrency": 4}},

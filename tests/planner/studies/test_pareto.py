@@ -8,7 +8,7 @@ import pytest
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
-from automap.planner.studies.pareto import make_front
+from automap.planner.studies.pareto import pareto
 from automap.planner.studies.result import Front
 from tests.helpers.small_jobs import pool, small_job
 
@@ -71,7 +71,7 @@ def points_of(front: Front) -> list[tuple[float, float]]:
 )
 def test_the_front_is_that_of_all_numbers_of_nodes(changes: dict[str, Any]) -> None:
     spec = small_job(**changes)
-    front = make_front(spec)
+    front = pareto(spec)
     assert front.proven
     assert front.undecided == []
     expected = not_beaten(every_plan(spec))
@@ -81,7 +81,7 @@ def test_the_front_is_that_of_all_numbers_of_nodes(changes: dict[str, Any]) -> N
 
 
 def test_a_plan_of_the_front_is_what_its_own_spec_gives() -> None:
-    front = make_front(small_job(num_nodes=2))
+    front = pareto(small_job(num_nodes=2))
     for plan in front.plans:
         again = make_plan(plan.spec)
         assert again.iteration_seconds == plan.iteration_seconds
@@ -91,7 +91,7 @@ def test_a_plan_of_the_front_is_what_its_own_spec_gives() -> None:
 @pytest.mark.slow
 def test_no_plan_beats_the_front_by_more_than_the_tolerance() -> None:
     spec, tolerance = small_job(num_nodes=4), 0.3
-    exact, front = make_front(spec), make_front(spec, tolerance=tolerance)
+    exact, front = pareto(spec), pareto(spec, tolerance=tolerance)
     assert len(front.plans) < len(exact.plans)
     assert front.searches < exact.searches
     for seconds, price in points_of(exact):
@@ -103,7 +103,7 @@ def test_no_plan_beats_the_front_by_more_than_the_tolerance() -> None:
 
 def test_without_a_price_the_fastest_plan_beats_all() -> None:
     spec = small_job(**FREE)
-    front = make_front(spec)
+    front = pareto(spec)
     assert points_of(front) == [(make_plan(spec).iteration_seconds, 0.0)]
 
 
@@ -114,7 +114,7 @@ def test_kept_free_gpus_and_targets_of_the_job() -> None:
         search__objective="fewest_gpus",
         search__target_iteration_seconds=100.0,
     )
-    front = make_front(spec)
+    front = pareto(spec)
     assert front.spec == spec
     assert [plan.gpus_used for plan in front.plans] == [8, 4]
     assert front.plans[0].spec.constraints.keep_free_gpus == {"a100": 2}
@@ -124,7 +124,7 @@ def test_kept_free_gpus_and_targets_of_the_job() -> None:
 def test_what_the_limit_left_open_is_said() -> None:
     spec = small_job("ppo", num_nodes=3, search__time_limit_seconds=0.001)
     try:
-        front = make_front(spec)
+        front = pareto(spec)
     except NoSolutionInTimeError:
         return
     assert not front.proven
@@ -135,12 +135,12 @@ def test_what_the_limit_left_open_is_said() -> None:
 
 def test_what_makes_no_front_is_refused() -> None:
     with pytest.raises(SpecError, match=r"search\.strategy"):
-        make_front(small_job(search__strategy="verl"))
+        pareto(small_job(search__strategy="verl"))
     with pytest.raises(SpecError, match=r"search\.robust.*set it to false"):
-        make_front(small_job(search__robust=True))
+        pareto(small_job(search__robust=True))
     with pytest.raises(SpecError, match="tolerance"):
-        make_front(small_job(), tolerance=-0.1)
+        pareto(small_job(), tolerance=-0.1)
     large = {"actor": {"architecture": "llama-2-70b"}, "reward": {"function": True}}
     with pytest.raises(InfeasibleError) as error:
-        make_front(small_job("rloo", models=large, workload__kl="none", cluster__pools=[pool()]))
+        pareto(small_job("rloo", models=large, workload__kl="none", cluster__pools=[pool()]))
     assert error.value.reasons[0].over_bytes

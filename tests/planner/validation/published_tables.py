@@ -2,7 +2,12 @@
 
 import csv
 import io
+from functools import cache
 from pathlib import Path
+
+from automap.planner.validation.predictions import Prediction
+from automap.planner.validation.table import parse_table
+from automap.planner.validation.validate import validate
 
 PUBLISHED = Path(__file__).parents[2] / "golden" / "published"
 KINDS = ("training", "memory", "generation", "rlhf", "collectives", "gemm")
@@ -25,3 +30,9 @@ def changed(kind: str, **cells: str) -> str:
     """The first golden row of a kind, sound, then the same one with cells changed."""
     first = golden(kind)[0]
     return text_of([first, first | {"row_id": "changed"} | cells])
+
+
+@cache
+def published() -> tuple[Prediction, ...]:
+    texts = ((PUBLISHED / f"{kind}.csv").read_text(encoding="utf-8") for kind in KINDS)
+    return tuple(one for text in texts for one in validate(parse_table(text).rows))

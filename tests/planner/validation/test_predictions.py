@@ -18,7 +18,7 @@ from automap.planner.validation.subjects import (
     stated_port,
 )
 from automap.planner.validation.table import parse_table
-from automap.planner.validation.validate import predictions
+from automap.planner.validation.validate import validate
 from tests.helpers import cost_model
 from tests.planner.validation.published_tables import golden, text_of
 
@@ -94,7 +94,7 @@ def row(kind, cells):
 
 
 def predicted(kind, cells):
-    return list(predictions([row(kind, cells)]))
+    return list(validate([row(kind, cells)]))
 
 
 def reason(kind, cells):
@@ -384,7 +384,7 @@ def test_precisions_map_to_what_the_profile_has():
 
 
 def test_gemm_rows_are_points_of_the_profile_itself():
-    found = list(predictions(parse_table(text_of(golden("gemm"))).rows))
+    found = list(validate(parse_table(text_of(golden("gemm"))).rows))
     assert {one.provenance for one in found} <= {"measured", "interpolated"}
 
 
@@ -405,7 +405,7 @@ def test_collectives_over_an_unstated_network_are_skipped():
 
 def test_predictions_repeat():
     rows = parse_table(text_of(golden("training"))).rows
-    assert list(predictions(rows)) == list(predictions(rows))
+    assert list(validate(rows)) == list(validate(rows))
 
 
 NEMO_RL = LLAMA | {
@@ -548,7 +548,7 @@ def test_shares_of_stages_need_no_mean_length():
 def test_training_longer_than_the_longest_responses_has_no_shares():
     told = {
         one.skipped_because
-        for one in predictions(
+        for one in validate(
             parse_table(text_of([VERL | {"row_id": "r", "training_seconds": "90000"}])).rows
         )
     }

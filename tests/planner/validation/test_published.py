@@ -10,10 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from automap.planner.validation.predictions import Prediction
-from automap.planner.validation.table import parse_table
-from automap.planner.validation.validate import predictions
-from tests.planner.validation.published_tables import KINDS, PUBLISHED
+from tests.planner.validation.published_tables import published
 
 # kind, quantity, dense or experts (or where the collective runs): rows, median, mean error.
 REACHED = {
@@ -43,12 +40,6 @@ REACHED = {
 MARGIN = 1.1
 OUT_OF_MEMORY_FOUND = 3
 RUNS_CALLED_OUT_OF_MEMORY = 0
-
-
-@cache
-def published() -> tuple[Prediction, ...]:
-    texts = ((PUBLISHED / f"{kind}.csv").read_text(encoding="utf-8") for kind in KINDS)
-    return tuple(one for text in texts for one in predictions(parse_table(text).rows))
 
 
 @cache

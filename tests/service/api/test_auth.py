@@ -6,8 +6,8 @@ from pydantic import SecretStr
 
 from automap.service.app import create_app
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import POST_HEADERS, problem
-from tests.service.conftest import settings_for, url_of
+from tests.service.support.databases import settings_for, url_of
+from tests.service.support.requests import POST_HEADERS, problem
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def guarded(database: Database) -> Iterator[TestClient]:
     keys = (SecretStr("first-key"), SecretStr("second-key"))
     app = create_app(settings_for(url_of(database), api_keys=keys))
     yield TestClient(app, raise_server_exceptions=False)
-    app.state.database.dispose()
+    app.state.service.database.dispose()
 
 
 @pytest.mark.parametrize(

@@ -7,34 +7,10 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import func, select
 
 from automap.service.storage.database import Database
-from automap.service.storage.tables import Base
+from tests.service.support.requests import POST_HEADERS, YAML, problem, stored_rows
 from tests.service.support.samples import Json, changed, small_spec
-
-POST_HEADERS = {"Content-Type": "application/json"}
-YAML = {"Content-Type": "application/yaml"}
-
-
-def stored_rows(database: Database) -> int:
-    with database.reading() as session:
-        return sum(
-            session.scalar(select(func.count()).select_from(table)) or 0
-            for table in Base.metadata.tables.values()
-        )
-
-
-def problem(response: Any, status: int, kind: str) -> Json:
-    assert response.status_code == status, response.text
-    assert response.headers["content-type"] == "application/problem+json"
-    body: Json = response.json()
-    assert body["type"] == f"/problems/{kind}"
-    assert body["status"] == status
-    assert body["title"]
-    assert body["detail"]
-    return body
-
 
 SPEC = small_spec()
 ROLES = ("actor", "critic", "reference", "reward")

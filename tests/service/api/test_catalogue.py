@@ -8,7 +8,7 @@ from fastapi.testclient import TestClient
 from automap import migrations
 from automap.planner import catalogue
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import problem
+from tests.service.support.requests import problem
 from tests.service.support.samples import small_spec
 
 
@@ -61,15 +61,15 @@ def test_not_ready_without_tables(client: TestClient, database: Database) -> Non
 def test_the_api_process_loads_no_solver_and_no_torch(tmp_path: Path) -> None:
     code = """
 import json, sys
-import migrations
+from automap import migrations
 from automap.service.app import create_app
 from automap.service.settings import Settings
 from automap.service.use_cases.plans import resolve_spec
 from automap.planner.spec import JobSpec
 app = create_app(Settings(database_url="sqlite:///" + sys.argv[1] + "/x.db"))
-migrations.upgrade(app.state.database.engine)
+migrations.upgrade(app.state.service.database.engine)
 app.openapi()
-resolve_spec(app.state.planning, JobSpec.model_validate(json.loads(sys.argv[2])), {})
+resolve_spec(app.state.service, JobSpec.model_validate(json.loads(sys.argv[2])))
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
     spec = json.dumps(small_spec())

@@ -2,7 +2,7 @@ from fastapi.testclient import TestClient
 
 from automap.service.api.examples import CLUSTER_EXAMPLES
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import YAML, problem, stored_rows
+from tests.service.support.requests import YAML, problem, stored_rows
 from tests.service.support.samples import Json, small_spec
 
 POOL: Json = {"name": "a100", "gpu": "a100-80gb", "num_nodes": 2, "price_per_gpu_hour": 1.5}

@@ -7,8 +7,7 @@ from fastapi.testclient import TestClient
 from automap.planner.explanation.result import ExplainOptions, Explanation
 from automap.planner.replanning.result import Replan
 from automap.service.api.examples import EXPLAIN_EXAMPLES, REPLAN_EXAMPLES
-from tests.service.api.test_bad_input import POST_HEADERS, YAML, problem
-from tests.service.api.test_plans import created
+from tests.service.support.requests import POST_HEADERS, YAML, created, problem
 from tests.service.support.samples import small_spec
 
 

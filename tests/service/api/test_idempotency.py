@@ -1,16 +1,17 @@
 import threading
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 from fastapi.testclient import TestClient
 
-from automap.service.errors.problems import ProblemError
+from automap.service.errors.domain import RequestInProgressError
+from automap.service.errors.problems import problem_of
 from automap.service.storage import idempotency
 from automap.service.storage.database import Database
-from automap.service.storage.idempotency import HeldKey
-from tests.service.api.test_bad_input import YAML, problem
-from tests.service.api.test_plans import created, finished, stored_plans
+from automap.service.storage.idempotency import Answer
+from tests.service.support.requests import YAML, created, finished, problem, stored_plans
 from tests.service.support.samples import infeasible_spec, small_spec
 from tests.service.support.servers import ASYNC
 
@@ -80,21 +81,20 @@ def test_requests_at_the_same_time_make_one_plan(live: TestClient) -> None:
             assert response.headers["retry-after"] == "1"
 
 
-def take(database: Database, key: str = "k", lease_seconds: float = 60) -> HeldKey:
-    taken = idempotency.take(database, key, fingerprint="f", lease_seconds=lease_seconds)
-    assert isinstance(taken, HeldKey)
-    return taken
+def take(database: Database, lease_seconds: float = 60) -> Answer:
+    return idempotency.take(database, "k", "f", lease_seconds=lease_seconds)
 
 
 def test_a_key_held_by_a_dead_server_can_be_taken(database: Database) -> None:
     lost = take(database, lease_seconds=-1)
     current = take(database)
     assert current.token != lost.token
-    with database.transaction() as session:
-        idempotency.give_up(session, lost)  # too late: changes nothing
-    with pytest.raises(ProblemError) as caught:
+    lost.give_up()  # too late: changes nothing
+    with pytest.raises(RequestInProgressError) as caught:
         take(database)
-    assert caught.value.problem.type == "/problems/request-in-progress"
+    assert problem_of(caught.value).type == "/problems/request-in-progress"
+    with pytest.raises(RequestInProgressError), database.transaction() as session:
+        lost.complete(session, job_id=uuid4())
 
 
 def test_data_have_one_fingerprint_whatever_their_order() -> None:

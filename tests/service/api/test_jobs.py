@@ -13,13 +13,12 @@ from automap.planner.spec import JobSpec
 from automap.service.app import create_app
 from automap.service.queues import plan_queue
 from automap.service.runs.output import Printed
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import YAML, problem, stored_rows
-from tests.service.api.test_plans import finished
-from tests.service.conftest import settings_for, url_of
-from tests.service.queues.test_job_queue import finish, keep, printed, taken
+from tests.service.support.databases import settings_for, url_of
+from tests.service.support.job_claims import finish, keep, printed, taken
+from tests.service.support.requests import YAML, finished, problem, stored_rows
 from tests.service.support.samples import Json, changed
 from tests.service.support.workers import TINY, add_job, add_plan, run_settings
 
@@ -356,4 +355,4 @@ def test_jobs_need_a_key_where_plans_do(database: Database, client: TestClient) 
     problem(locked.post(f"/v1/jobs/{job_id}/cancel"), 401, "unauthorized")
     key = {"Authorization": "Bearer secret"}
     assert locked.get(f"/v1/jobs/{job_id}", headers=key).status_code == 200
-    app.state.database.dispose()
+    app.state.service.database.dispose()

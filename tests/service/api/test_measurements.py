@@ -4,21 +4,23 @@ from uuid import UUID
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import text
 
 from automap.planner.spec import ClusterSpec
-from automap.service.errors.problems import profile_failed
+from automap.service.errors.domain import ProfileFailedError
+from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage.database import Database
-from tests.service.api.test_bad_input import problem
-from tests.service.api.test_profiles import profile, stored
-from tests.service.queues.test_job_queue import claim, finish, keep, printed, taken
+from tests.service.support.job_claims import claim, finish, keep, printed, taken
 from tests.service.support.measured_jobs import (
     add_measurement,
     finished_measurement,
     measured_kind,
     progress,
 )
+from tests.service.support.profiles import profile, stored
+from tests.service.support.requests import problem
 from tests.service.support.samples import Json
 from tests.service.support.workers import add_job, events
 
@@ -49,6 +51,21 @@ def test_a_measurement_is_queued_with_its_models_resolved(client: TestClient) ->
     assert client.get("/v1/jobs", params={"kind": "run"}).json()["items"] == []
     response = client.post(f"/v1/jobs/{first}/cancel")
     assert (response.status_code, response.json()["status"]) == (200, "cancelled")
+
+
+def test_a_measurement_that_cannot_be_stored_frees_its_key(
+    client: TestClient, database: Database
+) -> None:
+    key = {"Idempotency-Key": "m-2"}
+    with database.transaction() as session:
+        session.execute(text("ALTER TABLE job_events RENAME TO away"))
+    try:
+        failed = client.post("/v1/profiles", json={"measure": {}}, headers=key)
+    finally:
+        with database.transaction() as session:
+            session.execute(text("ALTER TABLE away RENAME TO job_events"))
+    assert failed.status_code >= 500
+    assert posted(client, key) == posted(client, key)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +150,7 @@ def test_a_part_that_failed_leaves_what_was_measured(
     with database.transaction() as session:
         told = job_queue.last_failure(session, held)
         assert told is not None
-        assert job_queue.fail(session, held, profile_failed(str(told["cause"])))
+        assert job_queue.fail(session, held, problem_of(ProfileFailedError(str(told["cause"]))))
     record = job(client, job_id)
     assert record.status == "failed"
     assert record.problem is not None

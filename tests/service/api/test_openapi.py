@@ -16,15 +16,15 @@ from schemathesis.specs.openapi.checks import (
 from automap.planner.spec import JobSpec
 from automap.service.api import examples
 from automap.service.app import create_app
-from automap.service.schemas.plans import (
+from automap.service.schemas.catalogue import NewCluster
+from automap.service.schemas.jobs import JobRequest
+from automap.service.schemas.studies import (
     CompareRequest,
     EstimateRequest,
     FrontRequest,
-    JobRequest,
-    NewCluster,
     WhatIfRequest,
 )
-from tests.service.conftest import settings_for
+from tests.service.support.databases import settings_for
 from tests.service.support.servers import Server, serving
 
 PROMISES = [

@@ -4,7 +4,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from automap.planner.spec import JobSpec
-from automap.service.errors.problems import internal_error
+from automap.service.errors.problems import problem_of
 from automap.service.queues import plan_queue
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database
@@ -29,7 +29,7 @@ def add(database: Database, minute: int, *, failed: bool = False, **changes: obj
         with database.transaction() as session:
             held = plan_queue.claim(session, lease_seconds=60, max_attempts=3)
             assert held is not None
-            assert plan_queue.fail(session, held, internal_error())
+            assert plan_queue.fail(session, held, problem_of(RuntimeError()))
     return plan_id
 
 

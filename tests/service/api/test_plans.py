@@ -1,7 +1,7 @@
 """Planning through the whole application: real planner processes, real search."""
 
 import time
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 import yaml
@@ -12,8 +12,7 @@ from automap.planner.plan.types import Plan
 from automap.planner.simulation.result import Simulation
 from automap.planner.spec import ModelSpec, StrategyName
 from automap.service.api.examples import COMPARE_EXAMPLES, ESTIMATE_EXAMPLES, PPO_SPEC
-from automap.service.schemas.plans import PlanRecord
-from tests.service.api.test_bad_input import YAML, problem
+from tests.service.support.requests import YAML, created, finished, problem, stored_plans
 from tests.service.support.samples import (
     Json,
     changed,
@@ -25,31 +24,9 @@ from tests.service.support.samples import (
 from tests.service.support.servers import ASYNC
 
 
-def created(response: Any, status: int = 201) -> PlanRecord:
-    assert response.status_code == status, response.text
-    record = PlanRecord.model_validate_json(response.content)
-    assert response.headers["location"] == f"/v1/plans/{record.id}"
-    return record
-
-
-def finished(client: TestClient, url: str, *, seconds: float = 60) -> PlanRecord:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        record = PlanRecord.model_validate_json(client.get(url).content)
-        if record.status not in ("queued", "running"):
-            return record
-        time.sleep(0.05)
-    raise AssertionError(f"{url} is still {record.status} after {seconds} s")
-
-
 def same_plan(one: Plan, other: Plan) -> bool:
     """All that was decided; not how long it took to find."""
     return (one.placement(), one.iteration_seconds) == (other.placement(), other.iteration_seconds)
-
-
-def stored_plans(client: TestClient) -> list[Json]:
-    items: list[Json] = client.get("/v1/plans").json()["items"]
-    return items
 
 
 def test_a_plan_is_made_stored_and_read_back(live: TestClient) -> None:

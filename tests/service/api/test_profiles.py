@@ -1,6 +1,5 @@
 """Measured profiles: stored, compared, made the default, and plans priced with them."""
 
-import copy
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -16,50 +15,16 @@ from automap.planner.profiles.corrections import Evidence, corrections_of, read_
 from automap.planner.profiles.folder import COLUMNS
 from automap.planner.runs.priced_by import bases_of
 from automap.planner.spec import JobSpec
-from automap.service.api.examples import PROFILE_EXAMPLES
 from automap.service.schemas.profiles import NewProfile
 from automap.service.storage.database import Database
 from automap.service.storage.profiles import add, lay_out, lay_out_for_remedies
 from automap.service.storage.tables import ProfileRow
-from tests.service.api.test_bad_input import problem
+from tests.service.support.profiles import EXAMPLE, profile, stored
+from tests.service.support.requests import problem
 from tests.service.support.samples import Json, small_spec
 from tests.service.support.servers import ASYNC
 
-EXAMPLE: Json = PROFILE_EXAMPLES["one product"]["value"]
 POOL: Json = {"name": "cores", "gpu": "cpu", "num_nodes": 1, "gpus_per_node": 2}
-
-
-def profile(*, factor: float = 1.0, **identity: Any) -> Json:
-    """Products and element-wise operators of a core, `factor` times as slow."""
-    new = copy.deepcopy(EXAMPLE)
-    new["fingerprint"]["identity"] |= identity
-    new["measurements"] = [
-        {
-            "table": "gemm",
-            "key": {"precision": "fp32", "collector": "torch", "m": m, "n": n, "k": k},
-            "seconds": factor * 2e-10 * m * n * k,
-        }
-        for m in (16, 1024)
-        for n in (64, 512)
-        for k in (64, 512)
-    ] + [
-        {
-            "table": "memory_bound",
-            "key": {"operator": name, "num_bytes": size},
-            "seconds": factor * 1e-10 * size,
-        }
-        for name in ("add", "copy", "rms_norm", "silu_multiply")
-        for size in (2**16, 2**24)
-    ]
-    return new
-
-
-def stored(client: TestClient, new: Json) -> str:
-    response = client.post("/v1/profiles", json=new)
-    assert response.status_code == 201, response.text
-    version: str = response.json()["version"]
-    assert response.headers["location"] == f"/v1/profiles/{version}"
-    return version
 
 
 def tiny_spec(**pool: Any) -> Json:

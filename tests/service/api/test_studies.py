@@ -5,9 +5,9 @@ from typing import Any
 from fastapi.testclient import TestClient
 
 from automap.planner.plan.types import Plan
-from automap.service.schemas.plans import FrontRecord, PlanRecord, WhatIfRecord
-from tests.service.api.test_bad_input import problem
-from tests.service.api.test_plans import finished, stored_plans
+from automap.service.schemas.plans import PlanRecord
+from automap.service.schemas.studies import FrontRecord, WhatIfRecord
+from tests.service.support.requests import finished, problem, stored_plans
 from tests.service.support.samples import changed, infeasible_spec, tiny_spec
 from tests.service.support.servers import ASYNC
 

@@ -10,12 +10,13 @@ import pytest
 
 from automap.planner.errors import InfeasibleError
 from automap.planner.spec import JobSpec
+from automap.service.errors.domain import BusyError
 from automap.service.errors.planner import (
     PlannerCancelledError,
     PlannerCrashedError,
     PlannerTimeoutError,
 )
-from automap.service.errors.problems import ProblemError
+from automap.service.errors.problems import problem_of
 from automap.service.planners.messages import PlanRequest, StrategiesRequest
 from automap.service.planners.pool import PlannerPool, PlannerProcess
 from tests.service.support.samples import infeasible_spec, large_spec
@@ -134,9 +135,9 @@ def test_only_so_many_requests_wait() -> None:
         thread.start()
     inside.acquire()
     time.sleep(0.1)  # the second waits for the one process by now
-    with pytest.raises(ProblemError) as caught, pool.process():
+    with pytest.raises(BusyError) as caught, pool.process():
         pass
-    assert caught.value.problem.status == 503
+    assert problem_of(caught.value).status == 503
     release.set()
     for thread in threads:
         thread.join()

@@ -9,48 +9,21 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from automap.planner.spec import JobSpec
-from automap.service.errors.problems import internal_error, run_failed
+from automap.service.errors.domain import ConflictError, RunFailedError
+from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue, plan_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.runs.output import Printed
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import JobRow, PlanRow
-from tests.service.support.samples import Json
+from tests.service.support.job_claims import claim, finish, keep, printed, taken
 from tests.service.support.workers import TINY, add_job, add_plan, events, record, run_settings
 
 
 @pytest.fixture
 def queued(database: Database) -> UUID:
     return add_job(database)
-
-
-def claim(database: Database, *, lease_seconds: float = 60, new: bool = True) -> JobClaim | None:
-    with database.transaction() as session:
-        return job_queue.claim(session, lease_seconds=lease_seconds, runs_folder="/runs", new=new)
-
-
-def taken(database: Database, *, lease_seconds: float = 60) -> JobClaim:
-    held = claim(database, lease_seconds=lease_seconds)
-    assert held is not None
-    return held
-
-
-def printed(*events: Json, text: str = "", end_offset: int = 1) -> Printed:
-    return Printed(events=list(events), text=text, end_offset=end_offset)
-
-
-def keep(
-    database: Database, held: JobClaim, what: Printed, *, max_log_bytes: int = 2**20
-) -> job_queue.Standing | None:
-    with database.transaction() as session:
-        return job_queue.record(session, held, what, lease_seconds=60, max_log_bytes=max_log_bytes)
-
-
-def finish(database: Database, held: JobClaim) -> None:
-    keep(database, held, printed({"type": "finished", "report": {"seconds": 1.0}}))
-    with database.transaction() as session:
-        assert job_queue.succeed(session, held)
 
 
 def retry(database: Database, held: JobClaim, *, max_attempts: int = 3) -> JobClaim | None:
@@ -115,7 +88,7 @@ def test_an_expired_lease_is_taken_over_with_the_same_run(database: Database, qu
     time.sleep(0.02)
     second = claim(database, new=False)  # even by a worker that has no place for new jobs
     assert second is not None
-    assert second.token != first.token
+    assert second.lease.token != first.lease.token
     assert second.submission_id == first.submission_id
     assert (second.log_offset, second.was_running) == (6, True)
     assert record(database, queued).attempts == 1
@@ -150,7 +123,7 @@ def test_a_stale_token_writes_nothing(database: Database, queued: UUID) -> None:
     with database.transaction() as session:
         assert not job_queue.run(session, stale)
         assert not job_queue.succeed(session, stale)
-        assert not job_queue.fail(session, stale, internal_error())
+        assert not job_queue.fail(session, stale, problem_of(RuntimeError()))
         assert not job_queue.cancelled(session, stale)
         job_queue.release(session, stale)
     job = record(database, queued)
@@ -158,7 +131,7 @@ def test_a_stale_token_writes_nothing(database: Database, queued: UUID) -> None:
     assert events(database, queued) == before
     finish(database, current)
     with database.transaction() as session:
-        assert not job_queue.fail(session, current, internal_error())  # over once is over
+        assert not job_queue.fail(session, current, problem_of(RuntimeError()))  # over once is over
 
 
 def test_a_released_job_is_free_at_once_and_goes_on(database: Database, queued: UUID) -> None:
@@ -279,7 +252,7 @@ def test_a_plan_that_will_never_be_takes_its_jobs_along(database: Database, end:
         else:
             held = plan_queue.claim(session, lease_seconds=60, max_attempts=3)
             assert held is not None
-            plan_queue.fail(session, held, run_failed("no placement fits"))
+            plan_queue.fail(session, held, problem_of(RunFailedError("no placement fits")))
     job = record(database, job_id)
     assert job.status == "failed"
     assert job.problem is not None
@@ -382,11 +355,11 @@ def test_the_database_refuses_impossible_states(
 def test_a_plan_with_a_job_that_is_not_over_stays(database: Database, queued: UUID) -> None:
     plan_id = record(database, queued).plan_id
     with (
-        pytest.raises(job_records.problems.ProblemError) as caught,
+        pytest.raises(ConflictError) as caught,
         database.transaction() as session,
     ):
         plan_records.delete_finished_plan(session, plan_id)
-    assert caught.value.problem.type == "/problems/conflict"
+    assert problem_of(caught.value).type == "/problems/conflict"
     finish(database, taken(database))
     with database.transaction() as session:
         assert plan_records.delete_finished_plan(session, plan_id)

@@ -9,9 +9,10 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from automap.planner.spec import JobSpec
-from automap.service.errors.problems import internal_error
+from automap.service.errors.problems import problem_of
 from automap.service.queues import plan_queue
-from automap.service.queues.plan_queue import Claim
+from automap.service.queues.leases import Lease
+from automap.service.queues.plan_queue import PlanClaim
 from automap.service.schemas.plans import PlanRecord
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database, utc_now
@@ -34,12 +35,14 @@ def enqueue(database: Database) -> UUID:
         return row.id
 
 
-def claim(database: Database, *, lease_seconds: float = 60, max_attempts: int = 3) -> Claim | None:
+def claim(
+    database: Database, *, lease_seconds: float = 60, max_attempts: int = 3
+) -> PlanClaim | None:
     with database.transaction() as session:
         return plan_queue.claim(session, lease_seconds=lease_seconds, max_attempts=max_attempts)
 
 
-def taken(database: Database, **changes: float) -> Claim:
+def taken(database: Database, **changes: float) -> PlanClaim:
     held = claim(database, **changes)  # type: ignore[arg-type]
     assert held is not None
     return held
@@ -50,9 +53,9 @@ def record(database: Database, plan_id: UUID) -> PlanRecord:
         return plan_records.find_plan(session, plan_id)
 
 
-def fail(database: Database, held: Claim) -> bool:
+def fail(database: Database, held: PlanClaim) -> bool:
     with database.transaction() as session:
-        return plan_queue.fail(session, held, internal_error())
+        return plan_queue.fail(session, held, problem_of(RuntimeError()))
 
 
 def test_a_claim_takes_the_oldest_job(database: Database) -> None:
@@ -102,14 +105,14 @@ def test_an_expired_lease_is_claimed_again(database: Database, queued: UUID) -> 
     time.sleep(0.05)
     second = taken(database)
     assert second.plan_id == queued
-    assert second.token != first.token
+    assert second.lease.token != first.lease.token
     assert record(database, queued).attempts == 2
 
 
 def test_a_renewed_lease_is_not(database: Database, queued: UUID) -> None:
     held = taken(database, lease_seconds=0.2)
     with database.transaction() as session:
-        assert plan_queue.heartbeat(session, held, lease_seconds=60)
+        assert plan_queue.renew(session, held, lease_seconds=60)
     time.sleep(0.3)
     assert claim(database) is None
 
@@ -120,7 +123,7 @@ def test_a_stale_token_writes_nothing(database: Database, queued: UUID) -> None:
     current = taken(database)
     assert not fail(database, stale)
     with database.transaction() as session:
-        assert not plan_queue.heartbeat(session, stale, lease_seconds=60)
+        assert not plan_queue.renew(session, stale, lease_seconds=60)
         assert not plan_queue.release(session, stale)
     assert record(database, queued).status == "running"
     assert fail(database, current)
@@ -148,7 +151,7 @@ def test_a_released_job_is_queued_and_not_counted(database: Database, queued: UU
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_cancelled_job_cannot_finish(database: Database, queued: UUID, running: bool) -> None:
-    held = taken(database) if running else Claim(plan_id=queued, token=uuid4(), spec={})
+    held = taken(database) if running else PlanClaim(Lease(PlanRow, queued, uuid4()), spec={})
     with database.transaction() as session:
         assert plan_queue.cancel(session, queued)
         assert not plan_queue.cancel(session, queued)

@@ -5,7 +5,8 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import StatementError
 
-from automap.service.schemas.plans import NewCluster, PageQuery
+from automap.service.schemas.base import PageQuery
+from automap.service.schemas.catalogue import NewCluster
 from automap.service.settings import Settings
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database

@@ -12,7 +12,7 @@ from automap import migrations
 from automap.service.settings import Settings
 from automap.service.storage.database import Base, Database, UtcDateTime, utc_now
 from automap.service.storage.tables import IdempotencyRow, JobRow
-from tests.service.conftest import Databases
+from tests.service.support.databases import Databases
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.workers import add_job, events, record
 

@@ -8,7 +8,7 @@ from automap.service.queues import job_queue, measurement_events
 from automap.service.schemas.measurements import MeasureJobSettings
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import JobRow
-from tests.service.api.test_profiles import profile
+from tests.service.support.profiles import profile
 from tests.service.support.samples import Json
 
 CONDITIONS: Json = {"load": 0.1, "cores": 2, "busy": False, "drift": 0.0, "throttled": False}

@@ -8,17 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
+import pytest
 
 from automap.executor.settings import RunSettings
+from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.service.queues import job_queue, plan_queue
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database
 from automap.service.storage.tables import PlanRow
@@ -141,14 +144,16 @@ def working(
         process.wait()
 
 
-_PLAN = make_plan(JobSpec.model_validate(TINY)).model_dump(mode="json", by_alias=True)
+@cache
+def tiny_plan() -> Plan:
+    return make_plan(JobSpec.model_validate(TINY))
 
 
 def add_plan(database: Database) -> UUID:
     """A plan that was made."""
     with database.transaction() as session:
         row = plan_records.new_plan_row(JobSpec.model_validate(TINY), cluster_name=None)
-        plan_queue.store_succeeded(session, row, _PLAN)
+        plan_queue.store_succeeded(session, row, tiny_plan().model_dump(mode="json", by_alias=True))
         session.flush()
         return row.id
 
@@ -189,3 +194,29 @@ def starts(job: JobRecord) -> int:
     """How often the stand-in was started for a job."""
     assert job.output is not None
     return len((Path(job.output) / "starts").read_text().splitlines())
+
+
+def only(backend: str, database: Database) -> None:
+    """What the database has no part in is tried with one; a job takes seconds to start."""
+    if database.engine.dialect.name != backend:
+        pytest.skip(f"tried with {backend}")
+
+
+def iterations(database: Database, job_id: UUID) -> list[int]:
+    return [e["iteration"] for e in events(database, job_id) if e["type"] == "iteration"]
+
+
+def let_go(database: Database, job_id: UUID) -> None:
+    """Let a held run finish."""
+    output = record(database, job_id).output
+    assert output is not None
+    (Path(output) / "go").touch()
+
+
+def process_of(database: Database, job_id: UUID) -> int:
+    """The process of a job's last attempt."""
+    output = record(database, job_id).output
+    assert output is not None
+    file = Path(output) / "starts"
+    eventually(file.exists)
+    return int(file.read_text().splitlines()[-1].split()[0])

@@ -1,95 +1,20 @@
 """A running job that drifts from its plan: what is raised on it, once, and its history."""
 
-from functools import cache
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from fastapi.testclient import TestClient
 
 from automap.planner.errors import InfeasibleError, Reason
-from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import Suggestion, Watched, suggest
 from automap.service.queues import job_queue
 from automap.service.runs import iteration_history
 from automap.service.runs.drift_report import suggested
-from automap.service.schemas.plans import JobRecord
-from automap.service.settings import Settings
+from automap.service.schemas.documents import JsonObject
 from automap.service.storage.database import Database
-from automap.service.storage.tables import JobRow, JsonObject
-from automap.service.worker.drift_watch import DriftWatch
-from tests.service.queues.test_job_queue import claim, keep, printed, taken
-from tests.service.support.samples import Json
-from tests.service.support.workers import _PLAN, add_job, events, record
-
-
-@cache
-def plan() -> Plan:
-    return Plan.model_validate(_PLAN)
-
-
-def iteration(number: int, ratio: float = 1.0, *, tokens: float = 16.0) -> list[JsonObject]:
-    """The events of one: everything takes this many times what the plan says."""
-    found: list[JsonObject] = [
-        {
-            "type": "call",
-            "call": call.id,
-            "iteration": number,
-            "seconds": ratio * (call.end_seconds - call.start_seconds),
-        }
-        for call in plan().calls
-    ]
-    metrics: Json = {f"response_length/{name}": tokens for name in ("mean", "p50", "p90", "p99")}
-    found.append({"type": "metrics", "iteration": number, "metrics": metrics})
-    seconds = ratio * plan().iteration_seconds
-    found.append({"type": "iteration", "iteration": number, "seconds": seconds})
-    return found
-
-
-class Watch(DriftWatch):
-    """Answers in this process, unless it is told to fail."""
-
-    error: Exception | None = None
-    asked = 0
-
-    def answer(self, plan: Plan, watched: Watched) -> Suggestion:
-        self.asked += 1
-        if self.error is not None:
-            raise self.error
-        return suggest(plan, watched)
-
-
-class Run:
-    """A job that runs, as its worker sees it."""
-
-    def __init__(self, database: Database, **changes: Any) -> None:
-        self.database = database
-        self.settings = Settings(**{"drift_pause_iterations": 1, **changes})
-        self.job_id = add_job(database, iterations=1000)
-        self.held = taken(database)
-        self.watch = Watch(database, self.settings, self.held)
-        self.number = 0
-
-    def iterate(self, *ratios: float, **how: Any) -> None:
-        for ratio in ratios:
-            self.number += 1
-            self.keep(*iteration(self.number, ratio, **how))
-
-    def keep(self, *what: JsonObject) -> None:
-        standing = keep(self.database, self.held, printed(*what))
-        assert standing is not None
-        self.watch.look(standing.progress)
-        self.watch.wait()
-
-    @property
-    def record(self) -> JobRecord:
-        return record(self.database, self.job_id)
-
-    @property
-    def told(self) -> list[tuple[object, object]]:
-        """State and iteration of all events about drift."""
-        found = events(self.database, self.job_id)
-        return [(e["state"], e["iteration"]) for e in found if e["type"] == "drift"]
+from automap.service.storage.tables import JobRow
+from tests.service.support.job_claims import claim
+from tests.service.support.watched_run import Run, Watch, iteration
+from tests.service.support.workers import add_job, events, tiny_plan
 
 
 @pytest.mark.slow_on("sqlite")
@@ -212,7 +137,7 @@ def test_iterations_that_warm_up_or_run_again_count_as_they_should() -> None:
     after = iteration_history.with_events(document, [*restarted, *again])
     known = iteration_history.read(after)
     # Iteration 9 warmed up the new processes: what it took before stands.
-    seconds = [each.seconds / plan().iteration_seconds for each in known.recent[-4:]]
+    seconds = [each.seconds / tiny_plan().iteration_seconds for each in known.recent[-4:]]
     assert [each.number for each in known.recent[-4:]] == [9, 10, 11, 12]
     assert seconds == pytest.approx([1.0, 2.0, 2.0, 2.0])
     assert [each.last for each in known.stretches] == list(range(2, 13))
@@ -230,12 +155,12 @@ def test_a_history_keeps_its_means_in_a_bounded_number_of_stretches() -> None:
         assert one.seconds < other.seconds
     first = known.stretches[0]
     mean = sum(ratios[1 : first.last]) / first.count
-    assert first.seconds == pytest.approx(mean * plan().iteration_seconds)
+    assert first.seconds == pytest.approx(mean * tiny_plan().iteration_seconds)
     assert first.calls["actor.train"] == pytest.approx(mean * train_seconds())
 
 
 def train_seconds() -> float:
-    call = next(call for call in plan().calls if call.id == "actor.train")
+    call = next(call for call in tiny_plan().calls if call.id == "actor.train")
     return call.end_seconds - call.start_seconds
 
 
@@ -249,14 +174,14 @@ def test_plans_are_shown_beside_their_runs_over_time(
     plan_id = plan_of(database, run.job_id)
     assert plans[str(plan_id)]["runs"] == 1
     assert plans[str(plan_id)]["measured_iteration_seconds"] == pytest.approx(
-        1.25 * plan().iteration_seconds
+        1.25 * tiny_plan().iteration_seconds
     )
     unrun = plans[str(plan_of(database, other))]
     assert (unrun["runs"], unrun["measured_iteration_seconds"]) == (0, None)
     shown = client.get(f"/v1/plans/{plan_id}/history").json()
     (job,) = shown["jobs"]
     assert job["iteration"]["relative_error"] == pytest.approx(1 / 1.25 - 1)
-    assert set(job["calls"]) == {call.id for call in plan().calls}
+    assert set(job["calls"]) == {call.id for call in tiny_plan().calls}
     errors = [each["iteration"]["relative_error"] for each in job["stretches"]]
     assert errors == pytest.approx([1 / 1.25 - 1] * 10 + [1 / 2.0 - 1] * 2)
     assert job["stretches"][-1]["calls"]["actor.train"]["relative_error"] == pytest.approx(-0.5)

@@ -12,13 +12,13 @@ import yaml
 from automap.executor.telemetry.events import read_events
 from automap.executor.telemetry.run_report import RunReport
 from automap.service.runs.checked_settings import RunSettings, anchored
-from automap.service.schemas.plans import JobRecord
+from automap.service.schemas.jobs import JobRecord
 from tests.executor.run.run_process import Traces
 from tests.service.support.samples import Json
+from tests.service.support.services import Service
 from tests.service.support.workers import eventually, worker_environment
-from tests.service.worker.test_restart_of_jobs import Service
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.many_processes]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 ITERATIONS = 4

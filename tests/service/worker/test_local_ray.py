@@ -14,17 +14,21 @@ import pytest
 
 from automap.service.storage.database import Database
 from automap.service.worker.local_ray import LocalRay
-from tests.service.conftest import migrated
+from tests.service.support.databases import migrated
+from tests.service.support.processes import running
 from tests.service.support.workers import (
     add_job,
     eventually,
+    iterations,
+    let_go,
+    process_of,
     record,
     starts,
     wait_for,
     worker_environment,
 )
-from tests.service.test_restart import running
-from tests.service.worker.test_worker import iterations, let_go, process_of
+
+pytestmark = pytest.mark.many_processes
 
 
 @contextmanager

@@ -8,18 +8,20 @@ import pytest
 from automap.service.queues import job_queue
 from automap.service.storage import profiles
 from automap.service.storage.database import Database
-from tests.service.conftest import url_of
+from tests.service.support.databases import url_of
 from tests.service.support.measured_jobs import add_measurement
 from tests.service.support.workers import (
     Ray,
     add_job,
     eventually,
+    only,
     record,
     starts,
     wait_for,
     working,
 )
-from tests.service.worker.test_worker import only
+
+pytestmark = pytest.mark.many_processes
 
 
 @pytest.mark.slow

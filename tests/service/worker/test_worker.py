@@ -13,50 +13,30 @@ import pytest
 from automap.service.queues import job_queue
 from automap.service.storage import job_records
 from automap.service.storage.database import Database
-from tests.service.conftest import url_of
+from tests.service.support.databases import url_of
+from tests.service.support.processes import running
 from tests.service.support.samples import Json
 from tests.service.support.workers import (
     Ray,
     add_job,
     events,
     eventually,
+    iterations,
+    let_go,
+    only,
+    process_of,
     record,
     starts,
     wait_for,
     working,
 )
-from tests.service.test_restart import running
 
-
-def only(backend: str, database: Database) -> None:
-    """What the database has no part in is tried with one; a job takes seconds to start."""
-    if database.engine.dialect.name != backend:
-        pytest.skip(f"tried with {backend}")
-
-
-def iterations(database: Database, job_id: UUID) -> list[int]:
-    return [e["iteration"] for e in events(database, job_id) if e["type"] == "iteration"]
+pytestmark = pytest.mark.many_processes
 
 
 def cancel(database: Database, job_id: UUID) -> None:
     with database.transaction() as session:
         assert job_queue.cancel(session, job_id)
-
-
-def let_go(database: Database, job_id: UUID) -> None:
-    """Let a held run finish."""
-    output = record(database, job_id).output
-    assert output is not None
-    (Path(output) / "go").touch()
-
-
-def process_of(database: Database, job_id: UUID) -> int:
-    """The process of a job's last attempt."""
-    output = record(database, job_id).output
-    assert output is not None
-    file = Path(output) / "starts"
-    eventually(file.exists)
-    return int(file.read_text().splitlines()[-1].split()[0])
 
 
 def test_jobs_end_as_their_runs_do(database: Database, ray: Ray, tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """Streamed responses and tails: their prices, whole plans with them, and what the check refuses."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 
@@ -22,17 +20,17 @@ from automap.planner.layout import Engine
 from automap.planner.plan.types import CallPlan, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.simulation.comparison import Generation, sampled
-from automap.planner.simulation.engine import Requests, simulate
+from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.steps import StepCosts
 from automap.planner.spec import JobSpec
 from benchmarks.simulation import CONSTANT, MEAN, PERCENTILES, Case
 from tests.helpers.small_jobs import small_job
 from tests.helpers.specs import job_spec
+from tests.helpers.tailed_jobs import LONG_TAIL, scheduled_job, tailed_job, tailed_plan
 from tests.planner.check.broken_plans import shifted, with_call
 
 CHUNKS = 8
 SHORT = {"mean": 256, "max": 256}
-LONG_TAIL = {"p50": 100, "p90": 500, "p99": 3000, "max": 4096}
 TAIL = TailSetting(2, 0.9)
 
 
@@ -50,7 +48,7 @@ def simulated_outs(generation: Generation, *, draws: int) -> np.ndarray:
             sampled(workload.response_length, count, rng),
             np.arange(count),
         )
-        run = simulate(requests, StepCosts.of(phases, row=0, stages=1), cache_tokens=room)
+        run = run_engine(requests, StepCosts.of(phases, row=0, stages=1), cache_tokens=room)
         ends = np.sort(run.finished_seconds)
         outs.append([ends[k * count // CHUNKS - 1] for k in range(1, CHUNKS + 1)])
     return np.mean(outs, axis=0)
@@ -147,16 +145,6 @@ def test_shares_are_rounded_up_and_never_beyond_the_end() -> None:
     assert shares.tolist() == [[7 / SHARE_STEPS, 1.0, 1.0]]
 
 
-def tailed_job(*, streaming: bool = True, generation_tail: bool = True) -> JobSpec:
-    search = {"streaming": streaming, "generation_tail": generation_tail, "num_workers": 1}
-    return small_job("grpo", workload__response_length=LONG_TAIL, search=search)
-
-
-@cache
-def tailed_plan() -> Plan:
-    return make_plan(tailed_job())
-
-
 def call_of(plan: Plan, call_id: str) -> CallPlan:
     return next(call for call in plan.calls if call.id == call_id)
 
@@ -223,21 +211,6 @@ def test_streaming_needs_no_tail_where_roles_are_apart() -> None:
         plan = make_plan(small_job("grpo", constraints__separate=apart, search=search))
         seconds[streaming] = plan.iteration_seconds
     assert seconds[True] < 0.97 * seconds[False]
-
-
-def scheduled_job(*, tensor_schedule: bool) -> JobSpec:
-    """A few very long responses on GPUs without NVLink, where wide tensor groups are slow."""
-    models = {
-        "actor": {"architecture": "llama-3.1-8b", "lora": {"rank": 8}},
-        "reward": {"function": True},
-    }
-    return small_job(
-        "grpo",
-        models=models,
-        cluster__pools=[{"name": "l40s", "gpu": "l40s", "num_nodes": 1}],
-        workload__response_length={"p50": 200, "p90": 500, "p99": 12000, "max": 32768},
-        search={"generation_tensor_schedule": tensor_schedule, "num_workers": 1},
-    )
 
 
 def test_a_tensor_size_that_grows_shortens_a_long_tail() -> None:

@@ -1,0 +1,54 @@
+"""What routes ask for: the parts of the service, its database, a session, headers they share."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import Depends, Header, Request
+from sqlalchemy.orm import Session
+
+from automap.service.storage.database import Database
+from automap.service.use_cases.service_parts import ServiceParts
+
+
+def _service(request: Request) -> ServiceParts:
+    service: ServiceParts = request.app.state.service
+    return service
+
+
+ServiceDep = Annotated[ServiceParts, Depends(_service)]
+
+
+def _database(service: ServiceDep) -> Database:
+    return service.database
+
+
+DatabaseDep = Annotated[Database, Depends(_database)]
+
+
+def _write_session(database: DatabaseDep) -> Iterator[Session]:
+    with database.transaction() as session:
+        yield session
+
+
+def _read_session(database: DatabaseDep) -> Iterator[Session]:
+    with database.reading() as session:
+        yield session
+
+
+# scope="function": the commit precedes the response, so that a failed one is not answered 2xx.
+SessionDep = Annotated[Session, Depends(_write_session, scope="function")]
+ReadSessionDep = Annotated[Session, Depends(_read_session, scope="function")]
+
+KeyHeader = Annotated[
+    str | None,
+    Header(
+        description="Any text of your own; the same key with the same body gives the same plan",
+        min_length=1,
+        max_length=255,
+        pattern=r"^[!-~]+$",
+    ),
+]
+PreferHeader = Annotated[
+    str | None,
+    Header(description="`respond-async`: queue the job and answer 202", max_length=200),
+]

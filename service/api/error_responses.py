@@ -1,0 +1,93 @@
+"""Errors as responses: every one, ours and the framework's, leaves as a problem object."""
+
+import json
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from sqlalchemy.exc import OperationalError
+from starlette.exceptions import HTTPException
+
+from automap.planner.errors import PlanningError
+from automap.service.errors import domain
+from automap.service.errors.fields import field_error
+from automap.service.errors.planner import PlannerProcessError
+from automap.service.errors.problems import TYPES, Problem, problem_of
+
+log = logging.getLogger(__name__)
+MEDIA_TYPE = "application/problem+json"
+_HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
+    domain.UnauthorizedError: {"WWW-Authenticate": "Bearer"},
+    domain.RequestInProgressError: {"Retry-After": "1"},
+    domain.BodyTooLargeError: {"Connection": "close"},
+    domain.UnsupportedMediaTypeError: {"Accept-Post": "application/json, application/yaml"},
+    domain.BusyError: {"Retry-After": "5"},
+    domain.NotReadyError: {"Retry-After": "5"},
+}
+
+
+def error_response(error: Exception, data: object = None) -> Response:
+    """The response to an error; `data` is the body of the request, to name what is wrong in it."""
+    return _response(problem_of(error, data), _HEADERS.get(type(error)))
+
+
+def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(
+        _problem_json(problem),
+        status_code=problem.status,
+        media_type=MEDIA_TYPE,
+        headers=dict(headers or {}),
+    )
+
+
+def _problem_json(problem: Problem) -> str:
+    """What the problem says; the plans in it whole, as everywhere else."""
+    document = problem.model_dump(mode="json", exclude_defaults=True, exclude={"remedies"})
+    if problem.remedies:
+        document["remedies"] = [
+            remedy.model_dump(mode="json", by_alias=True) for remedy in problem.remedies
+        ]
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def install_handlers(app: FastAPI) -> None:
+    """Let every error leave the service as a problem object."""
+
+    @app.exception_handler(domain.ServiceError)
+    @app.exception_handler(PlanningError)
+    @app.exception_handler(PlannerProcessError)
+    def _expected(request: Request, error: Exception) -> Response:
+        return error_response(error, getattr(request.state, "data", None))
+
+    @app.exception_handler(RequestValidationError)
+    def _invalid_request(_request: Request, error: RequestValidationError) -> Response:
+        errors = [
+            # Locations of query, path and header parameters: where it was, then its name.
+            field_error(details, None).model_copy(
+                update={"field": ".".join(str(part) for part in details["loc"])}
+            )
+            for details in error.errors()
+        ]
+        return error_response(domain.InvalidInputError(errors, what="Invalid request"))
+
+    @app.exception_handler(HTTPException)
+    def _http(_request: Request, error: HTTPException) -> Response:
+        phrase = HTTPStatus(error.status_code).phrase
+        name = phrase.lower().replace(" ", "-")
+        problem = Problem(
+            type=TYPES + name, title=phrase, status=error.status_code, detail=str(error.detail)
+        )
+        return _response(problem, error.headers)
+
+    @app.exception_handler(OperationalError)
+    def _database(_request: Request, error: OperationalError) -> Response:
+        log.error("the database does not answer: %s", error)
+        return error_response(domain.NotReadyError("The database does not answer"))
+
+    @app.exception_handler(Exception)
+    def _bug(request: Request, error: Exception) -> Response:
+        log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return error_response(error)

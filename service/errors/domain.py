@@ -1,0 +1,153 @@
+"""Why the service does not do what it was asked to: exceptions that hold data, and no HTTP.
+
+Those of the planner are in `planner.errors`, those of its processes in `errors.planner`;
+`errors.problems` says what each looks like to a client.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from automap.planner.errors import Reason
+from automap.service.errors.fields import MAX_ERRORS, FieldError, field_errors
+
+
+class ServiceError(Exception):
+    """An expected failure, with what is wrong field by field and why nothing fits, if known."""
+
+    def __init__(
+        self, detail: str, *, errors: Sequence[FieldError] = (), reasons: Sequence[Reason] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.errors = list(errors)
+        self.reasons = list(reasons)
+
+
+class NotFoundError(ServiceError):
+    """Nothing has this name or id."""
+
+    def __init__(self, what: str, key: object) -> None:
+        super().__init__(f"There is no {what} {key}")
+
+
+class ConflictError(ServiceError):
+    """The request does not go with what is stored."""
+
+
+class InvalidInputError(ServiceError):
+    """Values of the request are wrong; `what` names what they are values of."""
+
+    def __init__(self, errors: Sequence[FieldError], *, what: str = "") -> None:
+        first, more = errors[0], len(errors) - 1
+        others = f" (and {more} more)" if more else ""
+        detail = f"{first.field}: {first.message}{others}"
+        super().__init__(f"{what}: {detail}" if what else detail, errors=errors[:MAX_ERRORS])
+
+    @classmethod
+    def of(cls, error: ValidationError, data: object, *, what: str) -> "InvalidInputError":
+        """Pydantic's errors about `data`, field by field."""
+        return cls(field_errors(error, data), what=what)
+
+
+class InvalidDocumentError(ServiceError):
+    """The body is no document that the service reads."""
+
+    def __init__(self, detail: str, *, line: int | None = None) -> None:
+        where = [] if line is None else [FieldError(field=f"line {line}", message=detail)]
+        super().__init__(detail, errors=where)
+
+
+class UnsupportedMediaTypeError(ServiceError):
+    """The body is neither JSON nor YAML."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(f"Content-Type {given[:100]!r}; send application/json or application/yaml")
+
+
+class BodyTooLargeError(ServiceError):
+    """The body is larger than the service reads."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"A body may have at most {limit_bytes} bytes")
+
+
+class UnauthorizedError(ServiceError):
+    """The API key is missing or unknown."""
+
+    def __init__(self) -> None:
+        super().__init__("Send Authorization: Bearer KEY with one of the keys of this service")
+
+
+class RequestInProgressError(ServiceError):
+    """Another request with this Idempotency-Key is being answered."""
+
+    def __init__(self) -> None:
+        super().__init__("A request with this Idempotency-Key is being answered; ask again later")
+
+
+class KeyReusedError(ServiceError):
+    """The Idempotency-Key stands for another request."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This Idempotency-Key was used with another body; use a new key for a new request"
+        )
+
+
+class BusyError(ServiceError):
+    """As many requests as allowed wait for a planner."""
+
+    def __init__(self) -> None:
+        super().__init__("Ask again later, or queue the job with Prefer: respond-async")
+
+
+class NotReadyError(ServiceError):
+    """The service cannot answer requests now."""
+
+
+class PlanLostError(ServiceError):
+    """Planning ended its server, or its server died, as often as it is tried."""
+
+    def __init__(self, attempts: int) -> None:
+        super().__init__(
+            f"The job was taken up {attempts} times and never finished; post it again to retry"
+        )
+
+
+class PlanFailedError(ServiceError):
+    """The plan that a job waits for will never be; `cause` is its stored problem, if it has one."""
+
+    def __init__(self, plan_id: object, status: str, cause: Mapping[str, Any] | None) -> None:
+        known = cause or {}
+        why = f": {known['detail']}" if known else ""
+        super().__init__(
+            f"Plan {plan_id} is {status}{why}",
+            errors=[FieldError.model_validate(each) for each in known.get("errors", ())],
+            reasons=[Reason.model_validate(each) for each in known.get("reasons", ())],
+        )
+
+
+class RunLostError(ServiceError):
+    """A run was ended from outside as often as it is tried."""
+
+    def __init__(self, attempts: int, reason: str) -> None:
+        super().__init__(
+            f"The run was started {attempts} times and never finished; the last time {reason}"
+        )
+
+
+class RunRefusedError(ServiceError):
+    """The executor cannot run this plan with these settings."""
+
+
+class RunFailedError(ServiceError):
+    """The run ended with an error that trying again would not mend."""
+
+
+class ProfileRefusedError(ServiceError):
+    """The cluster cannot be measured as it was asked for."""
+
+
+class ProfileFailedError(ServiceError):
+    """Not every kind of node was measured; what was measured is stored."""

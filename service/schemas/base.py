@@ -1,0 +1,51 @@
+"""What all that the API sends and takes is made of: models, pages, moments, names."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+)
+
+Item = TypeVar("Item")
+
+
+class ApiModel(BaseModel):
+    """Frozen, and an unknown field is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Page(ApiModel, Generic[Item]):
+    """Newest first; `next_cursor` is null on the last page."""
+
+    items: list[Item]
+    next_cursor: str | None = None
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("this moment is outside the years 1 to 9999 in UTC") from None
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+
+
+# No control characters: a database's text cannot hold all of them.
+ModelName = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+Cursor = Annotated[str, Field(min_length=1, max_length=200, description="next_cursor of a page")]
+
+
+class PageQuery(ApiModel):
+    """Which page of a list."""
+
+    cursor: Cursor | None = None
+    limit: Annotated[int, Field(ge=1, le=200)] = 50

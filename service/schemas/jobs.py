@@ -1,0 +1,126 @@
+"""What the API sends and takes of jobs that run a plan."""
+
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from pydantic import (
+    Field,
+    JsonValue,
+)
+
+from automap.executor.settings import RunSettings
+from automap.planner.runs.drift import Drift
+from automap.planner.runs.iterations import ObservedLengths
+from automap.planner.runs.suggestion import Suggestion
+from automap.planner.spec import AlgorithmName, JobSpec
+from automap.service.errors.problems import Problem
+from automap.service.schemas.base import ApiModel, Moment, PageQuery
+
+JobKind = Literal["run", "profile"]
+
+
+JobStatus = Literal["queued", "starting", "running", "succeeded", "failed", "cancelled"]
+
+
+UNFINISHED: tuple[JobStatus, ...] = ("queued", "starting", "running")
+
+
+class CallSeconds(ApiModel):
+    """What a call, or a weight sync, takes: as the plan says and as it was."""
+
+    call: str
+    predicted_seconds: float | None = Field(description="Null: the plan has no such call")
+    measured_seconds: float | None = Field(
+        description="The report's median once there is one; before, the median of the last 32"
+    )
+    measured_bytes: int | None = Field(
+        default=None, description="Bytes that moved for it, the last time, where the run says so"
+    )
+    count: int = Field(description="How often it was measured")
+
+
+class JobState(ApiModel):
+    """What every job has, whatever its kind."""
+
+    id: UUID
+    status: JobStatus
+    cancelling: bool = Field(description="Its end was asked for and is not reached yet")
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempts: int = Field(description="How often it was submitted to Ray")
+
+
+class JobSummary(JobState):
+    """A job that is one run of a plan, without its documents: what a list shows."""
+
+    kind: Literal["run"] = "run"
+    plan_id: UUID
+    spec_name: str
+    algorithm: str | None
+    iteration: int = Field(description="Iterations that are done")
+    iterations: int
+    predicted_iteration_seconds: float | None = Field(description="Null: the plan is not made yet")
+    measured_iteration_seconds: float | None = Field(description="As of its calls")
+    drifting: bool = Field(
+        default=False, description="It runs otherwise than planned: see its suggestions"
+    )
+
+
+class PlanJob(JobSummary):
+    """A run of a plan, beside the plan's prediction."""
+
+    calls: list[CallSeconds]
+
+
+class JobSuggestion(ApiModel):
+    """That a running job had drifted from its plan, and whether another plan pays."""
+
+    event: int = Field(description="Its number among the job's events")
+    time: datetime
+    over_after_iteration: int | None = Field(
+        default=None,
+        description="When the run was as planned again; null: it stands, or the job ended with it",
+    )
+    suggestion: Suggestion
+
+
+class JobRecord(PlanJob):
+    """A job: what it runs with, how far it is, and the report or the problem once it is over."""
+
+    settings: RunSettings
+    submission_id: str | None = Field(default=None, description="Its name in Ray, last attempt")
+    output: str | None = Field(default=None, description="Folder on the cluster, all attempts")
+    report: dict[str, JsonValue] | None = Field(
+        default=None, description="The executor's RunReport"
+    )
+    drift: Drift | None = Field(
+        default=None, description="How far the run was from its plan, by its report"
+    )
+    response_lengths: ObservedLengths | None = Field(
+        default=None, description="Of the latest 32 iterations, the warm-up left out"
+    )
+    suggestions: list[JobSuggestion] = Field(
+        default=[], description="To plan it anew: what had drifted, keep or move; latest first"
+    )
+    problem: Problem | None = None
+
+
+class JobRequest(ApiModel):
+    """What to run, a stored plan or a spec that is planned first, and how."""
+
+    plan_id: UUID | None = Field(default=None, description="Either this or a spec")
+    spec: JobSpec | None = None
+    settings: RunSettings
+
+
+class JobQuery(PageQuery):
+    """Which jobs; all given filters hold together."""
+
+    kind: JobKind | None = None
+    status: JobStatus | None = None
+    plan_id: UUID | None = Field(default=None, description="Runs of this plan")
+    algorithm: AlgorithmName | None = Field(default=None, description="Runs of such plans")
+    created_after: Moment | None = Field(default=None, description="With time zone, exclusive")
+    created_before: Moment | None = Field(default=None, description="With time zone, exclusive")
