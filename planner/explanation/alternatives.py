@@ -10,7 +10,7 @@ from automap.planner.explanation.question import Question
 from automap.planner.explanation.questions import same_sizes
 from automap.planner.explanation.result import Alternative, CallDifference, Outcome
 from automap.planner.explanation.solving import best_within, limits_of
-from automap.planner.explanation.study import Study, study
+from automap.planner.explanation.study import Study, TableCache
 from automap.planner.explanation.words import sizes
 from automap.planner.plan.price import objective_value
 from automap.planner.plan.types import Placement, Plan
@@ -58,8 +58,10 @@ class Alternatives:
     `given` grows by the settings of alternatives that its tables lack.
     """
 
-    def __init__(self, given: Study, plan: Plan, selected: Selected, *, seconds: float) -> None:
-        self.given, self.plan, self.selected = given, plan, selected
+    def __init__(
+        self, given: Study, plan: Plan, selected: Selected, *, seconds: float, tables: TableCache
+    ) -> None:
+        self.given, self.plan, self.selected, self.tables = given, plan, selected, tables
         self.limits = limits_of(given, seconds)
         self.bill = bill(given, selected)
         self.exclusion = Exclusion()
@@ -70,10 +72,10 @@ class Alternatives:
         """One alternative beside the plan."""
         posed = question.posed(self.given)
         if posed is None:
-            return _without_placement(self.given, question)
+            return self._without_placement(question)
         solved = self._solved(posed, question)
         if solved.solution is None and solved.is_proven:
-            return _without_placement(self.given, question)
+            return self._without_placement(question)
         if solved.solution is None:
             bound = solved.lower_bound
             return Alternative(
@@ -138,6 +140,36 @@ class Alternatives:
             return []
         lowered = [posed.space.lowered(each) for each in self.found]
         return [each for each in lowered if each is not None]
+
+    def _without_placement(self, question: Question) -> Alternative:
+        """Why nothing satisfies the constraint: no layout, or memory, in bytes and phase."""
+        loose = self.tables.study(self.given.job.spec, fits_only=False)
+        posed = question.posed(loose, fits_only=False)
+        if posed is None:
+            reason = question.missing or "no layout satisfies it"
+            return Alternative(
+                question=question.name, text=question.text, outcome="no_layout", answer=reason
+            )
+        found = least_excess(posed.space)
+        if found is None or found.over_bytes <= 0:
+            answer = "no placement: the constraints or the host memory exclude it"
+            return Alternative(
+                question=question.name, text=question.text, outcome="does_not_fit", answer=answer
+            )
+        return Alternative(
+            question=question.name,
+            text=question.text,
+            outcome="does_not_fit",
+            answer=(
+                f"does not fit: in {found.call} {found.over_bytes:,} bytes per GPU too many "
+                f"({found.required_bytes / GIB:.1f} GiB of {found.capacity_bytes / GIB:.1f}), even "
+                "in the leanest layouts"
+            ),
+            phase=found.call,
+            required_bytes=found.required_bytes,
+            capacity_bytes=found.capacity_bytes,
+            over_bytes=found.over_bytes,
+        )
 
 
 def _beside(
@@ -253,37 +285,6 @@ def _answer(
         parts.append(", ".join(moved))
     parts.append(f"idle {100 * mine.idle_share:.0f} % → {100 * other.idle_share:.0f} %")
     return "; ".join(parts)
-
-
-def _without_placement(given: Study, question: Question) -> Alternative:
-    """Why nothing satisfies the constraint: no layout, or memory, in bytes and phase."""
-    loose = study(given.job.spec, fits_only=False)
-    posed = question.posed(loose, fits_only=False)
-    if posed is None:
-        reason = question.missing or "no layout satisfies it"
-        return Alternative(
-            question=question.name, text=question.text, outcome="no_layout", answer=reason
-        )
-    found = least_excess(posed.space)
-    if found is None or found.over_bytes <= 0:
-        answer = "no placement: the constraints or the host memory exclude it"
-        return Alternative(
-            question=question.name, text=question.text, outcome="does_not_fit", answer=answer
-        )
-    return Alternative(
-        question=question.name,
-        text=question.text,
-        outcome="does_not_fit",
-        answer=(
-            f"does not fit: in {found.call} {found.over_bytes:,} bytes per GPU too many "
-            f"({found.required_bytes / GIB:.1f} GiB of {found.capacity_bytes / GIB:.1f}), even in "
-            "the leanest layouts"
-        ),
-        phase=found.call,
-        required_bytes=found.required_bytes,
-        capacity_bytes=found.capacity_bytes,
-        over_bytes=found.over_bytes,
-    )
 
 
 def _percent(value: float) -> str:

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from automap.planner.errors import SpecError
-from automap.planner.explanation.study import Study, fresh
+from automap.planner.explanation.study import Study
+from automap.planner.explanation.study import study as priced
 from automap.planner.search import Problem, Rows, SearchSpace
 from automap.planner.spec import JobSpec, ParallelismConstraint
 
@@ -28,7 +29,7 @@ class Question:
         """The study under the constraint; None where a call or a model has no layout left."""
         if self.role is not None:
             try:
-                study = fresh(self._spec(study.job.spec), fits_only=fits_only)
+                study = priced(self._spec(study.job.spec), fits_only=fits_only)
             except SpecError:
                 return None
         rows = self.rows(study.space)

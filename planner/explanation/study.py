@@ -1,4 +1,4 @@
-"""A job with its priced tables, kept so that the next question about it need not price again."""
+"""A job with its priced tables, and a cache of them for further questions about it."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -25,8 +25,8 @@ from automap.planner.search import (
 )
 from automap.planner.spec import JobSpec
 
-KEPT = 3
-"""Jobs whose tables a process keeps; those of 1,024 GPUs take about 50 MB."""
+MOST_JOBS = 3
+"""Jobs whose tables a cache keeps; those of 1,024 GPUs take about 50 MB."""
 PRICED = {
     "staleness",
     "iteration_barrier",
@@ -36,7 +36,6 @@ PRICED = {
     "generation_tensor_schedule",
 }
 """Fields of the search that decide which candidates there are, and their prices."""
-_kept: "OrderedDict[str, Tables]" = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -116,37 +115,43 @@ class Study:
         return replace(self, space=space)
 
 
+class TableCache:
+    """The tables of the jobs that were asked about last: the next question need not price them.
+
+    It belongs to whoever asks more than one question, a planner process for one.
+    """
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[str, Tables] = OrderedDict()
+
+    def study(self, spec: JobSpec, *, fits_only: bool = True) -> Study:
+        """The job with its tables: as they are kept, or priced and kept from now on.
+
+        Raises:
+            SpecError: as make_plan.
+        """
+        job = resolve(spec)
+        key = _key(job, fits_only=fits_only)
+        if key not in self._tables:
+            self._tables[key] = price_candidates(job, fits_only=fits_only)
+            while len(self._tables) > MOST_JOBS:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(key)
+        return Study(job, SearchSpace.of(job, self._tables[key]))
+
+    def holds(self, spec: JobSpec) -> bool:
+        """True when the tables of a job need not be priced again."""
+        return _key(resolve(spec), fits_only=True) in self._tables
+
+
 def study(spec: JobSpec, *, fits_only: bool = True) -> Study:
-    """The job with its tables: priced, or as this process has kept them.
+    """The job with its tables, priced and not kept: for a job that nobody asks about again.
 
     Raises:
         SpecError: as make_plan.
     """
     job = resolve(spec)
-    key = _key(job, fits_only=fits_only)
-    if key not in _kept:
-        _kept[key] = price_candidates(job, fits_only=fits_only)
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return Study(job, SearchSpace.of(job, _kept[key]))
-
-
-def fresh(spec: JobSpec, *, fits_only: bool = True) -> Study:
-    """The job with its tables, priced and not kept: for a variant that nobody asks about again."""
-    job = resolve(spec)
-    tables = price_candidates(job, fits_only=fits_only)
-    return Study(job, SearchSpace.of(job, tables))
-
-
-def is_kept(spec: JobSpec) -> bool:
-    """True when the tables of a job need not be priced again."""
-    return _key(resolve(spec), fits_only=True) in _kept
-
-
-def forget() -> None:
-    """Keep no tables any more: the next question about any job prices them."""
-    _kept.clear()
+    return Study(job, SearchSpace.of(job, price_candidates(job, fits_only=fits_only)))
 
 
 def _key(job: Job, *, fits_only: bool) -> str:

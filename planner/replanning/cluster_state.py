@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from automap.planner.errors import InfeasibleError, Reason, SpecError
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.locating import located, timing_of
-from automap.planner.explanation.study import Study, is_kept, study
+from automap.planner.explanation.study import Study, TableCache
 from automap.planner.job.job import Job
 from automap.planner.job.resolve import resolve
 from automap.planner.plan.types import Placement, Plan
@@ -88,19 +88,21 @@ class Situation:
     """True: every candidate is one that the plan was searched among, at the same price."""
 
 
-def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation:
+def situation_of(
+    plan: Plan, spec: JobSpec, options: ReplanOptions, tables: TableCache
+) -> Situation:
     """Tables that are kept serve where they can: those of the whole cluster without lost nodes.
 
     On a smaller cluster ranges may step and syncs may cost otherwise: then it is priced by itself.
     """
     placement = plan.placement()
-    kept, before, after = is_kept(spec), resolve(plan.spec), resolve(spec)
+    kept, before, after = tables.holds(spec), resolve(plan.spec), resolve(spec)
     gone = len(after.pools) < len(before.pools)
     if options.add_nodes or kept or gone or not shares_candidates(before, after):
-        given = study(spec)
+        given = tables.study(spec)
     else:
-        kept = is_kept(plan.spec)
-        whole = study(plan.spec)
+        kept = tables.holds(plan.spec)
+        whole = tables.study(plan.spec)
         given = _without_nodes(whole, options.lose_nodes)
     sizes = {copy.id: (copy.pool, copy.num_gpus) for copy in placement.copies}
     usable = {pool.name: pool.num_gpus for pool in given.problem.pools}

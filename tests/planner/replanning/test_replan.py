@@ -13,7 +13,7 @@ from automap.planner.cost import constants
 from automap.planner.errors import SpecError
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.solving import best_within
-from automap.planner.explanation.study import Study, study
+from automap.planner.explanation.study import Study, TableCache, study
 from automap.planner.job.resolve import resolve
 from automap.planner.plan.types import CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate, make_plan
@@ -188,10 +188,11 @@ def test_a_verdict_says_first_that_it_is_not_proven() -> None:
 
 def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_plan(small_job("grpo", num_nodes=3))
-    study(made.spec)
+    tables = TableCache()
+    tables.study(made.spec)
     monkeypatch.setattr("automap.planner.explanation.study.price_candidates", None)
     for options in ({"measured": {"actor.train": 2.0}}, {"lose_nodes": {"a100": 1}}):
-        assert replan(made, ReplanOptions.model_validate(options)).tables_kept
+        assert replan(made, ReplanOptions.model_validate(options), tables=tables).tables_kept
 
 
 def test_a_single_node_left_is_priced_by_itself() -> None:
@@ -224,12 +225,12 @@ def test_sizes_between_the_steps_are_priced_by_themselves() -> None:
     """Above 32 nodes ranges grow by two nodes: of 34 nodes none has 33, but all that are left."""
     made = make_plan(small_job("grpo", cluster__pools=[pool(34, gpus_per_node=1)]))
     options = ReplanOptions(lose_nodes={"a100": 1})
-    situation = situation_of(made, changed_spec(made.spec, options), options)
+    situation = situation_of(made, changed_spec(made.spec, options), options, TableCache())
     given = situation.study
     assert max(int(copy.layouts.num_gpus.max()) for copy in given.tables.copies) == 33
     # Of 33 nodes the plan's search knew nothing, so its bound says nothing of them.
     assert warm_search.floor_of(made, situation, []) == 0.0
-    same = situation_of(made, made.spec, ReplanOptions())
+    same = situation_of(made, made.spec, ReplanOptions(), TableCache())
     assert warm_search.floor_of(made, same, []) == made.lower_bound_seconds
 
 
