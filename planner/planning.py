@@ -129,7 +129,7 @@ def plan_of(
         robust=robust,
         space=SPACE + _further_space(job),
     )
-    stopped = _stopped(job.spec, report, nominal_proven=best.is_proven)
+    stopped = why_stopped(job.spec, report, nominal_proven=best.is_proven)
     report = report.model_copy(update={"stopped": stopped})
     return plan_from(job, placement, chosen.timing, report, best.lower_bound_seconds)
 
@@ -218,7 +218,7 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     return [strategy(job, tables, plan, each) for each in _attempts(job, tables, strategies)]
 
 
-def _stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
+def why_stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
     """Why the search ended: only a proof, the gap or the limit ends it."""
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"

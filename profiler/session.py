@@ -94,6 +94,11 @@ def profile(settings: ProfileSettings, listener: Listener) -> ProfileReport:
         return _Session(settings, folder, device, listener).run()
 
 
+def num_ranks(settings: ProfileSettings, device: Device) -> int:
+    """How many processes measure collectives: as many as asked for and there are devices."""
+    return min(settings.ranks or MAX_RANKS, device.count)
+
+
 class _Session:
     """One run of the profiler into one folder."""
 
@@ -181,12 +186,12 @@ class _Session:
         models = list(self._settings.models.values())
         budget = self._settings.budget_seconds
         found = shapes(self._device, models, budget_seconds=budget)
-        keys = collective_keys(self._ranks())
+        keys = collective_keys(num_ranks(self._settings, self._device))
         found[COLLECTIVES] = [
             Shape(COLLECTIVES, key, 0.0, float(key["size_bytes"])) for key in keys
         ]
         reduced = (
-            engine_keys(self._device, self._ranks())
+            engine_keys(self._device, num_ranks(self._settings, self._device))
             if budget >= LEAST_ENGINE_BUDGET_SECONDS
             else []
         )
@@ -198,9 +203,6 @@ class _Session:
         whole = layer_keys(self._device, models, budget_seconds=budget) if engines else []
         found[LAYERS] = [Shape(LAYERS, key, 0.0, 0.0) for key in whole]
         return {table: found[table] for table in WEIGHTS}
-
-    def _ranks(self) -> int:
-        return min(self._settings.ranks or MAX_RANKS, self._device.count)
 
     def _measure_round(self, wanted: Mapping[str, Sequence[Shape]], journal: Journal) -> None:
         rest = list(wanted)
@@ -236,7 +238,7 @@ class _Session:
             entries = measure_collectives(
                 self._device,
                 [shape.key for shape in missing],
-                ranks=self._ranks(),
+                ranks=num_ranks(self._settings, self._device),
                 deadline=deadline,
                 table=table,
             )

@@ -282,6 +282,10 @@ class Provenance(ResultModel):
     """What is needed to repeat a plan."""
 
     code_version: str
+    """The release that made the plan, for its reader."""
+    cost_model_version: str | None = None
+    """Version of the prices and the search space, which decides whether the plan and its proof
+    still hold here; null: a plan from before these had a version, held to `code_version`."""
     profile_versions: dict[str, str]
     """GPU type → content hash of its operator tables."""
     operator_tables: dict[str, str | None] = {}

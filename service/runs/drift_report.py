@@ -13,7 +13,7 @@ from automap.service.schemas.jobs import JobSuggestion
 
 
 def drift_of(report: JsonObject | RunReport | None) -> Drift | None:
-    """Of a run; None where it has not measured an iteration, or its report cannot be read."""
+    """The drift of a run; None: it has measured no iteration, or its report cannot be read."""
     if report is None:
         return None
     try:

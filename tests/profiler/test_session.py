@@ -24,7 +24,7 @@ from automap.profiler.measure.operations import operation
 from automap.profiler.results.journal import FILE, Journal
 from automap.profiler.results.profile_report import Progress
 from automap.profiler.results.table_files import Key
-from automap.profiler.session import _Session, expected_seconds, profile
+from automap.profiler.session import expected_seconds, num_ranks, profile
 from automap.profiler.settings import ProfileSettings
 from tests.docs.documents import ROOT
 
@@ -114,8 +114,7 @@ def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again
 def test_no_more_processes_than_a_profile_may_have(tmp_path: Path) -> None:
     device = CpuDevice()
     device.count = 100
-    session = _Session(settings(tmp_path, seconds=1.0, ranks=None), tmp_path, device, print)
-    assert session._ranks() == 64
+    assert num_ranks(settings(tmp_path, seconds=1.0, ranks=None), device) == 64
 
 
 def test_what_a_shape_may_take_grows_from_the_next_smaller_one() -> None:

@@ -54,7 +54,7 @@ def run_here(source: str, options: RunOptions) -> None:
     settings = read_run_settings(options.settings, beside=source, spec=spec)
     if options.iterations is not None:
         settings = settings.model_copy(update={"iterations": options.iterations})
-    command = _command()
+    command = run_command()
     plan = (
         runnable
         if isinstance(runnable, Plan)
@@ -74,7 +74,7 @@ def run_here(source: str, options: RunOptions) -> None:
     _tell(code, progress, folder, options, settings)
 
 
-def _command() -> list[str]:
+def run_command() -> list[str]:
     configured = Settings().run_command
     if configured is not None:
         return shlex.split(configured)

@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from automap.planner import planning
+from automap.planner.assembly import plan as assembly
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
 from automap.planner.explanation.contenders import contender
@@ -20,7 +20,7 @@ from automap.planner.explanation.sensitivity import subjects, threshold
 from automap.planner.explanation.solving import Pool
 from automap.planner.explanation.study import TableCache, study
 from automap.planner.plan.types import Plan
-from automap.planner.planning import _stopped, estimate, make_plan
+from automap.planner.planning import estimate, make_plan, why_stopped
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import ReplanOptions
 from automap.planner.search import Limits, Proven, Selected
@@ -29,6 +29,8 @@ from automap.planner.search.objectives import best_placement
 from automap.planner.search.strategies import STARTS
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
+
+pytestmark = pytest.mark.thorough
 
 
 @cache
@@ -291,7 +293,7 @@ def test_the_searches_for_regret_share_one_time_limit(
     assert 0 < sum(taken) <= Limits.within(1e-3, seed=0).deterministic_seconds * (1 + 1e-9)
     assert f"{len(taken)} of the searches for regret stopped" in made.search.stopped
     assert "the search for the best plan stopped" not in made.search.stopped
-    cut = _stopped(spec, made.search, nominal_proven=False)
+    cut = why_stopped(spec, made.search, nominal_proven=False)
     assert "the search for the best plan stopped at the time limit of 0.001 s" in cut
 
 
@@ -387,8 +389,8 @@ def test_more_gpus_than_the_plan_has_are_not_taken_away_in_silence() -> None:
 
 
 def test_every_answered_placement_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "violations", lambda *_: ["a made-up violation"])
     given, selected = opened(plan(), TableCache())
+    monkeypatch.setattr(assembly, "violations", lambda *_: ["a made-up violation"])
     question = next(iter(questions(given, selected, fewer_gpus=None)))
     with pytest.raises(RuntimeError, match="a made-up violation"):
         Alternatives(given, plan(), selected, seconds=1.0, tables=TableCache()).answer(question)

@@ -27,6 +27,8 @@ from automap.planner.search.model.timing import _least_period, _longest_paths, e
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
 
+pytestmark = pytest.mark.thorough
+
 SMALL = {"architecture": "qwen2.5-0.5b"}
 LONG_TAIL = {"p50": 100, "p90": 500, "p99": 3000, "max": 4096}
 LONGER_TAIL = {"p50": 200, "p90": 500, "p99": 12000, "max": 32768}

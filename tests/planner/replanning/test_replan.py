@@ -7,7 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from automap.planner import planning
+from automap.planner.assembly import plan as assembly
 from automap.planner.assembly.proof import bound_is_proven
 from automap.planner.cost import constants
 from automap.planner.errors import SpecError
@@ -34,6 +34,8 @@ from automap.planner.search import (
     solve_ascending,
 )
 from tests.helpers.small_jobs import pool, small_job
+
+pytestmark = pytest.mark.thorough
 
 
 @cache
@@ -366,6 +368,6 @@ def test_a_missed_target_is_told() -> None:
 
 
 def test_the_placement_to_move_to_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "violations", lambda *_: ["a made-up violation"])
+    monkeypatch.setattr(assembly, "violations", lambda *_: ["a made-up violation"])
     with pytest.raises(RuntimeError, match="a made-up violation"):
         answered(lose_nodes={"a100": 1}, search_seconds=2.0)

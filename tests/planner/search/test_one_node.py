@@ -26,6 +26,8 @@ from tests.planner.search.test_search_sizes import (
     with_real_syncs,
 )
 
+pytestmark = pytest.mark.thorough
+
 LONGER = 4.0
 """Seconds that a sync takes more across nodes than inside one."""
 

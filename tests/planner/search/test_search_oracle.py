@@ -11,6 +11,8 @@ from automap.planner.search.model.solve import Limits, minimise_period
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem, streamed_problem, tailed_problem
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = Limits(5.0, seed=1)
 Made = Callable[..., Problem]
 HORIZON = {True: 60.0, False: 12.0}

@@ -44,6 +44,8 @@ from automap.planner.search.tie_break import break_ties
 from tests.planner.search import oracle
 from tests.planner.search.instances import MIB, random_problem
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = Limits(20.0, seed=1)
 CYCLIC_LIMITS = Limits(0.5, seed=1)
 LONGEST = {True: 80, False: 14}

@@ -9,6 +9,8 @@ from automap.planner.search.candidates.enumeration import shares_candidates
 from automap.planner.studies.what_if import what_if
 from tests.helpers.small_jobs import pool, small_job
 
+pytestmark = pytest.mark.thorough
+
 SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
 
 
