@@ -6,8 +6,8 @@ from math import ceil
 
 from automap.planner.errors import Reason
 from automap.planner.infeasible.changes import gpus_text
-from automap.planner.infeasible.least_memory import least_needs
-from automap.planner.infeasible.remedies import Trial, remedies
+from automap.planner.infeasible.memory import least_needs
+from automap.planner.infeasible.remedies import FeasibilityProbe, remedies
 from automap.planner.job.job import Job
 from automap.planner.job.resolve import resolve
 from automap.planner.search import (
@@ -29,7 +29,7 @@ EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Diagnosis:
     """Why a job fits nowhere, and what may help."""
 
     reasons: list[Reason]
@@ -45,32 +45,32 @@ class Why:
 
 def explain_infeasible(job: Job) -> list[Reason]:
     """The calls that lack memory, by how many bytes, and every kind of change that would help."""
-    found = why(job)
+    found = diagnose(job)
     if found.no_layout or found.reachable_seconds is not None:
         return found.reasons
-    trial = Trial(found.suspect, over_bytes=found.over_bytes)
-    return [*found.reasons, *remedies(job.spec, trial)]
+    probe = FeasibilityProbe(found.suspect, over_bytes=found.over_bytes)
+    return [*found.reasons, *remedies(job.spec, probe)]
 
 
 def causes(job: Job) -> list[Reason]:
     """What explain_infeasible says, without the changes that would help, which take long."""
-    return why(job).reasons
+    return diagnose(job).reasons
 
 
-def why(job: Job) -> Why:
+def diagnose(job: Job) -> Diagnosis:
     """The calls that lack memory, alone or together; or the target, or the constraints."""
     alone = _to_blame(least_needs(job))
     if alone:
         reasons = [_too_large(need) for need in alone]
-        return Why(reasons, alone[0].call, alone[0].over_bytes)
+        return Diagnosis(reasons, alone[0].call, alone[0].over_bytes)
     found = excess_of(job.spec)
     if found is not None and found.over_bytes > 0:
-        return Why([_cause(found)], over_bytes=found.over_bytes)
+        return Diagnosis([_cause(found)], over_bytes=found.over_bytes)
     target = job.spec.search.target_iteration_seconds
     if found is not None and target is not None:
         return _too_slow(job.spec, target)
     without = _without_layout(job)
-    return Why(without, no_layout=True) if without else Why([_excluded(job.spec)])
+    return Diagnosis(without, no_layout=True) if without else Diagnosis([_excluded(job.spec)])
 
 
 def explain_strategy(
@@ -170,7 +170,7 @@ def _without_layout(job: Job) -> list[Reason]:
     ]
 
 
-def _too_slow(spec: JobSpec, target_seconds: float) -> Why:
+def _too_slow(spec: JobSpec, target_seconds: float) -> Diagnosis:
     """Everything fits, but even the fastest plan on all GPUs misses the target."""
     search = spec.search.model_copy(
         update={"objective": "throughput", "target_iteration_seconds": None}
@@ -188,7 +188,7 @@ def _too_slow(spec: JobSpec, target_seconds: float) -> Why:
         ),
         remedy=f"raise search.target_iteration_seconds to {reachable:.3f}, or add GPUs",
     )
-    return Why([reason], reachable_seconds=reachable)
+    return Diagnosis([reason], reachable_seconds=reachable)
 
 
 def excess_of(spec: JobSpec) -> MemoryNeed | None:

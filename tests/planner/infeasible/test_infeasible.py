@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from automap.planner.errors import InfeasibleError, Reason
-from automap.planner.infeasible.remedies import Trial
+from automap.planner.infeasible.remedies import FeasibilityProbe
 from automap.planner.job.resolve import resolve
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates.tabulate import price_candidates
@@ -79,7 +79,7 @@ def test_the_shorter_response_does_not_depend_on_the_one_that_was_asked_for() ->
     def longest(most: int) -> int:
         lengths = {"p50": 500, "p90": 1500, "p99": 2000, "max": most}
         spec = small_job(**LONG | {"workload__response_length": lengths})
-        (change,) = Trial()._shorter_response(spec)
+        (change,) = FeasibilityProbe().shorter_responses(spec)
         return change.spec.workload.response_length.max_tokens
 
     assert longest(40_000) == longest(70_001)
