@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from automap.planner.layout import IntArray
 
-GIB = 2**30
-
 
 class GpuType(BaseModel):
     """One device type, per GPU, in base units, from the data sheet that `source` names."""

@@ -26,8 +26,8 @@ from automap.planner.search import (
     solve,
     solve_ascending,
 )
+from automap.planner.units import GIB
 
-GIB = 2**30
 WORTH_TRYING = 1.1
 """Times the plan's period: where nothing known is as good, the strategies are tried too."""
 TRIED = ("colocate_all", "split")

@@ -9,8 +9,7 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.layout import IntArray
 from automap.planner.search import CallTable, CopyTable, MemoryNeed, price_candidates
-
-MIB = 2**20
+from automap.planner.units import MIB
 
 
 def least_needs(job: Job) -> list[MemoryNeed]:

@@ -22,8 +22,8 @@ from automap.planner.search import (
     price_candidates,
 )
 from automap.planner.spec import ConstraintsSpec, JobSpec
+from automap.planner.units import GIB
 
-GIB = 2**30
 EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "require_even_batch")
 """Constraints that can leave no common placement for models that fit by themselves."""
 

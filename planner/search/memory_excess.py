@@ -13,10 +13,11 @@ from automap.planner.search.model.formulation import memory_formulation
 from automap.planner.search.model.problem import PoolSlice, Problem
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Limits, run
-from automap.planner.search.model.variables import MIB, Formulation
+from automap.planner.search.model.variables import Formulation
 from automap.planner.search.space.options import problem_of
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.units import MIB
 
 LIMITS = Limits.within(10.0, seed=0)
 FOUND = (cp_model.OPTIMAL, cp_model.FEASIBLE)

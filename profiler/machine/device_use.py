@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from automap.planner.catalogue.hardware import GIB
+from automap.planner.units import GIB
 from automap.profiler.machine.devices import Device
 from automap.profiler.machine.fingerprint import BUSY_GPU_PERCENT, number, nvidia_smi, visible_uuids
 from automap.profiler.machine.watch import State, Use

@@ -12,9 +12,9 @@ from automap.planner.search.candidates.tables import CallTable, CopyTable
 from automap.planner.search.decomposition.dominance import Undominated
 from automap.planner.search.decomposition.sizes import Size
 from automap.planner.search.model.problem import Problem
-from automap.planner.search.model.variables import MIB
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.units import MIB
 
 MEMORY_STEPS = 32
 """Parts of the largest GPU's memory in which bytes are counted."""

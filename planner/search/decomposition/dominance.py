@@ -12,9 +12,9 @@ import numpy as np
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates.tables import BoolArray, CallTable
 from automap.planner.search.decomposition.sizes import Size, Sizes, rows_of_sizes
-from automap.planner.search.model.variables import MIB
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.units import MIB
 
 
 @dataclass(frozen=True, slots=True)

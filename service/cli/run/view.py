@@ -15,6 +15,7 @@ from automap.executor.telemetry.run_report import RunReport
 from automap.executor.telemetry.run_report_view import render_report
 from automap.planner.plan.types import Plan
 from automap.planner.runs.suggestion import Suggestion
+from automap.planner.units import MIB
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.console import stderr_console
 from automap.service.cli.terminal.tables import NOTHING, plain_table
@@ -43,7 +44,7 @@ def seconds_table(calls: Sequence[CallSeconds]) -> Table:
             _seconds(call.predicted_seconds),
             _seconds(call.measured_seconds),
             ratio(call.predicted_seconds, call.measured_seconds),
-            NOTHING if call.measured_bytes is None else f"{call.measured_bytes / 2**20:.2f}",
+            NOTHING if call.measured_bytes is None else f"{call.measured_bytes / MIB:.2f}",
             formats.count(call.count) if call.count else NOTHING,
         )
     return table
