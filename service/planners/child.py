@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -44,6 +44,9 @@ from automap.service.planners.messages import (
     spec_of,
 )
 
+if TYPE_CHECKING:
+    from automap.planner import TableCache
+
 log = logging.getLogger(__name__)
 PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
 _STRATEGIES = TypeAdapter(list[Strategy])
@@ -57,13 +60,15 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO)
     import automap.planner.planning
     import automap.planner.studies.infeasibility_report  # noqa: F401 - both warm this process before its first request
+    from automap.planner import TableCache
 
     gc.freeze()  # what was imported stays, so no collection need look at it
 
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
+    tables = TableCache()  # of the jobs asked about last: the next question need not price them
     while True:
-        answers.write(answer_to_line(lines.get()) + b"\n")
+        answers.write(answer_to_line(lines.get(), tables) + b"\n")
         answers.flush()
 
 
@@ -73,7 +78,7 @@ def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)  # the service is gone; a search that still runs is for nobody
 
 
-def answer_to_line(line: bytes) -> bytes:
+def answer_to_line(line: bytes, tables: "TableCache") -> bytes:
     """The answer to a line of JSON, as a line of JSON; a request that cannot be read is a crash."""
     try:
         request = TASK.validate_json(line)
@@ -81,16 +86,16 @@ def answer_to_line(line: bytes) -> bytes:
         log.exception("the service sent a request that cannot be read")
         answer: Answer = Crash(exception=type(error).__name__)
     else:
-        answer = answer_to(request)
+        answer = answer_to(request, tables)
     return answer.model_dump_json(by_alias=True).encode()
 
 
-def answer_to(request: PlannerTask) -> Answer:
+def answer_to(request: PlannerTask, tables: "TableCache") -> Answer:
     """Do what is asked; the planner's expected failures become data."""
     try:
         if (spec := spec_of(request)) is not None:
             _materialise_tables(spec)
-        return _done(request)
+        return _done(request, tables)
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
     except ExplainedInfeasibleError as error:
@@ -104,7 +109,7 @@ def answer_to(request: PlannerTask) -> Answer:
         return Crash(exception=type(error).__name__)
 
 
-def _done(request: PlannerTask) -> Done:
+def _done(request: PlannerTask, tables: "TableCache") -> Done:
     from automap.planner import planning
     from automap.planner.explanation.explain import explain
     from automap.planner.studies.infeasibility_report import make_plan_or_explain
@@ -137,9 +142,9 @@ def _done(request: PlannerTask) -> Done:
         case SimulateTask():
             return _simulated(request)
         case ExplainTask():
-            return _json(explain(request.plan, request.options))
+            return _json(explain(request.plan, request.options, tables=tables))
         case ReplanTask() | SuggestTask():
-            return _of_running(request)
+            return _of_running(request, tables)
         case StrategiesTask():
             return Done(
                 result=[
@@ -149,13 +154,13 @@ def _done(request: PlannerTask) -> Done:
             )
 
 
-def _of_running(request: ReplanTask | SuggestTask) -> Done:
+def _of_running(request: ReplanTask | SuggestTask, tables: "TableCache") -> Done:
     from automap.planner.replanning.replan import replan
     from automap.planner.runs.suggestion import suggest
 
     if isinstance(request, ReplanTask):
-        return _json(replan(request.plan, request.options))
-    return _json(suggest(request.plan, request.watched))
+        return _json(replan(request.plan, request.options, tables=tables))
+    return _json(suggest(request.plan, request.watched, tables=tables))
 
 
 def _materialise_tables(spec: JobSpec) -> None:
