@@ -45,11 +45,11 @@ def _error(check: LayerCheck, entry: Entry | None, *, alone: bool) -> LayerError
         priced_seconds=check.priced,
         sum_error=check.error,
         price_error=check.priced / check.measured - 1.0,
-        explanation=_explanation(check, entry, alone=alone),
+        explanation=explanation(check, entry, alone=alone),
     )
 
 
-def _explanation(check: LayerCheck, entry: Entry | None, *, alone: bool) -> str:
+def explanation(check: LayerCheck, entry: Entry | None, *, alone: bool) -> str:
     """Why the sum is far off, from what is known of the layer; empty where it is not."""
     if abs(check.error) <= LARGE_ERROR:
         return ""

@@ -10,6 +10,8 @@ from automap.planner.spec import JobSpec
 from tests.helpers.specs import job_spec
 from tests.planner.check.broken_plans import shifted
 
+pytestmark = pytest.mark.thorough
+
 TWO_POOLS = {
     "pools": [
         {"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 2},

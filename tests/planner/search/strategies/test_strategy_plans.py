@@ -13,6 +13,8 @@ from automap.planner.planning import STRATEGIES, compare, make_plan
 from automap.planner.spec import JobSpec, StrategyName
 from tests.helpers.small_jobs import pool, small_job
 
+pytestmark = pytest.mark.thorough
+
 SEARCH = {"search__time_limit_seconds": 0.1}
 """1,000 steps of the Markov chain; the search itself needs less."""
 ASYNCHRONOUS = ("one_step_off", "fully_async")
