@@ -9,7 +9,13 @@ from automap.planner.explanation.solving import Solved
 from automap.planner.explanation.study import Narrowed, Study
 from automap.planner.search.decomposition.dominance import Undominated
 from automap.planner.search.decomposition.race import complete
-from automap.planner.search.decomposition.sizes import Relaxed, Sizes, SizeSearch, rows_of_sizes
+from automap.planner.search.decomposition.sizes import (
+    MasterProblem,
+    Relaxed,
+    Sizes,
+    relaxed_problem,
+    rows_of_sizes,
+)
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
 from automap.planner.search.space.search_space import (
@@ -93,10 +99,10 @@ def _sizes_within(near: Study, limit: float, budget: Budget) -> Relaxed:
     if few is None:
         return Relaxed(None, limit, True)
     part = arena(few.study.tables, few.study.problem)
-    sizes = SizeSearch(part, part.rows, horizon_seconds=limit)
-    sizes.minimise_period()
+    master = MasterProblem(relaxed_problem(part, part.rows), horizon_seconds=limit)
+    master.minimise_period()
     with budget.share(PART_OF_REST):
-        relaxed = sizes.best(budget)
+        relaxed = master.best(budget)
     budget.take(ROUND_SECONDS)
     return relaxed
 

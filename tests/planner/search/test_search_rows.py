@@ -12,7 +12,7 @@ from automap.planner.job.resolve import resolve
 from automap.planner.search.candidates.tables import CallTable, joined_calls
 from automap.planner.search.candidates.tabulate import price
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.race import complete, scenarios
+from automap.planner.search.decomposition.race import complete, shadow_sets
 from automap.planner.search.decomposition.sizes import Sizes, relaxed_problem
 from automap.planner.search.model.bounds import Bounds, CallMinimum
 from automap.planner.search.model.solve import Limits, minimise_period
@@ -41,10 +41,10 @@ def optimum(arena: Arena, rows: Rows, *, relaxed: bool = False) -> float | None:
     return None if solution is None else solution.timing.period
 
 
-def first_scenario(seed: int) -> tuple[Arena, Rows]:
+def without_shadows(seed: int) -> tuple[Arena, Rows]:
     """A random problem as tables, and its rows without shadows."""
     arena = arena_of(random_problem(seed, barrier=seed % 2 == 0))
-    return arena, next(scenarios(arena))
+    return arena, next(shadow_sets(arena))
 
 
 def streamed_arena(seed: int) -> Arena:
@@ -82,7 +82,7 @@ def every_size(arena: Arena) -> Sizes:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
-    arena, rows = first_scenario(seed)
+    arena, rows = without_shadows(seed)
     kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
     assert all((few <= many).all() for few, many in zip(kept.copies, rows.copies, strict=True))
     assert optimum(arena, kept) == optimum(arena, rows)
@@ -91,7 +91,7 @@ def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
 def test_some_random_rows_are_dominated() -> None:
     dropped = 0
     for seed in range(12):
-        arena, rows = first_scenario(seed)
+        arena, rows = without_shadows(seed)
         kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
         dropped += sum(int(mask.sum()) for mask in rows.copies)
         dropped -= sum(int(mask.sum()) for mask in kept.copies)
@@ -100,7 +100,7 @@ def test_some_random_rows_are_dominated() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_relaxed_problem_is_no_slower_than_the_real_one(seed: int) -> None:
-    arena, rows = first_scenario(seed)
+    arena, rows = without_shadows(seed)
     real, relaxed = optimum(arena, rows), optimum(arena, rows, relaxed=True)
     if real is not None:
         assert relaxed is not None
@@ -162,7 +162,7 @@ def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_compact_arena_has_the_rows_that_it_was_made_of(seed: int) -> None:
-    arena, rows = first_scenario(seed)
+    arena, rows = without_shadows(seed)
     best = optimum(arena, rows)
     if best is None:
         return
