@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from automap.planner.search.many_models import annealing, neighbourhood
+from automap.planner.search.many_models import neighbourhood
 from automap.planner.search.many_models.annealing import sketch
 from automap.planner.search.many_models.linear_bound import relax
 from automap.planner.search.many_models.many_model_search import large_start
@@ -18,7 +18,6 @@ from tests.planner.search.test_search_sizes import arena_of
 
 @pytest.fixture(autouse=True)
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annealing, "ROUNDS", 10)
     monkeypatch.setattr(neighbourhood, "TRIES", 4)
 
 
