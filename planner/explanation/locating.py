@@ -14,7 +14,8 @@ from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
 from automap.planner.layout import RECOMPUTES, Layouts
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
-from automap.planner.search import CallTable, CopyTable, Selected, Timing
+from automap.planner.search import CallTable, CopyTable, Selected
+from automap.planner.search.model.problem import Timing
 
 
 def located(given: Study, placement: Placement, timing: Timing) -> tuple[Study, Selected]:

@@ -12,15 +12,7 @@ from automap.planner.job.resolve import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.replanning.cluster_state import Situation
 from automap.planner.replanning.result import Correction
-from automap.planner.search import (
-    Budget,
-    Limits,
-    Proven,
-    Selected,
-    solve,
-    solve_ascending,
-    space_within,
-)
+from automap.planner.search import Budget, Limits, Proven, Selected, solve, solve_ascending
 
 MARGIN = 0.001
 """A plan that is better by a smaller share is no reason to move, and not looked for."""
@@ -89,7 +81,7 @@ def _result(found: Proven[Selected], keep: float | None) -> WarmResult:
 
 def _within(now: Study, limit: float, limits: Limits) -> Proven[Selected]:
     """The best within a limit; what cannot hold it is taken away first."""
-    few = space_within(now.space, limit)
+    few = now.space.within(limit)
     if few is None:
         return Proven(None, limit, is_proven=True)
     found = solve(few, limits=limits, cutoff=limit)

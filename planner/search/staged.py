@@ -14,7 +14,7 @@ import numpy as np
 from automap.planner.job.job import Job
 from automap.planner.search.candidates.streams_and_tails import wanted_tails
 from automap.planner.search.candidates.tables import BoolArray, CallTable, Tables, joined_calls
-from automap.planner.search.candidates.tabulate import Candidates
+from automap.planner.search.candidates.tabulate import Candidates, price_candidates
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import attempted
 from automap.planner.search.space.bounds_filter import rows_within
@@ -35,19 +35,22 @@ def can_be_staged(job: Job) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class SearchStart:
     """A job priced as far as its search needs, and where that starts."""
 
     tables: Tables
     """All candidates that a plan as good as the best start can use."""
-    attempts: list[Attempt]
-    """The same as on all candidates: the strategies use no others."""
-    placing_seconds: float
+    attempts: list[Attempt] | None = None
+    """What the strategies that start the search came to: the same as on all candidates, as they
+    use no others. None: that is not known yet."""
+    placing_seconds: float = 0.0
     """What placing the strategies took."""
 
 
-def staged(job: Job) -> Staged:
-    """Price a job for which `can_be_staged` is true."""
+def price_for_search(job: Job) -> SearchStart:
+    """The candidates that the best plan of a job may use, with their prices."""
+    if not can_be_staged(job):
+        return SearchStart(price_candidates(job))
     candidates = Candidates(job)
     every = [np.ones(len(copy), dtype=bool) for copy in candidates.copies]
     layouts = Tables(candidates.copies, [], job.dataflow.calls, 0)
@@ -66,7 +69,7 @@ def staged(job: Job) -> Staged:
     if any(mask.any() for mask in others):
         periods = [each.selected.timing.period for each in attempts if each.selected is not None]
         tables = _with_others(candidates, tables, others, min(periods, default=None))
-    return Staged(tables, attempts, placing_seconds)
+    return SearchStart(tables, attempts, placing_seconds)
 
 
 def _with_others(

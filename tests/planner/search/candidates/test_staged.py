@@ -6,7 +6,7 @@ import pytest
 from automap.planner.job.resolve import resolve
 from automap.planner.planning import make_plan, make_plan_of
 from automap.planner.search.candidates.tabulate import Candidates, price_candidates
-from automap.planner.search.staged import can_be_staged, staged
+from automap.planner.search.staged import SearchStart, can_be_staged, price_for_search
 from automap.planner.spec import JobSpec
 from benchmarks import instances
 
@@ -63,7 +63,7 @@ def test_the_plan_is_that_of_pricing_everything(algorithm):
     spec = small(algorithm)
     job = resolve(spec)
     whole = price_candidates(job)
-    wanted = make_plan_of(job, whole, pricing_seconds=0.0)
+    wanted = make_plan_of(job, SearchStart(whole), pricing_seconds=0.0)
     plan = make_plan(spec)
     assert plan.search.status == wanted.search.status == "optimal"
     assert plan.iteration_seconds == wanted.iteration_seconds
@@ -71,7 +71,7 @@ def test_the_plan_is_that_of_pricing_everything(algorithm):
         each.iteration_seconds for each in wanted.alternatives
     ]
     # Something was left out, or there is nothing to compare.
-    part = staged(job).tables
+    part = price_for_search(job).tables
     assert sum(map(len, part.calls)) < sum(map(len, whole.calls))
 
 
