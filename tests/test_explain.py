@@ -274,7 +274,6 @@ def test_the_searches_for_regret_share_one_time_limit(
         return Solved(None, 0.5 * limit, False, limits.deterministic_seconds)
 
     monkeypatch.setattr(solving, "best_within", cut_short)
-    monkeypatch.setattr(solving.Exclusion, "nothing_within", lambda *_: False)
     spec = small_job(
         "rloo",
         search__robust=True,

@@ -11,7 +11,6 @@ from planner import planning
 from planner.cost import constants
 from planner.errors import SpecError
 from planner.explain import from_below
-from planner.explain.exclusion import Exclusion
 from planner.explain.factors import Factors, scaled
 from planner.explain.solving import Solved, best_within
 from planner.explain.study import Study, study
@@ -245,7 +244,7 @@ def errors(given: Study, *, seed: int) -> Factors:
 @pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) -> None:
     given = study(small_job("grpo", search__staleness=staleness))
-    exclusion, limits = Exclusion(), Limits.within(20.0, seed=0)
+    limits = Limits.within(20.0, seed=0)
     for seed in range(2):
         now = scaled(given, errors(given, seed=seed))
         best = best_within(now, inf, limits)
@@ -255,8 +254,10 @@ def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) 
         found = from_below.from_below(now, 1.5 * seconds, 0.0, Budget(limits))
         assert found.selected is not None
         assert found.lower_bound - 1e-5 <= seconds <= found.selected.timing.period + 1e-5
-        assert exclusion.nothing_within(now, 0.9999 * seconds, Budget(limits))
-        assert not exclusion.nothing_within(now, 1.0001 * seconds, Budget(limits))
+        nothing = best_within(now, 0.9999 * seconds, limits)
+        assert nothing.proven
+        assert nothing.selected is None
+        assert best_within(now, 1.0001 * seconds, limits).selected is not None
 
 
 @pytest.mark.parametrize(

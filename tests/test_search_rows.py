@@ -13,7 +13,7 @@ from planner.resolve import resolve
 from planner.search.bounds import Bounds, CallMinimum
 from planner.search.candidates import price
 from planner.search.dominance import Undominated
-from planner.search.race import complete, scenarios
+from planner.search.race import complete, shadow_sets
 from planner.search.search import search
 from planner.search.sizes import Sizes, relaxed_problem
 from planner.search.solve import Limits, minimise_period
@@ -34,10 +34,10 @@ def optimum(arena: Arena, rows: Rows, *, relaxed: bool = False) -> float | None:
     return None if solution is None else solution.timing.period
 
 
-def first_scenario(seed: int) -> tuple[Arena, Rows]:
+def without_shadows(seed: int) -> tuple[Arena, Rows]:
     """A random problem as tables, and its rows without shadows."""
     arena = arena_of(random_problem(seed, barrier=seed % 2 == 0))
-    return arena, next(scenarios(arena))
+    return arena, next(shadow_sets(arena))
 
 
 def streamed_arena(seed: int) -> Arena:
@@ -75,7 +75,7 @@ def every_size(arena: Arena) -> Sizes:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
-    arena, rows = first_scenario(seed)
+    arena, rows = without_shadows(seed)
     kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
     assert all((few <= many).all() for few, many in zip(kept.copies, rows.copies, strict=True))
     assert optimum(arena, kept) == optimum(arena, rows)
@@ -84,7 +84,7 @@ def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
 def test_some_random_rows_are_dominated() -> None:
     dropped = 0
     for seed in range(12):
-        arena, rows = first_scenario(seed)
+        arena, rows = without_shadows(seed)
         kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
         dropped += sum(int(mask.sum()) for mask in rows.copies)
         dropped -= sum(int(mask.sum()) for mask in kept.copies)
@@ -93,7 +93,7 @@ def test_some_random_rows_are_dominated() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_relaxed_problem_is_no_slower_than_the_real_one(seed: int) -> None:
-    arena, rows = first_scenario(seed)
+    arena, rows = without_shadows(seed)
     real, relaxed = optimum(arena, rows), optimum(arena, rows, relaxed=True)
     if real is not None:
         assert relaxed is not None
@@ -155,7 +155,7 @@ def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_compact_arena_has_the_rows_that_it_was_made_of(seed: int) -> None:
-    arena, rows = first_scenario(seed)
+    arena, rows = without_shadows(seed)
     best = optimum(arena, rows)
     if best is None:
         return

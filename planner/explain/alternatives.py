@@ -7,7 +7,6 @@ import numpy as np
 
 from planner.explain.checked import checked
 from planner.explain.contenders import single
-from planner.explain.exclusion import Exclusion
 from planner.explain.from_below import from_below
 from planner.explain.locating import located
 from planner.explain.question import Question
@@ -63,7 +62,6 @@ class Alternatives:
         self.given, self.plan, self.selected = given, plan, selected
         self.limits = limits_of(given, seconds)
         self.bill = bill(given, selected)
-        self.exclusion = Exclusion()
         self.found: list[Selected] = [selected]
         """By rows of the given tables."""
 
@@ -100,12 +98,7 @@ class Alternatives:
             tried = attempt(part, TRIED, limits=self.limits, most_counts=STARTING_COUNTS)
             starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
-        best, budget = self._soon(posed, start), Budget(self._part_of_limits())
-        if best is not None:
-            # The cyclic search knows whole ticks only.
-            limit = best.timing.period - TICK_SECONDS
-            if self.exclusion.nothing_within(posed, limit, budget):
-                return Solved(best, limit if posed.problem.barrier else limit - TICK_SECONDS, True)
+        best = self._soon(posed, start)
         near = self._on_same_sizes(posed, best)
         found = search(part, limits=self.limits, incumbent=near or best)
         return Solved(found.selected, found.lower_bound_seconds, found.proven)

@@ -11,7 +11,7 @@ from planner.search.dominance import Undominated
 from planner.search.pruning import prune
 from planner.search.race import complete
 from planner.search.selected import Selected, in_its_place, rows_of
-from planner.search.sizes import Relaxed, Sizes, SizeSearch, rows_of_sizes
+from planner.search.sizes import MasterProblem, Relaxed, Sizes, relaxed_problem, rows_of_sizes
 from planner.search.solve import Budget, minimise_period
 from planner.search.space import Arena, Rows, all_rows, arena, compact, least_period, rows_within
 
@@ -85,10 +85,10 @@ def _sizes_within(near: Study, limit: float, budget: Budget) -> Relaxed:
     if few is None:
         return Relaxed(None, limit, True)
     part = arena(few.study.tables, few.study.problem)
-    sizes = SizeSearch(part, part.rows, horizon_seconds=limit)
-    sizes.minimise_period()
+    master = MasterProblem(relaxed_problem(part, part.rows), horizon_seconds=limit)
+    master.minimise_period()
     with budget.share(PART_OF_REST):
-        relaxed = sizes.best(budget)
+        relaxed = master.best(budget)
     budget.take(ROUND_SECONDS)
     return relaxed
 

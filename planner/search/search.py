@@ -1,15 +1,14 @@
 """The best placement on given nodes: pruning, CP-SAT, and the proof.
 
-A problem is split into scenarios (planner.search.race), whose sizes are decided first
-(planner.search.sizes); where placements in one node have prices of their own, these are a search
-of their own.
+Sizes are decided first (planner.search.race, planner.search.sizes). Where placements in one node
+have prices of their own, these are a search of their own.
 """
 
 from planner.search import one_node
 from planner.search.large import MANY_CALLS
 from planner.search.linear import relax
 from planner.search.problem import Problem
-from planner.search.race import Race, complete, period_limit, scenarios, slowest
+from planner.search.race import BendersLoop, complete, period_limit, slowest
 from planner.search.selected import Found, Selected, in_its_place, original
 from planner.search.sizes import relaxed_problem
 from planner.search.solve import MOST_TICKS, TICK_SECONDS, Budget, Limits
@@ -59,29 +58,25 @@ def _search(
     if limit is not None:
         rows = rows_within(arena.tables, arena.problem, rows, limit)
     part = compact(arena, rows)
-    race = Race(part.arena, Budget(limits), incumbent, horizon_seconds)
+    loop = BendersLoop(part.arena, Budget(limits), incumbent, horizon_seconds)
     if limit is not None and arena.problem.barrier and len(arena.problem.calls) > MANY_CALLS:
-        race.start_large(limit)
-    every = race.opened(race.affordable(list(scenarios(part.arena))))
-    for number, scenario in enumerate(every):
-        # A share for each, so that a hard one does not leave the others without any bound.
-        with race.budget.share(1.0 / (len(every) - number)):
-            race.run(scenario)
-    wanted = race.wanted_seconds
-    bound = float(min([wanted, *race.open_bounds]))
-    if race.open_bounds and arena.problem.barrier:
-        bound = max(bound, _linear_bound(part.arena, race.limit))
+        loop.start_large(limit)
+    loop.run()
+    cutoff = loop.cutoff_seconds
+    bound = float(min([cutoff, *loop.open_bounds]))
+    if loop.open_bounds and arena.problem.barrier:
+        bound = max(bound, _linear_bound(part.arena, loop.limit))
     if not arena.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
     longest = slowest(part.arena, part.arena.rows) if limit is None else limit
     bound = max(bound - _hidden_seconds(arena.problem, longest), 0.0)
-    best = race.best
+    best = loop.best
     if best is not None and best is not incumbent:
         best = original(best, part)
-    used = limits.deterministic_seconds - race.budget.left
-    proven = not race.open_bounds or bound >= wanted
-    return Found(best, bound, proven, race.options, deterministic_seconds=used)
+    used = limits.deterministic_seconds - loop.budget.left
+    proven = not loop.open_bounds or bound >= cutoff
+    return Found(best, bound, proven, loop.options, deterministic_seconds=used)
 
 
 def _hidden_seconds(problem: Problem, longest: float) -> float:

@@ -13,7 +13,7 @@ from planner.search.selected import (
     original,
     rows_of,
 )
-from planner.search.sizes import Sizes, SizeSearch, rows_of_sizes
+from planner.search.sizes import MasterProblem, Sizes, relaxed_problem, rows_of_sizes
 from planner.search.solve import Budget, Limits, settle_ties
 from planner.search.space import Arena, Rows, compact, rows_within
 
@@ -55,16 +55,16 @@ def _settled(arena: Arena, found: Found, limits: Limits) -> Selected:
     arena, rows = part.arena, part.arena.rows
     if not complete(arena, rows):
         return found.selected
-    search_ = SizeSearch(arena, rows, horizon_seconds=limit)
-    search_.minimise_gpus()
+    master = MasterProblem(relaxed_problem(arena, rows), horizon_seconds=limit)
+    master.minimise_gpus()
     for _ in range(TIE_TRIES):
-        relaxed = search_.best(budget)
+        relaxed = master.best(budget)
         if relaxed.sizes is None or relaxed.sizes == sizes:
             break
         settled_ = _settled_on(arena, rows_of_sizes(arena, rows, relaxed.sizes), limit, budget)
         if settled_ is not None:
             return original(settled_, part)
-        search_.rule_out(relaxed.sizes)
+        master.rule_out(relaxed.sizes)
     settled_ = _settled_on(arena, rows_of_sizes(arena, rows, sizes), limit, budget)
     return found.selected if settled_ is None else original(settled_, part)
 
