@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from planner.search import neighbourhood, population
+from planner.search import neighbourhood
 from planner.search.large import large_start
 from planner.search.linear import relax
 from planner.search.neighbourhood import Structure, improved, shortest
@@ -18,7 +18,6 @@ from tests.test_search_sizes import arena_of
 
 @pytest.fixture(autouse=True)
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(population, "ROUNDS", 10)
     monkeypatch.setattr(neighbourhood, "TRIES", 4)
 
 
