@@ -45,7 +45,6 @@ from planner.search.problem import Timing
 from planner.search.runs import wanted_tails
 from planner.search.solve import Limits
 from planner.search.space import arena, skeleton
-from planner.search.staged import Staged, can_be_staged, staged
 from planner.search.tables import Tables
 from planner.spec import JobSpec, StrategyName
 
@@ -70,13 +69,9 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    if not can_be_staged(job):
-        tables = price(job)
-        seconds = time.perf_counter() - started
-        return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
-    start = staged(job)
-    seconds = time.perf_counter() - started - start.placing_seconds
-    return make_plan_of(job, start.tables, pricing_seconds=seconds, explain=explain, start=start)
+    tables = price(job)
+    seconds = time.perf_counter() - started
+    return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
 
 
 def make_plan_of(
@@ -85,17 +80,15 @@ def make_plan_of(
     *,
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
-    start: Staged | None = None,
 ) -> Plan:
-    """make_plan of a job that is priced already, and started where `start` is given.
+    """make_plan of a job that is priced already.
 
     The tables may also be those of the job on a larger cluster.
     """
-    priced = time.perf_counter() - (0.0 if start is None else start.placing_seconds)
-    attempts = None if start is None else start.attempts
+    priced = time.perf_counter()
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, tables, skeleton(job, tables), STARTS, attempts)
+    best = best_placement(job, tables, skeleton(job, tables), STARTS)
     if best.selected is None and not best.proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.selected is None:

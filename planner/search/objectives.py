@@ -54,17 +54,12 @@ def best_placement(
     tables: Tables,
     problem: Problem,
     names: Sequence[str],
-    attempts: list[Attempt] | None = None,
 ) -> Best:
-    """Search under the job's objective; `names` are the baselines that start it.
-
-    `attempts` are what they came to, where that is known.
-    """
+    """Search under the job's objective; `names` are the baselines that start it."""
     spec = job.spec.search
     limits = Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
     whole = arena(tables, problem)
-    if attempts is None:
-        attempts = attempted(whole, names, limits)
+    attempts = attempted(whole, names, limits)
     if spec.objective == "throughput":
         found = _fastest(whole, attempts, limits)
         return _best(whole, found, attempts, limits)
