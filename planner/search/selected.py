@@ -30,7 +30,7 @@ class Found:
     lower_bound_seconds: float
     proven: bool
     options: int
-    """Options that reached CP-SAT, over all scenarios."""
+    """Options that reached CP-SAT, over all sets of shadows."""
     warm_start: str | None = None
     deterministic_seconds: float = 0.0
     """What the solver took."""
