@@ -25,14 +25,12 @@ from automap.planner.search import (
     Limits,
     SearchResult,
     SearchSpace,
-    SearchStart,
     StrategyInfo,
     Tables,
     attempted,
     best_placement,
     describe_space,
     price_candidates,
-    price_for_search,
 )
 from automap.planner.spec import JobSpec, StrategyName
 
@@ -56,14 +54,14 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    start = price_for_search(job)
-    seconds = time.perf_counter() - started - start.placing_seconds
-    return make_plan_of(job, start, pricing_seconds=seconds, explain=explain)
+    tables = price_candidates(job)
+    seconds = time.perf_counter() - started
+    return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
 
 
 def make_plan_of(
     job: Job,
-    start: SearchStart,
+    tables: Tables,
     *,
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
@@ -72,10 +70,10 @@ def make_plan_of(
 
     The tables may also be those of the job on a larger cluster.
     """
-    tables, priced = start.tables, time.perf_counter() - start.placing_seconds
+    priced = time.perf_counter()
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, SearchSpace.of(job, tables), STARTS, start.attempts)
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
     if best.solution is None and not best.is_proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.solution is None:

@@ -13,7 +13,6 @@ from automap.planner.search.candidates.description import describe_space
 from automap.planner.search.candidates.enumeration import shares_candidates
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
 from automap.planner.search.candidates.tabulate import price_candidates
-from automap.planner.search.exclusion import Exclusion
 from automap.planner.search.front import FrontPoint, ParetoFront, pareto_front
 from automap.planner.search.memory_excess import MemoryNeed, fits_in_memory, least_excess
 from automap.planner.search.model.order import Order
@@ -25,7 +24,6 @@ from automap.planner.search.space.rows import Rows, Selected
 from automap.planner.search.space.schedules import schedule, solve_in_place
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.space.structure import problem_structure
-from automap.planner.search.staged import SearchStart, price_for_search
 from automap.planner.search.strategies import QUICK, STARTS, STRATEGIES, StrategyInfo
 from automap.planner.search.strategies.attempts import Attempt
 
@@ -38,7 +36,6 @@ __all__ = [
     "Budget",
     "CallTable",
     "CopyTable",
-    "Exclusion",
     "FrontPoint",
     "Limits",
     "MemoryNeed",
@@ -48,7 +45,6 @@ __all__ = [
     "Rows",
     "SearchResult",
     "SearchSpace",
-    "SearchStart",
     "Selected",
     "StrategyInfo",
     "Tables",
@@ -59,7 +55,6 @@ __all__ = [
     "least_excess",
     "pareto_front",
     "price_candidates",
-    "price_for_search",
     "problem_structure",
     "schedule",
     "shares_candidates",

@@ -13,7 +13,7 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan_of
-from automap.planner.search import SearchStart, Tables, price_candidates, shares_candidates
+from automap.planner.search import Tables, price_candidates, shares_candidates
 from automap.planner.spec import MAX_NODES, ClusterSpec, JobSpec, PoolSpec
 from automap.planner.studies.result import Variant, WhatIf
 
@@ -150,9 +150,7 @@ def _variant(case: Case, tables: Tables, pricing_seconds: float) -> Variant:
 
 def _planned(job: Job, tables: Tables, pricing_seconds: float) -> tuple[Plan | None, list[Reason]]:
     try:
-        plan = make_plan_of(
-            job, SearchStart(tables), pricing_seconds=pricing_seconds, explain=causes
-        )
+        plan = make_plan_of(job, tables, pricing_seconds=pricing_seconds, explain=causes)
     except InfeasibleError as error:
         return None, error.reasons
     except NoSolutionInTimeError as error:
