@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from automap.planner.search.many_models.list_schedules import sketch
 
 from automap.planner.search.many_models import neighbourhood
 from automap.planner.search.many_models.linear_bound import relax
+from automap.planner.search.many_models.list_schedules import sketch
 from automap.planner.search.many_models.many_model_search import large_start
 from automap.planner.search.many_models.neighbourhood import Structure, improved, shortest
 from automap.planner.search.model.problem import Problem
