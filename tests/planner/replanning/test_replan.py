@@ -336,7 +336,7 @@ def test_a_bound_counts_only_where_it_was_proven() -> None:
     assert not bound_is_proven(job, changed(made, lower_bound=0.9 * made.search.lower_bound))
     assert not bound_is_proven(job, changed(made, space="fewer layouts"))
     assert not bound_is_proven(job, changed(made, proof=None))
-    older = made.provenance.model_copy(update={"code_version": "0.0.1"})
+    older = made.provenance.model_copy(update={"cost_model_version": "0"})
     assert not bound_is_proven(job, made.model_copy(update={"provenance": older}))
     looser = made.spec.model_copy(update={"name": "another"})
     assert not bound_is_proven(resolve(looser), made.model_copy(update={"spec": looser}))

@@ -189,7 +189,7 @@ def check_barrier(problem: Problem) -> None:
     assert found.solution.timing.period == pytest.approx(expected)
     assert found.lower_bound == pytest.approx(expected)
     assert_sound(problem, found.solution)
-    exact = proven(problem, horizon_seconds=float(expected))
+    exact = proven(problem, cutoff=float(expected))
     assert exact.solution is not None
     assert exact.solution.timing.period == pytest.approx(expected)
     assert proven(problem, cutoff=expected - 0.5).solution is None
