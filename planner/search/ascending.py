@@ -6,7 +6,7 @@ within such a limit is soon proven, and raises the bound.
 """
 
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.sizes import (
+from automap.planner.search.decomposition.master import (
     MasterProblem,
     Relaxed,
     Sizes,

@@ -1,14 +1,14 @@
 """The best placement on given nodes: pruning, CP-SAT, and the proof.
 
-Sizes are decided first (`decomposition.race`, `decomposition.sizes`). Where placements in one node
-have prices of their own, these are a search of their own.
+Sizes are decided first (`decomposition.benders`, `decomposition.master`). Where placements in one
+node have prices of their own, these are a search of their own.
 """
 
 from dataclasses import dataclass, field
 from math import inf
 
-from automap.planner.search.decomposition.race import BendersLoop, period_limit, slowest
-from automap.planner.search.decomposition.sizes import relaxed_problem
+from automap.planner.search.decomposition.benders import BendersLoop, period_limit, slowest
+from automap.planner.search.decomposition.master import relaxed_problem
 from automap.planner.search.many_models.linear_bound import relax
 from automap.planner.search.many_models.many_model_search import MANY_CALLS
 from automap.planner.search.model.problem import Problem

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from automap.planner.search.decomposition.sizes import (
+from automap.planner.search.decomposition.master import (
     MasterProblem,
     Sizes,
     relaxed_problem,

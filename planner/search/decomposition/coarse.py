@@ -13,7 +13,7 @@ from dataclasses import replace
 from automap.planner.layout import IntArray
 from automap.planner.search.candidates.tables import CallTable, CopyTable
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.sizes import Size
+from automap.planner.search.decomposition.master import Size
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace

@@ -9,8 +9,8 @@ early; the shortest schedule counts.
 
 GPUs count in cells of a node, memory is forgotten: the search then solves what was found exactly.
 
-With the neighbourhoods that follow (many_models.neighbourhood) this takes twelve models with
-twenty calls on 512 GPUs from a gap of 26 %, that of the best strategy, to one of 4.3 %.
+With the neighbourhoods that follow (`many_models.neighbourhood`) this takes twelve models
+with twenty calls on 512 GPUs from a gap of 26 %, that of the best strategy, to one of 4.3 %.
 """
 
 from dataclasses import dataclass

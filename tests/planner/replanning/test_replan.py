@@ -267,8 +267,7 @@ def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) 
         assert best.solution is not None
         assert best.is_proven
         seconds = best.solution.timing.period
-        budget = Budget(limits)
-        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=budget)
+        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=Budget(limits))
         assert found.solution is not None
         assert found.lower_bound - 1e-5 <= seconds <= found.solution.timing.period + 1e-5
         nothing = best_within(now, 0.9999 * seconds, limits)

@@ -2,8 +2,8 @@
 
 Memory is forgotten, so few layouts of a size are left that no other one beats in seconds, and the
 optimum, proven in milliseconds, is a lower bound on all placements. It proposes a size for every
-copy; once these are solved with memory (decomposition.race) a cut excludes them. After some
-rounds a master problem with memory in coarse steps (decomposition.coarse) takes its place
+copy; once these are solved with memory (`decomposition.benders`) a cut excludes them. After some
+rounds a master problem with memory in coarse steps (`decomposition.coarse`) takes its place
 (combinatorial Benders decomposition; Codato and Fischetti 2006).
 """
 

@@ -1,7 +1,7 @@
 """Logic-based Benders decomposition: sizes are decided first, then layouts, settings and order.
 
 Every set of shadows that may exist is searched by itself, as with fewer copies to choose from its
-bounds are sharper. In each the master problem (decomposition.sizes) proposes range sizes, the
+bounds are sharper. In each the master problem (`decomposition.master`) proposes range sizes, the
 placement problem on these sizes is solved exactly, and a cut excludes them, until the master has
 nothing to propose that is shorter than the best placement of all sets so far.
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from automap.planner.search.decomposition.coarse import coarse_problem
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.sizes import (
+from automap.planner.search.decomposition.master import (
     MasterProblem,
     Relaxed,
     Sizes,
