@@ -270,9 +270,10 @@ def test_without_streams_and_tails_is_the_job_without_the_options() -> None:
 def test_tables_of_other_streams_are_not_taken() -> None:
     spec = job("streams and staleness")
     fewer = spec.model_copy(update={"search": spec.search.model_copy(update={"stream_chunks": 2})})
-    one, other = study(spec).tables, study(fewer).tables
+    kept = TableCache()
+    one, other = kept.study(spec).tables, kept.study(fewer).tables
     assert one is not other
-    assert study(spec).tables is one
+    assert kept.study(spec).tables is one
 
 
 def test_a_tail_that_the_search_does_not_try_is_refused() -> None:
