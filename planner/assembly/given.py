@@ -28,7 +28,7 @@ from automap.planner.plan.types import (
     SecondsByPart,
     WeightSync,
 )
-from automap.planner.search import Limits, Timing, schedule
+from automap.planner.search import Limits, problem_structure, schedule
 from automap.planner.search.model.problem import (
     Assignment,
     CallOption,
@@ -37,8 +37,8 @@ from automap.planner.search.model.problem import (
     Precedence,
     Problem,
     Tail,
+    Timing,
 )
-from automap.planner.search.space.structure import problem_structure
 
 
 def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:

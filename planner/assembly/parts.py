@@ -35,7 +35,8 @@ from automap.planner.plan.types import (
     SecondsByPart,
     WeightSync,
 )
-from automap.planner.search import CallTable, CopyTable, Selected, Tables, Timing
+from automap.planner.search import CallTable, CopyTable, Selected, Tables
+from automap.planner.search.model.problem import Timing
 
 
 def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:

@@ -12,7 +12,7 @@ from hashlib import sha256
 from automap.planner.job.job import Job
 from automap.planner.plan.provenance import provenance_of
 from automap.planner.plan.types import Plan, Provenance
-from automap.planner.search.candidates.enumeration import SPACE
+from automap.planner.search import describe_space
 
 
 def proof_of(plan: Plan) -> str | None:
@@ -39,7 +39,7 @@ def bound_is_proven(job: Job, plan: Plan) -> bool:
         plan.search.proof is not None
         and plan.search.proof == proof_of(plan)
         and plan.spec == job.spec
-        and plan.search.space.startswith(SPACE)
+        and plan.search.space == describe_space(job)
         and _versions(plan.provenance) == _versions(provenance_of(job))
     )
 

@@ -5,13 +5,13 @@ from math import inf
 
 from automap.planner.assembly.proof import bound_is_proven
 from automap.planner.explanation.checked import checked
-from automap.planner.explanation.locating import located
+from automap.planner.explanation.locating import locate
 from automap.planner.explanation.question import Question
 from automap.planner.explanation.questions import same_sizes
 from automap.planner.explanation.result import Alternative, CallDifference, Outcome
 from automap.planner.explanation.solving import best_within, limits_of
 from automap.planner.explanation.study import Study, TableCache
-from automap.planner.explanation.words import sizes
+from automap.planner.explanation.text import sizes
 from automap.planner.plan.price import objective_value
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.search import (
@@ -83,7 +83,7 @@ class Alternatives:
                 answer=f"not decided: no placement was found in time, and none is below {bound:g}",
             )
         placement = checked(posed, solved.solution)
-        self.given, found = located(self.given, placement, solved.solution.timing)
+        self.given, found = locate(self.given, placement, solved.solution.timing)
         self.found.append(found)
         other = bill(self.given, found)
         return _beside(self.given, self.plan, self.bill, placement, other, solved, question)

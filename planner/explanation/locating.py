@@ -14,10 +14,11 @@ from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
 from automap.planner.layout import RECOMPUTES, Layouts
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
-from automap.planner.search import CallTable, CopyTable, Selected, Timing
+from automap.planner.search import CallTable, CopyTable, Selected
+from automap.planner.search.model.problem import Timing
 
 
-def located(given: Study, placement: Placement, timing: Timing) -> tuple[Study, Selected]:
+def locate(given: Study, placement: Placement, timing: Timing) -> tuple[Study, Selected]:
     """A placement by rows of the tables; what they lack is priced and added at their end.
 
     A plan of the caller's own may have settings that the enumeration leaves out, or that pruning

@@ -73,7 +73,7 @@ def values(study: Study, each: Contender, periods: FloatArray) -> FloatArray:
     return np.where(periods <= target, found, inf)
 
 
-class Pool:
+class Contenders:
     """A plan and the placements that may beat it; every solve may add one.
 
     The plan's placement may be run with other settings and in another order: that is no other

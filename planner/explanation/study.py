@@ -15,14 +15,8 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.plan.types import Placement
-from automap.planner.search import (
-    CallTable,
-    Problem,
-    SearchSpace,
-    Selected,
-    Tables,
-    price_candidates,
-)
+from automap.planner.search import CallTable, SearchSpace, Selected, Tables, price_candidates
+from automap.planner.search.model.problem import Problem
 from automap.planner.spec import JobSpec
 
 MOST_JOBS = 3

@@ -100,8 +100,7 @@ def _solve(
     if limit is not None and space.problem.barrier and len(space.problem.calls) > MANY_CALLS:
         loop.start_large(limit)
     loop.run()
-    wanted = loop.cutoff_seconds
-    bound = float(min([wanted, *loop.open_bounds]))
+    bound = float(min([loop.cutoff_seconds, *loop.open_bounds]))
     if loop.open_bounds and space.problem.barrier:
         bound = max(bound, _linear_bound(part, loop.limit))
     if not space.problem.barrier:
@@ -115,7 +114,7 @@ def _solve(
     return SearchResult(
         best,
         bound,
-        is_proven=not loop.open_bounds or bound >= wanted,
+        is_proven=not loop.open_bounds or bound >= loop.cutoff_seconds,
         deterministic_seconds=limits.deterministic_seconds - loop.budget.left,
         options=loop.options,
     )

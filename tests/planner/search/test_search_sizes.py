@@ -1,7 +1,7 @@
 """The search over sizes against brute force: tables from random problems, the same optimum.
 
-`test_search_oracle` solves whole problems; here the same problems go through the tables, the sets
-of shadows, the master problem and its cuts, the tie-break, and the objectives.
+`test_search_oracle` solves whole problems; here the same problems go through the tables, the
+sets of shadows, the master problem and its cuts, the tie-break, and the objectives.
 """
 
 import random
