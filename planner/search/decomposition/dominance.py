@@ -4,8 +4,8 @@ The same argument as the second one of automap.planner.search.model.pruning, bef
 a copy goes for the sake of another that holds no more bytes anywhere, syncs no slower, and has for
 every setting of every call one that is as fast and peaks no higher.
 
-The coarse master problem (automap.planner.search.decomposition.coarse) is built with it; in the sub-problems it saves up
-to a third of the time (Safe-RLHF with two critics).
+The coarse master problem (automap.planner.search.decomposition.coarse) is built with it; in the sub-problems it saves
+0.4 of 1.3 s (PPO with four 70B models, 16,384 GPUs).
 """
 
 from dataclasses import dataclass
