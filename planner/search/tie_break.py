@@ -1,4 +1,7 @@
-"""Of equally good placements one that is always the same: the canonical plan."""
+"""The tie-break: of equally good placements one that is always the same, however it was found.
+
+It takes 0.02 to 0.2 s of a plan, and makes plans repeat over changes of the search.
+"""
 
 import numpy as np
 

@@ -5,7 +5,7 @@ a copy goes for the sake of another that holds no more bytes anywhere, syncs no 
 every setting of every call one that is as fast and peaks no higher.
 
 The coarse master problem (`decomposition.coarse`) is built with it; in the sub-problems it saves
-up to a third of the time (Safe-RLHF with two critics).
+0.4 of 1.3 s (PPO with four 70B models, 16,384 GPUs).
 """
 
 from dataclasses import dataclass

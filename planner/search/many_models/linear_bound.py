@@ -9,8 +9,8 @@ the weighted lengths of bounds.py are kept:
 Here a call pays for its speed with GPU-seconds, which bounds.py cannot see: it takes the least of
 either. Sets of shadows are not told apart: a shadow may exist in part.
 
-It takes a tenth of a second. On twelve models with twenty calls it bounds the period at 4.2 % below
-the plan, where the bounds of all sizes without a solver are 21 % below.
+On twelve models with twenty calls, 512 GPUs, it is 3.8 % below the plan that is found in 30 s, and
+nothing else bounds such jobs.
 """
 
 from collections import defaultdict

@@ -9,8 +9,8 @@ early; the shortest schedule counts.
 
 GPUs count in cells of a node, memory is forgotten: the search then solves what was found exactly.
 
-With the neighbourhoods that follow (`many_models.neighbourhood`) this takes twelve models
-with twenty calls on 512 GPUs from a gap of 26 %, that of the best strategy, to one of 4.3 %.
+With the neighbourhoods that follow (`many_models.neighbourhood`) twelve models with twenty calls
+on 512 GPUs end with a gap of 3.8 % after 30 s, where a strategy's plan would be left.
 """
 
 from dataclasses import dataclass
