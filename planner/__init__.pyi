@@ -7,6 +7,7 @@ from .errors import SpecError as SpecError
 from .explanation.explain import explain as explain
 from .explanation.result import ExplainOptions as ExplainOptions
 from .explanation.result import Explanation as Explanation
+from .explanation.study import TableCache as TableCache
 from .plan.types import Placement as Placement
 from .plan.types import Plan as Plan
 from .plan.types import Strategy as Strategy

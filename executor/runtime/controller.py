@@ -110,7 +110,10 @@ class Controller:
             block_bytes=block_bytes,
         )
         if plan.staleness or not plan.iteration_barrier:
-            logger.warning("iterations do not overlap here: every one ends before the next begins")
+            logger.warning(
+                "the plan lets iterations overlap; they run one after another, so an iteration "
+                "takes longer than planned"
+            )
 
     # Start and end
 

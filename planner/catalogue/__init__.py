@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.catalogue.hardware import GIB, GpuType, NodeType
+from automap.planner.catalogue.hardware import GpuType, NodeType
 from automap.planner.errors import SpecError
+from automap.planner.units import GIB, MIB
 
-MIB = 2**20
 MAX_QUOTED_LENGTH = 100
 """Characters; longer than any name, so that a text in place of a name is cut before it is used."""
 

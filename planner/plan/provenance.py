@@ -9,9 +9,16 @@ from automap.planner.job.job import Job
 from automap.planner.plan.types import Provenance
 from automap.planner.profiles.corrections import summary
 
+COST_MODEL_VERSION = "1"
+"""Raised by a change after which some spec has another price, bound or space of plans.
+
+Not by every release: plans and proofs of an earlier release hold as long as this is the same.
+tests/golden/plans.json says when it must be raised.
+"""
+
 
 def provenance_of(job: Job) -> Provenance:
-    """Of what is planned here and now."""
+    """What a plan of this job would be made with here and now."""
     pricing = Pricing(job)
     try:
         code_version = version("automap")
@@ -19,6 +26,7 @@ def provenance_of(job: Job) -> Provenance:
         code_version = "unknown"
     return Provenance(
         code_version=code_version,
+        cost_model_version=COST_MODEL_VERSION,
         profile_versions={pool.gpu.name: pricing.profile(pool).version for pool in job.pools},
         operator_tables={pool.gpu.name: pricing.profile(pool).table_gpu for pool in job.pools},
         measured_profiles={
@@ -41,7 +49,8 @@ def other_versions(made: Provenance, job: Job) -> list[str]:
 
 
 def _others(made: Provenance, here: Provenance) -> Iterator[str]:
-    for name in ("code_version", "catalogue_version"):
+    model = "code_version" if made.cost_model_version is None else "cost_model_version"
+    for name in (model, "catalogue_version"):
         then, now = getattr(made, name), getattr(here, name)
         if then and then != now:
             yield f"{name} {then} (here {now})"

@@ -1,4 +1,4 @@
-"""What the service and its planner processes say to each other: one JSON line each way."""
+"""What the service and its planner processes send each other: a task, its answer."""
 
 from typing import Annotated, Literal
 
@@ -19,16 +19,16 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PlanRequest(Message):
+class PlanTask(Message):
     """Search a plan; answered with a Plan."""
 
     kind: Literal["plan"] = "plan"
     spec: JobSpec
     profiles: dict[str, str] = {}
-    """Of GPU types that a change to an impossible job may bring, the stored profiles' versions."""
+    """Versions of stored profiles, by GPU type that a change to an impossible job may bring."""
 
 
-class EstimateRequest(Message):
+class EstimateTask(Message):
     """Price a placement; answered with a Plan."""
 
     kind: Literal["estimate"] = "estimate"
@@ -36,7 +36,7 @@ class EstimateRequest(Message):
     placement: Placement
 
 
-class CompareRequest(Message):
+class CompareTask(Message):
     """Price strategies beside a plan; answered with a list of Strategy."""
 
     kind: Literal["compare"] = "compare"
@@ -45,7 +45,7 @@ class CompareRequest(Message):
     strategies: list[str]
 
 
-class SimulateRequest(Message):
+class SimulateTask(Message):
     """Simulate iterations of a plan; answered with a Simulation."""
 
     kind: Literal["simulate"] = "simulate"
@@ -55,7 +55,7 @@ class SimulateRequest(Message):
     trace: bool = False
 
 
-class FrontRequest(Message):
+class FrontTask(Message):
     """Find the Pareto front; answered with a Front."""
 
     kind: Literal["front"] = "front"
@@ -63,7 +63,7 @@ class FrontRequest(Message):
     tolerance: float
 
 
-class WhatIfRequest(Message):
+class WhatIfTask(Message):
     """Plan on several clusters; answered with a WhatIf."""
 
     kind: Literal["what_if"] = "what_if"
@@ -75,7 +75,7 @@ class WhatIfRequest(Message):
     """Versions of stored profiles by the GPU type that they were measured on."""
 
 
-class ExplainRequest(Message):
+class ExplainTask(Message):
     """Explain a plan; answered with an Explanation."""
 
     kind: Literal["explain"] = "explain"
@@ -83,7 +83,7 @@ class ExplainRequest(Message):
     options: ExplainOptions
 
 
-class ReplanRequest(Message):
+class ReplanTask(Message):
     """Keep or move a running plan; answered with a Replan."""
 
     kind: Literal["replan"] = "replan"
@@ -91,7 +91,7 @@ class ReplanRequest(Message):
     options: ReplanOptions
 
 
-class SuggestRequest(Message):
+class SuggestTask(Message):
     """Say what to do about a run that has drifted; answered with a Suggestion."""
 
     kind: Literal["suggest"] = "suggest"
@@ -99,30 +99,28 @@ class SuggestRequest(Message):
     watched: Watched
 
 
-class StrategiesRequest(Message):
+class StrategiesTask(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
     kind: Literal["strategies"] = "strategies"
 
 
-PlannerRequest = (
-    PlanRequest
-    | EstimateRequest
-    | CompareRequest
-    | FrontRequest
-    | WhatIfRequest
-    | SimulateRequest
-    | ExplainRequest
-    | ReplanRequest
-    | SuggestRequest
-    | StrategiesRequest
+PlannerTask = (
+    PlanTask
+    | EstimateTask
+    | CompareTask
+    | FrontTask
+    | WhatIfTask
+    | SimulateTask
+    | ExplainTask
+    | ReplanTask
+    | SuggestTask
+    | StrategiesTask
 )
-REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
-    Annotated[PlannerRequest, Field(discriminator="kind")]
-)
+TASK: TypeAdapter[PlannerTask] = TypeAdapter(Annotated[PlannerTask, Field(discriminator="kind")])
 
 
-def spec_of(request: PlannerRequest) -> JobSpec | None:
+def spec_of(request: PlannerTask) -> JobSpec | None:
     """The job that a request is about, its own or its plan's."""
     about = getattr(request, "plan", request)
     spec: JobSpec | None = getattr(request, "spec", None) or getattr(about, "spec", None)

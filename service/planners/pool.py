@@ -29,7 +29,7 @@ from automap.service.planners.messages import (
     Done,
     InfeasibleFailure,
     NoSolutionFailure,
-    PlannerRequest,
+    PlannerTask,
     SpecFailure,
 )
 
@@ -77,7 +77,7 @@ class PlannerProcess:
 
     def run(
         self,
-        request: PlannerRequest,
+        request: PlannerTask,
         *,
         limit_seconds: float,
         keep_going: Callable[[], bool] = _always,

@@ -17,7 +17,7 @@ KEPT = 32
 """Durations kept of each call: their median is steady, whatever the first iterations took."""
 
 NOTHING: JsonObject = {"iteration": {"count": 0, "seconds": []}, "calls": {}, "report": None}
-"""Of a run that has measured nothing yet."""
+"""`measured` of a run that has not begun."""
 
 
 def with_events(measured: JsonObject, events: Iterable[JsonObject]) -> JsonObject:

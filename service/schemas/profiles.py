@@ -20,7 +20,7 @@ Version = Annotated[str, Field(pattern=VERSION_PATTERN, description="Of a stored
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 """Host work may be too little to be told from none."""
 Bound = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
-"""Of an interval: that of a difference may reach below 0."""
+"""An end of an interval; that of a difference may be below 0."""
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 

@@ -13,7 +13,7 @@ from automap.service.storage.tables import JobEventRow, JobRow
 
 
 def of_job(session: Session, row: JobRow) -> list[JobSuggestion]:
-    """Those of a job, the latest first."""
+    """The suggestions that were raised on a job, the latest first."""
     known = {each.event: each for each in raised(row.measured)}
     if not known:
         return []

@@ -117,7 +117,7 @@ def _call_cells(
     if columns.copy:
         yield kind
     layout = on_gpu.parallelism if on_gpu else None
-    yield formats.parallelism(layout) if layout else NOTHING
+    yield layout.in_short() if layout else NOTHING
     yield str((call and call.micro_batch_size) or NOTHING)
     yield RECOMPUTE[call.recompute if call else None]
     if columns.stage:

@@ -27,6 +27,16 @@ class GpuRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an event within a period of the schedule."""
+
+    start_seconds: float
+    end_seconds: float
+    continues: bool = False
+    """True for the part of a wrapped event that began in the period before."""
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     """A call or a weight sync; `ranges` is empty for a reward function on the host."""
 
@@ -48,6 +58,16 @@ class Event:
         if self.tail is None or self.tail[0].covers(gpus):
             return self
         return replace(self, duration_seconds=self.tail[1])
+
+    def within(self, period_seconds: float) -> list[Piece]:
+        """The event within one period: whole, or cut in two where it runs over the end."""
+        late = self.start_seconds >= period_seconds
+        start = self.start_seconds % period_seconds if late else self.start_seconds
+        end = start + self.duration_seconds
+        if end <= period_seconds * (1 + 1e-9):
+            return [Piece(start, end)]
+        wrapped = Piece(0.0, min(end - period_seconds, start), continues=True)
+        return [Piece(start, period_seconds), wrapped]
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ def copy_table(copies: Sequence[CopyPlan], *, wide: bool) -> Table:
             Text(copy.id),
             copy.kind,
             Text(formats.gpu_range(copy.pool, first_gpu=copy.first_gpu, num_gpus=copy.num_gpus)),
-            formats.parallelism(copy.layout),
+            copy.layout.in_short(),
             NOTHING if copy.layout.sharding == "none" else copy.layout.sharding,
             NOTHING if copy.offload == "none" else copy.offload,
             *(formats.gib(value) for value in kinds),
