@@ -16,7 +16,7 @@ from automap.planner.explanation.robust import least_regret
 from automap.planner.explanation.study import Study
 from automap.planner.infeasible.reasons import explain_infeasible, explain_strategy
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan, SearchReport, Strategy
 from automap.planner.search import (
     STARTS,

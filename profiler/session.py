@@ -183,6 +183,7 @@ class Session:
         return measure(sampler, limit_seconds=limit).seconds
 
     def wanted(self) -> dict[str, list[Shape]]:
+        """Table → the shapes that this session is to measure, in the order of their worth."""
         models = list(self._settings.models.values())
         budget = self._settings.budget_seconds
         found = shapes(self._device, models, budget_seconds=budget)

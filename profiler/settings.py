@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.profiles.folder import COLUMNS
+from automap.planner.catalogue import ModelArchitecture
+from automap.planner.profiles import COLUMNS
 
 DeviceKind = Literal["cpu", "cuda"]
 MAX_RANKS = 64

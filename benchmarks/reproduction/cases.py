@@ -11,7 +11,7 @@ from automap.planner.assembly.parts import (
     pricing_of,
 )
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Parallelism, Placement
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.candidates.tabulate import price_candidates

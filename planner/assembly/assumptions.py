@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import length_warnings
+from automap.planner.job.resolution import length_warnings
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
 from automap.planner.spec import unrunnable_field
 

@@ -3,7 +3,7 @@
 from automap.planner.assembly.plan import placed
 from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement
 from automap.planner.search import Selected
 

@@ -12,7 +12,7 @@ from automap.planner.cost.generation.streaming import TAILS
 from automap.planner.cost.pricing import Engine, Pricing
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.plan.types import Placement
 from automap.planner.search import (

@@ -7,7 +7,7 @@ from typing import Literal
 
 from automap.planner.catalogue import gpu_type, gpu_types
 from automap.planner.catalogue.hardware import GpuType
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.spec import ClusterSpec, ConstraintsSpec, JobSpec, LoraSpec, PoolSpec
 from automap.planner.spec.lengths import LengthSpec
 

@@ -9,7 +9,7 @@ from automap.planner.infeasible.changes import gpus_text
 from automap.planner.infeasible.memory import least_needs
 from automap.planner.infeasible.remedies import FeasibilityProbe, remedies
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search import (
     STARTS,
     STRATEGIES,

@@ -20,7 +20,7 @@ from automap.planner.infeasible.changes import (
 )
 from automap.planner.infeasible.memory import least_need
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search import (
     SearchSpace,
     Tables,

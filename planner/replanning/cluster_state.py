@@ -7,7 +7,7 @@ from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.locating import located, timing_of
 from automap.planner.explanation.study import Study, TableCache
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.replanning.result import Correction, ReplanOptions
 from automap.planner.search import Selected, shares_candidates

@@ -8,7 +8,7 @@ from automap.planner.explanation.contenders import contender
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.solving import best_within, limits_of
 from automap.planner.explanation.study import Study
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.replanning.cluster_state import Situation
 from automap.planner.replanning.result import Correction

@@ -13,10 +13,17 @@ from pydantic import Field
 
 from automap.planner import catalogue
 from automap.planner.errors import PlanningError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan, ResultModel
 from automap.planner.replanning.result import Replan, ReplanOptions
-from automap.planner.runs.drift import CallSeconds, Cause, Deviation, Drift, causes_of, drift
+from automap.planner.runs.drift_detection import (
+    CallSeconds,
+    Cause,
+    Deviation,
+    Drift,
+    causes_of,
+    drift,
+)
 from automap.planner.runs.iterations import QUANTILES, ObservedLengths, Window
 from automap.planner.spec import ClusterSpec, PositiveInt
 from automap.planner.spec.lengths import LengthSpec

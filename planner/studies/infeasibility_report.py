@@ -15,7 +15,7 @@ from automap.planner.infeasible.changes import (
 )
 from automap.planner.infeasible.reasons import diagnose
 from automap.planner.infeasible.remedies import FeasibilityProbe
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec, PoolSpec

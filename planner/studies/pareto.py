@@ -7,7 +7,7 @@ from automap.planner.assembly.plan import sound
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from automap.planner.infeasible.reasons import explain_infeasible
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import plan_of
 from automap.planner.search import (
     STARTS,

@@ -10,7 +10,7 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reaso
 from automap.planner.infeasible.changes import NO_PROFILES, pool_with_gpu, with_nodes
 from automap.planner.infeasible.reasons import causes
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan_of
 from automap.planner.search import Tables, price_candidates, shares_candidates

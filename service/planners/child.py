@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from automap.planner import Strategy
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
-from automap.planner.plan.types import Strategy
-from automap.planner.profiles.folder import SHIPPED
+from automap.planner.profiles import SHIPPED
 from automap.planner.spec import ClusterSpec, JobSpec
-from automap.planner.studies.result import ExplainedInfeasibleError
+from automap.planner.studies import ExplainedInfeasibleError
 from automap.service.planners.messages import (
     TASK,
     Answer,
@@ -58,9 +58,10 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer
     logging.basicConfig(level=logging.INFO)
-    import automap.planner.planning
-    import automap.planner.studies.infeasibility_report  # noqa: F401 - both warm this process before its first request
-    from automap.planner import TableCache
+    from automap.planner import (
+        TableCache,
+        make_plan_or_explain,  # noqa: F401 - warms this process
+    )
 
     gc.freeze()  # what was imported stays, so no collection need look at it
 
@@ -110,11 +111,8 @@ def answer_to(request: PlannerTask, tables: "TableCache") -> Answer:
 
 
 def _done(request: PlannerTask, tables: "TableCache") -> Done:
-    from automap.planner import planning
-    from automap.planner.explanation.explain import explain
-    from automap.planner.studies.infeasibility_report import make_plan_or_explain
-    from automap.planner.studies.pareto import pareto
-    from automap.planner.studies.what_if import what_if
+    from automap import planner
+    from automap.planner import explain, make_plan_or_explain, pareto, what_if
 
     match request:
         case PlanTask():
@@ -134,10 +132,10 @@ def _done(request: PlannerTask, tables: "TableCache") -> Done:
                 )
             )
         case EstimateTask():
-            return _json(planning.estimate(request.spec, request.placement))
+            return _json(planner.estimate(request.spec, request.placement))
         case CompareTask():
-            _check_strategies(request.strategies, list(planning.STRATEGIES))
-            compared = planning.compare(request.spec, request.plan, request.strategies)
+            _check_strategies(request.strategies, list(planner.STRATEGIES))
+            compared = planner.compare(request.spec, request.plan, request.strategies)
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
         case SimulateTask():
             return _simulated(request)
@@ -149,14 +147,13 @@ def _done(request: PlannerTask, tables: "TableCache") -> Done:
             return Done(
                 result=[
                     {"name": it.name, "description": it.description, "reference": it.reference}
-                    for it in planning.STRATEGIES.values()
+                    for it in planner.STRATEGIES.values()
                 ]
             )
 
 
 def _of_running(request: ReplanTask | SuggestTask, tables: "TableCache") -> Done:
-    from automap.planner.replanning.replan import replan
-    from automap.planner.runs.suggestion import suggest
+    from automap.planner import replan, suggest
 
     if isinstance(request, ReplanTask):
         return _json(replan(request.plan, request.options, tables=tables))
@@ -169,7 +166,7 @@ def _materialise_tables(spec: JobSpec) -> None:
 
 
 def _write_tables(versions: Iterable[str]) -> None:
-    from automap.planner.profiles.tables import write_missing_tables
+    from automap.planner.profiles import write_missing_tables
 
     for version in versions:
         # A spec names a stored profile by its version, which is a folder in there.
@@ -178,8 +175,8 @@ def _write_tables(versions: Iterable[str]) -> None:
 
 
 def _simulated(request: SimulateTask) -> Done:
-    from automap.planner.simulation.chrome_trace import chrome_trace
-    from automap.planner.simulation.report import simulate
+    from automap.planner import simulate
+    from automap.planner.simulation import chrome_trace
 
     try:
         simulation, timeline = simulate(

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from automap.executor.telemetry.run_report import Comparison, RunReport
-from automap.planner.runs.drift import Cause, Deviation, Drift, drift, in_words
-from automap.planner.runs.iterations import Window
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner.runs import Cause, Deviation, Drift, Suggestion, Window, drift, in_words
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import JobSuggestion
 

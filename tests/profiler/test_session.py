@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from automap.planner.catalogue import architecture, gpu_type
 from automap.planner.cost.operators.interpolation import MEASURED
 from automap.planner.cost.operators.profile import Profile
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.profiles.folder import profile_folder
 from automap.planner.spec import JobSpec
 from automap.profiler.errors import ProfileError

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from automap.planner.plan.types import Plan, Strategy
+from automap.planner import Plan, Strategy
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import CompareArguments
 from automap.service.cli.plan.command import need_known
@@ -20,7 +20,7 @@ def run_compare(given: CompareArguments) -> None:
     spec = backend.read_spec(given.spec)
     need_known(given.strategy or [])
     # Brings the solver in.
-    from automap.planner.planning import QUICK
+    from automap.planner import QUICK
 
     strategies = given.strategy or QUICK
     with working(planning_message(spec), given.show):
@@ -57,7 +57,7 @@ def _as_strategy(plan: Plan) -> Strategy:
 
 
 def _describe(names: Sequence[str]) -> None:
-    from automap.planner.planning import STRATEGIES
+    from automap.planner import STRATEGIES
 
     out = console.stdout_console()
     out.print()

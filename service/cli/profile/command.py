@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from automap.planner import catalogue
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
 from automap.planner.errors import SpecError
 from automap.profiler.results.profile_report import ClusterReport, ProfileReport, Progress
 from automap.profiler.settings import ProfileSettings
@@ -112,7 +112,7 @@ def _names(given: Sequence[str]) -> tuple[str, ...]:
 def _architecture(name: str) -> ModelArchitecture:
     try:
         if name.endswith(".json") or name.startswith(("./", "../", "/", "~/")):
-            from automap.planner.catalogue.huggingface import load_config
+            from automap.planner.catalogue import load_config
 
             return load_config(Path(name).expanduser(), field="--models")
         return catalogue.architecture(name, field="--models")

@@ -19,7 +19,7 @@ from typing import BinaryIO, NoReturn
 
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.service.cli.backends.local import Local
 from automap.service.cli.backends.protocol import KnownPlan
 from automap.service.cli.inputs.files import read_run_settings

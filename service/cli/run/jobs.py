@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from automap.executor.telemetry.run_report_view import times
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.cli.backends.client import Service, parsed, plan_id_of
 from automap.service.cli.inputs.files import (

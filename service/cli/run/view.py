@@ -15,8 +15,8 @@ from rich.text import Text
 
 from automap.executor.telemetry.run_report import RunReport
 from automap.executor.telemetry.run_report_view import render_measured, render_outcome, times
-from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner import Plan
+from automap.planner.runs import Suggestion
 from automap.planner.units import MIB
 from automap.service.cli.plan.gantt import gantt
 from automap.service.cli.terminal import formats

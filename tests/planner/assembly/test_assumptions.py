@@ -7,7 +7,7 @@ import pytest
 from automap.planner.assembly.assumptions import assumptions
 from automap.planner.catalogue import gpu_types
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from tests.helpers.small_jobs import pool, small_job
 

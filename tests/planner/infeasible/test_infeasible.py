@@ -8,7 +8,7 @@ import pytest
 
 from automap.planner.errors import InfeasibleError, Reason
 from automap.planner.infeasible.remedies import FeasibilityProbe
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits

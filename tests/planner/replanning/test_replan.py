@@ -14,7 +14,7 @@ from automap.planner.errors import SpecError
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.solving import best_within
 from automap.planner.explanation.study import Study, TableCache, study
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.replanning import warm_search

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import CallTable, joined_calls
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.decomposition.dominance import Undominated

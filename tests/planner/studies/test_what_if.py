@@ -3,7 +3,7 @@
 import pytest
 
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates.enumeration import shares_candidates
 from automap.planner.studies.what_if import what_if

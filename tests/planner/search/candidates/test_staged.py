@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan, make_plan_of
 from automap.planner.search.candidates.tabulate import Candidates, price_candidates
 from automap.planner.search.staged import can_be_staged, staged
