@@ -5,6 +5,7 @@ Just above the bound few are left, and what is found there is close to the best.
 within such a limit is soon proven, and raises the bound.
 """
 
+from automap.planner.search.decomposition.dominance import Undominated
 from automap.planner.search.decomposition.master import (
     MasterProblem,
     Relaxed,
@@ -12,8 +13,6 @@ from automap.planner.search.decomposition.master import (
     relaxed_problem,
     rows_of_sizes,
 )
-
-from automap.planner.search.decomposition.dominance import Undominated
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
 from automap.planner.search.proven import Proven

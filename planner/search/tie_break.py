@@ -1,13 +1,13 @@
 """Of equally good placements one that is always the same: the canonical plan."""
 
 import numpy as np
+
 from automap.planner.search.decomposition.master import (
     MasterProblem,
     Sizes,
     relaxed_problem,
     rows_of_sizes,
 )
-
 from automap.planner.search.model.pruning import SLACK, prune
 from automap.planner.search.model.solve import Budget, Limits, canonical_solution
 from automap.planner.search.space.bounds_filter import rows_within

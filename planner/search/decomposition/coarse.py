@@ -10,11 +10,10 @@ and 1.3 s, and Safe-RLHF with two critics on 128 GPUs ends with a gap of 1.2 %.
 
 from dataclasses import replace
 
-from automap.planner.search.decomposition.master import Size
-
 from automap.planner.layout import IntArray
 from automap.planner.search.candidates.tables import CallTable, CopyTable
 from automap.planner.search.decomposition.dominance import Undominated
+from automap.planner.search.decomposition.master import Size
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace

@@ -11,10 +11,10 @@ up to a third of the time (Safe-RLHF with two critics).
 from dataclasses import dataclass
 
 import numpy as np
-from automap.planner.search.decomposition.master import Size, Sizes, rows_of_sizes
 
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates.tables import BoolArray, CallTable
+from automap.planner.search.decomposition.master import Size, Sizes, rows_of_sizes
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.units import MIB

@@ -8,7 +8,6 @@ as that still shortens it.
 from functools import partial
 
 from automap.planner.search.decomposition.master import relaxed_problem
-
 from automap.planner.search.many_models.layout_sampling import roomy_rows, thinned_layouts
 from automap.planner.search.many_models.linear_bound import relax
 from automap.planner.search.many_models.list_schedules import sketch

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from automap.planner.search.decomposition.benders import shadow_sets
-from automap.planner.search.decomposition.master import Sizes, relaxed_problem
 
 from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import CallTable, joined_calls
 from automap.planner.search.candidates.tabulate import price_candidates
+from automap.planner.search.decomposition.benders import shadow_sets
 from automap.planner.search.decomposition.dominance import Undominated
+from automap.planner.search.decomposition.master import Sizes, relaxed_problem
 from automap.planner.search.model.bounds import Bounds, CallMinimum
 from automap.planner.search.model.solve import Limits, minimise_period
 from automap.planner.search.search import solve
