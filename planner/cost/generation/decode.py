@@ -7,7 +7,7 @@ import numpy as np
 from automap.planner.catalogue.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
 from automap.planner.cost import constants
 from automap.planner.cost.generation.engine_pass import EnginePass, engine_pass
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import local_key_value_heads
@@ -76,16 +76,16 @@ def _between(table: FloatArray, low: IntArray, high: IntArray, weight: FloatArra
 
 
 def step_tables(
-    setting: Setting, shapes: EngineShapes, *, largest_batch: int, cache_lengths: FloatArray
+    context: KernelContext, shapes: EngineShapes, *, largest_batch: int, cache_lengths: FloatArray
 ) -> StepTables:
     """Tabulate a decode step; micro-batches of a pipeline each pass all stages."""
     count = int(np.ceil(2 * np.log2(max(largest_batch, 2)))) + 2
     batches = np.sqrt(2.0) ** np.arange(count)
     grid = _grid(shapes, batches)
-    arch = setting.model.architecture
-    compute, moved = engine_pass(setting, grid)
+    arch = context.model.architecture
+    compute, moved = engine_pass(context, grid)
     attention = _attention(
-        setting,
+        context,
         shapes.tensor_parallel_size[:, None, None],
         batches[None, :, None],
         cache_lengths[None, None, :],
@@ -104,16 +104,16 @@ def step_tables(
 
 
 def _attention(
-    setting: Setting, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
+    context: KernelContext, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
 ) -> Timed:
     """One layer's attention of a decode step; arguments broadcast.
 
     Latent attention (MLA) reads one vector per token, which serves all heads as key and as value
     (the up-projections are absorbed by query and output); every GPU of the tensor group has it.
     """
-    arch = setting.model.architecture
+    arch = context.model.architecture
     heads = ceil_div(arch.num_attention_heads, tensor)
-    element = constants.PRECISION_BYTES[setting.cache_precision]
+    element = constants.PRECISION_BYTES[context.cache_precision]
     latent = arch.key_value_bytes_per_token_per_layer // CACHE_OVERRIDE_BYTES_PER_ELEMENT
     if latent:
         key_value, width, cache_bytes = np.ones_like(tensor), latent, element
@@ -121,7 +121,7 @@ def _attention(
         key_value, width = local_key_value_heads(arch, tensor), arch.head_dim
         cache_bytes = 2 * element
     as_measured = 2 * constants.PRECISION_BYTES["bf16"]
-    return setting.profile.decode_attention(
+    return context.profile.decode_attention(
         batch_size=batch,
         kv_length=cache_length,
         num_attention_heads=heads,

@@ -21,7 +21,7 @@ from automap.planner.cost.generation.kv_cache import (
     response_process,
 )
 from automap.planner.cost.generation.prefill import prefill_seconds
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
 from automap.planner.cost.rows import ceil_div, distinct_rows
@@ -108,7 +108,7 @@ def generation_phases(
     along the length distribution. The longest of the call's sequences ends it. A budget below
     `minimum_kv_cache_bytes` is priced as one sequence at a time; callers leave it out.
     """
-    setting = _setting(model, workload, pool, profile)
+    context = _kernel_context(model, workload, pool, profile)
     columns = (
         engine.tensor_parallel_size,
         engine.pipeline_parallel_size,
@@ -119,14 +119,14 @@ def generation_phases(
     running = _running(model, call, workload, engine, kv_cache_bytes=kv_cache_bytes)
     longest = workload.prompt_length.max_tokens + running.process.longest_tokens
     tables = step_tables(
-        setting,
+        context,
         shapes,
         # Of any batch, so that no row is extrapolated whatever else is priced beside it.
         largest_batch=int(running.sequences.max(initial=1)),
-        cache_lengths=np.linspace(setting.lengths.mean_tokens, longest, CACHE_POINTS),
+        cache_lengths=np.linspace(context.lengths.mean_tokens, longest, CACHE_POINTS),
     )
-    steps = Steps(tables, setting.engine, shape, engine.pipeline_parallel_size)
-    prefill = prefill_seconds(setting, call, workload, shapes, shape, running.sequences)
+    steps = Steps(tables, context.engine, shape, engine.pipeline_parallel_size)
+    prefill = prefill_seconds(context, call, workload, shapes, shape, running.sequences)
     decoded = decode(steps, prefill, running, workload)
     again = 1.0 + decoded.evicted_tokens / prefill.tokens
     return GenerationPhases(
@@ -135,16 +135,18 @@ def generation_phases(
         running=running,
         source=np.maximum(tables.source[shape], prefill.source),
         tables=tables,
-        engine=setting.engine,
+        engine=context.engine,
         shape=shape,
         prefill_tokens=prefill.tokens * again,
         course=decoded.course,
     )
 
 
-def _setting(model: Model, workload: WorkloadSpec, pool: Pool, profile: Profile) -> Setting:
+def _kernel_context(
+    model: Model, workload: WorkloadSpec, pool: Pool, profile: Profile
+) -> KernelContext:
     host_work = profile.host_work(STACKS[workload.training_stack].host_work)
-    return Setting(
+    return KernelContext(
         model,
         pool,
         profile,

@@ -19,8 +19,8 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import GpuType, Pool
 from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
     MicroBatch,
-    Setting,
     UnitSeconds,
     dense_layer_seconds,
 )
@@ -124,12 +124,12 @@ def layer_checks(profile: Profile) -> Iterator[LayerCheck]:
                         )
 
 
-def priced_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
+def priced_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
     """A dense layer's operators, as they take together where the profile knows that."""
-    summed = dense_layer_seconds(setting, batch)
-    if not setting.profile.measured_here:
+    summed = dense_layer_seconds(context, batch)
+    if not context.profile.measured_here:
         return summed
-    ratios = _ratios(setting.profile, setting.stack.host_work, setting.precision)
+    ratios = _ratios(context.profile, context.stack.host_work, context.precision)
     return UnitSeconds(
         forward=summed.forward * ratios.forward,
         backward=summed.backward * ratios.backward,
@@ -185,7 +185,7 @@ def _sum(profile: Profile, key: LayerKey) -> LayerSum:
     """Of the layer alone on one device."""
     architecture = layer_architecture(dict(key.sizes))
     length = key.sequence_length
-    setting = Setting(
+    context = KernelContext(
         Model("layer", architecture, scalar_head=False, trainable=True, lora_rank=None),
         _one_device(profile.gpu),
         profile,
@@ -194,9 +194,9 @@ def _sum(profile: Profile, key: LayerKey) -> LayerSum:
         stack=STACKS[key.framework],
     )
     one, sequences = np.ones(1, dtype=np.int64), np.array([key.num_sequences])
-    found = dense_layer_seconds(setting, MicroBatch(one, one, one, sequences, sequences * length))
+    found = dense_layer_seconds(context, MicroBatch(one, one, one, sequences, sequences * length))
     forward, backward = float(found.forward[0]), float(found.backward[0])
-    work = setting.host_work
+    work = context.host_work
     there = float(np.max(work.forward.seconds(sequences)))
     back = float(np.max(work.backward.seconds(sequences)))
     update = float(profile.memory_bound(_step_bytes(key, architecture)).seconds)

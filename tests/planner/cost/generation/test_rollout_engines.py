@@ -18,7 +18,7 @@ from automap.planner.cost.generation.engine_pass import (
 )
 from automap.planner.cost.generation.generate_call import price_generate
 from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.rollout_engines import ENGINES
 from automap.planner.layout import Engine
@@ -39,11 +39,11 @@ def price(name: str, *, num_sequences: int = 64, **changes: Any) -> CallEstimate
     return price_generate(actor, generate, spec, hardware, profile, EIGHT, kv_cache_bytes=cache)
 
 
-def setting(name: str, engine: str = "vllm", precision: str = "bf16") -> Setting:
+def setting(name: str, engine: str = "vllm", precision: str = "bf16") -> KernelContext:
     hardware = pool("h200-141gb-sxm", num_nodes=2)
     lengths = SequenceLengths(np.array([1024.0]), np.array([1.0]), 1024)
     profile = load_profile(hardware.gpu)
-    return Setting(model(name), hardware, profile, precision, lengths, engine=ENGINES[engine])
+    return KernelContext(model(name), hardware, profile, precision, lengths, engine=ENGINES[engine])
 
 
 def tokens(*counts: int, captured: bool) -> EnginePass:
