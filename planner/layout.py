@@ -55,7 +55,7 @@ class Layouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class GenerationLayouts:
     """Generation layouts as columns, one row each."""
 
     tensor_parallel_size: IntArray
@@ -67,9 +67,9 @@ class Engine:
         """By the names that a plan has for them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def take(self, rows: IntArray) -> "Engine":
+    def take(self, rows: IntArray) -> "GenerationLayouts":
         """The given rows, in that order."""
-        return Engine(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+        return GenerationLayouts(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     def layouts(self) -> Layouts:
         """Layouts that are stored the way this engine generates."""
@@ -88,15 +88,17 @@ class Engine:
         )
 
     @staticmethod
-    def joined(parts: Sequence["Engine"]) -> "Engine":
+    def joined(parts: Sequence["GenerationLayouts"]) -> "GenerationLayouts":
         """Several column sets one below the other."""
-        names = Engine.__dataclass_fields__
-        return Engine(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        names = GenerationLayouts.__dataclass_fields__
+        return GenerationLayouts(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        )
 
     @staticmethod
-    def of(layouts: Layouts) -> "Engine":
+    def of(layouts: Layouts) -> "GenerationLayouts":
         """The engine of a copy that is stored the way it generates."""
-        return Engine(
+        return GenerationLayouts(
             layouts.tensor_parallel_size,
             layouts.pipeline_parallel_size,
             layouts.expert_parallel_size,

@@ -19,7 +19,7 @@ from automap.planner.layout import (
     RECOMPUTES,
     SHARDINGS,
     SOURCES,
-    Engine,
+    GenerationLayouts,
     IntArray,
     Layouts,
 )
@@ -120,7 +120,7 @@ def _tail(table: CallTable, row: int, num_gpus: int) -> GenerationTail | None:
     )
 
 
-def _engine_parallelism(engine: Engine, row: int) -> Parallelism:
+def _engine_parallelism(engine: GenerationLayouts, row: int) -> Parallelism:
     return Parallelism(**{name: int(column[row]) for name, column in engine.columns().items()})
 
 
@@ -258,13 +258,16 @@ def _course(
     return found.released, found.bulk
 
 
-def _engine(placement: CallPlacement, copy: PricedCopy) -> Engine:
+def _engine(placement: CallPlacement, copy: PricedCopy) -> GenerationLayouts:
     """A shadow is stored the way it generates."""
     if copy.placement.kind == "shadow":
-        return Engine.of(layouts_of(copy.placement))
+        return GenerationLayouts.of(layouts_of(copy.placement))
     assert placement.parallelism is not None
-    return Engine(
-        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
+    return GenerationLayouts(
+        *(
+            _column(getattr(placement.parallelism, name))
+            for name in GenerationLayouts.__dataclass_fields__
+        )
     )
 
 

@@ -17,7 +17,7 @@ from automap.planner.layout import (
     RECOMPUTES,
     SHARDINGS,
     SOURCES,
-    Engine,
+    GenerationLayouts,
     IntArray,
     Layouts,
 )
@@ -158,11 +158,11 @@ def _layouts(copy: CopyPlan) -> Layouts:
     )
 
 
-def engine_of(call: CallPlan) -> Engine:
+def engine_of(call: CallPlan) -> GenerationLayouts:
     """A call's generation layout as columns of one row."""
     layout: Parallelism | None = call.parallelism
     assert layout is not None, "the references were checked"
-    return Engine(
+    return GenerationLayouts(
         tensor_parallel_size=row_of(layout.tensor_parallel_size),
         pipeline_parallel_size=row_of(layout.pipeline_parallel_size),
         expert_parallel_size=row_of(layout.expert_parallel_size),

@@ -17,9 +17,9 @@ from automap.planner.cost.priced_job import role_class
 from automap.planner.cost.training.forward_call import price_forward, reloaded
 from automap.planner.cost.training.train_call import offloaded, price_train
 from automap.planner.dataflow.graph import Call
-from automap.planner.layout import Engine, FloatArray, IntArray, Layouts
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
 
-__all__ = ["CopyBytes", "Engine", "Pricing", "role_class", "whole_microseconds"]
+__all__ = ["CopyBytes", "GenerationLayouts", "Pricing", "role_class", "whole_microseconds"]
 
 RESOLUTION_SECONDS = 1e-6
 """Prices are whole microseconds, rounded up: finer is noise, and the search becomes exact."""

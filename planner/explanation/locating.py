@@ -8,7 +8,7 @@ import numpy as np
 from automap.planner.assembly.parts import layouts_of, price_call, price_copy
 from automap.planner.check.prices import tail_setting
 from automap.planner.cost.generation.streaming import TAILS
-from automap.planner.cost.pricing import Engine
+from automap.planner.cost.pricing import GenerationLayouts
 from automap.planner.errors import SpecError
 from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
@@ -198,6 +198,6 @@ def _course_columns(
     return columns
 
 
-def _engine(layout: Parallelism) -> Engine:
-    names = Engine.__dataclass_fields__
-    return Engine(*(np.array([getattr(layout, name)], dtype=np.int64) for name in names))
+def _engine(layout: Parallelism) -> GenerationLayouts:
+    names = GenerationLayouts.__dataclass_fields__
+    return GenerationLayouts(*(np.array([getattr(layout, name)], dtype=np.int64) for name in names))

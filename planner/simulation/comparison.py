@@ -14,7 +14,7 @@ from automap.planner.cost.generation.kv_cache import (
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, FloatArray, IntArray
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.steps import StepCosts
 from automap.planner.spec import WorkloadSpec
@@ -29,7 +29,7 @@ class Generation:
     call: Call
     workload: WorkloadSpec
     pool: Pool
-    engine: Engine
+    engine: GenerationLayouts
     """One row."""
     cache_share: float = 1.0
     """Of the cache with which hardly a sequence waits."""

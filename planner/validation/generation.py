@@ -13,7 +13,7 @@ from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.rollout_engines import ENGINES
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from automap.planner.spec import WorkloadSpec
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import GenerationRow
@@ -40,7 +40,7 @@ class Server:
 
     model: Model
     pool: Pool
-    engine: Engine
+    engine: GenerationLayouts
     workload: WorkloadSpec
     replicas: int
 
@@ -172,7 +172,7 @@ def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
         raise CannotPredictError("num_gpus is no multiple of the stated parallel sizes")
     if row.concurrency is not None and row.concurrency < replicas:
         raise CannotPredictError("fewer requests in flight than replicas")
-    engine = Engine(
+    engine = GenerationLayouts(
         *(column(size) for size in (tensor, pipeline, row.expert_parallel_size or 1, replicas))
     )
     workload = WorkloadSpec.model_validate(

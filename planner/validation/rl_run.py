@@ -12,7 +12,7 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolve import resolve
-from automap.planner.layout import RECOMPUTES, Engine, IntArray, Layouts
+from automap.planner.layout import RECOMPUTES, GenerationLayouts, IntArray, Layouts
 from automap.planner.spec import JobSpec, TrainingStack
 from automap.planner.validation.generation import Server, cache_room
 from automap.planner.validation.predictions import CannotPredictError
@@ -98,7 +98,7 @@ class Run:
     job: Job
     pool: Pool
     layouts: Layouts
-    engine: Engine
+    engine: GenerationLayouts
     recompute: str
     packed: int
     """Sequences that fill a micro-batch."""

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from automap.planner.validation.frameworks import Framework
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rl_run import Run, Sizes, grpo_job
@@ -38,7 +38,7 @@ class Subject:
     system: RlSystem
     trainer: RlhfRow
     """The row as its training GPUs see it."""
-    engine: Engine
+    engine: GenerationLayouts
     recompute: str
 
     def run(self, sizes: Sizes, assumptions: Assumptions) -> Run:
@@ -276,10 +276,10 @@ def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
     assumptions.add("spread of response lengths not stated: the planner's log-normal")
 
 
-def _engine(row: RlhfRow, gpus: int) -> Engine:
+def _engine(row: RlhfRow, gpus: int) -> GenerationLayouts:
     tensor = row.generation_tensor_parallel_size or 1
     pipeline = row.generation_pipeline_parallel_size or 1
     if gpus == 0 or gpus % (tensor * pipeline):
         raise CannotPredictError("GPUs are no multiple of the generation's parallel sizes")
     replicas = gpus // (tensor * pipeline)
-    return Engine(*(column(size) for size in (tensor, pipeline, 1, replicas)))
+    return GenerationLayouts(*(column(size) for size in (tensor, pipeline, 1, replicas)))

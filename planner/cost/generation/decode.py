@@ -6,7 +6,7 @@ import numpy as np
 
 from automap.planner.catalogue.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
 from automap.planner.cost import constants
-from automap.planner.cost.generation.engine_pass import EnginePass, engine_pass
+from automap.planner.cost.generation.forward_pass import ForwardPass, forward_pass_seconds
 from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.rows import ceil_div
@@ -83,7 +83,7 @@ def step_tables(
     batches = np.sqrt(2.0) ** np.arange(count)
     grid = _grid(shapes, batches)
     arch = context.model.architecture
-    compute, moved = engine_pass(context, grid)
+    compute, moved = forward_pass_seconds(context, grid)
     attention = _attention(
         context,
         shapes.tensor_parallel_size[:, None, None],
@@ -131,10 +131,10 @@ def _attention(
     )
 
 
-def _grid(shapes: EngineShapes, batches: FloatArray) -> EnginePass:
+def _grid(shapes: EngineShapes, batches: FloatArray) -> ForwardPass:
     count = len(batches)
     tokens = np.tile(np.ceil(batches - 1e-9).astype(np.int64), len(shapes))
-    return EnginePass(
+    return ForwardPass(
         np.repeat(shapes.tensor_parallel_size, count),
         np.repeat(shapes.pipeline_parallel_size, count),
         np.repeat(shapes.expert_parallel_size, count),

@@ -29,7 +29,7 @@ from automap.planner.cost.shards import padded_vocabulary
 from automap.planner.cost.stacks import STACKS
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, FloatArray, IntArray
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 from automap.planner.spec import WorkloadSpec
 
 PARTS = tuple(field.name for field in fields(SecondsColumns))
@@ -64,7 +64,7 @@ def price_generate(
     workload: WorkloadSpec,
     pool: Pool,
     profile: Profile,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
 ) -> CallEstimates:
@@ -73,7 +73,7 @@ def price_generate(
     The seconds of `generation_phases` together, and what the engine holds beside its weights.
     """
     phase = generation_phases(
-        model, call, workload, pool, profile, engine, kv_cache_bytes=kv_cache_bytes
+        model, call, workload, pool, profile, generation_layouts, kv_cache_bytes=kv_cache_bytes
     )
     prefill, decode = phase.prefill, phase.decode
     seconds = SecondsColumns(
@@ -81,7 +81,7 @@ def price_generate(
     )
     transient = _transient_bytes(
         model,
-        engine,
+        generation_layouts,
         kv_cache_bytes=kv_cache_bytes,
         running_batch=phase.running.most_at_once,
         # A CPU captures no graphs.
@@ -96,7 +96,7 @@ def generation_phases(
     workload: WorkloadSpec,
     pool: Pool,
     profile: Profile,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
 ) -> GenerationPhases:
@@ -110,13 +110,13 @@ def generation_phases(
     """
     context = _kernel_context(model, workload, pool, profile)
     columns = (
-        engine.tensor_parallel_size,
-        engine.pipeline_parallel_size,
-        engine.expert_parallel_size,
+        generation_layouts.tensor_parallel_size,
+        generation_layouts.pipeline_parallel_size,
+        generation_layouts.expert_parallel_size,
     )
     first, shape = distinct_rows(*columns)
     shapes = EngineShapes(*(column[first] for column in columns))
-    running = _running(model, call, workload, engine, kv_cache_bytes=kv_cache_bytes)
+    running = _running(model, call, workload, generation_layouts, kv_cache_bytes=kv_cache_bytes)
     longest = workload.prompt_length.max_tokens + running.process.longest_tokens
     tables = step_tables(
         context,
@@ -125,7 +125,7 @@ def generation_phases(
         largest_batch=int(running.sequences.max(initial=1)),
         cache_lengths=np.linspace(context.lengths.mean_tokens, longest, CACHE_POINTS),
     )
-    steps = Steps(tables, context.engine, shape, engine.pipeline_parallel_size)
+    steps = Steps(tables, context.engine, shape, generation_layouts.pipeline_parallel_size)
     prefill = prefill_seconds(context, call, workload, shapes, shape, running.sequences)
     decoded = decode(steps, prefill, running, workload)
     again = 1.0 + decoded.evicted_tokens / prefill.tokens
@@ -187,12 +187,19 @@ def _prompt_lengths(workload: WorkloadSpec) -> SequenceLengths:
 
 
 def _running(
-    model: Model, call: Call, workload: WorkloadSpec, engine: Engine, *, kv_cache_bytes: IntArray
+    model: Model,
+    call: Call,
+    workload: WorkloadSpec,
+    generation_layouts: GenerationLayouts,
+    *,
+    kv_cache_bytes: IntArray,
 ) -> Running:
     """What the cache of each candidate's replicas holds."""
     process = response_process(call, workload)
-    per_token = kv_bytes_per_token(model, engine, precision=workload.rollout_cache_precision)
-    sequences = ceil_div(call.num_sequences, engine.data_parallel_size)
+    per_token = kv_bytes_per_token(
+        model, generation_layouts, precision=workload.rollout_cache_precision
+    )
+    sequences = ceil_div(call.num_sequences, generation_layouts.data_parallel_size)
     capacity = kv_cache_bytes // per_token
     started = np.maximum((capacity / process.prompt_tokens).astype(np.int64), 1)
     return Running(
@@ -207,14 +214,14 @@ def _running(
 
 def _transient_bytes(
     model: Model,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
     running_batch: IntArray,
     graph_bytes: int,
 ) -> BytesColumns:
     """Cache as given; the engine's graphs and workspace, a prefill chunk, logits of the batch."""
-    arch, tensor = model.architecture, engine.tensor_parallel_size
+    arch, tensor = model.architecture, generation_layouts.tensor_parallel_size
     width = arch.intermediate_size
     if arch.num_moe_layers:
         width = max(width, arch.num_experts_per_token * arch.moe_intermediate_size)
@@ -224,7 +231,7 @@ def _transient_bytes(
     logits = running_batch * (
         arch.vocab_size * 4 + padded_vocabulary(arch, tensor) * constants.PRECISION_BYTES["bf16"]
     )
-    parallel = tensor * engine.pipeline_parallel_size > 1
+    parallel = tensor * generation_layouts.pipeline_parallel_size > 1
     return memory.bytes_columns(
         len(tensor),
         activations=2 * per_token * constants.PREFILL_CHUNK_TOKENS,

@@ -15,7 +15,7 @@ from automap.planner.cost.generation.streaming import TailEstimates, TailSetting
 from automap.planner.cost.priced_job import PricedJob
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, FloatArray, IntArray, Layouts
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class GenerationPricing(PricedJob):
         self,
         call: Call,
         pool: Pool,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting | None = None,
@@ -53,13 +53,13 @@ class GenerationPricing(PricedJob):
             self.workload,
             pool,
             self.profile(pool),
-            engine,
+            generation_layouts,
             kv_cache_bytes=kv_cache_bytes,
         )
         estimates = self._corrected(estimates, "generate", call, pool)
         if tail is None:
             return estimates
-        priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+        priced = self.tail(call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes, tail=tail)
         weights = estimates.transient.weights + priced.weight_bytes
         return replace(
             estimates,
@@ -72,14 +72,16 @@ class GenerationPricing(PricedJob):
         call: Call,
         pool: Pool,
         layouts: Layouts,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting | None = None,
     ) -> CallEstimates:
         """Generation on a training home: the reshard is part of the call."""
-        estimates = self.generate(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
-        seconds, transient = self.reshard(call, pool, layouts, engine)
+        estimates = self.generate(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes, tail=tail
+        )
+        seconds, transient = self.reshard(call, pool, layouts, generation_layouts)
         return CallEstimates(
             replace(estimates.seconds, transition=estimates.seconds.transition + seconds),
             replace(estimates.transient, weights=estimates.transient.weights + transient),
@@ -87,7 +89,7 @@ class GenerationPricing(PricedJob):
         )
 
     def reshard(
-        self, call: Call, pool: Pool, layouts: Layouts, engine: Engine
+        self, call: Call, pool: Pool, layouts: Layouts, generation_layouts: GenerationLayouts
     ) -> tuple[FloatArray, IntArray]:
         """(seconds, transient weight bytes) from home layouts to generation layouts."""
         seconds, _, transient = transition.reshard(
@@ -96,22 +98,29 @@ class GenerationPricing(PricedJob):
             pool,
             self.profile(pool),
             layouts,
-            tensor_parallel_size=engine.tensor_parallel_size,
-            pipeline_parallel_size=engine.pipeline_parallel_size,
-            expert_parallel_size=engine.expert_parallel_size,
+            tensor_parallel_size=generation_layouts.tensor_parallel_size,
+            pipeline_parallel_size=generation_layouts.pipeline_parallel_size,
+            expert_parallel_size=generation_layouts.expert_parallel_size,
         )
         return self.factor(pool, "transition", self._model(call)) * seconds, transient
 
-    def kv_cache_limits(self, call: Call, engine: Engine) -> tuple[IntArray, IntArray]:
+    def kv_cache_limits(
+        self, call: Call, generation_layouts: GenerationLayouts
+    ) -> tuple[IntArray, IntArray]:
         """(least, full) cache bytes per GPU: one longest sequence; no sequence ever waits."""
         model = self._model(call)
         return (
-            minimum_kv_cache_bytes(model, self.workload, engine),
-            full_kv_cache_bytes(model, call, self.workload, engine),
+            minimum_kv_cache_bytes(model, self.workload, generation_layouts),
+            full_kv_cache_bytes(model, call, self.workload, generation_layouts),
         )
 
     def generation_phases(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        generation_layouts: GenerationLayouts,
+        *,
+        kv_cache_bytes: IntArray,
     ) -> generate_call.GenerationPhases:
         """Prefill and decode of a generation, with the course of its batch."""
         return generate_call.generation_phases(
@@ -120,19 +129,31 @@ class GenerationPricing(PricedJob):
             self.workload,
             pool,
             self.profile(pool),
-            engine,
+            generation_layouts,
             kv_cache_bytes=kv_cache_bytes,
         )
 
     def generation_deviation(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        generation_layouts: GenerationLayouts,
+        *,
+        kv_cache_bytes: IntArray,
     ) -> FloatArray:
         """Standard deviation of a generation's seconds when its lengths are drawn anew."""
-        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        phases = self.generation_phases(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
         return self._generate_factor(call, pool) * phases.deviation_seconds
 
     def outstanding_seconds(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        generation_layouts: GenerationLayouts,
+        *,
+        kv_cache_bytes: IntArray,
     ) -> FloatArray | None:
         """[row, chunk]: how long before a generation's end each chunk but the last is out.
 
@@ -140,7 +161,9 @@ class GenerationPricing(PricedJob):
         """
         if call.id not in self.streaming_calls:
             return None
-        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        phases = self.generation_phases(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
         chunks = self.job.spec.search.stream_chunks
         return self._generate_factor(call, pool) * streaming.outstanding_seconds(phases, chunks)
 
@@ -148,7 +171,7 @@ class GenerationPricing(PricedJob):
         self,
         call: Call,
         pool: Pool,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting | None,
@@ -161,10 +184,12 @@ class GenerationPricing(PricedJob):
         column, bulk = np.array([seconds]), None
         if tail is None:
             outstanding = self.outstanding_seconds(
-                call, pool, engine, kv_cache_bytes=kv_cache_bytes
+                call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
             )
         else:
-            priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+            priced = self.tail(
+                call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes, tail=tail
+            )
             outstanding = priced.outstanding
             if tail.ratio > 1:
                 split = streaming.release_shares(priced.bulk_outstanding[:, None], column)
@@ -177,26 +202,28 @@ class GenerationPricing(PricedJob):
         self,
         call: Call,
         pool: Pool,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting,
     ) -> TailEstimates:
         """What a generation's tail on fewer, or on wider, replicas changes."""
         chunks = self.job.spec.search.stream_chunks if call.id in self.streaming_calls else None
-        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        phases = self.generation_phases(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
         factor = self._generate_factor(call, pool)
         if tail.tensor_factor == 1:
-            priced = streaming.price_tail(phases, tail, phases, engine, chunks=chunks)
+            priced = streaming.price_tail(phases, tail, phases, generation_layouts, chunks=chunks)
             return priced.times(factor)
-        wide = tail.widened(engine)
+        wide = tail.widened(generation_layouts)
         after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
         weights = self._shard_bytes(call, wide)
         priced = streaming.price_tail(
             phases,
             tail,
             after,
-            engine,
+            generation_layouts,
             chunks=chunks,
             relayout_seconds=weights / pool.intra_node_bytes_per_second,
         )
@@ -204,21 +231,23 @@ class GenerationPricing(PricedJob):
         return replace(priced, possible=possible, weight_bytes=weights).times(factor)
 
     def relayout_seconds(
-        self, call: Call, pool: Pool, engine: Engine, tail: TailSetting
+        self, call: Call, pool: Pool, generation_layouts: GenerationLayouts, tail: TailSetting
     ) -> FloatArray:
         """What it takes to lay the weights out anew for a tail of another tensor size."""
         if tail.tensor_factor == 1:
-            return np.zeros(len(engine.tensor_parallel_size))
-        weights = self._shard_bytes(call, tail.widened(engine))
+            return np.zeros(len(generation_layouts.tensor_parallel_size))
+        weights = self._shard_bytes(call, tail.widened(generation_layouts))
         seconds = weights / pool.intra_node_bytes_per_second
         return self._generate_factor(call, pool) * seconds
 
-    def _shard_bytes(self, call: Call, wide: Engine) -> IntArray:
+    def _shard_bytes(self, call: Call, wide: GenerationLayouts) -> IntArray:
         """What each GPU gets for the tail, beside its old shard."""
         precision = self.workload.rollout_precision or self.workload.precision
         return memory.weight_bytes(self._model(call), wide.layouts(), precision=precision)
 
-    def _may_be_wide(self, model: Model, pool: Pool, wide: Engine) -> npt.NDArray[np.bool_]:
+    def _may_be_wide(
+        self, model: Model, pool: Pool, wide: GenerationLayouts
+    ) -> npt.NDArray[np.bool_]:
         """Where the tail's tensor groups are such as a call may begin with."""
         tensor = wide.tensor_parallel_size
         across_nodes = self.job.spec.constraints.tensor_parallel_across_nodes

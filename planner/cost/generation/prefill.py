@@ -7,7 +7,11 @@ import numpy as np
 from automap.planner.cost import constants
 from automap.planner.cost.estimates import SecondsColumns
 from automap.planner.cost.generation.decode import EngineShapes
-from automap.planner.cost.generation.engine_pass import EnginePass, eager_seconds, engine_pass
+from automap.planner.cost.generation.forward_pass import (
+    ForwardPass,
+    eager_seconds,
+    forward_pass_seconds,
+)
 from automap.planner.cost.layer.transformer_layer import KernelContext, add, scaled
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.rows import ceil_div, distinct_rows
@@ -47,7 +51,7 @@ def prefill_seconds(
     chunk_size = np.ceil(chunk).astype(np.int64)
     first, inverse = distinct_rows(shape, chunk_size)
     which = shape[first]
-    rows = EnginePass(
+    rows = ForwardPass(
         shapes.tensor_parallel_size[which],
         shapes.pipeline_parallel_size[which],
         shapes.expert_parallel_size[which],
@@ -55,7 +59,7 @@ def prefill_seconds(
         logits=np.ceil(chunk_size[first] / mean).astype(np.int64),
         captured=False,
     )
-    compute, moved = engine_pass(context, rows)
+    compute, moved = forward_pass_seconds(context, rows)
     compute = add(compute, _attention(context, rows))
     stages, chunks = shapes.pipeline_parallel_size[shape], tokens / chunk
     work = compute.seconds + moved.seconds
@@ -75,7 +79,7 @@ def prefill_seconds(
     return Prefill(seconds, np.asarray(tokens, dtype=np.float64), source)
 
 
-def _attention(context: KernelContext, rows: EnginePass) -> Timed:
+def _attention(context: KernelContext, rows: ForwardPass) -> Timed:
     """Causal attention of a chunk's prompts in all layers, averaged over their lengths."""
     arch, lengths = context.model.architecture, context.lengths
     one = context.profile.prefill_attention(

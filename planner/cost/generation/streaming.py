@@ -15,7 +15,7 @@ from automap.planner.cost.estimates import SecondsColumns
 from automap.planner.cost.generation.admission import BUSY_CELLS
 from automap.planner.cost.generation.generate_call import GenerationPhases
 from automap.planner.cost.generation.rollout import Phases
-from automap.planner.layout import Engine, FloatArray, IntArray
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 
 SHARE_STEPS = 64
 """Shares are rounded up to so many parts: settings of few kinds can then be compared by their ends
@@ -38,11 +38,11 @@ class TailSetting:
         """Replicas before the split per replica after it."""
         return self.ratio * self.tensor_factor
 
-    def widened(self, engine: Engine) -> Engine:
+    def widened(self, generation_layouts: GenerationLayouts) -> GenerationLayouts:
         """The layout on all GPUs with the tensor size after the split."""
-        tensor = engine.tensor_parallel_size * self.tensor_factor
-        data = np.maximum(engine.data_parallel_size // self.tensor_factor, 1)
-        return replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
+        tensor = generation_layouts.tensor_parallel_size * self.tensor_factor
+        data = np.maximum(generation_layouts.data_parallel_size // self.tensor_factor, 1)
+        return replace(generation_layouts, tensor_parallel_size=tensor, data_parallel_size=data)
 
 
 TAILS = (
@@ -103,7 +103,7 @@ def price_tail(
     phases: GenerationPhases,
     tail: TailSetting,
     after: GenerationPhases,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     chunks: int | None,
     relayout_seconds: FloatArray | IntArray | float = 0.0,
@@ -153,7 +153,7 @@ def price_tail(
         outstanding = outstanding + np.where(before[course.course_of], moved[:, None], 0.0)
     return TailEstimates(
         possible=(first < mine.steps.shape[1])[course.course_of]
-        & _parts_replicas(engine, tail)
+        & _parts_replicas(generation_layouts, tail)
         & (held.max(axis=1)[course.course_of] <= after.running.cache_tokens),
         extra=extra,
         bulk_outstanding=factor * tail_seconds[course.course_of] + moved,
@@ -174,13 +174,19 @@ def ended_share(phases: GenerationPhases) -> FloatArray:
     return np.asarray(_ended(_course(phases))[phases.course.course_of, 0], dtype=np.float64)
 
 
-def _parts_replicas(engine: Engine, tail: TailSetting) -> npt.NDArray[np.bool_]:
+def _parts_replicas(
+    generation_layouts: GenerationLayouts, tail: TailSetting
+) -> npt.NDArray[np.bool_]:
     """Where whole replicas remain, and no expert group reaches over the border."""
-    kept_gpus = engine.tensor_parallel_size * engine.data_parallel_size // tail.ratio
+    kept_gpus = (
+        generation_layouts.tensor_parallel_size
+        * generation_layouts.data_parallel_size
+        // tail.ratio
+    )
     parts: npt.NDArray[np.bool_] = (
-        (engine.pipeline_parallel_size == 1)
-        & (engine.data_parallel_size % tail.gathers == 0)
-        & (kept_gpus % engine.expert_parallel_size == 0)
+        (generation_layouts.pipeline_parallel_size == 1)
+        & (generation_layouts.data_parallel_size % tail.gathers == 0)
+        & (kept_gpus % generation_layouts.expert_parallel_size == 0)
     )
     return parts
 

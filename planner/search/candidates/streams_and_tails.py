@@ -8,7 +8,7 @@ import numpy as np
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.generation.streaming import TAILS, release_shares
-from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.cost.pricing import GenerationLayouts, Pricing
 from automap.planner.dataflow.graph import Call
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.spec import SearchSpec
@@ -72,7 +72,7 @@ def runs(
     pricing: Pricing,
     call: Call,
     pool: Pool,
-    engine: Engine,
+    engine: GenerationLayouts,
     budgets: IntArray,
     estimates: CallEstimates,
 ) -> Runs:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from automap.planner.cost.generation.streaming import SHARE_STEPS, TAILS, released_seconds
-from automap.planner.cost.pricing import Engine
+from automap.planner.cost.pricing import GenerationLayouts
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.layout import FloatArray, IntArray, Layouts
@@ -83,7 +83,7 @@ class CallTable:
     """0 where it does not apply."""
     recompute: IntArray
     kv_cache_bytes: IntArray
-    engine: Engine
+    engine: GenerationLayouts
     """Generation layouts; the copy's own sizes for other calls."""
     shares: FloatArray | None = None
     """[row, chunk]: where a streamed edge leads on, the part of the seconds after which each chunk
@@ -176,7 +176,7 @@ def joined_calls(parts: list[CallTable]) -> CallTable:
     """Tables of one call on one copy, one below the other."""
     # Without rows a table has no columns of streams and tails either.
     parts = [part for part in parts if len(part)] or parts[:1]
-    engine = Engine.joined([part.engine for part in parts])
+    engine = GenerationLayouts.joined([part.engine for part in parts])
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
     }

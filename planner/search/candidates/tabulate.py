@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from automap.planner.cost.memory import usable_bytes
-from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.cost.pricing import GenerationLayouts, Pricing
 from automap.planner.dataflow.graph import Call, weights_edge
 from automap.planner.job.job import Job
 from automap.planner.search.candidates import enumeration
@@ -254,7 +254,7 @@ class Candidates:
                     micro_batch_size=zero,
                     recompute=zero,
                     kv_cache_bytes=zero,
-                    engine=Engine(zero, zero, zero, zero),
+                    engine=GenerationLayouts(zero, zero, zero, zero),
                 )
             )
         return joined_calls(parts), count

@@ -16,7 +16,7 @@ from automap.planner.cost.generation.streaming import (
 from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import SpecError
 from automap.planner.job.resolve import resolve
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.simulation.comparison import Generation, sampled
@@ -120,7 +120,7 @@ def wide_tails(num_nodes: int) -> list[bool]:
     pricing, (rack,) = Pricing(job), job.pools
     sizes = {"tensor_parallel_size": [4, 2], "data_parallel_size": [16, 16]}
     one = {"pipeline_parallel_size": [1, 1], "expert_parallel_size": [1, 1]}
-    engine = Engine(**{name: np.array(column) for name, column in (sizes | one).items()})
+    engine = GenerationLayouts(**{name: np.array(column) for name, column in (sizes | one).items()})
     call = next(call for call in job.dataflow.calls if call.kind == "generate")
     cache = np.array([2**36, 2**36])
     priced = pricing.tail(call, rack, engine, kv_cache_bytes=cache, tail=TailSetting(1, 0.9, 2))

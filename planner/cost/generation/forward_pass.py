@@ -25,7 +25,7 @@ from automap.planner.layout import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class EnginePass:
+class ForwardPass:
     """Tokens through all layers of an engine replica, one row each."""
 
     tensor_parallel_size: IntArray
@@ -38,28 +38,28 @@ class EnginePass:
     """A decode step, replayed from a CUDA graph; a prefill's kernels are launched one by one."""
 
 
-def engine_pass(context: KernelContext, rows: EnginePass) -> tuple[Timed, Timed]:
+def forward_pass_seconds(context: KernelContext, rows: ForwardPass) -> tuple[Timed, Timed]:
     """(compute without attention, communication) of tokens through embedding, layers and head.
 
     Tensor parallelism all-reduces after attention and after the MLP; experts over several
     replicas gather all their tokens and scatter the sums instead.
     """
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
-    engine = replace(context, model=replace(context.model, trainable=False, lora_rank=None))
-    attention = _products(engine, rows, attention_linears(arch, tensor))
+    inference = replace(context, model=replace(context.model, trainable=False, lora_rank=None))
+    attention = _products(inference, rows, attention_linears(arch, tensor))
     reduced = _all_reduce(context, rows)
     num_dense = arch.num_layers - arch.num_moe_layers
     parts, moves = [scaled(attention, arch.num_layers)], [scaled(reduced, arch.num_layers)]
     if num_dense:
-        mlp = _products(engine, rows, mlp_linears(arch, tensor, arch.intermediate_size))
+        mlp = _products(inference, rows, mlp_linears(arch, tensor, arch.intermediate_size))
         parts.append(scaled(mlp, num_dense))
         moves.append(scaled(reduced, num_dense))
     if arch.num_moe_layers:
-        experts, exchange = _moe(engine, rows, reduced)
+        experts, exchange = _moe(inference, rows, reduced)
         parts.append(scaled(experts, arch.num_moe_layers))
         moves.append(scaled(exchange, arch.num_moe_layers))
     parts.append(_small_kernels(context, rows))
-    parts.append(_head(engine, rows))
+    parts.append(_head(inference, rows))
     hop = point_to_point_seconds(
         context.pool,
         context.profile,
@@ -89,7 +89,7 @@ def hit_share(arch: ModelArchitecture, tokens: IntArray) -> FloatArray:
     return np.asarray(drawn / np.minimum(tokens * chosen, experts), dtype=np.float64)
 
 
-def _products(context: KernelContext, rows: EnginePass, linears: tuple[Linear, ...]) -> Timed:
+def _products(context: KernelContext, rows: ForwardPass, linears: tuple[Linear, ...]) -> Timed:
     seconds, source = context.profile.gemm(
         rows.tokens,
         np.stack([one.outputs for one in linears]),
@@ -106,7 +106,7 @@ def _activation_bytes(context: KernelContext) -> int:
     return max(context.element_bytes, 2)
 
 
-def _all_reduce(context: KernelContext, rows: EnginePass) -> Timed:
+def _all_reduce(context: KernelContext, rows: ForwardPass) -> Timed:
     """One all-reduce in the tensor group; a decode step's as the engine exposes it."""
     size, tensor = (
         rows.tokens * context.model.architecture.hidden_size * _activation_bytes(context),
@@ -116,7 +116,7 @@ def _all_reduce(context: KernelContext, rows: EnginePass) -> Timed:
     return scaled(reduced, context.engine.all_reduce_share if rows.captured else 1.0)
 
 
-def _moe(context: KernelContext, rows: EnginePass, reduced: Timed) -> tuple[Timed, Timed]:
+def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Timed, Timed]:
     """(experts, exchange) of one layer; every GPU of the group sees all the group's tokens."""
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     expert = rows.expert_parallel_size
@@ -154,7 +154,7 @@ def _moe(context: KernelContext, rows: EnginePass, reduced: Timed) -> tuple[Time
     )
 
 
-def _small_kernels(context: KernelContext, rows: EnginePass) -> Timed:
+def _small_kernels(context: KernelContext, rows: ForwardPass) -> Timed:
     """Two fused add-and-norms (6h), rotary with cache write, and the activation of all layers.
 
     Their traffic; in a graph their starts as well, which `eager_seconds` covers elsewhere.
@@ -176,7 +176,7 @@ def _small_kernels(context: KernelContext, rows: EnginePass) -> Timed:
     return Timed(np.asarray(moved + starts * rows.captured, dtype=np.float64), source)
 
 
-def _head(context: KernelContext, rows: EnginePass) -> Timed:
+def _head(context: KernelContext, rows: ForwardPass) -> Timed:
     """Logits of the tokens that are sampled after, and sampling over them in fp32."""
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     vocabulary = padded_vocabulary(arch, tensor)
