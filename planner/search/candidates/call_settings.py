@@ -185,8 +185,8 @@ class Settings:
     ) -> tuple[CallTable, int]:
         """Every home layout with every engine layout on the same GPUs and every cache budget.
 
-        Generation layouts are priced once per size of the range, reshards once per pair of layouts; homes
-        that reshard alike share the settings among which nothing beats another.
+        Generation layouts are priced once per size of the range, reshards once per pair of
+        layouts; homes that reshard alike share the settings among which nothing beats another.
         """
         known = self.generations.of(call, block.pool)
         engines, owner, priced, ran = known.engines, known.owner, known.estimates, known.runs
