@@ -9,7 +9,7 @@ from automap.planner.check.prices import CallPrice, Prices, tail_setting
 from automap.planner.check.subject import tolerance_seconds
 from automap.planner.cost import memory
 from automap.planner.cost.estimates import BytesColumns, CallEstimates
-from automap.planner.cost.generation.streaming import TAILS, released_seconds
+from automap.planner.cost.generation.streaming import TAILS, ready_seconds
 from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from automap.planner.cost.transition import received_bytes
 from automap.planner.dataflow.graph import Call
@@ -183,7 +183,7 @@ class PricedCall:
         return None if self.price.bulk_share is None else self._passed(self.price.bulk_share)[0]
 
     def _passed(self, *shares: float) -> tuple[float, ...]:
-        return tuple(released_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
+        return tuple(ready_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
 
 
 def pricing_of(job: Job, copies: list[CopyPlacement]) -> Pricing:
@@ -218,7 +218,7 @@ def price_call(
     seconds = float(whole_microseconds(estimates.seconds.total)[0])
     return PricedCall(
         placement,
-        CallPrice(seconds, estimates, *_course(pricing, call, placement, copy, seconds)),
+        CallPrice(seconds, estimates, *_output_timeline(pricing, call, placement, copy, seconds)),
         _seconds_by_part(estimates, seconds),
         _bytes_by_kind(estimates.transient),
         SOURCES[int(estimates.source[0])],
@@ -241,13 +241,13 @@ def prices_of(copies: list[PricedCopy], calls: list[PricedCall]) -> Prices:
     )
 
 
-def _course(
+def _output_timeline(
     pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
 ) -> tuple[tuple[float, ...], float | None]:
     """(part of the seconds until each chunk is out, and until the tail begins) of a generation."""
     if call.kind != "generate":
         return (), None
-    found = pricing.course(
+    found = pricing.output_timeline(
         call,
         copy.pool,
         _engine(placement, copy),
@@ -255,7 +255,7 @@ def _course(
         tail=tail_setting(placement, copy.placement),
         seconds=seconds,
     )
-    return found.released, found.bulk
+    return found.chunk_ready_shares, found.main_phase_share
 
 
 def _engine(placement: CallPlacement, copy: PricedCopy) -> GenerationLayouts:

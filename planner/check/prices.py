@@ -80,7 +80,7 @@ def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
     if call.kind != "generate":
         return CallPrice(seconds, estimates)
     copy = subject.copies[call.copy_id]
-    course = pricing.course(
+    timeline = pricing.output_timeline(
         subject.calls[call.id],
         subject.pool_of(copy),
         engine_of(call),
@@ -88,7 +88,7 @@ def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
         tail=tail_setting(call, copy),
         seconds=seconds,
     )
-    return CallPrice(seconds, estimates, course.released, course.bulk)
+    return CallPrice(seconds, estimates, timeline.chunk_ready_shares, timeline.main_phase_share)
 
 
 def tail_setting(call: CallPlacement, copy: CopyPlacement) -> TailSetting | None:

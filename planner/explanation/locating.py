@@ -184,7 +184,7 @@ def _course_columns(
     """Optional columns of one row: when its chunks are out and its bulk ends."""
     if call.kind != "generate":
         return {}
-    found = given.pricing.course(
+    found = given.pricing.output_timeline(
         given.job.dataflow.calls[table.call],
         given.job.pools[_pool(given.job, copy)],
         _engine(call.parallelism or copy.layout),
@@ -192,9 +192,13 @@ def _course_columns(
         tail=tail_setting(call, copy),
         seconds=seconds,
     )
-    columns: dict[str, Any] = {"shares": np.array([found.released]) if found.released else None}
+    columns: dict[str, Any] = {
+        "shares": np.array([found.chunk_ready_shares]) if found.chunk_ready_shares else None
+    }
     if table.tail is not None:
-        columns["bulk_shares"] = np.array([1.0 if found.bulk is None else found.bulk])
+        columns["bulk_shares"] = np.array(
+            [1.0 if found.main_phase_share is None else found.main_phase_share]
+        )
     return columns
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from automap.planner.check.prices import call_price
 from automap.planner.check.subject import Subject
 from automap.planner.check.time import Schedule, Wait
-from automap.planner.cost.generation.streaming import released_seconds
+from automap.planner.cost.generation.streaming import ready_seconds
 from automap.planner.cost.pricing import whole_microseconds
 from automap.planner.job.job import Job
 from automap.planner.layout import FloatArray, IntArray
@@ -56,9 +56,9 @@ def planned_durations(schedule: Schedule, *, iterations: int) -> Durations:
         column = np.array([event.price_seconds])
         if event.released_shares:
             shares = np.array([[*event.released_shares, 1.0]])
-            found.outs[number] = np.tile(released_seconds(shares, column), (iterations, 1))
+            found.outs[number] = np.tile(ready_seconds(shares, column), (iterations, 1))
         if event.tail is not None:
-            split = released_seconds(np.array([[event.tail[1]]]), column)
+            split = ready_seconds(np.array([[event.tail[1]]]), column)
             found.splits[number] = np.repeat(split[0], iterations)
     return found
 

@@ -11,7 +11,7 @@ from automap.planner.cost.generation.streaming import (
     TailEstimates,
     TailSetting,
     ended_share,
-    released_seconds,
+    ready_seconds,
     split_cell,
 )
 from automap.planner.layout import FloatArray, IntArray
@@ -79,10 +79,10 @@ class Generation:
             self.after = pricing.generation_phases(wanted, pool, wide, kv_cache_bytes=cache)
             priced = pricing.tail(wanted, pool, engine, kv_cache_bytes=cache, tail=self.tail)
             self.parts[SHRINKING:] = _parts_of_a_tail(self.phases, self.tail, priced, self.factor)
-            outstanding = float(priced.bulk_outstanding[0]) / event.price_seconds
+            outstanding = float(priced.seconds_after_split[0]) / event.price_seconds
             shares.append(event.tail[1] if event.tail else 1.0 - outstanding)
         column = np.array([event.price_seconds])
-        self.planned: FloatArray = released_seconds(np.array([[*shares, 1.0]]), column)[0]
+        self.planned: FloatArray = ready_seconds(np.array([[*shares, 1.0]]), column)[0]
         self.busy_share = float(ended_share(self.phases)[0]) if self.parts[BUSY] else 0.0
         rng = np.random.default_rng(0)
         draws = int(np.clip(REFERENCE_SEQUENCES // wanted.num_sequences, *REFERENCE_DRAWS))
@@ -167,17 +167,17 @@ def _parts_of_a_tail(
     phases: GenerationPhases, tail: TailSetting, priced: TailEstimates, factor: float
 ) -> tuple[float, float, float]:
     """Seconds of the shrinking batch up to the tail, what moves there, and the tail."""
-    split = int(split_cell(phases, tail)[phases.course.course_of[0]])
+    split = int(split_cell(phases, tail)[phases.timeline.timeline_of[0]])
     moving = float(priced.moving_seconds[0])
-    rest = float(priced.bulk_outstanding[0]) - moving
+    rest = float(priced.seconds_after_split[0]) - moving
     shrinking = float(_step_seconds(phases)[BUSY_CELLS:split].sum())
     return shrinking, moving / factor, rest / factor
 
 
 def _step_seconds(phases: GenerationPhases) -> FloatArray:
     """[cell]: all decode steps of it."""
-    course = phases.course
-    steps: FloatArray = (course.phases.steps * course.step_seconds)[course.course_of[0]]
+    timeline = phases.timeline
+    steps: FloatArray = (timeline.phases.steps * timeline.step_seconds)[timeline.timeline_of[0]]
     return steps
 
 

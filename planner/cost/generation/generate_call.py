@@ -14,7 +14,7 @@ from automap.planner.cost.generation.decode import (
     StepTables,
     step_tables,
 )
-from automap.planner.cost.generation.decoding import Course, Decoded, Running, Steps, decode
+from automap.planner.cost.generation.decoding import BatchTimeline, Decoded, Running, Steps, decode
 from automap.planner.cost.generation.kv_cache import (
     absent_processes,
     kv_bytes_per_token,
@@ -50,12 +50,12 @@ class GenerationPhases:
     shape: IntArray
     """Which of the tables' shapes a row is."""
     prefill_tokens: FloatArray
-    course: Course
+    timeline: BatchTimeline
 
     @property
     def deviation_seconds(self) -> FloatArray:
         """Standard deviation of the decode seconds when lengths are drawn anew."""
-        return self.course.deviation_seconds()
+        return self.timeline.deviation_seconds()
 
 
 def price_generate(
@@ -138,7 +138,7 @@ def generation_phases(
         engine=context.engine,
         shape=shape,
         prefill_tokens=prefill.tokens * again,
-        course=decoded.course,
+        timeline=decoded.timeline,
     )
 
 

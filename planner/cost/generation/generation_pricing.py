@@ -19,12 +19,12 @@ from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layo
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class OutputTimeline:
     """Parts of a generation's seconds."""
 
-    released: tuple[float, ...]
+    chunk_ready_shares: tuple[float, ...]
     """Until each chunk but the last is out; none where nothing is streamed."""
-    bulk: float | None
+    main_phase_share: float | None
     """Until its tail begins; None: it has none."""
 
 
@@ -122,7 +122,7 @@ class GenerationPricing(PricedJob):
         *,
         kv_cache_bytes: IntArray,
     ) -> generate_call.GenerationPhases:
-        """Prefill and decode of a generation, with the course of its batch."""
+        """Prefill and decode of a generation, with the timeline of its batch."""
         return generate_call.generation_phases(
             self._model(call),
             call,
@@ -167,7 +167,7 @@ class GenerationPricing(PricedJob):
         chunks = self.job.spec.search.stream_chunks
         return self._generate_factor(call, pool) * streaming.outstanding_seconds(phases, chunks)
 
-    def course(
+    def output_timeline(
         self,
         call: Call,
         pool: Pool,
@@ -176,12 +176,12 @@ class GenerationPricing(PricedJob):
         kv_cache_bytes: IntArray,
         tail: TailSetting | None,
         seconds: float,
-    ) -> Course:
-        """When a single generation's chunks are out and its bulk ends.
+    ) -> OutputTimeline:
+        """When a single generation's chunks are out and its main phase ends.
 
         `seconds` are the whole call's, its reshard included.
         """
-        column, bulk = np.array([seconds]), None
+        column, main_phase = np.array([seconds]), None
         if tail is None:
             outstanding = self.outstanding_seconds(
                 call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
@@ -192,11 +192,13 @@ class GenerationPricing(PricedJob):
             )
             outstanding = priced.outstanding
             if tail.ratio > 1:
-                split = streaming.release_shares(priced.bulk_outstanding[:, None], column)
-                bulk = float(split[0, 0])
+                split = streaming.ready_shares(priced.seconds_after_split[:, None], column)
+                main_phase = float(split[0, 0])
         if outstanding is None:
-            return Course((), bulk)
-        return Course(tuple(streaming.release_shares(outstanding, column)[0].tolist()), bulk)
+            return OutputTimeline((), main_phase)
+        return OutputTimeline(
+            tuple(streaming.ready_shares(outstanding, column)[0].tolist()), main_phase
+        )
 
     def tail(
         self,

@@ -1,4 +1,4 @@
-"""The course of a generation: when its responses are out, and a tail on fewer of its replicas.
+"""The timeline of a generation: when its responses are out, and a tail on fewer of its replicas.
 
 Calls may take responses in chunks as they finish (`outstanding_seconds`). And once most responses
 have ended, those that still run may move together onto a part of the replicas, so that the GPUs of
@@ -66,7 +66,7 @@ class TailEstimates:
     """The replicas can be parted, and their cache holds what moves there."""
     extra: SecondsColumns
     """Beyond the seconds without a tail."""
-    bulk_outstanding: FloatArray
+    seconds_after_split: FloatArray
     """Seconds from the split to the end."""
     moving_seconds: FloatArray
     """Of these, until what moves is prefilled again, on weights laid out anew."""
@@ -80,7 +80,7 @@ class TailEstimates:
         return replace(
             self,
             extra=self.extra.times(factor),
-            bulk_outstanding=factor * self.bulk_outstanding,
+            seconds_after_split=factor * self.seconds_after_split,
             moving_seconds=factor * self.moving_seconds,
             outstanding=None if self.outstanding is None else factor * self.outstanding,
         )
@@ -92,10 +92,10 @@ def outstanding_seconds(phases: GenerationPhases, chunks: int) -> FloatArray:
     Chunk k of K is out when k/K of a replica's responses have ended. While the cache is short they
     end evenly; then as many have ended as no longer run. Replicas go alike.
     """
-    mine = _course(phases)
-    lasts = mine.steps * phases.course.step_seconds
+    mine = _timelines(phases)
+    lasts = mine.steps * phases.timeline.step_seconds
     left, _ = _left(mine, lasts, chunks)
-    rows: FloatArray = left[phases.course.course_of] * _waiting_factor(phases)[:, None]
+    rows: FloatArray = left[phases.timeline.timeline_of] * _waiting_factor(phases)[:, None]
     return rows
 
 
@@ -118,22 +118,22 @@ def price_tail(
     the replicas of a range interleave, so there is no tail; nor where expert groups reach over the
     border.
     """
-    course, mine = phases.course, _course(phases)
+    timeline, mine = phases.timeline, _timelines(phases)
     first = split_cell(phases, tail)
     late = np.arange(mine.steps.shape[1]) >= first[:, None]
-    cached = course.process.prompt_tokens + mine.age_tokens
+    cached = timeline.process.prompt_tokens + mine.age_tokens
     more = _more_per_step(phases, after, mine.batch, cached, tail.gathers)
     slower = [np.where(late, part, 0.0) * mine.steps for part in more]
-    lasts = mine.steps * course.step_seconds + sum(slower)
+    lasts = mine.steps * timeline.step_seconds + sum(slower)
     at = np.minimum(first, mine.steps.shape[1] - 1)[:, None]
     held = mine.batch * cached * np.where(late, tail.gathers, 0.0)
     moving = tail.gathers if tail.tensor_factor > 1 else tail.gathers - 1
     tokens = np.take_along_axis(mine.batch * cached, at, axis=1)[:, 0] * moving
-    again = tokens[course.course_of] / after.prefill_tokens
+    again = tokens[timeline.timeline_of] / after.prefill_tokens
     factor = _waiting_factor(phases)
     zero = np.zeros(len(again))
     compute, communication, overhead = (
-        factor * part.sum(axis=1)[course.course_of] for part in slower
+        factor * part.sum(axis=1)[timeline.timeline_of] for part in slower
     )
     extra = SecondsColumns(
         compute=after.prefill.compute * again + compute,
@@ -149,14 +149,14 @@ def price_tail(
     if chunks is not None:
         left, out = _left(mine, lasts, chunks)
         before = out < (lasts.sum(axis=1) - tail_seconds)[:, None]
-        outstanding = left[course.course_of] * factor[:, None]
-        outstanding = outstanding + np.where(before[course.course_of], moved[:, None], 0.0)
+        outstanding = left[timeline.timeline_of] * factor[:, None]
+        outstanding = outstanding + np.where(before[timeline.timeline_of], moved[:, None], 0.0)
     return TailEstimates(
-        possible=(first < mine.steps.shape[1])[course.course_of]
+        possible=(first < mine.steps.shape[1])[timeline.timeline_of]
         & _parts_replicas(generation_layouts, tail)
-        & (held.max(axis=1)[course.course_of] <= after.running.cache_tokens),
+        & (held.max(axis=1)[timeline.timeline_of] <= after.running.cache_tokens),
         extra=extra,
-        bulk_outstanding=factor * tail_seconds[course.course_of] + moved,
+        seconds_after_split=factor * tail_seconds[timeline.timeline_of] + moved,
         moving_seconds=moved,
         weight_bytes=np.zeros(len(again), dtype=np.int64),
         outstanding=outstanding,
@@ -164,14 +164,14 @@ def price_tail(
 
 
 def split_cell(phases: GenerationPhases, tail: TailSetting) -> IntArray:
-    """[course]: the cell of its steps with which a tail begins."""
-    ended = _ended(_course(phases))
+    """[timeline]: the cell of its steps with which a tail begins."""
+    ended = _ended(_timelines(phases))
     return np.asarray(BUSY_CELLS + (ended < tail.ended_share).sum(axis=1), dtype=np.int64)
 
 
 def ended_share(phases: GenerationPhases) -> FloatArray:
     """[row]: share of the responses that have ended with the busy phase."""
-    return np.asarray(_ended(_course(phases))[phases.course.course_of, 0], dtype=np.float64)
+    return np.asarray(_ended(_timelines(phases))[phases.timeline.timeline_of, 0], dtype=np.float64)
 
 
 def _parts_replicas(
@@ -191,21 +191,21 @@ def _parts_replicas(
     return parts
 
 
-def _course(phases: GenerationPhases) -> Phases:
-    """The distinct courses of the batch."""
-    return phases.course.phases
+def _timelines(phases: GenerationPhases) -> Phases:
+    """The distinct timelines of the batch."""
+    return phases.timeline.phases
 
 
 def _waiting_factor(phases: GenerationPhases) -> FloatArray:
     """[row]: decode seconds, environments included, per second of steps."""
-    course, mine = phases.course, _course(phases)
-    steps = (mine.steps * course.step_seconds).sum(axis=1)
-    factor: FloatArray = phases.decode.total / np.maximum(steps[course.course_of], 1e-12)
+    timeline, mine = phases.timeline, _timelines(phases)
+    steps = (mine.steps * timeline.step_seconds).sum(axis=1)
+    factor: FloatArray = phases.decode.total / np.maximum(steps[timeline.timeline_of], 1e-12)
     return factor
 
 
 def _ended(mine: Phases) -> FloatArray:
-    """[course, cell]: share of the responses that have ended in the middle of a shrinking cell."""
+    """[timeline, cell]: share of the responses that ended by the middle of each shrinking cell."""
     ended = 1.0 - mine.batch[:, BUSY_CELLS:] / mine.sequences[:, None]
     rising: FloatArray = np.maximum.accumulate(np.clip(ended, 0.0, 1.0), axis=1)
     return rising
@@ -218,13 +218,13 @@ def _more_per_step(
     cached: FloatArray,
     gathers: int,
 ) -> list[FloatArray]:
-    """[course, cell]: how much longer a step of so many times the batch takes, by part.
+    """[timeline, cell]: how much longer a step of so many times the batch takes, by part.
 
     Less than 0 where a larger tensor size makes it faster.
     """
     shapes = np.zeros((2, len(batch)), dtype=np.int64)
-    shapes[0, phases.course.course_of] = phases.shape
-    shapes[1, phases.course.course_of] = after.shape
+    shapes[0, phases.timeline.timeline_of] = phases.shape
+    shapes[1, phases.timeline.timeline_of] = after.shape
     small = phases.tables.at(shapes[0, :, None], batch, cached)
     large = after.tables.at(shapes[1, :, None], gathers * batch, cached)
     return [
@@ -234,7 +234,7 @@ def _more_per_step(
 
 
 def _left(mine: Phases, lasts: FloatArray, chunks: int) -> tuple[FloatArray, FloatArray]:
-    """[course, chunk]: seconds until all has ended once a chunk is out; and when it is out."""
+    """[timeline, chunk]: seconds until all has ended once a chunk is out; and when it is out."""
     ends, ended = np.cumsum(lasts, axis=1), _ended(mine)
     busy = ended[:, :1] * np.linspace(0.0, 1.0, BUSY_CELLS + 1)
     middles = ends[:, BUSY_CELLS:] - lasts[:, BUSY_CELLS:] / 2
@@ -258,12 +258,12 @@ def _reached(shares: FloatArray, times: FloatArray, share: float) -> FloatArray:
     return found
 
 
-def release_shares(outstanding: FloatArray, seconds: FloatArray) -> FloatArray:
+def ready_shares(outstanding: FloatArray, seconds: FloatArray) -> FloatArray:
     """[row, chunk]: the part of a call's seconds after which each chunk but the last is out."""
     shares = 1.0 - outstanding / seconds[:, None]
     return np.asarray(np.clip(np.ceil(SHARE_STEPS * shares - 1e-6), 1, SHARE_STEPS) / SHARE_STEPS)
 
 
-def released_seconds(shares: FloatArray, seconds: FloatArray) -> FloatArray:
+def ready_seconds(shares: FloatArray, seconds: FloatArray) -> FloatArray:
     """[row, chunk]: those parts in whole microseconds, rounded up."""
     return np.ceil(1e6 * shares * seconds[:, None] - 1e-3) * 1e-6

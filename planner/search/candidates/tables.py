@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from automap.planner.cost.generation.streaming import SHARE_STEPS, TAILS, released_seconds
+from automap.planner.cost.generation.streaming import SHARE_STEPS, TAILS, ready_seconds
 from automap.planner.cost.pricing import GenerationLayouts
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
@@ -101,7 +101,7 @@ class CallTable:
         if self.tail is None or self.bulk_shares is None:
             return num_gpus, self.seconds
         ratios = np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64)
-        bulk = released_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
+        bulk = ready_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
         return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
 
     def kinds(self) -> IntArray | None:
@@ -112,7 +112,7 @@ class CallTable:
         """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
         if self.shares is None:
             return np.zeros((len(self), 0))
-        return released_seconds(self.shares, self.seconds)
+        return ready_seconds(self.shares, self.seconds)
 
     def take(self, rows: IntArray | BoolArray) -> "CallTable":
         """The given rows."""

@@ -11,7 +11,7 @@ from automap.planner.cost.generation.streaming import (
     TailSetting,
     outstanding_seconds,
     price_tail,
-    release_shares,
+    ready_shares,
 )
 from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import SpecError
@@ -93,7 +93,7 @@ def tail_of(
 def test_a_tail_takes_longer_the_more_moves_there() -> None:
     few, many = tail_of(setting=TailSetting(2, 0.95)), tail_of(setting=TailSetting(2, 0.6))
     assert 0 < few.extra.total[0] < many.extra.total[0]
-    assert few.bulk_outstanding[0] < many.bulk_outstanding[0]
+    assert few.seconds_after_split[0] < many.seconds_after_split[0]
     narrow = tail_of(setting=TailSetting(4, 0.95))
     assert narrow.extra.total[0] > few.extra.total[0]
     assert few.outstanding is not None
@@ -104,11 +104,11 @@ def test_what_is_out_before_the_split_waits_for_the_weights_laid_out_anew() -> N
     plain, laid_out = (tail_of(relayout_seconds=seconds) for seconds in (0.0, 10.0))
     assert plain.outstanding is not None
     assert laid_out.outstanding is not None
-    before = plain.outstanding[0] > plain.bulk_outstanding[0]
+    before = plain.outstanding[0] > plain.seconds_after_split[0]
     assert before.any()
     waited = laid_out.outstanding[0] - plain.outstanding[0]
     assert waited == pytest.approx(np.where(before, 10.0, 0.0))
-    assert laid_out.bulk_outstanding[0] - plain.bulk_outstanding[0] == pytest.approx(10.0)
+    assert laid_out.seconds_after_split[0] - plain.seconds_after_split[0] == pytest.approx(10.0)
     assert laid_out.extra.transition[0] == 10.0
 
 
@@ -141,7 +141,7 @@ def test_a_tail_needs_replicas_that_part_and_a_cache_that_holds_it() -> None:
 
 
 def test_shares_are_rounded_up_and_never_beyond_the_end() -> None:
-    shares = release_shares(np.array([[9.0, 0.02, 0.0]]), np.array([10.0]))
+    shares = ready_shares(np.array([[9.0, 0.02, 0.0]]), np.array([10.0]))
     assert shares.tolist() == [[7 / SHARE_STEPS, 1.0, 1.0]]
 
 
