@@ -26,7 +26,7 @@ SEARCH_SECONDS = 2.0
 """For a better plan, at most: the run that it is for may share this machine."""
 
 
-class Watched(ResultModel):
+class RunWindow(ResultModel):
     """What is known of a run while it goes on."""
 
     window: Window
@@ -99,10 +99,10 @@ def planned_seconds(plan: Plan) -> dict[str, float]:
     }
 
 
-def suggest(plan: Plan, watched: Watched) -> Suggestion:
+def suggest(plan: Plan, run_window: RunWindow) -> Suggestion:
     """Causes and keep-or-move; that no plan can be found is part of the answer."""
-    found = drift_of_window(plan, watched.window, watched.threshold)
-    lengths = _lengths(plan, watched.window.lengths, found)
+    found = drift_of_window(plan, run_window.window, run_window.threshold)
+    lengths = _lengths(plan, run_window.window.lengths, found)
     problem = None
     basis = plan
     if lengths is not None:
@@ -110,24 +110,24 @@ def suggest(plan: Plan, watched: Watched) -> Suggestion:
             basis = _with_lengths(plan, lengths)
         except PlanningError as error:
             problem = f"the plan cannot be priced with the lengths that were measured: {error}"
-    calls = _calls(plan, basis, watched)
+    calls = _calls(plan, basis, run_window)
     causes = causes_of(
-        calls, watched.window, iteration=found.iteration_seconds, threshold=watched.threshold
+        calls, run_window.window, iteration=found.iteration_seconds, threshold=run_window.threshold
     )
     options = ReplanOptions(
         measured={name: each.measured for name, each in calls.items()},
-        iterations_left=watched.iterations_left,
+        iterations_left=run_window.iterations_left,
         search_seconds=SEARCH_SECONDS,
     )
     replan, without = None, None
     try:
         replan = _replan(basis, options)
-        without = _without_node(basis, causes, calls, watched)
+        without = _without_node(basis, causes, calls, run_window)
     except PlanningError as error:
         problem = problem or str(error)
     return Suggestion(
-        after_iteration=watched.window.last,
-        window=watched.window,
+        after_iteration=run_window.window.last,
+        window=run_window.window,
         drift=found,
         causes=causes,
         response_length=lengths,
@@ -170,11 +170,11 @@ def _with_lengths(plan: Plan, lengths: LengthSpec) -> Plan:
     return estimate(plan.spec.model_copy(update={"workload": workload}), plan.placement())
 
 
-def _calls(plan: Plan, basis: Plan, watched: Watched) -> dict[str, CallSeconds]:
+def _calls(plan: Plan, basis: Plan, run_window: RunWindow) -> dict[str, CallSeconds]:
     """The plan's calls that were measured."""
     planned, expected = planned_seconds(plan), planned_seconds(basis)
-    first = watched.first
-    share = _length_share(plan, watched)
+    first = run_window.first
+    share = _length_share(plan, run_window)
     return {
         name: CallSeconds(
             planned=planned[name],
@@ -183,14 +183,14 @@ def _calls(plan: Plan, basis: Plan, watched: Watched) -> dict[str, CallSeconds]:
             first_expected=planned[name] + share * (expected[name] - planned[name]),
             measured=measured,
         )
-        for name, measured in watched.window.calls.items()
+        for name, measured in run_window.window.calls.items()
         if planned.get(name) and expected.get(name) and measured > 0
     }
 
 
-def _length_share(plan: Plan, watched: Watched) -> float:
+def _length_share(plan: Plan, run_window: RunWindow) -> float:
     """How much of the way to the latest mean length the first iterations had gone."""
-    window, first = watched.window.lengths, watched.first and watched.first.lengths
+    window, first = run_window.window.lengths, run_window.first and run_window.first.lengths
     planned = plan.spec.workload.response_length.mean_tokens
     if not window or not first or window.mean is None or first.mean is None:
         return 0.0
@@ -200,7 +200,7 @@ def _length_share(plan: Plan, watched: Watched) -> float:
 
 
 def _without_node(
-    basis: Plan, causes: list[Cause], calls: dict[str, CallSeconds], watched: Watched
+    basis: Plan, causes: list[Cause], calls: dict[str, CallSeconds], run_window: RunWindow
 ) -> WithoutNode | None:
     """What a plan without the slow device's node would take, where the pool has another node."""
     slow = next((cause for cause in causes if cause.device is not None), None)
@@ -212,7 +212,7 @@ def _without_node(
     options = ReplanOptions(
         measured=healthy,
         lose_nodes={pool: 1},
-        iterations_left=watched.iterations_left,
+        iterations_left=run_window.iterations_left,
         search_seconds=SEARCH_SECONDS,
     )
     try:
@@ -223,7 +223,7 @@ def _without_node(
     if seconds is None:
         return None
     cost = _restart_seconds(basis, found.placement or basis.placement())
-    gain = watched.window.seconds - seconds
+    gain = run_window.window.seconds - seconds
     return WithoutNode(
         pool=pool,
         node=node,

@@ -155,7 +155,7 @@ def _of_running(request: ReplanTask | SuggestTask) -> Done:
 
     if isinstance(request, ReplanTask):
         return _json(replan(request.plan, request.options))
-    return _json(suggest(request.plan, request.watched))
+    return _json(suggest(request.plan, request.run_window))
 
 
 def _materialise_tables(spec: JobSpec) -> None:

@@ -8,7 +8,7 @@ from automap.planner.errors import Reason
 from automap.planner.explanation.result import ExplainOptions
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.replanning.result import ReplanOptions
-from automap.planner.runs.suggestion import Watched
+from automap.planner.runs.suggestion import RunWindow
 from automap.planner.spec import JobSpec
 from automap.planner.studies.result import Refusal
 
@@ -96,7 +96,7 @@ class SuggestTask(Message):
 
     kind: Literal["suggest"] = "suggest"
     plan: Plan
-    watched: Watched
+    run_window: RunWindow
 
 
 class StrategiesTask(Message):
