@@ -60,8 +60,8 @@ class PlanCheckError(SpecError):
         self.cause = "made by another version" if others else "edited, or made with another profile"
         self.found = list(found)
         named = f" ({', '.join(others)})" if others else ""
-        told = "; ".join(found)
-        message = f"the plan was {self.cause}{named}, so it fails the check: {told}"
+        listed = "; ".join(found)
+        message = f"the plan was {self.cause}{named}, so it fails the check: {listed}"
         super().__init__("plan", message, remedy="plan the job again")
 
 

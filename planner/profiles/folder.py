@@ -110,8 +110,10 @@ def _fault(path: Path) -> str:
     wanted["seconds"] = "double"
     if wanted.items() <= found.items():
         return ""
-    told = (", ".join(f"{name} {kind}" for name, kind in each.items()) for each in (found, wanted))
-    return "has the columns {}; those of its table are {}".format(*told)
+    columns = (
+        ", ".join(f"{name} {kind}" for name, kind in each.items()) for each in (found, wanted)
+    )
+    return "has the columns {}; those of its table are {}".format(*columns)
 
 
 def device_type(folder: Path, *, field: str) -> str:

@@ -31,7 +31,7 @@ class Observed:
     """Median of the iterations after the warm-up, the reshard before generation included."""
     iterations: int
     transition_seconds: float | None = None
-    """The reshard's part; None: not told apart, so nothing is learnt of it."""
+    """The reshard's part; None: not measured apart, so nothing is learnt about it."""
 
 
 def evidence_of(

@@ -1,4 +1,4 @@
-"""Which profiles priced plans, by GPU type: what calibration starts from unless told otherwise."""
+"""Which profiles priced plans, by GPU type: what calibration starts from by default."""
 
 import json
 from collections.abc import Mapping, Sequence

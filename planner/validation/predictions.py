@@ -51,7 +51,7 @@ class Prediction:
 
 @dataclass(slots=True)
 class Assumptions:
-    """Collected while a row is read; each is told once."""
+    """Collected while a row is read; each is reported once."""
 
     texts: list[str] = field(default_factory=list)
 

@@ -73,7 +73,7 @@ class Row(BaseModel):
 
 
 def contradiction(column: str, message: str) -> PydanticCustomError:
-    """A mistake that several columns make together, told at one of them."""
+    """A mistake that several columns make together, reported at one of them."""
     return PydanticCustomError("contradiction", "{reason}", {"column": column, "reason": message})
 
 

@@ -162,10 +162,10 @@ def assumption_counts(predictions: Iterable[Prediction]) -> dict[str, int]:
     return _count_rows((one, text) for one in predictions for text in one.assumptions)
 
 
-def _count_rows(told: Iterable[tuple[Prediction, str]]) -> dict[str, int]:
-    """Text → rows it was told of, each once though it may have several quantities."""
+def _count_rows(reported: Iterable[tuple[Prediction, str]]) -> dict[str, int]:
+    """Text → rows it was reported for; a row with several quantities counts once."""
     rows: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for one, text in told:
+    for one, text in reported:
         rows[text].add((one.row.kind, one.row.row_id))
     counts = {text: len(ids) for text, ids in rows.items()}
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

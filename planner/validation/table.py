@@ -51,7 +51,7 @@ class NotATableError(Exception):
 
 
 def parse_table(text: str) -> Table:
-    """The rows of a CSV text with a header line; a row with a mistake is left out and told.
+    """The rows of a CSV text with a header line; a row with a mistake is left out and reported.
 
     Raises:
         NotATableError: no header, or one that is like no known kind of table.
@@ -140,13 +140,13 @@ def _row_mistakes(
     error: ValidationError, values: Mapping[str, str], line: int, row_id: str | None
 ) -> Iterator[Mistake]:
     """One mistake per column; a contradiction names its column itself."""
-    told = set()
+    reported = set()
     for found in error.errors(include_url=False):
         context = found.get("ctx", {})
         column = str(found["loc"][0]) if found["loc"] else context.get("column")
-        if column in told:
+        if column in reported:
             continue
-        told.add(column)
+        reported.add(column)
         message = found["msg"].removeprefix("Value error, ")
         cell = values.get(column or "", "")
         if found["loc"]:
