@@ -19,7 +19,7 @@ CACHE_POINTS = 5
 
 @dataclass(frozen=True, slots=True)
 class EngineShapes:
-    """Distinct (tensor, pipeline, expert) sizes of engine replicas."""
+    """Distinct (tensor, pipeline, expert) parallel sizes of engine replicas [shape]."""
 
     tensor_parallel_size: IntArray
     pipeline_parallel_size: IntArray
@@ -31,7 +31,7 @@ class EngineShapes:
 
 @dataclass(frozen=True, slots=True)
 class StepTables:
-    """Seconds of a decode step through all stages: [shape, batch] and [shape, batch, cache].
+    """Seconds of a decode step through all stages: [shape, batch]; attention [shape, batch, cache].
 
     `batch` is the running batch of one pipeline micro-batch.
     """
@@ -42,7 +42,7 @@ class StepTables:
     attention: FloatArray
     communication: FloatArray
     source: IntArray
-    """Weakest provenance per shape."""
+    """Weakest provenance [shape], as an index into layout.SOURCES."""
 
     def at(
         self, shape: IntArray, batch: FloatArray, cache_length: FloatArray
@@ -106,7 +106,7 @@ def step_tables(
 def _attention(
     context: KernelContext, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
 ) -> Timed:
-    """One layer's attention of a decode step; arguments broadcast.
+    """Seconds of one layer's attention in a decode step; arguments broadcast.
 
     Latent attention (MLA) reads one vector per token, which serves all heads as key and as value
     (the up-projections are absorbed by query and output); every GPU of the tensor group has it.

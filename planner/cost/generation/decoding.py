@@ -13,34 +13,35 @@ from automap.planner.layout import FloatArray, IntArray
 from automap.planner.spec import WorkloadSpec
 
 CAPACITY_LEVELS = 512
-"""Per factor of 2: cache sizes that differ by less than 0.1 % count as one."""
+"""Levels per factor of 2 to which cache sizes are rounded: less than 0.1 % apart count as one."""
 ROUNDS = 3
-"""In which environment seconds and the seconds of a busy step are brought into agreement."""
+"""Iterations in which environment seconds and the seconds of a busy step are made to agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What one replica has to do and what its cache holds, one row per candidate."""
+    """Work of one replica and the size of its cache [candidate]."""
 
     process: Rollout
     absent: tuple[Rollout, ...]
-    """The same with environment times between turns; none where there are none."""
+    """`process` with each of several environment times between turns; empty where there are no
+    turns or no environment time."""
     sequences: IntArray
     cache_tokens: IntArray
     num_sequences: int
-    """Of all replicas."""
+    """Sequences of the whole call, over all replicas."""
     most_at_once: IntArray
-    """Before they have grown."""
+    """Most sequences [candidate] that a replica can run at once, before any has grown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a step takes, one row per candidate."""
+    """What a decode step takes [candidate]."""
 
     tables: StepTables
     engine: EngineProfile
     shape: IntArray
-    """Which of the tables' shapes."""
+    """Index of the candidate's shape in `tables`."""
     stages: IntArray
     """Pipeline stages, which a batch passes in as many micro-batches."""
 
@@ -58,35 +59,40 @@ class Steps:
 
 @dataclass(frozen=True, slots=True)
 class BatchTimeline:
-    """The distinct timelines of the batch, and which of them is a candidate's."""
+    """How the running batch changes over the decode steps: distinct timelines, and whose they are.
+
+    Many candidates share a timeline: it depends only on sequences and cache size per replica, and
+    on what a step takes.
+    """
 
     process: Rollout
     phases: Phases
     step_seconds: FloatArray
-    """[timeline, cell]"""
+    """[timeline, cell]: seconds of one decode step in each cell."""
     timeline_of: IntArray
-    """[row]"""
+    """[candidate]: index of the candidate's timeline."""
 
     def deviation_seconds(self) -> FloatArray:
-        """Per candidate."""
+        """Standard deviation of the decode seconds [candidate] when lengths are drawn anew."""
         return self.phases.deviation_seconds(self.step_seconds, self.process)[self.timeline_of]
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Seconds of all decode steps of a replica, and the tokens it has to prefill again."""
+    """Seconds of all decode steps of a replica, and tokens it has to prefill again [candidate]."""
 
     compute: FloatArray
     communication: FloatArray
     overhead: FloatArray
     waiting: FloatArray
-    """Environment time that nothing hides: while the cache is short, others run meanwhile."""
+    """Seconds of environment time that nothing hides; while the cache is short, other sequences
+    run meanwhile."""
     evicted_tokens: FloatArray
     timeline: BatchTimeline
 
 
 def decode(steps: Steps, prefill: Prefill, running: Running, workload: WorkloadSpec) -> Decoded:
-    """All decode steps of a replica; the slowest of the replicas counts."""
+    """Price all decode steps of a generate call [candidate]; the slowest replica counts."""
     # Many layouts, budgets and replica counts lead to the same timeline of the batch.
     level = np.ceil(CAPACITY_LEVELS * np.log2(running.cache_tokens / running.sequences + 1.0))
     alike, timeline_of = distinct_rows(running.sequences, level.astype(np.int64))
@@ -124,10 +130,10 @@ def _with_absences(
     workload: WorkloadSpec,
     prefills: tuple[FloatArray, FloatArray],
 ) -> Phases:
-    """The timeline where sequences are with their environment between turns.
+    """Timelines where sequences are away with their environment between turns.
 
     How many steps pass meanwhile depends on what the steps take, prefills between them included,
-    and so on the timeline.
+    and so on the timeline: the two are brought into agreement in a few rounds.
     """
     turn_tokens = running.process.mean_tokens / workload.turns
     seconds, tokens = prefills

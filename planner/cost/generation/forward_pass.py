@@ -26,20 +26,21 @@ from automap.planner.layout import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class ForwardPass:
-    """Tokens through all layers of an engine replica, one row each."""
+    """Passes of tokens through all layers of an engine replica, one row per pass."""
 
     tensor_parallel_size: IntArray
     pipeline_parallel_size: IntArray
     expert_parallel_size: IntArray
     tokens: IntArray
     logits: IntArray
-    """Tokens whose successor is sampled: all that decode, of a prompt the last."""
+    """Tokens whose successor is sampled: every decoding token, and the last token of a prompt."""
     captured: bool
-    """A decode step, replayed from a CUDA graph; a prefill's kernels are launched one by one."""
+    """Whether kernels are replayed from a CUDA graph, as in a decode step; a prefill's are launched
+    one by one."""
 
 
 def forward_pass_seconds(context: KernelContext, rows: ForwardPass) -> tuple[Timed, Timed]:
-    """(compute without attention, communication) of tokens through embedding, layers and head.
+    """(compute without attention, communication) seconds [row] of embedding, layers and head.
 
     Tensor parallelism all-reduces after attention and after the MLP; experts over several
     replicas gather all their tokens and scatter the sums instead.
@@ -72,14 +73,14 @@ def forward_pass_seconds(context: KernelContext, rows: ForwardPass) -> tuple[Tim
 
 
 def eager_seconds(context: KernelContext) -> float:
-    """Least seconds of a pass outside CUDA graphs: its kernels' launches."""
+    """Least seconds of a pass outside CUDA graphs: the time to launch its kernels."""
     arch = context.model.architecture
     layers = arch.num_layers + (constants.ENGINE_EXPERT_PREFILLS - 1.0) * arch.num_moe_layers
     return layers * context.engine.prefill_layer_seconds
 
 
 def hit_share(arch: ModelArchitecture, tokens: IntArray) -> FloatArray:
-    """Experts that a batch hits when each token draws its own, over those of balanced routing.
+    """Ratio of experts hit [row] when each token draws its own to those hit in balanced routing.
 
     The tables hand the batch's rows out to as many different experts as there are rows. Of E
     experts, n tokens that draw k each leave E·(1 − k/E)^n alone.
@@ -102,12 +103,12 @@ def _products(context: KernelContext, rows: ForwardPass, linears: tuple[Linear, 
 
 
 def _activation_bytes(context: KernelContext) -> int:
-    """What travels between GPUs stays in 16 bits where weights have 8."""
+    """Bytes of an activation that travels between GPUs: 16 bits even where weights have 8."""
     return max(context.element_bytes, 2)
 
 
 def _all_reduce(context: KernelContext, rows: ForwardPass) -> Timed:
-    """One all-reduce in the tensor group; a decode step's as the engine exposes it."""
+    """Seconds of one all-reduce in the tensor group; in a decode step the part that is exposed."""
     size, tensor = (
         rows.tokens * context.model.architecture.hidden_size * _activation_bytes(context),
         rows.tensor_parallel_size,
@@ -117,7 +118,7 @@ def _all_reduce(context: KernelContext, rows: ForwardPass) -> Timed:
 
 
 def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Timed, Timed]:
-    """(experts, exchange) of one layer; every GPU of the group sees all the group's tokens."""
+    """(experts, exchange) seconds of one layer; every GPU of the group sees all its tokens."""
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     expert = rows.expert_parallel_size
     shards, inside = expert_shards(tensor_parallel_size=tensor, expert_parallel_size=expert)
@@ -155,9 +156,10 @@ def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Tim
 
 
 def _small_kernels(context: KernelContext, rows: ForwardPass) -> Timed:
-    """Two fused add-and-norms (6h), rotary with cache write, and the activation of all layers.
+    """Seconds of the small kernels of all layers: memory traffic, and in a graph their starts.
 
-    Their traffic; in a graph their starts as well, which `eager_seconds` covers elsewhere.
+    They are two fused add-and-norms (6h), rotary with cache write, and the activation. Outside a
+    graph `eager_seconds` covers the starts.
     """
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     width = arch.num_experts_per_token * arch.moe_intermediate_size or arch.intermediate_size
@@ -177,7 +179,7 @@ def _small_kernels(context: KernelContext, rows: ForwardPass) -> Timed:
 
 
 def _head(context: KernelContext, rows: ForwardPass) -> Timed:
-    """Logits of the tokens that are sampled after, and sampling over them in fp32."""
+    """Seconds to compute the logits of `rows.logits` tokens, and to sample from them in fp32."""
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     vocabulary = padded_vocabulary(arch, tensor)
     # Engines in 8 bits keep the head in 16.

@@ -37,18 +37,18 @@ PARTS = tuple(field.name for field in fields(SecondsColumns))
 
 @dataclass(frozen=True, slots=True)
 class GenerationPhases:
-    """Seconds of the two phases of a replica, one row per candidate."""
+    """Prefill and decode of a generate call, and what they were priced with [candidate]."""
 
     prefill: SecondsColumns
     decode: SecondsColumns
-    """Environment time included, as overhead."""
+    """Seconds of all decode steps; environment time that nothing hides is part of `overhead`."""
     running: Running
     source: IntArray
     tables: StepTables
-    """What a decode step takes on the GPU."""
+    """Seconds of a decode step on the GPU, without the engine's host work."""
     engine: EngineProfile
     shape: IntArray
-    """Which of the tables' shapes a row is."""
+    """Index of the candidate's shape in `tables`."""
     prefill_tokens: FloatArray
     timeline: BatchTimeline
 
@@ -158,7 +158,7 @@ def _kernel_context(
 
 
 def _prefill_columns(once: SecondsColumns, again: FloatArray) -> SecondsColumns:
-    """What was evicted passes again; the pipeline fills once."""
+    """Seconds of the prefill with evicted tokens passing again; the pipeline fills only once."""
     return replace(
         once,
         compute=once.compute * again,
@@ -194,7 +194,7 @@ def _running(
     *,
     kv_cache_bytes: IntArray,
 ) -> Running:
-    """What the cache of each candidate's replicas holds."""
+    """Sequences of each candidate's replicas, and the tokens their cache holds."""
     process = response_process(call, workload)
     per_token = kv_bytes_per_token(
         model, generation_layouts, precision=workload.rollout_cache_precision
@@ -220,7 +220,10 @@ def _transient_bytes(
     running_batch: IntArray,
     graph_bytes: int,
 ) -> BytesColumns:
-    """Cache as given; the engine's graphs and workspace, a prefill chunk, logits of the batch."""
+    """Bytes per GPU [candidate] that a generate call adds to its weights.
+
+    The cache as given; the engine's graphs and workspace, a prefill chunk, logits of the batch.
+    """
     arch, tensor = model.architecture, generation_layouts.tensor_parallel_size
     width = arch.intermediate_size
     if arch.num_moe_layers:

@@ -20,21 +20,21 @@ from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layo
 
 @dataclass(frozen=True, slots=True)
 class OutputTimeline:
-    """Parts of a generation's seconds."""
+    """When the output of a generation is ready: shares of its seconds, rounded up to 1/64."""
 
     chunk_ready_shares: tuple[float, ...]
-    """Until each chunk but the last is out; none where nothing is streamed."""
+    """Share until each chunk but the last is ready; empty where nothing is streamed."""
     main_phase_share: float | None
-    """Until its tail begins; None: it has none."""
+    """Share until the tail begins, on fewer GPUs; None: no tail, or none that frees GPUs."""
 
 
 @dataclass(frozen=True)
 class GenerationPricing(PricedJob):
-    """What the generate calls of a job take."""
+    """Prices of a job's generate calls."""
 
     @cached_property
     def streaming_calls(self) -> frozenset[str]:
-        """Calls whose responses others take in chunks."""
+        """Ids of calls whose responses others take in chunks."""
         return frozenset(edge.source for edge in self.job.dataflow.edges if edge.streamed)
 
     def generate(
@@ -46,7 +46,7 @@ class GenerationPricing(PricedJob):
         kv_cache_bytes: IntArray,
         tail: TailSetting | None = None,
     ) -> CallEstimates:
-        """Generation on weights that are already laid out for it."""
+        """Price a generation on weights that already lie in its layout, one row per candidate."""
         estimates = generate_call.price_generate(
             self._model(call),
             call,
@@ -77,7 +77,7 @@ class GenerationPricing(PricedJob):
         kv_cache_bytes: IntArray,
         tail: TailSetting | None = None,
     ) -> CallEstimates:
-        """Generation on a training home: the reshard is part of the call."""
+        """Price a generation on a training home; the reshard is part of the call."""
         estimates = self.generate(
             call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes, tail=tail
         )
@@ -107,7 +107,10 @@ class GenerationPricing(PricedJob):
     def kv_cache_limits(
         self, call: Call, generation_layouts: GenerationLayouts
     ) -> tuple[IntArray, IntArray]:
-        """(least, full) cache bytes per GPU: one longest sequence; no sequence ever waits."""
+        """(least, full) cache bytes per GPU [candidate].
+
+        With the least, one longest sequence runs; with the full, hardly a sequence ever waits.
+        """
         model = self._model(call)
         return (
             minimum_kv_cache_bytes(model, self.workload, generation_layouts),
@@ -177,7 +180,7 @@ class GenerationPricing(PricedJob):
         tail: TailSetting | None,
         seconds: float,
     ) -> OutputTimeline:
-        """When a single generation's chunks are out and its main phase ends.
+        """When the chunks of a single generation are ready, and when its tail begins.
 
         `seconds` are the whole call's, its reshard included.
         """
@@ -209,7 +212,7 @@ class GenerationPricing(PricedJob):
         kv_cache_bytes: IntArray,
         tail: TailSetting,
     ) -> TailEstimates:
-        """What a generation's tail on fewer, or on wider, replicas changes."""
+        """Price what a tail on fewer, or on wider, replicas changes in a generation."""
         chunks = self.job.spec.search.stream_chunks if call.id in self.streaming_calls else None
         phases = self.generation_phases(
             call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
@@ -235,7 +238,7 @@ class GenerationPricing(PricedJob):
     def relayout_seconds(
         self, call: Call, pool: Pool, generation_layouts: GenerationLayouts, tail: TailSetting
     ) -> FloatArray:
-        """What it takes to lay the weights out anew for a tail of another tensor size."""
+        """Seconds [candidate] to move the weights for a tail of another tensor size."""
         if tail.tensor_factor == 1:
             return np.zeros(len(generation_layouts.tensor_parallel_size))
         weights = self._shard_bytes(call, tail.widened(generation_layouts))
@@ -243,14 +246,14 @@ class GenerationPricing(PricedJob):
         return self._generate_factor(call, pool) * seconds
 
     def _shard_bytes(self, call: Call, wide: GenerationLayouts) -> IntArray:
-        """What each GPU gets for the tail, beside its old shard."""
+        """Bytes of weights that each GPU gets for the tail, beside its old shard."""
         precision = self.workload.rollout_precision or self.workload.precision
         return memory.weight_bytes(self._model(call), wide.layouts(), precision=precision)
 
     def _may_be_wide(
         self, model: Model, pool: Pool, wide: GenerationLayouts
     ) -> npt.NDArray[np.bool_]:
-        """Where the tail's tensor groups are such as a call may begin with."""
+        """Rows whose tail has a tensor size that a call could also begin with."""
         tensor = wide.tensor_parallel_size
         across_nodes = self.job.spec.constraints.tensor_parallel_across_nodes
         fits: npt.NDArray[np.bool_] = (

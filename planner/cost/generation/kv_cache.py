@@ -13,11 +13,11 @@ from automap.planner.layout import GenerationLayouts, IntArray
 from automap.planner.spec import WorkloadSpec
 
 CACHE_SIGMAS = 2.0
-"""Deviations of the cached tokens that a full cache has room for, beside the mean."""
+"""Standard deviations of the cached tokens that a full cache has room for, beside the mean."""
 
 
 def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
-    """How many of the call's responses run at once, environments aside."""
+    """How many of the call's responses run at once, without environment times."""
     points, weights = workload.response_length.distribution()
     return rollout(
         tuple(points.tolist()),
@@ -28,7 +28,10 @@ def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
 
 
 def absent_processes(call: Call, workload: WorkloadSpec) -> tuple[Rollout, ...]:
-    """The same where sequences are away between their turns; none where they never are."""
+    """How many responses run at once, for several environment times between turns.
+
+    Empty where sequences have one turn or no environment time.
+    """
     if workload.turns == 1 or not workload.environment_seconds_per_turn:
         return ()
     points, weights = workload.response_length.distribution()
@@ -42,7 +45,7 @@ def absent_processes(call: Call, workload: WorkloadSpec) -> tuple[Rollout, ...]:
 
 
 def _prompt_tokens(workload: WorkloadSpec) -> float:
-    """Of the cache; a block is half empty on average."""
+    """Mean cached tokens of a prompt; the last block of a sequence is half empty on average."""
     return workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
 
 

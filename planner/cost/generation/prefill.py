@@ -23,7 +23,7 @@ from automap.planner.spec import WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """All prompts of a replica, one row per candidate."""
+    """Seconds and tokens of all prompts of a replica [candidate]."""
 
     seconds: SecondsColumns
     tokens: FloatArray
@@ -80,7 +80,7 @@ def prefill_seconds(
 
 
 def _attention(context: KernelContext, rows: ForwardPass) -> Timed:
-    """Causal attention of a chunk's prompts in all layers, averaged over their lengths."""
+    """Seconds of the causal attention of a chunk's prompts in all layers, averaged over lengths."""
     arch, lengths = context.model.architecture, context.lengths
     one = context.profile.prefill_attention(
         batch_size=1,

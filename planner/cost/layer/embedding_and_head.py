@@ -1,4 +1,4 @@
-"""Seconds of one micro-batch in what stands before and after the layers: embedding and head."""
+"""Seconds of one micro-batch in the embedding and in the output head."""
 
 from dataclasses import replace
 
@@ -19,7 +19,10 @@ from automap.planner.cost.shards import Linear, padded_vocabulary
 
 
 def embedding_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
-    """Look-up (read and write h per token) and the reduce-scatter of a split vocabulary."""
+    """Seconds of the embedding: the look-up reads and writes h elements per token.
+
+    A vocabulary that is split over the tensor group adds a reduce-scatter.
+    """
     size = batch.tokens * context.model.architecture.hidden_size * context.element_bytes
     lookup = context.profile.memory_bound(2 * size)
     group = batch.tensor_parallel_size
@@ -36,7 +39,7 @@ def embedding_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
 
 
 def head_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
-    """Output head with log-probabilities or values, and their gradient.
+    """Seconds of the output head with log-probabilities or values, and of their gradient.
 
     Forward casts the logits to fp32 (2 + 4 bytes) and takes the log-softmax (4 + 4); backward
     reads both, writes the gradient (12) and casts it to bf16 (4 + 2).

@@ -29,7 +29,7 @@ from automap.planner.cost.shards import Linear, attention_linears, expert_shards
 
 
 def moe_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
-    """One layer with routed experts: attention as ever, dispatch, experts, combine."""
+    """Seconds of one layer with routed experts: attention, dispatch, experts, combine."""
     arch, tensor = context.model.architecture, batch.tensor_parallel_size
     linears: tuple[Linear, ...] = attention_linears(arch, tensor)
     width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
@@ -56,7 +56,7 @@ def moe_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
 
 
 def experts_seconds(context: KernelContext, batch: MicroBatch) -> tuple[Timed, Timed]:
-    """(forward, backward) of a GPU's routed experts: one product after the other, balanced.
+    """(forward, backward) seconds of a GPU's routed experts: one product after the other, balanced.
 
     A grouped product is about as fast as its parts; the profile's fused expert kernels belong to
     inference engines. What arrives for products in 8 bits is cast by a kernel of its own.
@@ -86,7 +86,7 @@ def experts_seconds(context: KernelContext, batch: MicroBatch) -> tuple[Timed, T
 
 
 def permutation_seconds(context: KernelContext, batch: MicroBatch) -> Timed:
-    """Copies sorted by expert and summed again: memory traffic of one direction.
+    """Seconds to sort token copies by expert and sum them again: memory traffic of one direction.
 
     A token is read and its k copies written, and the other way round for the results. Where
     copies travel, both sides sort them once more by local expert (read and write each).
@@ -99,7 +99,9 @@ def permutation_seconds(context: KernelContext, batch: MicroBatch) -> Timed:
 
 
 def expert_exchange(context: KernelContext, batch: MicroBatch) -> Timed:
-    """Tokens to their experts and back: two all-to-alls, gather and scatter inside an expert.
+    """Seconds to send tokens to their experts and the results back.
+
+    There are two all-to-alls, and a gather and a scatter inside an expert that is itself split.
 
     Nothing runs beside them, so no software makes them shorter than the tables.
     """

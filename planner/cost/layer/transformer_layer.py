@@ -42,14 +42,14 @@ Product = tuple[IntArray, IntArray | int, IntArray | int]
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One pass over a micro-batch, one row each."""
+    """Micro-batches and the parallel sizes they are computed with, one row per micro-batch."""
 
     tensor_parallel_size: IntArray
     context_parallel_size: IntArray
     expert_parallel_size: IntArray
     num_sequences: IntArray
     tokens: IntArray
-    """Of the whole tensor group: this context rank's share of the micro-batch."""
+    """Tokens of a tensor group together: its context rank's share of the micro-batch."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -57,7 +57,7 @@ class MicroBatch:
 
 @dataclass(frozen=True, slots=True)
 class KernelContext:
-    """What every operator of a call shares."""
+    """What every operator of a call shares: model, hardware, software and precisions."""
 
     model: Model
     pool: Pool
@@ -65,17 +65,18 @@ class KernelContext:
     precision: str
     lengths: SequenceLengths
     product_precision: str | None = None
-    """Of the layers' matrix products where it differs (fp8 recipes); the rest keeps `precision`."""
+    """Precision of the layers' matrix products where it differs (fp8 recipes); everything else
+    keeps `precision`."""
     stack: SoftwareStack = STACKS["megatron-core"]
-    """Of training and scoring; an inference engine reads none of it."""
+    """Software that trains and scores; not used for generation."""
     adapters: Adapters = "all"
-    """Which of a layer's linear layers have one, where only adapters are trained."""
+    """Which of a layer's linear layers have an adapter, where only adapters are trained."""
     drops_tokens: bool = False
     """Experts take a fixed number of tokens and drop the rest; otherwise as many as come."""
     engine: EngineProfile = ENGINES["vllm"]
-    """Of generation; training and scoring read none of it."""
+    """Inference engine that generates; not used for training and scoring."""
     cache_precision: str = "bf16"
-    """Of the key-value cache of generation."""
+    """Precision of the key-value cache in generation."""
 
     @property
     def element_bytes(self) -> int:
@@ -90,7 +91,7 @@ class KernelContext:
     def rank_imbalance(
         self, sequences_per_rank: IntArray, data_parallel_size: IntArray
     ) -> FloatArray | float:
-        """Slowest data rank's tokens over the mean rank's."""
+        """Tokens of the slowest data rank over those of the mean rank [candidate]."""
         if self.stack.balances_ranks:
             return 1.0
         return rank_imbalance(
@@ -101,22 +102,25 @@ class KernelContext:
 
     @property
     def host_work(self) -> HostWork:
-        """Of the framework that trains and scores."""
+        """Host work of the framework that trains and scores."""
         return self.profile.host_work(self.stack.host_work)
 
     @property
     def in_turn(self) -> bool:
-        """The device is the host itself, measured: it computes or communicates, never both."""
+        """Whether the device computes or communicates, never both: a measured host itself."""
         return not self.host_work.beside_kernels
 
     @property
     def collective_slowdown(self) -> float:
-        """Of exposed collectives; what GPUs' streams hide or delay, a host that does neither."""
+        """Factor on the seconds of exposed collectives, for what streams on GPUs hide or delay.
+
+        On a device that does one thing after the other it is 1.
+        """
         return 1.0 if self.in_turn else self.stack.collective_slowdown
 
     @property
     def frozen(self) -> "KernelContext":
-        """The same where adapters leave weights alone: no gradient of theirs, no adapter."""
+        """The context of linear layers without an adapter: their weights have no gradient."""
         if self.model.lora_rank is None:
             return self
         return replace(self, model=replace(self.model, trainable=False))
@@ -129,7 +133,7 @@ class UnitSeconds:
     forward: FloatArray
     backward: FloatArray
     selective: FloatArray
-    """What selective recomputation repeats in the backward pass."""
+    """Seconds of forward work that selective recomputation repeats in the backward pass."""
     forward_communication: FloatArray
     backward_communication: FloatArray
     source: IntArray
@@ -140,7 +144,7 @@ class UnitSeconds:
 
 
 def add(*parts: Timed) -> Timed:
-    """Seconds summed, the weakest provenance kept."""
+    """The sum of several times, with the weakest of their provenances."""
     seconds, source = parts[0]
     for part in parts[1:]:
         seconds = seconds + part.seconds
@@ -149,12 +153,12 @@ def add(*parts: Timed) -> Timed:
 
 
 def scaled(timed: Timed, factor: FloatArray | IntArray | float) -> Timed:
-    """Seconds times a factor, provenance as it is."""
+    """Seconds multiplied by a factor, with their provenance."""
     return Timed(timed.seconds * factor, timed.source)
 
 
 def _product_seconds(context: KernelContext, products: Sequence[Product]) -> list[Timed]:
-    """Of products at the rate that lasts; all are looked up at once."""
+    """Seconds of matrix products at the rate that a GPU sustains; all are looked up at once."""
     precision = context.product_precision or context.precision
     collector = FASTEST if precision == "fp8" else None
     rows = len(products[0][0])
@@ -171,7 +175,10 @@ def _product_seconds(context: KernelContext, products: Sequence[Product]) -> lis
 
 
 def _products(context: KernelContext, tokens: IntArray, linear: Linear) -> list[Product]:
-    """(m, n, k) of the forward product, of the data gradient, and of what trains the weights."""
+    """Sizes (m, n, k) of the forward product, the data gradient, and the weight gradient.
+
+    With LoRA the last are the two products of the adapter; frozen weights have none.
+    """
     inputs, outputs, model = linear.inputs, linear.outputs, context.model
     products: list[Product] = [(tokens, outputs, inputs), (tokens, inputs, outputs)]
     if not model.trainable:
@@ -215,7 +222,7 @@ def linears_seconds(
 
 
 def layer_attention(context: KernelContext, batch: MicroBatch) -> tuple[Timed, Timed]:
-    """(forward, backward) of attention itself, between its projections."""
+    """(forward, backward) seconds of attention itself, between its projections."""
     return attention_seconds(
         context.model.architecture,
         context.pool,
@@ -230,7 +237,7 @@ def layer_attention(context: KernelContext, batch: MicroBatch) -> tuple[Timed, T
 
 
 def elementwise_seconds(context: KernelContext, batch: MicroBatch, width: IntArray) -> Timed:
-    """Norms, residuals, rotary and activation forward of one layer: bytes moved.
+    """Forward seconds of one layer's norms, residuals, rotary and activation, by bytes moved.
 
     Two norms read and write h, two residual sums read 2h and write h, over 1/t of the tokens;
     rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
@@ -253,7 +260,7 @@ def collective(
     group_size: IntArray,
     stride: IntArray | int,
 ) -> Timed:
-    """Seconds of a collective as this software runs it."""
+    """Seconds of a collective as the context's software runs it."""
     alone = collective_seconds(
         context.pool, context.profile, name, num_bytes, group_size=group_size, stride=stride
     )
@@ -261,7 +268,7 @@ def collective(
 
 
 def tensor_pair(context: KernelContext, batch: MicroBatch) -> Timed:
-    """The all-gather before and the reduce-scatter after a block, in the tensor group.
+    """Seconds of the all-gather before and the reduce-scatter after a block, in the tensor group.
 
     What is gathered for products in fp8 is cast before it travels.
     """
@@ -281,7 +288,7 @@ def tensor_pair(context: KernelContext, batch: MicroBatch) -> Timed:
 
 
 def context_ring(context: KernelContext, batch: MicroBatch, attention: Timed) -> Timed:
-    """What of the ring's c − 1 key-value exchanges attention does not hide, forward."""
+    """Forward seconds of the ring's c − 1 key-value exchanges that attention does not hide."""
     arch, group = context.model.architecture, batch.context_parallel_size
     heads = local_key_value_heads(arch, batch.tensor_parallel_size)
     size = 2 * heads * arch.head_dim * context.element_bytes * batch.tokens
@@ -295,7 +302,7 @@ def context_ring(context: KernelContext, batch: MicroBatch, attention: Timed) ->
 
 
 def dense_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
-    """One layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
+    """Seconds of one layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
     arch, tensor = context.model.architecture, batch.tensor_parallel_size
     linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
     forward, backward = linears_seconds(context, batch.tokens, linears)
@@ -315,7 +322,7 @@ def dense_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSecond
 
 
 def _gathered_again(context: KernelContext, batch: MicroBatch) -> Timed:
-    """The all-gather of a block's input that its weight gradients need, backward.
+    """Backward seconds of the all-gather of a block's input, which its weight gradients need.
 
     On a GPU it travels beside the product of the data gradient, and nothing of it shows.
     """
@@ -340,10 +347,10 @@ def layer_seconds(
     least_seconds: float = 0.0,
     gathered_again: Timed | None = None,
 ) -> UnitSeconds:
-    """Assemble a layer; elementwise kernels move twice the bytes backward.
+    """Assemble the seconds of a layer; elementwise kernels move twice the bytes backward.
 
-    `least_seconds`: of the whole layer forward, communication included. `gathered_again`: what only
-    the backward pass receives.
+    `least_seconds` bounds the whole layer's forward from below, communication included;
+    `gathered_again` are collectives of the backward pass alone.
     """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
@@ -368,7 +375,7 @@ def layer_seconds(
 
 
 def agreement_seconds(context: KernelContext, num_devices: IntArray, *, times: int) -> FloatArray:
-    """Small all-reduces in which all ranks of a call agree on counts, losses, norms.
+    """Seconds of small all-reduces in which all ranks of a call agree on counts, losses, norms.
 
     On GPUs they are microseconds, and part of the host's work of a step.
     """

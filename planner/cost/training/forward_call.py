@@ -111,7 +111,10 @@ def _transient_bytes(
     rows: IntArray,
     micro_batch_size: IntArray,
 ) -> BytesColumns:
-    """One layer's activations, logits, buffers, gathered layers, and reloaded weights."""
+    """Bytes per GPU that a forward adds: activations of one layer, logits, buffers, and weights.
+
+    The weights are layers that full sharding gathers, and those reloaded from the host.
+    """
     gathered, _ = memory.gathered_layer_bytes(model, workload, layouts)
     each = layouts.take(rows)
     activations, logits = forward_activation_bytes(

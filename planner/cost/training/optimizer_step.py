@@ -16,7 +16,7 @@ from automap.planner.spec import WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What moves and updates weights and gradients once, with nothing to hide behind."""
+    """Seconds of each part of an optimizer step by itself, with nothing to hide behind [row]."""
 
     gather: Timed
     scatter: Timed
@@ -30,7 +30,7 @@ class Step:
 
 
 def exposed(context: KernelContext, seconds: FloatArray, behind: FloatArray) -> FloatArray:
-    """What a collective adds to the compute behind which it hides.
+    """Seconds that a collective adds to the compute behind which it hides.
 
     Its first or last part never hides, and while both run, compute is slower. On a device that
     does one thing after the other nothing hides.
@@ -45,7 +45,10 @@ def exposed(context: KernelContext, seconds: FloatArray, behind: FloatArray) -> 
 def whole_step(
     context: KernelContext, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
 ) -> Step:
-    """All-gather of weights, reduce-scatter and all-reduce of gradients, and the update."""
+    """Price the parts of an optimizer step.
+
+    They are the all-gather of weights, reduce-scatter and all-reduce of gradients, and the update.
+    """
     adapters = context.model.trainable and context.model.lora_rank is not None
     trained = parameters.adapter if adapters else parameters.dense
     experts = None if adapters else parameters.expert
@@ -61,7 +64,7 @@ def whole_step(
 def gathered_weights(
     context: KernelContext, layouts: Layouts, parameters: StageParameters
 ) -> Timed:
-    """All-gather of the weights that products need, over the ranks that share them."""
+    """Seconds to all-gather the weights that products need, over the ranks that share them."""
     dense, experts = parameters.dense, parameters.expert
     size = context.product_bytes
     return _over_repeated(context, layouts, "all_gather", dense, experts, size)
@@ -75,7 +78,7 @@ def _over_repeated(
     experts: IntArray | None,
     size: int,
 ) -> Timed:
-    """A collective of parameters of `size` bytes over the ranks on which they repeat.
+    """Seconds of a collective of parameters of `size` bytes over the ranks on which they repeat.
 
     Dense weights repeat over data × context ranks, experts over what the expert group leaves.
     """
@@ -138,7 +141,7 @@ def data_parallel_seconds(
 def optimizer_seconds(
     context: KernelContext, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
 ) -> Timed:
-    """Memory traffic of one optimizer step over this GPU's shard."""
+    """Seconds of the memory traffic of one optimizer step over a GPU's shard."""
     updated = memory.trained_parameters(
         context.model, parameters, layouts, since=memory.OPTIMIZER_SHARDED
     )

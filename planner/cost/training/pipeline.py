@@ -1,4 +1,4 @@
-"""From layers to pipeline stages: what the slowest stage takes, and all stages together."""
+"""Seconds of pipeline stages from those of layers: the slowest stage, and all together."""
 
 from dataclasses import dataclass
 
@@ -14,12 +14,12 @@ from automap.planner.cost.training.whole_layers import priced_layer_seconds
 from automap.planner.layout import FloatArray, IntArray, Layouts
 
 Blocks = tuple[FloatArray, FloatArray | None, FloatArray, FloatArray]
-"""Seconds of a dense layer, an expert layer (None in a dense model), the embedding, the head."""
+"""Seconds [row] of (dense layer, expert layer or None in a dense model, embedding, head)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Seconds per micro-batch of each building block, one row per candidate."""
+    """Seconds of each building block of a model per micro-batch [candidate]."""
 
     dense: UnitSeconds
     moe: UnitSeconds | None
@@ -28,7 +28,7 @@ class Units:
 
     @property
     def source(self) -> IntArray:
-        """Weakest provenance of the blocks."""
+        """Weakest provenance of the blocks [candidate], as an index into layout.SOURCES."""
         blocks = [self.dense, self.embedding, self.head]
         if self.moe is not None:
             blocks.append(self.moe)
@@ -36,7 +36,7 @@ class Units:
         return weakest
 
     def forward(self) -> tuple[Blocks, Blocks]:
-        """(compute, communication) of the forward pass."""
+        """(compute, communication) seconds of the forward pass by block."""
         moe = self.moe
         compute = (
             self.dense.forward,
@@ -55,16 +55,16 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """One micro-batch on the slowest stage, and on all stages one after the other."""
+    """Seconds of one micro-batch on the slowest stage, and on all stages in turn [candidate]."""
 
     compute: FloatArray
     communication: FloatArray
     pipeline_total: FloatArray
-    """Compute and communication of all stages."""
+    """Compute and communication of all stages, one after the other."""
 
 
 def units(context: KernelContext, layouts: Layouts, micro_batch_size: IntArray) -> Units:
-    """Price the distinct (tensor, context, expert, micro-batch) shapes and spread them to rows."""
+    """Price the building blocks once per (tensor, context, expert, micro-batch) shape."""
     columns = (
         layouts.tensor_parallel_size,
         layouts.context_parallel_size,
@@ -109,7 +109,7 @@ def worst_stage(
 def _by_stage(
     context: KernelContext, layouts: Layouts, blocks: Blocks
 ) -> tuple[FloatArray, FloatArray]:
-    """([first, middle, last] × rows, sum over all stages)."""
+    """(seconds [stage, row] of first, middle and last stage, seconds [row] of all stages)."""
     arch = context.model.architecture
     dense, moe, embedding, head = blocks
     experts = np.zeros_like(dense) if moe is None else moe

@@ -36,7 +36,7 @@ from automap.planner.spec import WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Forward and backward (recomputation included) of one micro-batch."""
+    """Forward and backward pass of one micro-batch [candidate]; recomputation is in backward."""
 
     forward: StageSeconds
     backward: StageSeconds
@@ -44,17 +44,18 @@ class Passes:
 
     @property
     def compute(self) -> FloatArray:
-        """Of both passes on the slowest stage."""
+        """Compute seconds of both passes on the slowest stage."""
         return self.forward.compute + self.backward.compute
 
     @property
     def communication(self) -> FloatArray:
-        """Of both passes on the slowest stage."""
+        """Communication seconds of both passes on the slowest stage."""
         return self.forward.communication + self.backward.communication
 
     @property
     def elsewhere(self) -> FloatArray:
-        """What both passes take on all other stages; rounding leaves a single one a hair off 0."""
+        """Seconds of both passes on all stages but the slowest."""
+        # Rounding leaves it a hair off 0 where there is a single stage.
         whole = self.forward.pipeline_total + self.backward.pipeline_total
         return np.maximum(whole - self.compute - self.communication, 0.0)
 
@@ -173,7 +174,10 @@ def _step_seconds(
 
 
 def stage_hop(context: KernelContext, layouts: Layouts, micro_batch_size: IntArray) -> Timed:
-    """Activations of one micro-batch to the next stage; every GPU sends its 1/t of the tokens."""
+    """Seconds to send a micro-batch's activations to the next stage.
+
+    Every GPU of the tensor group sends its 1/t of the tokens.
+    """
     tokens = ceil_div(
         micro_batch_tokens(context.lengths, micro_batch_size), layouts.context_parallel_size
     )
@@ -191,7 +195,7 @@ def stage_hop(context: KernelContext, layouts: Layouts, micro_batch_size: IntArr
 def _hops_in_steady_state(
     context: KernelContext, layouts: Layouts, hop: Timed, passes: Passes
 ) -> FloatArray:
-    """What the messages between stages add to a micro-batch while the pipeline is full.
+    """Seconds that messages between stages add to a micro-batch while the pipeline is full.
 
     1F1B waits for each of its two. Interleaved stages have another chunk to work on meanwhile,
     where the software overlaps them.
@@ -206,7 +210,7 @@ def _hops_in_steady_state(
 def _passes(
     context: KernelContext, layouts: Layouts, micro_batch_size: IntArray, recompute: IntArray
 ) -> Passes:
-    """Forward and backward of one micro-batch per stage; recomputation repeats forward work."""
+    """Price forward and backward of one micro-batch; recomputation repeats forward work."""
     blocks = units(context, layouts, micro_batch_size)
     selective = recompute == SELECTIVE
     full = recompute == FULL
@@ -248,7 +252,7 @@ def offloaded(
 
 
 def _beside(gradients: IntArray, activations: IntArray, logits: IntArray) -> tuple[IntArray, ...]:
-    """(activations, logits) as far as both together exceed the gradients."""
+    """(activations, logits) in bytes beyond the gradients, in whose place they are kept."""
     left = np.maximum(gradients - activations, 0)
     return np.maximum(activations - gradients, 0), np.maximum(logits - left, 0)
 
@@ -264,7 +268,10 @@ def _transient_bytes(
     num_micro_batches: IntArray,
     recompute: IntArray,
 ) -> BytesColumns:
-    """Activations, logits, buffers, layers gathered under `full`, and the reloaded state."""
+    """Bytes per GPU that a train call adds [candidate].
+
+    They are activations, logits, buffers, layers gathered under `full`, and the reloaded state.
+    """
     model, lengths, each = context.model, context.lengths, layouts.take(rows)
     activations, logits = activation_bytes(
         model,
