@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 
 from automap.planner.cost import constants
+from automap.planner.units import MIB
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import MemoryRow
 from automap.planner.validation.table import parse_table
 from automap.planner.validation.training import predict_memory
 
-MIB = 2**20
 FRAGMENTATION_SHARES = tuple(percent / 100 for percent in range(13))
 BUFFER_BYTES = tuple(mib * MIB for mib in range(0, 1025, 128))
 GRID = tuple(itertools.product(FRAGMENTATION_SHARES, BUFFER_BYTES))

@@ -7,11 +7,11 @@ from itertools import combinations
 from pathlib import Path
 
 from automap.executor.telemetry.run_report import Comparison
+from automap.planner.units import MIB
 from benchmarks.loop.learning import Gain, error
 from benchmarks.loop.runs import Outcome
 
 TARGETS = {"error": 0.20, "tau": 0.8, "chosen": 1.10}
-MIB = 2**20
 
 
 def kendall_tau(pairs: Sequence[tuple[float, float]]) -> float:

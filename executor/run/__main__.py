@@ -29,8 +29,8 @@ from automap.executor.run.parent import when_stdin_closes
 from automap.executor.run.ray_address import knock
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.events import Events
+from automap.planner import Plan
 from automap.planner.errors import PlanningError
-from automap.planner.plan.types import Plan
 
 if TYPE_CHECKING:
     from automap.executor.run.attempts import Run

@@ -9,9 +9,7 @@ from automap.planner.cost.constants import HOST_SHARE
 from automap.planner.cost.transition import sync_bucket_bytes
 from automap.planner.errors import Reason
 from automap.planner.job.job import Job
-
-GIB = 2**30
-MIB = 2**20
+from automap.planner.units import GIB, MIB
 
 
 def overflows(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> list[Reason]:

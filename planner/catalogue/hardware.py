@@ -10,8 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from automap.planner.layout import IntArray
 
-GIB = 2**30
-
 
 class GpuType(BaseModel):
     """One device type, per GPU, in base units, from the data sheet that `source` names."""
@@ -82,6 +80,11 @@ class Pool:
     def num_gpus(self) -> int:
         """All GPUs of the pool, kept-free ones included."""
         return self.num_nodes * self.gpus_per_node
+
+    @property
+    def usable_gpus(self) -> int:
+        """GPUs of the pool that a plan may use."""
+        return self.num_gpus - self.kept_free_gpus
 
     def is_within_reach(
         self, size: int | IntArray, *, across_nodes: bool

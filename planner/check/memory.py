@@ -14,8 +14,7 @@ from automap.planner.cost.constants import HOST_SHARE
 from automap.planner.cost.memory import usable_bytes
 from automap.planner.cost.transition import sync_bucket_bytes
 from automap.planner.plan.types import CopyPlan
-
-MIB = 2**20
+from automap.planner.units import MIB
 
 
 def mib_up(num_bytes: int) -> int:

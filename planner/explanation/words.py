@@ -9,24 +9,12 @@ from automap.planner.plan.types import (
     Parallelism,
     Placement,
 )
-
-GIB = 2**30
+from automap.planner.units import GIB
 
 
 def sizes(layout: Parallelism | None) -> str:
-    """Sizes above one, tensor and data always: tp8 pp2 dp8."""
-    if layout is None:
-        return ""
-    parts = [f"tp{layout.tensor_parallel_size}"]
-    if layout.pipeline_parallel_size > 1:
-        virtual = layout.virtual_pipeline_parallel_size
-        parts.append(f"pp{layout.pipeline_parallel_size}" + (f"x{virtual}" if virtual > 1 else ""))
-    if layout.context_parallel_size > 1:
-        parts.append(f"cp{layout.context_parallel_size}")
-    parts.append(f"dp{layout.data_parallel_size}")
-    if layout.expert_parallel_size > 1:
-        parts.append(f"ep{layout.expert_parallel_size}")
-    return " ".join(parts)
+    """A layout in short, tp8 pp2 dp8; empty where there is none."""
+    return "" if layout is None else layout.in_short()
 
 
 def difference(plan: Placement, other: Placement, *, positions: bool = True) -> str:

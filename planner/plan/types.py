@@ -43,6 +43,19 @@ class Parallelism(ResultModel):
             * self.data_parallel_size
         )
 
+    def in_short(self) -> str:
+        """The sizes above one, tensor and data always: tp8 pp2 dp8; pp2x4 has 4 virtual stages."""
+        virtual = self.virtual_pipeline_parallel_size
+        parts = [
+            ("tp", self.tensor_parallel_size, ""),
+            ("pp", self.pipeline_parallel_size, f"x{virtual}" if virtual > 1 else ""),
+            ("cp", self.context_parallel_size, ""),
+            ("dp", self.data_parallel_size, ""),
+            ("ep", self.expert_parallel_size, ""),
+        ]
+        always = ("tp", "dp")
+        return " ".join(f"{name}{n}{more}" for name, n, more in parts if n > 1 or name in always)
+
 
 class CopyPlacement(ResultModel):
     """One set of a model's weights on one range of GPUs of one pool."""

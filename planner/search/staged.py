@@ -17,7 +17,9 @@ from automap.planner.search.candidates.tables import BoolArray, CallTable, Table
 from automap.planner.search.candidates.tabulate import Candidates
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import attempted
-from automap.planner.search.space.search_space import Rows, all_rows, arena, rows_within, skeleton
+from automap.planner.search.space.bounds_filter import rows_within
+from automap.planner.search.space.rows import Rows, all_rows
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
 from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt, thinned
 
@@ -49,13 +51,13 @@ def staged(job: Job) -> Staged:
     candidates = Candidates(job)
     every = [np.ones(len(copy), dtype=bool) for copy in candidates.copies]
     layouts = Tables(candidates.copies, [], job.dataflow.calls, 0)
-    starting = thinned(arena(layouts, skeleton(job, layouts)), STARTING_COUNTS).copies
+    starting = thinned(SearchSpace.of(job, layouts), STARTING_COUNTS).copies
     # Shadows are few, and their prices are their bounds.
     for number, copy in enumerate(candidates.copies):
         starting[number] = every[number] if copy.shadow_of is not None else starting[number]
     calls, num_priced = candidates.calls(starting)
     tables = replace(layouts, calls=calls, num_priced=num_priced)
-    whole = arena(tables, skeleton(job, tables))
+    whole = SearchSpace.of(job, tables)
     limits = Limits.within(job.spec.search.time_limit_seconds, seed=job.spec.search.seed)
     before = time.perf_counter()
     attempts = attempted(whole, STARTS, limits)
@@ -75,7 +77,7 @@ def _with_others(
     if limit is not None:
         least, num_bounded = candidates.least(others)
         bounded = replace(tables, calls=_both(tables.calls, least))
-        problem = skeleton(candidates.job, bounded)
+        problem = SearchSpace.of(candidates.job, bounded).problem
         rows: Rows = rows_within(bounded.least_syncs(), problem, all_rows(bounded), limit)
         wanted = [mask & kept for mask, kept in zip(others, rows.copies, strict=True)]
     more, num_more = candidates.calls(wanted)

@@ -11,7 +11,7 @@ import ray
 import yaml
 from ray.exceptions import RayError
 
-from automap.planner.catalogue.hardware import GIB
+from automap.planner.units import GIB
 from automap.profiler.cluster import on_node
 from automap.profiler.cluster.ray_link import measure_link
 from automap.profiler.cluster.ray_nodes import Node, connect, in_a_line, lost, nodes

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
 from automap.profiler.results.measurement import Measurement, measure
 
 FORWARD_PARTS = (

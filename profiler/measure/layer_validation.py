@@ -1,8 +1,7 @@
 """The validation of a profile: whole layers against the sum of their operators, and why."""
 
-from automap.planner.catalogue.hardware import GpuType
-from automap.planner.cost.operators.profile import Profile
-from automap.planner.cost.training.whole_layers import LayerCheck, LayerKey, layer_checks
+from automap.planner.catalogue import GpuType
+from automap.planner.cost import LayerCheck, LayerKey, Profile, layer_checks
 from automap.profiler.measure.layers import TABLE
 from automap.profiler.results.journal import Entry, Journal, identity
 from automap.profiler.results.profile_report import LayerError

@@ -12,12 +12,23 @@ from rich.text import Text
 
 from automap.planner import catalogue
 from automap.service.cli.inputs import examples
+from automap.service.cli.options.plans import ExamplesArguments
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.tables import plain_table
 
 
-def list_examples(*, as_json: bool) -> None:
+def run_examples(given: ExamplesArguments) -> None:
+    """List the examples, or copy one."""
+    if given.name is not None:
+        _copy_example(given.name, given)
+    elif given.to is not None or given.force:
+        raise BadInputError("say which example: automap examples NAME")
+    else:
+        _list_examples(as_json=given.json)
+
+
+def _list_examples(*, as_json: bool) -> None:
     """Every example with its algorithm, models and GPUs."""
     entries = [_entry(name) for name in examples.names()]
     if as_json:
@@ -34,22 +45,22 @@ def list_examples(*, as_json: bool) -> None:
     out.print(Text("automap examples NAME copies one to here", style="dim"))
 
 
-def copy_example(given: str, *, to: str | None, force: bool, as_json: bool) -> None:
+def _copy_example(typed: str, given: ExamplesArguments) -> None:
     """Copy an example and what it needs.
 
     Raises:
         BadInputError: there is no such example, or other files would be overwritten.
     """
-    name = examples.name_in(given)
+    name = examples.name_in(typed)
     if name not in examples.names():
         near = examples.like(name)
         raise BadInputError(
-            f"there is no example {given!r}",
+            f"there is no example {typed!r}",
             [f"did you mean {' or '.join(near)}?"] if near else ["automap examples lists them"],
         )
-    copies = _copies(name, Path(to or "."))
+    copies = _copies(name, Path(given.to or "."))
     taken = [str(target) for source, target in copies if _differs(source, target)]
-    if taken and not force:
+    if taken and not given.force:
         raise BadInputError(
             f"not overwritten: {', '.join(taken)}",
             ["--force overwrites, --to FILE copies elsewhere"],
@@ -57,7 +68,7 @@ def copy_example(given: str, *, to: str | None, force: bool, as_json: bool) -> N
     for source, target in copies:
         _copy(source, target)
     spec = copies[0][1]
-    if as_json:
+    if given.json:
         files = [str(target) for _, target in copies]
         console.write_json(json.dumps({"name": name, "files": files}, indent=2))
         return

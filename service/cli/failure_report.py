@@ -9,14 +9,14 @@ from rich.table import Table
 from rich.text import Text
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
-from automap.planner.studies.result import ExplainedInfeasibleError
+from automap.planner.studies import ExplainedInfeasibleError
 from automap.service.cli.study.several_plans_view import refusal_view
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.console import stderr_console
 from automap.service.cli.terminal.failures import (
     EXIT_NO_PLAN,
     EXIT_OUR_FAULT,
-    ToldError,
+    ReportedError,
     of_option,
     of_spec,
 )
@@ -29,7 +29,7 @@ def report(error: Exception, *, debug: bool) -> int:
         traceback.print_exception(error, file=sys.stderr)
     if isinstance(error, SpecError):
         error = of_option(error, error.field) if error.field.startswith("--") else of_spec(error)
-    if isinstance(error, ToldError):
+    if isinstance(error, ReportedError):
         _headline(console, error.headline)
         for line in error.lines:
             console.print(Text(f"  {formats.printable(line)}"), soft_wrap=True)

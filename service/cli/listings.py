@@ -6,9 +6,10 @@ from rich.table import Table
 from rich.text import Text
 
 from automap.planner import catalogue
-from automap.planner.catalogue.hardware import GpuType
-from automap.planner.plan.types import placement_json_schema
+from automap.planner.catalogue import GpuType
+from automap.planner.plan import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
+from automap.service.cli.options.plans import ListingArguments, SchemaArguments
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.tables import MEDIUM_COLUMNS, plain_table
@@ -33,17 +34,17 @@ GPU_NOTES = (
 SCHEMAS = {"job-spec": job_spec_json_schema, "placement": placement_json_schema}
 
 
-def print_schema(name: str) -> None:
+def print_schema(given: SchemaArguments) -> None:
     """One of SCHEMAS as JSON."""
-    if name not in SCHEMAS:
-        raise BadInputError(f"no schema {name!r} (valid: {', '.join(SCHEMAS)})")
-    console.write_json(json.dumps(SCHEMAS[name](), indent=2))
+    if given.what not in SCHEMAS:
+        raise BadInputError(f"no schema {given.what!r} (valid: {', '.join(SCHEMAS)})")
+    console.write_json(json.dumps(SCHEMAS[given.what](), indent=2))
 
 
-def list_models(*, as_json: bool) -> None:
+def list_models(given: ListingArguments) -> None:
     """Every architecture with its size and shape."""
     entries = list(catalogue.architectures().values())
-    if as_json:
+    if given.json:
         console.write_json(
             json.dumps(
                 [
@@ -77,10 +78,10 @@ def list_models(*, as_json: bool) -> None:
     out.print(table)
 
 
-def list_gpus(*, as_json: bool) -> None:
+def list_gpus(given: ListingArguments) -> None:
     """Every GPU type with its memory, speeds and what its node type costs."""
     entries = list(catalogue.gpu_types().values())
-    if as_json:
+    if given.json:
         console.write_json(
             json.dumps(
                 [

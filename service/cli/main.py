@@ -1,16 +1,13 @@
-"""The `automap` command. What a subcommand takes is in `commands`, its work in the modules here.
-
-Planner, solver and service are imported inside the commands that need them, so that `--help` and
-bad input are answered at once.
-"""
+"""The `automap` command: its subcommands, and how each failure ends it."""
 
 import sys
 from typing import Annotated
 
 import typer
 
-from automap.service.cli.commands import catalogue, measure, plan, run, study
-from automap.service.cli.terminal.usage import OnceCommand, UsageError, report_usage
+from automap.service.cli.commands import COMMANDS
+from automap.service.cli.options.shared import command
+from automap.service.cli.terminal.usage import OnceCommand, report_usage
 
 app = typer.Typer(
     name="automap",
@@ -36,7 +33,7 @@ def main(arguments: list[str] | None = None) -> None:
         # --debug may stand anywhere; it belongs to the whole command.
         arguments = [argument for argument in given if argument != "--debug"]
         code = app(args=arguments, prog_name="automap", standalone_mode=False)
-    except UsageError as error:
+    except typer.TyperException as error:
         sys.exit(report_usage(error))
     except Exception as error:
         # Brings the planner's documents in.
@@ -69,31 +66,8 @@ def _global_options(
     """Plan where the models of an RL post-training job run: GPUs, parallelism, order. Run it."""
 
 
-for _command in (
-    catalogue.examples,
-    plan.plan,
-    plan.compare,
-    plan.pareto,
-    plan.what_if,
-    plan.estimate,
-    study.explain,
-    study.replan,
-    study.validate,
-    measure.profile,
-    measure.profiles,
-    measure.calibrate,
-    study.simulate,
-    run.run,
-    run.submit,
-    run.jobs,
-    run.history,
-    run.serve,
-    run.worker,
-    catalogue.models,
-    catalogue.gpus,
-    catalogue.schema,
-):
-    app.command(cls=OnceCommand)(_command)
+for _work in COMMANDS:
+    app.command(cls=OnceCommand)(command(_work))
 
 
 if __name__ == "__main__":

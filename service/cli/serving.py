@@ -2,15 +2,14 @@
 
 from pydantic import ValidationError
 
+from automap.service.cli.options.runs import ServeArguments, WorkerArguments
 from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.settings import Settings
 
 
-def run_server(
-    *, host: str | None, port: int | None, database_url: str | None, with_worker: bool
-) -> None:
+def run_server(given: ServeArguments) -> None:
     """Migrate and serve until a signal; an option given here wins over its AUTOMAP_ variable."""
-    settings = _settings(host=host, port=port, database_url=database_url)
+    settings = _settings(host=given.host, port=given.port, database_url=given.database_url)
     # The web framework and the database, only once the settings are right.
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,7 +17,7 @@ def run_server(
     from automap.service.server import serve
     from automap.service.worker.process import WorkerProcess
 
-    worker = WorkerProcess(settings) if with_worker else None
+    worker = WorkerProcess(settings) if given.with_worker else None
     try:
         serve(settings, worker)
     except AddressError as error:
@@ -27,11 +26,9 @@ def run_server(
         raise _unusable(error) from error
 
 
-def run_worker(
-    *, database_url: str | None, ray_address: str | None, until_stdin_closes: bool
-) -> None:
+def run_worker(given: WorkerArguments) -> None:
     """Migrate and work until a signal; an option given here wins over its AUTOMAP_ variable."""
-    settings = _settings(database_url=database_url, ray_address=ray_address)
+    settings = _settings(database_url=given.database_url, ray_address=given.ray_address)
     from sqlalchemy.exc import SQLAlchemyError
 
     from automap.service.server import migrate
@@ -44,7 +41,7 @@ def run_worker(
         )
     try:
         migrate(settings)
-        work(settings, until_stdin_closes=until_stdin_closes)
+        work(settings, until_stdin_closes=given.until_stdin_closes)
     except SQLAlchemyError as error:
         raise _unusable(error) from error
 

@@ -12,9 +12,8 @@ from pydantic_core import ErrorDetails
 
 from automap.executor.settings import RunSettings
 from automap.planner.errors import FieldValueError, SpecError
-from automap.planner.plan.types import placement_json_schema
-from automap.planner.spec import job_spec_json_schema
-from automap.planner.spec.base import NAME_PATTERN
+from automap.planner.plan import placement_json_schema
+from automap.planner.spec import NAME_PATTERN, job_spec_json_schema
 from automap.service.errors.quantities import in_base_unit
 
 MAX_ERRORS = 50

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
-from automap.planner.studies.result import ExplainedInfeasibleError, Remedy
+from automap.planner.studies import ExplainedInfeasibleError, Remedy
 from automap.service.errors import domain
 from automap.service.errors.fields import FieldError, spec_error_field
 from automap.service.errors.planner import PlannerCancelledError, PlannerTimeoutError

@@ -13,15 +13,15 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from automap.planner import Strategy
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
-from automap.planner.plan.types import Strategy
-from automap.planner.profiles.folder import SHIPPED
+from automap.planner.profiles import SHIPPED
 from automap.planner.spec import ClusterSpec, JobSpec
-from automap.planner.studies.result import ExplainedInfeasibleError
+from automap.planner.studies import ExplainedInfeasibleError
 from automap.service.planners.messages import (
     TASK,
     Answer,
@@ -44,6 +44,9 @@ from automap.service.planners.messages import (
     spec_of,
 )
 
+if TYPE_CHECKING:
+    from automap.planner import TableCache
+
 log = logging.getLogger(__name__)
 PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
 _STRATEGIES = TypeAdapter(list[Strategy])
@@ -55,15 +58,18 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer
     logging.basicConfig(level=logging.INFO)
-    import automap.planner.planning
-    import automap.planner.studies.infeasibility_report  # noqa: F401 - both warm this process before its first request
+    from automap.planner import (
+        TableCache,
+        make_plan_or_explain,  # noqa: F401 - warms this process
+    )
 
     gc.freeze()  # what was imported stays, so no collection need look at it
 
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
+    tables = TableCache()  # of the jobs asked about last: the next question need not price them
     while True:
-        answers.write(answer_to_line(lines.get()) + b"\n")
+        answers.write(answer_to_line(lines.get(), tables) + b"\n")
         answers.flush()
 
 
@@ -73,7 +79,7 @@ def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)  # the service is gone; a search that still runs is for nobody
 
 
-def answer_to_line(line: bytes) -> bytes:
+def answer_to_line(line: bytes, tables: "TableCache") -> bytes:
     """The answer to a line of JSON, as a line of JSON; a request that cannot be read is a crash."""
     try:
         request = TASK.validate_json(line)
@@ -81,16 +87,16 @@ def answer_to_line(line: bytes) -> bytes:
         log.exception("the service sent a request that cannot be read")
         answer: Answer = Crash(exception=type(error).__name__)
     else:
-        answer = answer_to(request)
+        answer = answer_to(request, tables)
     return answer.model_dump_json(by_alias=True).encode()
 
 
-def answer_to(request: PlannerTask) -> Answer:
+def answer_to(request: PlannerTask, tables: "TableCache") -> Answer:
     """Do what is asked; the planner's expected failures become data."""
     try:
         if (spec := spec_of(request)) is not None:
             _materialise_tables(spec)
-        return _done(request)
+        return _done(request, tables)
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
     except ExplainedInfeasibleError as error:
@@ -104,12 +110,9 @@ def answer_to(request: PlannerTask) -> Answer:
         return Crash(exception=type(error).__name__)
 
 
-def _done(request: PlannerTask) -> Done:
-    from automap.planner import planning
-    from automap.planner.explanation.explain import explain
-    from automap.planner.studies.infeasibility_report import make_plan_or_explain
-    from automap.planner.studies.pareto import pareto
-    from automap.planner.studies.what_if import what_if
+def _done(request: PlannerTask, tables: "TableCache") -> Done:
+    from automap import planner
+    from automap.planner import explain, make_plan_or_explain, pareto, what_if
 
     match request:
         case PlanTask():
@@ -129,33 +132,32 @@ def _done(request: PlannerTask) -> Done:
                 )
             )
         case EstimateTask():
-            return _json(planning.estimate(request.spec, request.placement))
+            return _json(planner.estimate(request.spec, request.placement))
         case CompareTask():
-            _check_strategies(request.strategies, list(planning.STRATEGIES))
-            compared = planning.compare(request.spec, request.plan, request.strategies)
+            _check_strategies(request.strategies, list(planner.STRATEGIES))
+            compared = planner.compare(request.spec, request.plan, request.strategies)
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
         case SimulateTask():
             return _simulated(request)
         case ExplainTask():
-            return _json(explain(request.plan, request.options))
+            return _json(explain(request.plan, request.options, tables=tables))
         case ReplanTask() | SuggestTask():
-            return _of_running(request)
+            return _of_running(request, tables)
         case StrategiesTask():
             return Done(
                 result=[
                     {"name": it.name, "description": it.description, "reference": it.reference}
-                    for it in planning.STRATEGIES.values()
+                    for it in planner.STRATEGIES.values()
                 ]
             )
 
 
-def _of_running(request: ReplanTask | SuggestTask) -> Done:
-    from automap.planner.replanning.replan import replan
-    from automap.planner.runs.suggestion import suggest
+def _of_running(request: ReplanTask | SuggestTask, tables: "TableCache") -> Done:
+    from automap.planner import replan, suggest
 
     if isinstance(request, ReplanTask):
-        return _json(replan(request.plan, request.options))
-    return _json(suggest(request.plan, request.run_window))
+        return _json(replan(request.plan, request.options, tables=tables))
+    return _json(suggest(request.plan, request.run_window, tables=tables))
 
 
 def _materialise_tables(spec: JobSpec) -> None:
@@ -164,7 +166,7 @@ def _materialise_tables(spec: JobSpec) -> None:
 
 
 def _write_tables(versions: Iterable[str]) -> None:
-    from automap.planner.profiles.tables import write_missing_tables
+    from automap.planner.profiles import write_missing_tables
 
     for version in versions:
         # A spec names a stored profile by its version, which is a folder in there.
@@ -173,8 +175,8 @@ def _write_tables(versions: Iterable[str]) -> None:
 
 
 def _simulated(request: SimulateTask) -> Done:
-    from automap.planner.simulation.chrome_trace import chrome_trace
-    from automap.planner.simulation.report import simulate
+    from automap.planner import simulate
+    from automap.planner.simulation import chrome_trace
 
     try:
         simulation, timeline = simulate(

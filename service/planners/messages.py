@@ -4,13 +4,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from automap.planner import ExplainOptions, Placement, Plan, ReplanOptions
 from automap.planner.errors import Reason
-from automap.planner.explanation.result import ExplainOptions
-from automap.planner.plan.types import Placement, Plan
-from automap.planner.replanning.result import ReplanOptions
-from automap.planner.runs.suggestion import RunWindow
+from automap.planner.runs import RunWindow
 from automap.planner.spec import JobSpec
-from automap.planner.studies.result import Refusal
+from automap.planner.studies import Refusal
 
 
 class Message(BaseModel):

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
-from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
+from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.errors.domain import BusyError
 from automap.service.errors.planner import (
     PlannerCancelledError,

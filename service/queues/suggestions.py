@@ -2,8 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from automap.planner.runs.iterations import Window
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner.runs import Suggestion, Window
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.runs.suggestion_notes import Raised, is_new, raised, with_notes

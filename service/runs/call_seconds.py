@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from automap.executor.telemetry.run_report import Comparison, RunReport
-from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import planned_seconds
+from automap.planner import Plan
+from automap.planner.runs import planned_seconds
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import CallSeconds
 

@@ -9,14 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from automap.planner.runs.iterations import (
-    QUANTILES,
-    RECENT,
-    Iteration,
-    ObservedLengths,
-    SlowRank,
-    Window,
-)
+from automap.planner.runs import QUANTILES, RECENT, Iteration, ObservedLengths, SlowRank, Window
 from automap.service.schemas.documents import JsonObject
 
 FIRST = 5

@@ -6,7 +6,7 @@ then. So it survives whoever computed it, and the same drift raises none again.
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from automap.planner.runs.drift import Deviation, Drift
+from automap.planner.runs import Deviation, Drift
 from automap.service.schemas.documents import JsonObject
 
 KEPT = 10

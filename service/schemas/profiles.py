@@ -10,8 +10,7 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.planner.profiles.corrections import Corrections
-from automap.planner.profiles.folder import COLUMNS, TEXTS, says_shipped_tables
+from automap.planner.profiles import COLUMNS, TEXTS, Corrections, says_shipped_tables
 from automap.planner.spec import ClusterSpec
 from automap.service.errors.fields import VERSION_PATTERN
 from automap.service.schemas.base import ApiModel, PageQuery

@@ -8,8 +8,8 @@ from uuid import UUID
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, contains_eager, defer
 
-from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import planned_seconds
+from automap.planner import Plan
+from automap.planner.runs import planned_seconds
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.runs import call_seconds, iteration_history, suggestion_notes
 from automap.service.runs.iteration_history import Stretch

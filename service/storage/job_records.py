@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import NotFoundError
 from automap.service.errors.problems import Problem

@@ -6,8 +6,8 @@ from uuid import UUID
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session, defer, selectinload
 
+from automap.planner import Plan
 from automap.planner.catalogue import architectures, normalised
-from automap.planner.plan.types import Plan
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.errors.problems import Problem

@@ -12,9 +12,8 @@ from sqlalchemy.orm import Session
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.planner.profiles.corrections import FILE as CORRECTIONS
-from automap.planner.profiles.folder import FINGERPRINT, SHIPPED
-from automap.planner.profiles.tables import MEASUREMENTS
+from automap.planner.profiles import FILE as CORRECTIONS
+from automap.planner.profiles import FINGERPRINT, MEASUREMENTS, SHIPPED
 from automap.planner.spec import ClusterSpec, JobSpec
 from automap.service.storage.database import Database
 from automap.service.storage.profiles import REMEDY, find_row

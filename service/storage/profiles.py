@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, defer
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.planner.profiles.folder import SHIPPED
+from automap.planner.profiles import SHIPPED
 from automap.planner.spec import ClusterSpec, PoolSpec
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner.runs import Suggestion
 from automap.service.runs.suggestion_notes import raised
 from automap.service.schemas.jobs import JobSuggestion
 from automap.service.storage.tables import JobEventRow, JobRow

@@ -25,7 +25,7 @@ def resolve_spec(service: ServiceParts, spec: JobSpec, *, prefix: str = "") -> J
     Raises:
         SpecError: something in it is wrong; its field begins with `prefix`.
     """
-    from automap.planner.job.resolve import resolve
+    from automap.planner.job import resolve
 
     with spec_at(prefix):
         limit = service.settings.max_time_limit_seconds

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from automap.planner import Front, Plan, WhatIf
 from automap.planner.errors import SpecError
-from automap.planner.plan.types import Plan
 from automap.planner.spec import JobSpec
-from automap.planner.studies.result import Front, Variant, WhatIf
+from automap.planner.studies import Variant
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import FrontTask, WhatIfTask
 from automap.service.queues import plan_queue
@@ -100,7 +100,7 @@ def _queued(
     service: ServiceParts, request: WhatIfRequest, spec: JobSpec, defaults: dict[str, str]
 ) -> WhatIfRecord:
     """A queued plan for every cluster."""
-    from automap.planner.studies.what_if import cases_of
+    from automap.planner.studies import cases_of
 
     with spec_at("spec."):
         # Profiles are laid out where planner processes run, not here.

@@ -2,10 +2,15 @@
 
 from pydantic import TypeAdapter
 
-from automap.planner.explanation.result import ExplainOptions, Explanation
-from automap.planner.plan.types import Plan, Strategy
-from automap.planner.replanning.result import Replan, ReplanOptions
-from automap.planner.simulation.result import Simulation
+from automap.planner import (
+    ExplainOptions,
+    Explanation,
+    Plan,
+    Replan,
+    ReplanOptions,
+    Simulation,
+    Strategy,
+)
 from automap.service.errors.domain import ConflictError
 from automap.service.planners.deadlines import SLOWEST_MACHINE, planning_deadline_seconds
 from automap.service.planners.messages import (

@@ -4,11 +4,9 @@ import logging
 import threading
 from functools import cached_property
 
+from automap.planner import Plan
 from automap.planner.errors import PlanningError
-from automap.planner.plan.types import Plan
-from automap.planner.runs.drift import Drift
-from automap.planner.runs.iterations import Window
-from automap.planner.runs.suggestion import RunWindow, Suggestion, drift_of_window
+from automap.planner.runs import Drift, RunWindow, Suggestion, Window, drift_of_window
 from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
 from automap.service.planners.messages import SuggestTask
 from automap.service.planners.pool import PlannerProcess

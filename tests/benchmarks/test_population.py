@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.spec import JobSpec
 from benchmarks.population import append, key_of, known
 from benchmarks.population_compare import breach, change, print_comparison

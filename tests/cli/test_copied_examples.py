@@ -6,7 +6,7 @@ import pytest
 
 from automap.service.cli.inputs import examples
 from automap.service.cli.inputs.files import read_run_settings, read_spec
-from tests.cli.test_command import call
+from tests.cli.commands import call
 
 
 @pytest.fixture(autouse=True)

@@ -130,7 +130,7 @@ def test_a_stored_profile_is_deleted_by_its_version(server, capsys):
     assert code == 2
     assert unknown in err
     code, _, err = call(capsys, "profiles", "--delete", "--server", server)
-    assert "give the VERSION to forget" in err
+    assert "give the VERSION to delete" in err
 
 
 def test_a_stored_profile_is_fetched_as_it_was(server, capsys, tmp_path):

@@ -37,7 +37,7 @@ class _Served:
     """Equal where layouts and prices are equal, row by row."""
 
 
-def price(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
+def price_candidates(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
     """All candidates with their prices.
 
     With `fits_only`, rows that exceed a GPU's memory by themselves are left out; without, they stay

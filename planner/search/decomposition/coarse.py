@@ -12,23 +12,24 @@ from automap.planner.search.candidates.tables import CallTable, CopyTable
 from automap.planner.search.decomposition.dominance import Undominated
 from automap.planner.search.decomposition.sizes import Size
 from automap.planner.search.model.problem import Problem
-from automap.planner.search.model.variables import MIB
-from automap.planner.search.space.search_space import Arena, Rows
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.units import MIB
 
 MEMORY_STEPS = 32
 """Parts of the largest GPU's memory in which bytes are counted."""
 
 
-def coarse_problem(arena: Arena, rows: Rows) -> Problem:
+def coarse_problem(space: SearchSpace, rows: Rows) -> Problem:
     """A relaxation of the problem with the given rows that counts memory in steps of a GPU's.
 
     What copies hold and what runs beside it are rounded down; host memory and the buckets of weight
     syncs are forgotten. A call's peak is rounded as a whole, or it would lose two steps.
     """
     step = (
-        max(pool.capacity_bytes for pool in arena.problem.pools) // (MEMORY_STEPS * MIB) * MIB + MIB
+        max(pool.capacity_bytes for pool in space.problem.pools) // (MEMORY_STEPS * MIB) * MIB + MIB
     )
-    tables = arena.tables
+    tables = space.tables
     copies = [
         replace(
             copy,
@@ -45,7 +46,7 @@ def coarse_problem(arena: Arena, rows: Rows) -> Problem:
         )
         for table in tables.calls
     ]
-    coarse = replace(arena, tables=replace(tables, copies=copies, calls=calls))
+    coarse = replace(space, tables=replace(tables, copies=copies, calls=calls))
     every = {index: _sizes(copy, rows, index) for index, copy in enumerate(copies)}
     problem = coarse.options(Undominated(coarse, rows).of_sizes(rows, every))
     return replace(problem, syncs=tuple(replace(sync, bucket_bytes=0) for sync in problem.syncs))

@@ -25,8 +25,9 @@ from automap.planner.search.many_models.many_model_search import large_start
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import TICK_SECONDS, Budget, minimise_period
-from automap.planner.search.space.search_space import Arena, Rows, least_period, rows_within
-from automap.planner.search.space.selected import Selected, rows_of
+from automap.planner.search.space.bounds_filter import least_period, rows_within
+from automap.planner.search.space.rows import Rows, Selected, rows_of
+from automap.planner.search.space.search_space import SearchSpace
 
 PATIENCE = 3.0
 """Times the effort of solving sizes exactly that widening their cut is worth."""
@@ -61,18 +62,18 @@ class Scenario:
 class _Coarse:
     """The relaxed problem of a scenario with memory, built when it may be worth its time."""
 
-    def __init__(self, arena: Arena, rows: Rows) -> None:
-        self.arena, self.rows = arena, rows
+    def __init__(self, space: SearchSpace, rows: Rows) -> None:
+        self.space, self.rows = space, rows
         self.problem: Problem | None = None
         self.done = False
         """Once is enough: it was too large, or it is what is searched."""
 
     def is_due(self, rows: Rows, spent_seconds: float) -> bool:
         """True, once, when the scenario has taken so much that memory is worth being counted."""
-        if self.done or not complete(self.arena, rows):
+        if self.done or not self.space.is_complete(rows):
             return False
         if self.problem is None:
-            self.rows, self.problem = rows, coarse_problem(self.arena, rows)
+            self.rows, self.problem = rows, coarse_problem(self.space, rows)
         options = sum(len(call.options) for call in self.problem.calls)
         due = spent_seconds >= COARSE_SECONDS_PER_OPTION * options
         self.done = due or options > MOST_COARSE_OPTIONS
@@ -84,12 +85,12 @@ class Race:
 
     def __init__(
         self,
-        arena: Arena,
+        space: SearchSpace,
         budget: Budget,
         incumbent: Selected | None,
         horizon_seconds: float | None,
     ) -> None:
-        self.arena, self.budget = arena, budget
+        self.space, self.budget = space, budget
         self.best, self.horizon_seconds = incumbent, horizon_seconds
         self.options = 0
         self.open_bounds: list[float] = []
@@ -109,9 +110,9 @@ class Race:
 
     def start_large(self, limit: float) -> None:
         """Look for a better placement than the known one before sizes are decided."""
-        if not complete(self.arena, self.arena.rows):
+        if not self.space.is_complete(self.space.rows):
             return
-        found = large_start(self.arena, self.arena.rows, limit_seconds=limit, budget=self.budget)
+        found = large_start(self.space, self.space.rows, limit_seconds=limit, budget=self.budget)
         if found is not None and found[1].timing.period < limit:
             self.best = rows_of(*found)
 
@@ -138,13 +139,13 @@ class Race:
     def _opened(self, rows: Rows) -> "Scenario | None":
         limit = self.limit
         if limit is not None:
-            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
-        if not complete(self.arena, rows):
+            rows = rows_within(self.space.tables, self.space.problem, rows, limit)
+        if not self.space.is_complete(rows):
             return None
-        horizon = limit if limit is not None else slowest(self.arena, rows)
-        least = least_period(self.arena.tables, self.arena.problem, rows) or 0.0
-        alike = interchanges(self.arena, rows)
-        sizes = SizeSearch(self.arena, rows, horizon_seconds=horizon, alike=alike)
+        horizon = limit if limit is not None else slowest(self.space, rows)
+        least = least_period(self.space.tables, self.space.problem, rows) or 0.0
+        alike = interchanges(self.space, rows)
+        sizes = SizeSearch(self.space, rows, horizon_seconds=horizon, alike=alike)
         sizes.minimise_period()
         if self.best is not None:
             sizes.shorter_than(self.wanted_seconds)
@@ -163,9 +164,9 @@ class Race:
                 return
             scenario = again
         rows, sizes, relaxed = scenario.rows, scenario.sizes, scenario.relaxed
-        undominated = Undominated(self.arena, rows)
+        undominated = Undominated(self.space, rows)
         cuts: list[Sizes] = []
-        coarse, begun = _Coarse(self.arena, rows), self.budget.left
+        coarse, begun = _Coarse(self.space, rows), self.budget.left
         for round_ in itertools.count():
             if round_ >= ROUNDS_WITHOUT_MEMORY and coarse.is_due(rows, begun - self.budget.left):
                 sizes, relaxed = self._counting_memory(scenario, coarse, cuts, relaxed)
@@ -182,7 +183,7 @@ class Race:
             effort = self._solve(real, relaxed.bound_seconds)
             if self.best is not None and self.best is not before:
                 sizes.shorter_than(self.wanted_seconds)
-                rows = rows_within(self.arena.tables, self.arena.problem, rows, self.wanted_seconds)
+                rows = rows_within(self.space.tables, self.space.problem, rows, self.wanted_seconds)
             cuts.append(self._cut(scenario, undominated, rows, relaxed.sizes, effort, round_))
             sizes.rule_out(cuts[-1])
 
@@ -200,7 +201,7 @@ class Race:
         if self.best is not None:
             limit = self.wanted_seconds - TICK_SECONDS
         return cause(
-            self.arena,
+            self.space,
             partial(undominated.of_sizes, rows),
             scenario.sizes,
             sizes,
@@ -220,9 +221,9 @@ class Race:
         """
         limit = self.limit
         sizes = SizeSearch(
-            self.arena,
+            self.space,
             coarse.rows,
-            horizon_seconds=slowest(self.arena, coarse.rows) if limit is None else limit,
+            horizon_seconds=slowest(self.space, coarse.rows) if limit is None else limit,
             coarse=coarse.problem,
             alike=scenario.alike,
         )
@@ -242,21 +243,21 @@ class Race:
         """The real problem on fixed sizes; returns the deterministic seconds it took."""
         limit = self.limit
         if limit is not None:
-            rows = rows_within(self.arena.tables, self.arena.problem, rows, limit)
-        if not complete(self.arena, rows):
+            rows = rows_within(self.space.tables, self.space.problem, rows, limit)
+        if not self.space.is_complete(rows):
             return 0.0
-        pruned = prune(self.arena.options(rows), upper_bound_seconds=limit)
+        pruned = prune(self.space.options(rows), upper_bound_seconds=limit)
         if pruned.hopeless:
             return 0.0
         self.options += sum(len(call.options) for call in pruned.problem.calls)
         outcome = minimise_period(
             pruned.problem,
             limits=self.budget.rest(),
-            horizon_seconds=limit if limit is not None else slowest(self.arena, rows),
+            horizon_seconds=limit if limit is not None else slowest(self.space, rows),
         )
         self.budget.take(outcome.deterministic_seconds)
-        if not outcome.proven:
-            self.open_bounds.append(max(outcome.lower_bound_seconds, relaxed_seconds))
+        if not outcome.is_proven:
+            self.open_bounds.append(max(outcome.lower_bound, relaxed_seconds))
         if outcome.solution is not None:
             found = rows_of(pruned.problem, outcome.solution)
             if self.best is None or found.timing.period < self.best.timing.period:
@@ -264,12 +265,12 @@ class Race:
         return outcome.deterministic_seconds
 
 
-def scenarios(arena: Arena) -> Iterator[Rows]:
+def scenarios(space: SearchSpace) -> Iterator[Rows]:
     """Rows for every set of shadows that exist, none first.
 
     A shadow with a single call serves it wherever it exists: otherwise nothing would use it.
     """
-    tables = arena.tables
+    tables = space.tables
     shadows = [i for i, copy in enumerate(tables.copies) if copy.shadow_of is not None]
     for present in itertools.product([False, True], repeat=len(shadows)):
         used = {shadow for shadow, there in zip(shadows, present, strict=True) if there}
@@ -277,26 +278,14 @@ def scenarios(arena: Arena) -> Iterator[Rows]:
         taken = {table.call for table in tables.calls if table.copy in alone}
         copies = [
             mask if tables.copies[i].shadow_of is None or i in used else np.zeros_like(mask)
-            for i, mask in enumerate(arena.rows.copies)
+            for i, mask in enumerate(space.rows.copies)
         ]
         calls = []
-        for table, mask in zip(tables.calls, arena.rows.calls, strict=True):
+        for table, mask in zip(tables.calls, space.rows.calls, strict=True):
             shadow = tables.copies[table.copy].shadow_of is not None
             keep = table.copy in used if shadow else table.call not in taken
             calls.append(mask.copy() if keep else np.zeros_like(mask))
         yield Rows([mask.copy() for mask in copies], calls)
-
-
-def complete(arena: Arena, rows: Rows) -> bool:
-    """Every home has a row, and every call with a table too."""
-    homes = all(
-        rows.copies[index].any()
-        for index, copy in enumerate(arena.tables.copies)
-        if copy.shadow_of is None
-    )
-    calls = {table.call for table in arena.tables.calls}
-    served = {table.call for n, table in enumerate(arena.tables.calls) if rows.calls[n].any()}
-    return homes and calls <= served
 
 
 def period_limit(
@@ -307,13 +296,13 @@ def period_limit(
     return min([*limits, *([] if horizon_seconds is None else [horizon_seconds])], default=None)
 
 
-def slowest(arena: Arena, rows: Rows) -> float:
+def slowest(space: SearchSpace, rows: Rows) -> float:
     """A period that no sensible schedule exceeds: every call at its slowest, one by one."""
-    total = sum(call.fixed_seconds for call in arena.problem.calls)
+    total = sum(call.fixed_seconds for call in space.problem.calls)
     of_calls: dict[int, float] = {}
-    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+    for table, mask in zip(space.tables.calls, rows.calls, strict=True):
         here = float(table.seconds[mask].max(initial=0.0))
         of_calls[table.call] = max(of_calls.get(table.call, 0.0), here)
-    for copy, mask in zip(arena.tables.copies, rows.copies, strict=True):
+    for copy, mask in zip(space.tables.copies, rows.copies, strict=True):
         total += float(copy.sync_seconds[mask].max(initial=0.0))
     return total + sum(of_calls.values()) + 1e-3

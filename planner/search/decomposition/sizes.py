@@ -35,7 +35,8 @@ from automap.planner.search.model.strengthening import (
     strengthen_memory,
 )
 from automap.planner.search.model.variables import Formulation, seconds_to_ticks
-from automap.planner.search.space.search_space import Arena, Rows
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
 
 LEAST_PATIENCE = 0.03
 """Deterministic seconds that every attempt at a wider cut may take: those that hold take less."""
@@ -67,7 +68,7 @@ class SizeSearch:
 
     def __init__(
         self,
-        arena: Arena,
+        space: SearchSpace,
         rows: Rows,
         *,
         horizon_seconds: float,
@@ -80,7 +81,7 @@ class SizeSearch:
         that moves has no fewer GPUs than the one that takes its place. In every orbit this holds
         where the GPUs of all copies, in their order, are lexicographically largest.
         """
-        self.problem = relaxed_problem(arena, rows) if coarse is None else coarse
+        self.problem = relaxed_problem(space, rows) if coarse is None else coarse
         self.formulation: Formulation = formulate(
             self.problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds
         )
@@ -218,15 +219,15 @@ class _Fastest:
         return options
 
 
-def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
+def relaxed_problem(space: SearchSpace, rows: Rows) -> Problem:
     """The problem without memory; layouts of one size that another one beats in seconds are gone.
 
     A lower bound on every row: each has one of its copy and size that is as fast for every call.
     """
-    tables, problem = arena.tables, arena.problem
+    tables, problem = space.tables, space.problem
     copies = []
     calls: list[list[CallOption]] = [[] for _ in problem.calls]
-    fastest_of = _fastest(arena, rows)
+    fastest_of = _fastest(space, rows)
     for index, (choice, copy, mask) in enumerate(
         zip(problem.copies, tables.copies, rows.copies, strict=True)
     ):
@@ -259,11 +260,11 @@ def relaxed_problem(arena: Arena, rows: Rows) -> Problem:
     )
 
 
-def _fastest(arena: Arena, rows: Rows) -> list[tuple[int, _Fastest]]:
+def _fastest(space: SearchSpace, rows: Rows) -> list[tuple[int, _Fastest]]:
     """Per call and copy, and per part of the GPUs that tails keep."""
     found = []
-    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
-        copy = arena.tables.copies[table.copy]
+    for table, mask in zip(space.tables.calls, rows.calls, strict=True):
+        copy = space.tables.copies[table.copy]
         part = table.take(mask)
         counts = copy.layouts.num_gpus[part.copy_row]
         fewer, bulk = part.tails(counts)
@@ -296,10 +297,10 @@ def fastest_rows(copy: CopyTable, rows: IntArray, columns: FloatArray) -> IntArr
     return np.sort(rows[first])
 
 
-def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
+def rows_of_sizes(space: SearchSpace, rows: Rows, sizes: Sizes) -> Rows:
     """Of `rows` those whose copy has one of its sizes; all rows of free copies."""
     copies = []
-    for index, (copy, mask) in enumerate(zip(arena.tables.copies, rows.copies, strict=True)):
+    for index, (copy, mask) in enumerate(zip(space.tables.copies, rows.copies, strict=True)):
         if index not in sizes:
             copies.append(mask)
             continue
@@ -309,13 +310,13 @@ def rows_of_sizes(arena: Arena, rows: Rows, sizes: Sizes) -> Rows:
         copies.append(keep)
     calls = [
         mask & copies[table.copy][table.copy_row]
-        for table, mask in zip(arena.tables.calls, rows.calls, strict=True)
+        for table, mask in zip(space.tables.calls, rows.calls, strict=True)
     ]
     return Rows(copies, calls)
 
 
 def cause(
-    arena: Arena,
+    space: SearchSpace,
     rows_of: Callable[[Sizes], Rows],
     search: SizeSearch,
     sizes: Sizes,
@@ -346,7 +347,7 @@ def cause(
         kept_rows = rows_of({**absent, **trial})
         if sum(int(mask.sum()) for mask in kept_rows.calls) > MOST_OPTIONS:
             return False
-        real = arena.options(kept_rows)
+        real = space.options(kept_rows)
         problem = mixed_problem(real, search.problem, trial)
         before = budget.left
         found = is_excluded(

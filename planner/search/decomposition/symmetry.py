@@ -16,7 +16,8 @@ from itertools import combinations
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates.tables import BoolArray, CallTable, CopyTable
 from automap.planner.search.model.problem import Problem
-from automap.planner.search.space.search_space import Arena, Rows
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
 
 MOST_STEPS = 2000
 """Of backtracking for one pair; identical copies are found in about as many as there are calls."""
@@ -34,10 +35,10 @@ class Interchange:
         return next(copy for copy, other in enumerate(self.copies) if copy != other)
 
 
-def interchanges(arena: Arena, rows: Rows) -> list[Interchange]:
+def interchanges(space: SearchSpace, rows: Rows) -> list[Interchange]:
     """For two interchangeable copies one interchange each, in which the earlier moves first."""
-    graph = _graph(arena, rows)
-    number = len(arena.tables.copies)
+    graph = _graph(space, rows)
+    number = len(space.tables.copies)
     found = []
     for one, other in combinations(range(number), 2):
         mapping = _Search(graph).interchange(one, other)
@@ -56,8 +57,8 @@ class _Graph:
     arcs: dict[tuple[int, int], Hashable]
 
 
-def _graph(arena: Arena, rows: Rows) -> _Graph:
-    problem, tables = arena.problem, arena.tables
+def _graph(space: SearchSpace, rows: Rows) -> _Graph:
+    problem, tables = space.problem, space.tables
     copies, calls = len(tables.copies), len(problem.calls)
     held = _numbered(
         [

@@ -35,7 +35,6 @@ from automap.planner.search.model.bounds import Bounds
 from automap.planner.search.model.cp_sat import cp_model
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.variables import (
-    MIB,
     CallVariables,
     Formulation,
     LinearExpr,
@@ -49,6 +48,7 @@ from automap.planner.search.model.variables import (
     seconds_to_ticks,
     timed_nodes,
 )
+from automap.planner.units import MIB
 
 
 def formulate(problem: Problem, *, tick_seconds: float, horizon_seconds: float) -> Formulation:

@@ -21,7 +21,8 @@ from itertools import combinations, pairwise
 
 from automap.planner.search.model.bounds import FUNCTIONS, Bounds, dual_feasible_weight
 from automap.planner.search.model.cp_sat import cp_model
-from automap.planner.search.model.variables import MIB, CallVariables, Formulation, bytes_to_mib
+from automap.planner.search.model.variables import CallVariables, Formulation, bytes_to_mib
+from automap.planner.units import MIB
 
 MOST_SHARING = 3
 """Copies on one GPU whose bytes are added up in constraints of their own."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from automap.planner.search.model.cp_sat import cp_model
 from automap.planner.search.model.problem import CallOption, Problem
+from automap.planner.units import MIB
 
-MIB = 2**20
 LinearExpr = cp_model.LinearExprT
 
 

@@ -27,8 +27,7 @@ from automap.planner.search.strategies.groups import (
     fastest,
 )
 from automap.planner.search.strategies.stages import NUM_STAGES, stages_of
-
-MIB = 2**20
+from automap.planner.units import MIB
 
 
 class Index:

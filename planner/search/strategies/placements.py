@@ -7,7 +7,6 @@ settings that fit into what all copies leave free.
 from dataclasses import dataclass
 
 from automap.planner.search.model.problem import Assignment, Problem
-from automap.planner.search.strategies.index import MIB
 from automap.planner.search.strategies.placing import aligned_firsts
 from automap.planner.search.strategies.simulation import (
     Graph,
@@ -16,6 +15,7 @@ from automap.planner.search.strategies.simulation import (
     sharing,
     simulated_seconds,
 )
+from automap.planner.units import MIB
 
 MEMORY_PENALTY = 3.0
 """What the seconds of a placement are multiplied by that does not fit."""

@@ -8,8 +8,7 @@ from automap.planner.search.strategies.groups import Shared, Slot
 from automap.planner.search.strategies.index import Index
 from automap.planner.search.strategies.stages import NUM_STAGES
 from automap.planner.search.strategies.together import least_bytes_together
-
-GIB = 2**30
+from automap.planner.units import GIB
 
 
 class DoesNotFit(Exception):  # noqa: N818 - an outcome, not a failure of the program

@@ -2,7 +2,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ServiceDep
 from automap.service.api.examples import ESTIMATE_EXAMPLES

@@ -3,9 +3,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from automap.planner.explanation.result import ExplainOptions, Explanation
-from automap.planner.replanning.result import Replan, ReplanOptions
-from automap.planner.simulation.result import Simulation
+from automap.planner import ExplainOptions, Explanation, Replan, ReplanOptions, Simulation
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import (

@@ -3,22 +3,27 @@
 import statistics
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 from pydantic import ValidationError
 
-from automap.planner import catalogue
+from automap.planner import Plan, catalogue, estimate
 from automap.planner.errors import PlanningError
-from automap.planner.plan.types import Plan
-from automap.planner.planning import estimate
-from automap.planner.profiles.corrections import Evidence, read_corrections
-from automap.planner.profiles.folder import SHIPPED, device_type
-from automap.planner.runs.calibration import calibrate, check_output, evidence_of
-from automap.planner.runs.iterations import QUANTILES, ObservedLengths
-from automap.planner.runs.priced_by import Base, bases_of, pools_of, with_profiles
-from automap.planner.spec.lengths import LengthSpec
+from automap.planner.profiles import SHIPPED, Evidence, device_type, read_corrections
+from automap.planner.runs import (
+    QUANTILES,
+    Base,
+    ObservedLengths,
+    bases_of,
+    calibrate,
+    check_output,
+    evidence_of,
+    pools_of,
+    with_profiles,
+)
+from automap.planner.spec import LengthSpec
+from automap.service.cli.backends.client import Service
 from automap.service.cli.calibrate.measured_runs import (
     AUTOMAP,
     LENGTH,
@@ -30,58 +35,41 @@ from automap.service.cli.calibrate.measured_runs import (
 )
 from automap.service.cli.calibrate.view import Calibration, Iteration, Learnt, show
 from automap.service.cli.inputs.files import read_document
-from automap.service.cli.remote import Service
+from automap.service.cli.options.runs import CalibrateArguments
 from automap.service.cli.terminal.failures import BadInputError, naming_options
 from automap.service.schemas.documents import MAX_DOCUMENT_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class CalibrateOptions:
-    """What the command was given."""
-
-    runs: Sequence[str]
-    profile: str | None
-    output: str | None
-    plan: str | None
-    spec: str | None
-    output_spec: str | None
-    format: str
-    as_json: bool
-    quiet: bool = False
-    server: str | None = None
-    api_key: str | None = None
-
-
-def run_calibrate(options: CalibrateOptions) -> None:
+def run_calibrate(given: CalibrateArguments) -> None:
     """Write the calibrated profiles, the spec, or both, and show what was learnt."""
-    _check(options)
-    runs = [_read(each, options) for each in options.runs]
+    _check(given)
+    runs = [_read(each, given) for each in given.runs]
     warnings = [f"{run.source}: {each}" for run in runs for each in run.warnings]
     learnt: list[Learnt] = []
-    if options.output is not None:
-        learnt = _learn(runs, options.profile, Path(options.output).expanduser().absolute())
+    if given.output is not None:
+        learnt = _learn(runs, given.profile, Path(given.output).expanduser().absolute())
         warnings += _of_other_types(runs, learnt)
     lengths = None
-    if options.spec is not None:
-        assert options.output_spec is not None
-        lengths = _write_spec(options.spec, options.output_spec, runs)
+    if given.spec is not None:
+        assert given.output_spec is not None
+        lengths = _write_spec(given.spec, given.output_spec, runs)
     view = Calibration(
         learnt=learnt,
         iterations=_iterations(runs, learnt),
-        spec=options.output_spec,
+        spec=given.output_spec,
         lengths=lengths,
         warnings=warnings,
     )
-    show(view, as_json=options.as_json, quiet=options.quiet)
+    show(view, as_json=given.show.json, quiet=given.show.quiet)
 
 
-def _check(options: CalibrateOptions) -> None:
-    if options.profile is not None and options.output is None:
+def _check(given: CalibrateArguments) -> None:
+    if given.profile is not None and given.output is None:
         raise BadInputError("--profile needs --output")
-    if (options.spec is None) != (options.output_spec is None):
-        there, lacking = ("--spec", "--output-spec")[:: 1 if options.spec is not None else -1]
+    if (given.spec is None) != (given.output_spec is None):
+        there, lacking = ("--spec", "--output-spec")[:: 1 if given.spec is not None else -1]
         raise BadInputError(f"{there} needs {lacking}")
-    if options.output is None and options.spec is None:
+    if given.output is None and given.spec is None:
         raise BadInputError(
             "nothing to calibrate: give a profile, a spec or both",
             [
@@ -91,14 +79,14 @@ def _check(options: CalibrateOptions) -> None:
         )
 
 
-def _read(source: str, options: CalibrateOptions) -> MeasuredRun:
-    if options.format == AUTOMAP and options.server is not None and is_id(source):
-        return read_job(source, Service(options.server, options.api_key))
-    if options.format == AUTOMAP:
-        return read_run(source, plan=options.plan)
-    if options.plan is None:
-        raise BadInputError(f"--format {options.format} needs --plan PLAN: what was run")
-    return read_foreign(source, options.format, plan=options.plan)
+def _read(source: str, given: CalibrateArguments) -> MeasuredRun:
+    if given.format == AUTOMAP and given.server is not None and is_id(source):
+        return read_job(source, Service(given.server, given.api_key))
+    if given.format == AUTOMAP:
+        return read_run(source, plan=given.plan)
+    if given.plan is None:
+        raise BadInputError(f"--format {given.format} needs --plan PLAN: what was run")
+    return read_foreign(source, given.format, plan=given.plan)
 
 
 def _learn(runs: Sequence[MeasuredRun], given: str | None, output: Path) -> list[Learnt]:

@@ -10,13 +10,11 @@ from uuid import UUID
 from pydantic import TypeAdapter, ValidationError
 
 from automap.executor.telemetry.run_report import RunReport
-from automap.planner.plan.types import Plan
-from automap.planner.runs.calibration import Observed
-from automap.planner.runs.foreign_logs import FORMATS, foreign_run
-from automap.planner.runs.iterations import QUANTILES
+from automap.planner import Plan
+from automap.planner.runs import FORMATS, QUANTILES, Observed, foreign_run
+from automap.service.cli.backends.client import Service, parsed
 from automap.service.cli.calibrate.metric_logs import read_log
 from automap.service.cli.inputs.files import read_report, read_runnable
-from automap.service.cli.remote import Service, parsed
 from automap.service.cli.terminal.failures import BadInputError, naming_options
 from automap.service.runs.call_seconds import other_plan
 from automap.service.schemas.measurements import AnyJobRecord, ProfileJobRecord

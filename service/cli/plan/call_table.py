@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.plan.types import CallPlan, Plan, SecondsByPart
+from automap.planner import Plan
+from automap.planner.plan import CallPlan, SecondsByPart
 from automap.service.cli.plan.timeline import Event, events_of
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.tables import MEDIUM_COLUMNS, NOTHING, WIDE_COLUMNS, plain_table
@@ -117,7 +118,7 @@ def _call_cells(
     if columns.copy:
         yield kind
     layout = on_gpu.parallelism if on_gpu else None
-    yield formats.parallelism(layout) if layout else NOTHING
+    yield layout.in_short() if layout else NOTHING
     yield str((call and call.micro_batch_size) or NOTHING)
     yield RECOMPUTE[call.recompute if call else None]
     if columns.stage:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.service.cli.plan.timeline import Event, GpuRange, Row, events_of, rows_of
 from automap.service.cli.terminal import formats
 
@@ -112,37 +112,21 @@ def _block(cells: _Cells, marks: Marks) -> str:
 def _place(events: tuple[Event, ...], period_seconds: float, columns: int) -> list[_Cells]:
     """Columns for each block in time order; even the shortest gets one, at a neighbour's cost."""
     pieces = sorted(
-        (piece for event in events for piece in _pieces(event, period_seconds)),
-        key=lambda piece: piece[0],
+        ((piece, event) for event in events for piece in event.within(period_seconds)),
+        key=lambda each: each[0].start_seconds,
     )
     lefts: list[int] = []
-    for index, (start, _end, _event, _continues) in enumerate(pieces):
+    for index, (piece, _event) in enumerate(pieces):
         last = columns - (len(pieces) - index)  # leaves a column for each of those that follow
         after_previous = lefts[-1] + 1 if lefts else 0
-        lefts.append(max(after_previous, min(round(start / period_seconds * columns), last)))
+        lefts.append(
+            max(after_previous, min(round(piece.start_seconds / period_seconds * columns), last))
+        )
     placed = []
-    for (_start, end, event, continues), left, limit in zip(
-        pieces, lefts, [*lefts[1:], columns], strict=True
-    ):
-        right = min(max(left + 1, round(end / period_seconds * columns)), limit)
-        placed.append(_Cells(left, right, event, continues))
+    for (piece, event), left, limit in zip(pieces, lefts, [*lefts[1:], columns], strict=True):
+        right = min(max(left + 1, round(piece.end_seconds / period_seconds * columns)), limit)
+        placed.append(_Cells(left, right, event, piece.continues))
     return placed
-
-
-def _pieces(event: Event, period_seconds: float) -> list[tuple[float, float, Event, bool]]:
-    """The event within one period: whole, or cut in two where it runs over the end."""
-    start = (
-        event.start_seconds % period_seconds
-        if event.start_seconds >= period_seconds
-        else (event.start_seconds)
-    )
-    end = start + event.duration_seconds
-    if end <= period_seconds * (1 + 1e-9):
-        return [(start, end, event, False)]
-    return [
-        (start, period_seconds, event, False),
-        (0.0, min(end - period_seconds, start), event, True),
-    ]
 
 
 def _axis(period_seconds: float, columns: int, marks: Marks) -> tuple[str, str]:

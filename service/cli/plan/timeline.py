@@ -4,7 +4,8 @@ import itertools
 import string
 from dataclasses import dataclass, replace
 
-from automap.planner.plan.types import CallPlan, CopyPlan, Plan, WeightSync
+from automap.planner import Plan
+from automap.planner.plan import CallPlan, CopyPlan, WeightSync
 
 KEYS = string.ascii_lowercase + string.ascii_uppercase + string.digits
 
@@ -24,6 +25,16 @@ class GpuRange:
             and self.first_gpu <= other.first_gpu
             and other.first_gpu + other.num_gpus <= self.first_gpu + self.num_gpus
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of an event within a period of the schedule."""
+
+    start_seconds: float
+    end_seconds: float
+    continues: bool = False
+    """True for the part of a wrapped event that began in the period before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,16 @@ class Event:
         if self.tail is None or self.tail[0].covers(gpus):
             return self
         return replace(self, duration_seconds=self.tail[1])
+
+    def within(self, period_seconds: float) -> list[Piece]:
+        """The event within one period: whole, or cut in two where it runs over the end."""
+        late = self.start_seconds >= period_seconds
+        start = self.start_seconds % period_seconds if late else self.start_seconds
+        end = start + self.duration_seconds
+        if end <= period_seconds * (1 + 1e-9):
+            return [Piece(start, end)]
+        wrapped = Piece(0.0, min(end - period_seconds, start), continues=True)
+        return [Piece(start, period_seconds), wrapped]
 
 
 @dataclass(frozen=True, slots=True)

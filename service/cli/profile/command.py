@@ -6,21 +6,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from automap.planner import catalogue
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
 from automap.planner.errors import SpecError
 from automap.profiler.results.profile_report import ClusterReport, ProfileReport, Progress
 from automap.profiler.settings import ProfileSettings
+from automap.service.cli.backends.client import Service
+from automap.service.cli.options.runs import ProfileArguments
 from automap.service.cli.profile.progress import ProfileProgress
 from automap.service.cli.profile.stored import upload
 from automap.service.cli.profile.view import print_cluster_report, print_report
-from automap.service.cli.remote import Service
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError
 
@@ -28,54 +28,35 @@ DEFAULT_OUTPUT = "automap-profile"
 FIELDS = {"budget_seconds": "--budget", "output": "--output", "device": "--device"}
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileOptions:
-    """What the command was given."""
-
-    models: Sequence[str]
-    budget_seconds: float
-    output: str | None
-    device: str | None
-    ranks: int | None
-    as_json: bool
-    quiet: bool
-    ray_address: str | None = None
-    server: str | None = None
-    api_key: str | None = None
-    make_default: bool = False
-    strict: bool = False
-    follow: bool = False
-
-
-def run_profile(options: ProfileOptions) -> None:
+def run_profile(given: ProfileArguments) -> None:
     """Measure this machine, show what was measured, and store it where that is asked for."""
-    if options.follow:
+    if given.follow:
         raise BadInputError(
             "--follow: give --on-cluster; a profile of this machine is shown anyway"
         )
-    if options.make_default and options.server is None:
+    if given.make_default and given.server is None:
         raise BadInputError("--make-default: give --server URL, the service whose default it is")
-    _check_installed(options)
-    settings = profile_settings(options)
-    report = _run(settings, quiet=options.quiet)
+    _check_installed(given)
+    settings = profile_settings(given)
+    report = _run(settings, quiet=given.show.quiet)
     profiles = (
         [report] if isinstance(report, ProfileReport) else [it.profile for it in report.kinds]
     )
     stored = []
-    if options.server is not None:
-        service = Service(options.server, options.api_key)
+    if given.server is not None:
+        service = Service(given.server, given.api_key)
         for each in profiles:
-            stored.append(upload(service, Path(each.folder), make_default=options.make_default))
-    if options.as_json:
+            stored.append(upload(service, Path(each.folder), make_default=given.make_default))
+    if given.show.json:
         document = report.model_dump(mode="json")
         versions = {"stored": [record["version"] for record in stored]} if stored else {}
         console.write_json(json.dumps({**document, **versions}, indent=2))
         _fail_if_incomplete(report)
         return
     if isinstance(report, ClusterReport):
-        print_cluster_report(report, quiet=options.quiet)
+        print_cluster_report(report, quiet=given.show.quiet)
     else:
-        print_report(report, quiet=options.quiet)
+        print_report(report, quiet=given.show.quiet)
     for record in stored:
         is_default = ", the default" if record["is_default"] else ""
         line = f"{record['device_type']}: stored as {record['version']}{is_default}"
@@ -83,9 +64,9 @@ def run_profile(options: ProfileOptions) -> None:
     _fail_if_incomplete(report)
 
 
-def _check_installed(options: ProfileOptions) -> None:
+def _check_installed(given: ProfileArguments) -> None:
     needed = {"measuring": "torch"}
-    if options.ray_address is not None:
+    if given.ray_address is not None:
         needed = {"--ray-address": "ray", **needed}
     for what, library in needed.items():
         if importlib.util.find_spec(library) is None:
@@ -103,17 +84,17 @@ def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
         )
 
 
-def profile_settings(options: ProfileOptions) -> ProfileSettings:
-    names = [name.strip() for given in options.models for name in given.split(",") if name.strip()]
+def profile_settings(given: ProfileArguments) -> ProfileSettings:
     try:
         return ProfileSettings(
-            output=Path(options.output or DEFAULT_OUTPUT).expanduser().absolute(),
-            models={name: _architecture(name) for name in names},
-            budget_seconds=options.budget_seconds,
-            device=options.device,
-            ranks=options.ranks,
-            strict=options.strict,
-            ray_address=options.ray_address,
+            output=Path(given.output or DEFAULT_OUTPUT).expanduser().absolute(),
+            tables=_names(given.tables or []),
+            models={name: _architecture(name) for name in _names(given.models or [])},
+            budget_seconds=given.budget,
+            device=given.device,
+            ranks=given.ranks,
+            strict=given.strict,
+            ray_address=given.ray_address,
         )
     except ValidationError as error:
         lines = [
@@ -124,10 +105,14 @@ def profile_settings(options: ProfileOptions) -> ProfileSettings:
         raise BadInputError("the profile cannot be measured", lines) from None
 
 
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for each in given for name in each.split(",") if name.strip())
+
+
 def _architecture(name: str) -> ModelArchitecture:
     try:
         if name.endswith(".json") or name.startswith(("./", "../", "/", "~/")):
-            from automap.planner.catalogue.huggingface import load_config
+            from automap.planner.catalogue import load_config
 
             return load_config(Path(name).expanduser(), field="--models")
         return catalogue.architecture(name, field="--models")

@@ -7,11 +7,17 @@ from typing import Any
 
 from rich.text import Text
 
-from automap.planner.profiles.corrections import FILE as CORRECTIONS
-from automap.planner.profiles.folder import BASED_ON, FINGERPRINT, SHIPPED
-from automap.planner.profiles.tables import MEASUREMENTS, write_missing_tables
-from automap.planner.runs.calibration import check_output
-from automap.service.cli.remote import Service
+from automap.planner.profiles import (
+    BASED_ON,
+    FINGERPRINT,
+    MEASUREMENTS,
+    SHIPPED,
+    write_missing_tables,
+)
+from automap.planner.profiles import FILE as CORRECTIONS
+from automap.planner.runs import check_output
+from automap.service.cli.backends.client import Service
+from automap.service.cli.options.runs import ProfilesArguments
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError
 from automap.service.cli.terminal.tables import plain_table
@@ -41,43 +47,35 @@ def upload(service: Service, folder: Path, *, make_default: bool) -> dict[str, A
     return stored
 
 
-def show_profiles(
-    server: str,
-    api_key: str | None,
-    *,
-    version: str | None,
-    store: str | None,
-    diff: str | None,
-    make_default: bool,
-    as_json: bool,
-    delete: bool = False,
-    fetch: str | None = None,
-) -> None:
+def run_profiles(given: ProfilesArguments) -> None:
     """Store, fetch, list, compare, delete, or choose the default, as the command was asked.
 
     Raises:
         BadInputError: options without the version they are about; what the service found wrong.
     """
-    service = Service(server, api_key)
-    if delete or fetch is not None:
-        option, what = ("--delete", "forget") if delete else ("--fetch", "write")
-        if version is None or any((store, diff, make_default, delete and fetch)):
+    service = Service(given.account.server, given.account.api_key)
+    version, as_json = given.version, given.json
+    if given.delete or given.fetch is not None:
+        option, what = ("--delete", "delete") if given.delete else ("--fetch", "write")
+        others = (given.store, given.diff, given.make_default, given.delete and given.fetch)
+        if version is None or any(others):
             raise BadInputError(f"{option}: give the VERSION to {what}, and nothing else")
-        if fetch is None:
+        if given.fetch is None:
             delete_stored(service, version, as_json=as_json)
         else:
-            fetch_stored(service, version, Path(fetch).expanduser(), as_json=as_json)
-    elif store is not None:
-        if version is not None or diff is not None:
+            fetch_stored(service, version, Path(given.fetch).expanduser(), as_json=as_json)
+    elif given.store is not None:
+        if version is not None or given.diff is not None:
             raise BadInputError("--store: it stores a folder, so give no VERSION and no --diff")
-        store_one(service, Path(store).expanduser(), make_default=make_default, as_json=as_json)
+        folder = Path(given.store).expanduser()
+        store_one(service, folder, make_default=given.make_default, as_json=as_json)
     elif version is None:
-        if diff is not None or make_default:
+        if given.diff is not None or given.make_default:
             raise BadInputError("--diff and --make-default: say of which profile: VERSION")
         list_stored(service, as_json=as_json)
-    elif diff is not None:
-        show_difference(service, version, diff, as_json=as_json)
-    elif make_default:
+    elif given.diff is not None:
+        show_difference(service, version, given.diff, as_json=as_json)
+    elif given.make_default:
         set_default(service, version, as_json=as_json)
     else:
         show_one(service, version, as_json=as_json)

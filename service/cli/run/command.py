@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
@@ -20,9 +19,13 @@ from typing import BinaryIO, NoReturn
 
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
-from automap.service.cli.inputs.files import read_run_settings, read_runnable
-from automap.service.cli.plan.command import make_plan_here
+from automap.planner import Plan
+from automap.service.cli.backends.local import Local
+from automap.service.cli.backends.protocol import KnownPlan
+from automap.service.cli.inputs.files import read_run_settings
+from automap.service.cli.options.runs import RunArguments
+from automap.service.cli.options.shared import Show
+from automap.service.cli.plan.inputs import make_plan
 from automap.service.cli.run.view import RunProgress
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError
@@ -33,45 +36,36 @@ from automap.service.settings import Settings
 EXIT_REFUSED = 2
 EXIT_CANCELLED = 130
 LOOK_SECONDS = 0.1
+WRITTEN = (
+    "  report.json: all of this; metrics.jsonl: every iteration; actor/: the trained weights\n"
+    "  timeline.json: what each device did when, for https://ui.perfetto.dev"
+)
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What the command was given besides the plan."""
-
-    settings: str | None
-    output: str | None
-    ray_address: str | None
-    iterations: int | None
-    as_json: bool
-    quiet: bool
-
-
-def run_here(source: str, options: RunOptions) -> None:
+def run_here(given: RunArguments) -> None:
     """Run a plan, or plan and run a spec, until it is done, fails, or Ctrl-C."""
-    runnable = read_runnable(source)
-    spec = runnable.spec if isinstance(runnable, Plan) else runnable
-    settings = read_run_settings(options.settings, beside=source, spec=spec)
-    if options.iterations is not None:
-        settings = settings.model_copy(update={"iterations": options.iterations})
+    backend = Local()
+    runnable = backend.read_plan(given.plan_or_spec)
+    spec = runnable.plan.spec if isinstance(runnable, KnownPlan) else runnable
+    settings = read_run_settings(given.settings, beside=given.plan_or_spec, spec=spec)
+    if given.iterations is not None:
+        settings = settings.model_copy(update={"iterations": given.iterations})
     command = run_command()
-    plan = (
-        runnable
-        if isinstance(runnable, Plan)
-        else make_plan_here(runnable, as_json=options.as_json, quiet=options.quiet)
-    )
-    folder = _folder(options.output, plan.name)
+    if not isinstance(runnable, KnownPlan):
+        runnable = make_plan(backend, runnable, given.show)
+    plan = runnable.plan
+    folder = _folder(given.output, plan.name)
     _refuse_if_in_use(folder)
     command += [*_written(folder, plan=plan, settings=settings), "--output", str(folder)]
-    if options.ray_address is not None:
-        command += ["--ray-address", options.ray_address]
+    if given.ray_address is not None:
+        command += ["--ray-address", given.ray_address]
     progress = RunProgress(
-        plan, iterations=settings.iterations or spec.workload.iterations, quiet=options.quiet
+        plan, iterations=settings.iterations or spec.workload.iterations, quiet=given.show.quiet
     )
     progress.folder = str(folder)
     with progress:
         code = _run(command, folder, settings, progress)
-    _tell(code, progress, folder, options, settings)
+    _tell(code, progress, folder, given.show, settings)
 
 
 def run_command() -> list[str]:
@@ -244,19 +238,21 @@ def _interrupts() -> Iterator[list[int]]:
 
 
 def _tell(
-    code: int, progress: RunProgress, folder: Path, options: RunOptions, settings: RunSettings
+    code: int, progress: RunProgress, folder: Path, show: Show, settings: RunSettings
 ) -> None:
     if code == 0 and progress.report is not None:
-        if options.as_json:
+        if show.json:
             console.write_json(json.dumps(progress.report, indent=2))
             return
         out = console.stdout_console()
-        if options.quiet:
+        if show.quiet:
             out.print(progress.summary, soft_wrap=True)
         else:
-            out.print(progress.result())
+            out.print(progress.result(width=out.width))
             out.print()
         out.print(Text(f"Written to {folder}"), soft_wrap=True)
+        if not show.quiet:
+            out.print(Text(WRITTEN), soft_wrap=True)
         return
     _fail(code, progress.cause, folder, _way_on(folder, settings))
 

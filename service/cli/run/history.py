@@ -9,7 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.service.cli.remote import Service
+from automap.service.cli.backends.client import Service
+from automap.service.cli.options.runs import HistoryArguments
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
@@ -19,19 +20,20 @@ ROWS_PER_RUN = 12
 """Of one run over time: more stretches are shown as every so many."""
 
 
-def show_history(plan_id: str | None, *, server: str, api_key: str | None, as_json: bool) -> None:
-    """Of one plan run by run and over time, or of the latest runs of all plans."""
-    service = Service(server, api_key)
+def run_history(given: HistoryArguments) -> None:
+    """Show one plan run by run and over time, or the latest runs of all plans."""
+    plan_id = given.plan_id
+    service = Service(given.account.server, given.account.api_key)
     path = "plans/history" if plan_id is None else f"plans/{_uuid(plan_id)}/history"
     response = service.ask("GET", path)
-    if as_json:
+    if given.json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
     model: type[BaseModel] = HistoryPage if plan_id is None else PlanHistory
     try:
         found = model.model_validate_json(response.content)
     except ValidationError as error:
-        raise ServerError(f"{server} answers as another version would: {error}") from None
+        raise ServerError(f"{service.server} answers as another version would: {error}") from None
     out = console.stdout_console()
     parts: Iterator[RenderableType] = iter(())
     if isinstance(found, HistoryPage):

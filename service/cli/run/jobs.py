@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Iterator
-from typing import Literal
 from uuid import UUID
 
 import httpx
@@ -11,18 +10,20 @@ from pydantic import TypeAdapter
 from rich.console import RenderableType
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
+from automap.executor.telemetry.run_report_view import times
+from automap.planner import Plan
 from automap.planner.spec import JobSpec
+from automap.service.cli.backends.client import Service, parsed, plan_id_of
 from automap.service.cli.inputs.files import (
     error_lines,
     read_document,
     read_run_settings,
     read_spec_of,
 )
+from automap.service.cli.options.runs import JobsArguments, SubmitArguments
 from automap.service.cli.profile.on_cluster import show_measurement
 from automap.service.cli.profile.progress import MeasureProgress
-from automap.service.cli.remote import Service, parsed, plan_id_of
-from automap.service.cli.run.view import RunProgress, drift_lines, ratio, seconds_table
+from automap.service.cli.run.view import RunProgress, drift_lines, seconds_table
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
@@ -37,7 +38,6 @@ from automap.service.schemas.measurements import (
 )
 from automap.service.schemas.plans import PlanRecord
 
-JobAction = Literal["show", "follow", "logs", "cancel"]
 RECONNECT_SECONDS = 1.0
 RECONNECTS = 30
 """So often in a row a lost stream is taken up again before we give up."""
@@ -46,21 +46,22 @@ WIDE_COLUMNS = 120
 """From this width on a list shows when and how long, too."""
 
 
-def submit_job(
-    source: str,
-    *,
-    settings_source: str | None,
-    server: str,
-    api_key: str | None,
-    follow: bool,
-    as_json: bool,
-) -> None:
+def run_submit(given: SubmitArguments) -> None:
     """POST a job for a spec, or for a plan that the service has."""
-    service = Service(server, api_key)
-    what, spec = _what_to_run(source, service)
-    settings = read_run_settings(settings_source, beside=source, spec=spec)
+    service = Service(given.account.server, given.account.api_key)
+    what, spec = _what_to_run(given.plan_or_spec, service)
+    settings = read_run_settings(given.settings, beside=given.plan_or_spec, spec=spec)
     request = {**what, "settings": settings.model_dump(mode="json", exclude_unset=True)}
-    start_job(service, "jobs", request, follow=follow, as_json=as_json)
+    start_job(service, "jobs", request, follow=given.follow, as_json=given.json)
+
+
+def run_jobs(given: JobsArguments) -> None:
+    """List the latest jobs, or show, follow or cancel one, or print its output."""
+    service = Service(given.account.server, given.account.api_key)
+    if given.job_id is None:
+        _list_jobs(service, as_json=given.json)
+    else:
+        _one_job(service, given.job_id, given)
 
 
 def start_job(service: Service, path: str, request: object, *, follow: bool, as_json: bool) -> None:
@@ -76,13 +77,13 @@ def start_job(service: Service, path: str, request: object, *, follow: bool, as_
         out.print(Text(f"Queued as {service.url(f'jobs/{record.id}')}"), soft_wrap=True)
 
 
-def list_jobs(*, server: str, api_key: str | None, as_json: bool) -> None:
+def _list_jobs(service: Service, *, as_json: bool) -> None:
     """The latest jobs, a row each."""
-    response = Service(server, api_key).ask("GET", "jobs")
+    response = service.ask("GET", "jobs")
     if as_json:
         console.write_json(json.dumps(response.json(), indent=2))
         return
-    page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, server)
+    page = parsed(TypeAdapter(Page[AnyJobSummary]), response.content, service.server)
     out = console.stdout_console()
     wide = out.width >= WIDE_COLUMNS
     table = plain_table()
@@ -116,24 +117,21 @@ def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[Rende
     if wide:
         yield NOTHING if predicted is None else formats.seconds(predicted)
         yield NOTHING if measured is None else formats.seconds(measured)
-    yield ratio(predicted, measured)
+    yield times(predicted, measured)
 
 
-def one_job(
-    job_id: str, action: JobAction, *, server: str, api_key: str | None, as_json: bool
-) -> None:
-    """Show, follow or cancel one job, or print its output."""
-    service = Service(server, api_key)
+def _one_job(service: Service, job_id: str, given: JobsArguments) -> None:
+    """Cancel a job, print its output, follow it or show it: the first that was asked for."""
     path = f"jobs/{_uuid(job_id)}"
-    if action == "logs":
+    if given.logs and not given.cancel:
         console.write_json(formats.printable(service.ask("GET", f"{path}/logs").text))
         return
-    method, suffix = ("POST", "/cancel") if action == "cancel" else ("GET", "")
+    method, suffix = ("POST", "/cancel") if given.cancel else ("GET", "")
     response = service.ask(method, path + suffix)
-    record = _record(response, server)
-    if action == "follow":
-        _follow(service, record, as_json=as_json)
-    elif as_json:
+    record = _record(response, service.server)
+    if given.follow and not given.cancel:
+        _follow(service, record, as_json=given.json)
+    elif given.json:
         console.write_json(json.dumps(response.json(), indent=2))
     else:
         _show(record)

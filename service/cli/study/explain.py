@@ -7,65 +7,34 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.explanation.result import (
-    Alternative,
-    ExplainOptions,
-    Explanation,
-    Part,
-    Regret,
-    Sensitivity,
-    Threshold,
-)
-from automap.planner.plan.types import Plan
-from automap.service.cli.plan.command import read_plan, telling_reasons
+from automap.planner import ExplainOptions, Explanation
+from automap.planner.explanation import Alternative, Part, Regret, Sensitivity, Threshold
+from automap.service.cli.backends.choice import backend_of
+from automap.service.cli.options.plans import ExplainArguments
+from automap.service.cli.plan.inputs import read_or_make_plan, working
 from automap.service.cli.plan.view import headline
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, naming_options, telling_check
+from automap.service.cli.terminal.failures import BadInputError, naming_options, reporting_check
 from automap.service.cli.terminal.tables import plain_table
 
 
-def run_explain(
-    source: str,
-    *,
-    parts: Sequence[str],
-    fewer_gpus: int | None,
-    scenarios: int | None,
-    search_seconds: float | None,
-    profiles: Sequence[str],
-    as_json: bool,
-    quiet: bool,
-    server: str | None = None,
-    api_key: str | None = None,
-) -> None:
+def run_explain(given: ExplainArguments) -> None:
     """Explain a plan, or plan a spec first."""
-    from automap.service.cli.remote import service_of, stored_plan
-
-    options = _options(parts, fewer_gpus, scenarios, search_seconds)
-    service = service_of(server, api_key, profiles=profiles)
-    if service is None:
-        plan = read_plan(source, profiles=profiles, as_json=as_json, quiet=quiet)
-    else:
-        stored = stored_plan(service, source)
-        plan = stored.plan
-
-    def explained() -> Explanation:
-        if service is None:
-            return _explain(plan, options)
-        asked = options.model_dump(mode="json", exclude_unset=True)
-        return service.answer(f"plans/{stored.id}/explain", asked, Explanation)
-
-    refusal = f"{source}: the plan cannot be explained"
+    options = _options(given)
+    backend = backend_of(given.where)
+    known = read_or_make_plan(backend, given.plan_or_spec, given.show)
+    refusal = f"{given.plan_or_spec}: the plan cannot be explained"
     with (
-        naming_options({"plan": source}, otherwise=refusal),
-        telling_check(refusal),
-        console.progress("Solving the alternatives", quiet=quiet),
+        naming_options({"plan": given.plan_or_spec}, otherwise=refusal),
+        reporting_check(refusal),
+        working("Solving the alternatives", given.show),
     ):
-        found = telling_reasons(explained, as_json=as_json)
-    if as_json:
+        found = backend.explain(known, options)
+    if given.show.json:
         console.write_json(found.model_dump_json(indent=2, by_alias=True))
         return
-    out = console.stdout_console()
-    out.print(headline(plan), soft_wrap=quiet)
+    out, quiet = console.stdout_console(), given.show.quiet
+    out.print(headline(known.plan), soft_wrap=quiet)
     if quiet:
         for line in _quiet_lines(found):
             out.print(Text(line), soft_wrap=True)
@@ -84,29 +53,18 @@ def _quiet_lines(found: Explanation) -> Iterator[str]:
         yield f"regret: p95 {_share(found.regret.sampled.p95)}, at worst {_share(worst)}"
 
 
-def _options(
-    parts: Sequence[str],
-    fewer_gpus: int | None,
-    scenarios: int | None,
-    search_seconds: float | None,
-) -> ExplainOptions:
-    known = get_args(Part)
+def _options(given: ExplainArguments) -> ExplainOptions:
+    parts, known = given.part or [], get_args(Part)
     unknown = [part for part in parts if part not in known]
     if unknown:
         raise BadInputError(f"--part: unknown {', '.join(unknown)} (valid: {', '.join(known)})")
-    given = {
-        "parts": list(parts) or None,
-        "fewer_gpus": fewer_gpus,
-        "scenarios": scenarios,
-        "search_seconds": search_seconds,
+    options = {
+        "parts": parts or None,
+        "fewer_gpus": given.fewer_gpus,
+        "scenarios": given.scenarios,
+        "search_seconds": given.search_seconds,
     }
-    return ExplainOptions.model_validate({k: v for k, v in given.items() if v is not None})
-
-
-def _explain(plan: Plan, options: ExplainOptions) -> Explanation:
-    from automap.planner.explanation.explain import explain
-
-    return explain(plan, options)
+    return ExplainOptions.model_validate({k: v for k, v in options.items() if v is not None})
 
 
 def explanation_view(found: Explanation) -> Group:

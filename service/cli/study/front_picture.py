@@ -1,20 +1,23 @@
 """A Pareto front as a picture, seconds against price; needs matplotlib (the `plot` extra)."""
 
-from automap.planner.studies.result import Front
-from automap.service.cli.terminal.failures import BadInputError
+from typing import TYPE_CHECKING
+
+from automap.planner import Front
+from automap.service.cli.terminal.picture import picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 INCHES = (7.0, 5.0)
 
 
 def plot(front: Front, path: str) -> None:
     """Write a picture in the format of the path's ending."""
-    # Agg draws without a display.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    with picture(path, inches=INCHES) as figure:
+        _draw(front, figure.add_subplot())
 
-    figure = Figure(figsize=INCHES, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+
+def _draw(front: Front, axes: "Axes") -> None:
     seconds = [plan.iteration_seconds for plan in front.plans]
     prices = [plan.price_per_iteration for plan in front.plans]
     # Between two plans the slower one is the best there is for the money.
@@ -41,7 +44,3 @@ def plot(front: Front, path: str) -> None:
     axes.margins(0.12)
     axes.set_ylim(bottom=0)
     axes.legend(fontsize="small", loc="lower left")
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise BadInputError(f"cannot write {path}: {error}") from None

@@ -1,8 +1,6 @@
 """The command that says whether a running plan should be kept."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import typer
 from pydantic import ValidationError
@@ -10,20 +8,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
-from automap.planner.replanning.result import Replan, ReplanOptions, Restart
+from automap.planner import Plan, Replan, ReplanOptions
+from automap.planner.replanning import Restart, changed_spec
 from automap.planner.spec import JobSpec
-from automap.service.cli.inputs.files import read_report, read_runnable, wrong_options
-from automap.service.cli.plan.command import telling_reasons
+from automap.service.cli.backends.choice import backend_of
+from automap.service.cli.backends.protocol import Backend, KnownPlan
+from automap.service.cli.inputs.files import read_report, wrong_options
+from automap.service.cli.options.plans import ReplanArguments
+from automap.service.cli.options.shared import Where
+from automap.service.cli.plan.inputs import working
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, naming_options, telling_check
+from automap.service.cli.terminal.failures import BadInputError, naming_options, reporting_check
 from automap.service.cli.terminal.files import need_folder, write_file
 from automap.service.cli.terminal.tables import plain_table
 from automap.service.cli.terminal.usage import POSITIVE
 from automap.service.errors.fields import field_errors
-
-if TYPE_CHECKING:
-    from automap.service.cli.remote import Service
 
 OPTIONS = {
     "measured": "--call",
@@ -38,104 +37,50 @@ OPTIONS = {
 """Field of the request → what it is given with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """What was given on the command line."""
-
-    report: str | None
-    calls: Sequence[str]
-    lose_nodes: Sequence[str]
-    add_nodes: Sequence[str]
-    iterations_left: int | None
-    startup_seconds: float | None
-    checkpoint_seconds: float | None
-    search_seconds: float | None
-    move_by: str
-
-
-def run_replan(
-    source: str,
-    given: Situation,
-    *,
-    output: str | None,
-    as_json: bool,
-    quiet: bool,
-    server: str | None = None,
-    api_key: str | None = None,
-) -> None:
+def run_replan(given: ReplanArguments) -> None:
     """Keep or move, with gain, cost and break-even."""
-    from automap.service.cli.remote import service_of, stored_plan
-
-    need_folder(output)
-    service = service_of(server, api_key)
-    if service is None:
-        plan = _running(source)
-    else:
-        stored = stored_plan(service, source, plan_specs=False)
-        plan = stored.plan
-    reported = _of_report(given.report, plan)
+    need_folder(given.output)
+    backend = backend_of(Where(server=given.server, api_key=given.api_key))
+    known = _running(backend, given.plan)
+    reported = _of_report(given.measured, known.plan)
     options = _options(given, reported)
-    names = OPTIONS | {f"measured.{it}": f"--measured {given.report}: {it}" for it in reported}
-    names["plan"] = source
-
-    def answered() -> Replan:
-        if service is not None:
-            asked = options.model_dump(mode="json", exclude_unset=True)
-            return service.answer(f"plans/{stored.id}/replan", asked, Replan)
-        from automap.planner.replanning.replan import replan
-
-        return replan(plan, options)
-
-    refusal = f"{source}: the plan cannot be looked at again"
+    names = OPTIONS | {f"measured.{it}": f"--measured {given.measured}: {it}" for it in reported}
+    names["plan"] = given.plan
+    refusal = f"{given.plan}: the plan cannot be looked at again"
     with (
         naming_options(names, otherwise=refusal),
-        telling_check(refusal),
-        console.progress("Looking for a better plan", quiet=quiet),
+        reporting_check(refusal),
+        working("Looking for a better plan", given.show),
     ):
-        found = telling_reasons(answered, as_json=as_json)
-    if output is not None and found.placement is not None:
-        new = _new_plan(plan, options, found, service)
-        write_file(output, new.model_dump_json(indent=2, by_alias=True))
-    if as_json:
+        found = backend.replan(known, options)
+    if given.output is not None and found.placement is not None:
+        # As a plan to run, it is priced without the corrections.
+        new = backend.estimate(changed_spec(known.plan.spec, options), found.placement)
+        write_file(given.output, new.model_dump_json(indent=2, by_alias=True))
+    if given.show.json:
         console.write_json(found.model_dump_json(indent=2, by_alias=True))
         return
     out = console.stdout_console()
     out.print(Text(found.answer, style="bold"), soft_wrap=True)
-    if not quiet:
+    if not given.show.quiet:
         out.print(_view(found))
 
 
-def _running(source: str) -> Plan:
-    plan = read_runnable(source)
-    if isinstance(plan, JobSpec):
+def _running(backend: Backend, source: str) -> KnownPlan:
+    known = backend.read_plan(source)
+    if isinstance(known, JobSpec):
         raise BadInputError(
             f"{source}: this is a job spec, not a plan that runs",
             ["plan it first: automap plan SPEC --output PLAN.json"],
         )
-    return plan
+    return known
 
 
-def _new_plan(plan: Plan, options: ReplanOptions, found: Replan, service: "Service | None") -> Plan:
-    """The new placement as a plan to run, priced without the corrections."""
-    from automap.planner.planning import estimate
-    from automap.planner.replanning.cluster_state import changed_spec
-
-    assert found.placement is not None
-    spec = changed_spec(plan.spec, options)
-    if service is None:
-        return estimate(spec, found.placement)
-    asked = {
-        "spec": spec.model_dump(mode="json", exclude_unset=True),
-        "placement": found.placement.model_dump(mode="json", by_alias=True),
-    }
-    return service.answer("estimates", asked, Plan)
-
-
-def _options(given: Situation, reported: Mapping[str, float]) -> ReplanOptions:
+def _options(given: ReplanArguments, reported: Mapping[str, float]) -> ReplanOptions:
     document: dict[str, object] = {
-        "measured": {**reported, **_of_calls(given.calls)},
-        "lose_nodes": _of_nodes(given.lose_nodes, "--lose-node", default=1),
-        "add_nodes": _of_nodes(given.add_nodes, "--add-nodes", default=None),
+        "measured": {**reported, **_of_calls(given.call or [])},
+        "lose_nodes": _of_nodes(given.lose_node or [], "--lose-node", default=1),
+        "add_nodes": _of_nodes(given.add_nodes or [], "--add-nodes", default=None),
         "move_by": given.move_by,
         "iterations_left": given.iterations_left,
         "startup_seconds": given.startup_seconds,

@@ -1,148 +1,51 @@
 """The commands that answer with several plans: pareto and what-if."""
 
-import time
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
-
 from pydantic import BaseModel
 
 from automap.planner import catalogue
-from automap.planner.spec import JobSpec
-from automap.planner.studies.result import Front, Variant, WhatIf
-from automap.service.cli.inputs.files import read_spec
-from automap.service.cli.inputs.profile_folders import by_gpu_type
-from automap.service.cli.plan.command import need_pools, telling_reasons
+from automap.service.cli.backends.choice import backend_of
+from automap.service.cli.backends.protocol import Variations
+from automap.service.cli.options.plans import ParetoArguments, WhatIfArguments
+from automap.service.cli.plan.inputs import working
 from automap.service.cli.study.several_plans_view import front_view, what_if_view
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, naming_options
-from automap.service.cli.terminal.files import need_folder, need_picture, write_file
-
-if TYPE_CHECKING:
-    from automap.service.cli.remote import Service
+from automap.service.cli.terminal.files import need_folder, write_file
+from automap.service.cli.terminal.picture import need_picture
 
 
-def run_pareto(
-    source: str,
-    *,
-    tolerance: float,
-    picture: str | None,
-    output: str | None,
-    profiles: Sequence[str],
-    as_json: bool,
-    quiet: bool,
-    server: str | None = None,
-    api_key: str | None = None,
-) -> None:
+def run_pareto(given: ParetoArguments) -> None:
     """The front of a job, shown, drawn and written; on a service its plans are stored."""
-    from automap.service.cli.remote import service_of
-
-    service = service_of(server, api_key, profiles=profiles)
-    spec = read_spec(source, profiles=profiles)
-    if service is None:
-        need_pools(spec)
-    need_folder(output)
-    need_picture(picture)
-    with console.progress("Pareto front", quiet=quiet) as tell:
-        front, answer = telling_reasons(
-            lambda: (
-                _front(spec, tolerance, tell)
-                if service is None
-                else _front_on(service, spec, tolerance)
-            ),
-            as_json=as_json,
-        )
-    if picture is not None:
+    backend = backend_of(given.where)
+    spec = backend.read_spec(given.spec)
+    need_folder(given.output)
+    need_picture(given.picture)
+    with working("Pareto front", given.show) as tell:
+        front, document = backend.pareto(spec, tolerance=given.tolerance, tell=tell)
+    if given.picture is not None:
         from automap.service.cli.study.front_picture import plot
 
-        plot(front, picture)
-    if not _as_json(answer, output=output, as_json=as_json):
-        out = console.stdout_console()
-        out.print(front_view(front, width=out.width, brief=quiet), soft_wrap=quiet)
+        plot(front, given.picture)
+    if not _as_json(document, output=given.output, as_json=given.show.json):
+        out, brief = console.stdout_console(), given.show.quiet
+        out.print(front_view(front, width=out.width, brief=brief), soft_wrap=brief)
 
 
-def run_what_if(
-    source: str,
-    *,
-    nodes: str | None,
-    gpus: str | None,
-    pool: str | None,
-    output: str | None,
-    profiles: Sequence[str],
-    as_json: bool,
-    quiet: bool,
-    server: str | None = None,
-    api_key: str | None = None,
-) -> None:
+def run_what_if(given: WhatIfArguments) -> None:
     """The plans of a job on several clusters, shown and written."""
-    from automap.service.cli.remote import service_of
-
-    service = service_of(server, api_key, profiles=profiles)
-    numbers, types = _numbers("--nodes", nodes), _names("--gpu", gpus)
-    others = [catalogue.gpu_type(name, field="--gpu").name for name in types]
-    spec = read_spec(source, profiles=profiles, others=others)
-    if service is None:
-        need_pools(spec)
-    need_folder(output)
-    if not numbers and not types:
+    backend = backend_of(given.where)
+    varied = Variations(_numbers("--nodes", given.nodes), _names("--gpu", given.gpu), given.pool)
+    others = [catalogue.gpu_type(name, field="--gpu").name for name in varied.gpus]
+    spec = backend.read_spec(given.spec, others=others)
+    need_folder(given.output)
+    if not varied.nodes and not varied.gpus:
         raise BadInputError("nothing is varied", ["give --nodes N,N,... or --gpu TYPE,... or both"])
     options = {"nodes": "--nodes", "gpus": "--gpu", "pool": "--pool"}
-    with naming_options(options), console.progress("What if", quiet=quiet) as tell:
-        asked = {"nodes": numbers, "gpus": types, "pool": pool}
-        found, answer = (
-            _what_if(spec, asked, profiles, tell)
-            if service is None
-            else _what_if_on(service, spec, asked)
-        )
-    if not _as_json(answer, output=output, as_json=as_json):
-        out = console.stdout_console()
-        out.print(what_if_view(found, width=out.width, brief=quiet), soft_wrap=quiet)
-
-
-def _front(spec: JobSpec, tolerance: float, tell: Callable[[str], None]) -> tuple[Front, BaseModel]:
-    """The front, and what is written of it."""
-    from automap.planner.studies.pareto import pareto
-
-    front = pareto(spec, tolerance=tolerance, tell=tell)
-    return front, front
-
-
-def _front_on(service: "Service", spec: JobSpec, tolerance: float) -> tuple[Front, BaseModel]:
-    from automap.service.schemas.studies import FrontRecord
-
-    asked = {"spec": spec.model_dump(mode="json", exclude_unset=True), "tolerance": tolerance}
-    record = service.answer("plans/pareto", asked, FrontRecord)
-    plans = [each.plan for each in record.plans if each.plan is not None]
-    same = {name: getattr(record, name) for name in FrontRecord.model_fields if name != "plans"}
-    return Front(spec=spec, plans=plans, **same), record
-
-
-def _what_if(
-    spec: JobSpec, asked: dict[str, Any], profiles: Sequence[str], tell: Callable[[str], None]
-) -> tuple[WhatIf, BaseModel]:
-    """The plans, and what is written of them."""
-    from automap.planner.studies.what_if import what_if
-
-    found = what_if(spec, **asked, profiles=by_gpu_type(profiles), tell=tell)
-    return found, found
-
-
-def _what_if_on(
-    service: "Service", spec: JobSpec, asked: dict[str, Any]
-) -> tuple[WhatIf, BaseModel]:
-    from automap.service.schemas.studies import WhatIfRecord
-
-    given = {"spec": spec.model_dump(mode="json", exclude_unset=True), **asked}
-    started = time.perf_counter()
-    record = service.answer("plans/what-if", given, WhatIfRecord)
-    variants = [
-        Variant(
-            plan=None if each.plan is None else each.plan.plan,
-            **{name: getattr(each, name) for name in Variant.model_fields if name != "plan"},
-        )
-        for each in record.variants
-    ]
-    seconds = time.perf_counter() - started
-    return WhatIf(spec=spec, variants=variants, seconds=seconds), record
+    with naming_options(options), working("What if", given.show) as tell:
+        found, document = backend.what_if(spec, varied, tell)
+    if not _as_json(document, output=given.output, as_json=given.show.json):
+        out, brief = console.stdout_console(), given.show.quiet
+        out.print(what_if_view(found, width=out.width, brief=brief), soft_wrap=brief)
 
 
 def _as_json(answer: BaseModel, *, output: str | None, as_json: bool) -> bool:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from automap.planner import Front, Plan, WhatIf
 from automap.planner.catalogue import gpu_type
 from automap.planner.errors import Reason
-from automap.planner.plan.types import Plan
-from automap.planner.studies.result import Front, Refusal, Variant, WhatIf
+from automap.planner.studies import Refusal, Variant
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 
@@ -92,7 +92,7 @@ def shape(plan: Plan, *, pools: Mapping[str, str] | None = None) -> str:
     for copy in plan.copies:
         pool = (pools or {}).get(copy.pool, copy.pool)
         where = formats.gpu_range(pool, first_gpu=copy.first_gpu, num_gpus=copy.num_gpus)
-        split = f" {formats.parallelism(copy.layout)}" if copy.id in trained else ""
+        split = f" {copy.layout.in_short()}" if copy.id in trained else ""
         places.setdefault(where, []).append(copy.id + split)
     return "; ".join(f"{where} {', '.join(who)}" for where, who in places.items())
 

@@ -1,8 +1,6 @@
 """`automap simulate`: iterations of a plan as discrete events, with lengths drawn anew."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,121 +8,69 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
-from automap.service.cli.plan.command import read_plan
+from automap.service.cli.backends.choice import backend_of
+from automap.service.cli.options.plans import SimulateArguments
+from automap.service.cli.options.shared import Show
+from automap.service.cli.plan.inputs import read_or_make_plan, working
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, telling_check
-from automap.service.cli.terminal.files import need_picture
+from automap.service.cli.terminal.failures import BadInputError, reporting_check
+from automap.service.cli.terminal.files import need_folder, write_file
+from automap.service.cli.terminal.picture import need_picture
 from automap.service.cli.terminal.tables import plain_table
 
 if TYPE_CHECKING:
-    from automap.planner.simulation.result import Simulation, Spread
-    from automap.planner.simulation.timeline import Occurrence
-    from automap.service.cli.remote import Service
+    from automap.planner import Simulation
+    from automap.planner.simulation import Spread
 
 
-@dataclass(frozen=True, slots=True)
-class SimulateOptions:
-    """What the command was given besides the plan."""
-
-    iterations: int
-    seed: int
-    trace: str | None
-    picture: str | None
-    as_json: bool
-    quiet: bool
-    profiles: Sequence[str] = ()
-    server: str | None = None
-    api_key: str | None = None
-
-
-def run_simulate(source: str, options: SimulateOptions) -> None:
+def run_simulate(given: SimulateArguments) -> None:
     """Simulate a plan, or plan a spec and simulate that."""
-    from automap.service.cli.remote import service_of
-
-    service = service_of(options.server, options.api_key, profiles=options.profiles)
-    if service is not None and options.picture is not None:
+    backend = backend_of(given.where)
+    if given.picture is not None and not backend.gives_timelines:
         raise BadInputError("--picture: a service draws none; leave out --server, or give --trace")
-    _check_outputs(options, source)
-    if service is not None:
-        simulation = _simulated_on(service, source, options)
-        if options.trace is not None:
-            _write(options.trace, json.dumps(simulation.trace))
-        _show(simulation.model_copy(update={"trace": None}), options)
-        return
-    plan = read_plan(
-        source, profiles=options.profiles, as_json=options.as_json, quiet=options.quiet
-    )
-    simulation, timeline = _simulated(plan, source, options)
-    if options.trace is not None:
-        from automap.planner.simulation.chrome_trace import chrome_trace
-
-        _write(options.trace, json.dumps(chrome_trace(timeline)))
-    if options.picture is not None:
-        from automap.service.cli.study.simulation_picture import draw
-
-        draw(timeline, title=_title(simulation), path=options.picture)
-    _show(simulation, options)
-
-
-def _simulated(
-    plan: Plan, source: str, options: SimulateOptions
-) -> "tuple[Simulation, list[Occurrence]]":
-    from automap.planner.simulation.report import simulate
-
-    refusal = f"{source}: the plan cannot be simulated"
-    with telling_check(refusal), console.progress("Simulating", quiet=options.quiet):
+    _check_outputs(given)
+    known = read_or_make_plan(backend, given.plan_or_spec, given.show)
+    refusal = f"{given.plan_or_spec}: the plan cannot be simulated"
+    with reporting_check(refusal), working("Simulating", given.show):
         try:
-            return simulate(plan, iterations=options.iterations, seed=options.seed)
+            simulation, timeline = backend.simulate(
+                known,
+                iterations=given.iterations,
+                seed=given.seed,
+                trace=given.trace is not None,
+            )
         except ValueError as error:
             raise BadInputError(f"{refusal}: {error}") from None
+    write_file(given.trace, json.dumps(simulation.trace))
+    if given.picture is not None:
+        from automap.service.cli.study.simulation_picture import draw
+
+        draw(timeline, title=_title(simulation), path=given.picture)
+    _show(simulation.model_copy(update={"trace": None}), given.show)
 
 
-def _simulated_on(service: "Service", source: str, options: SimulateOptions) -> "Simulation":
-    """The same on a service, whose timeline is a trace alone."""
-    from automap.planner.simulation.result import Simulation
-    from automap.service.cli.remote import stored_plan
-
-    stored = stored_plan(service, source)
-    asked = {
-        "iterations": options.iterations,
-        "seed": options.seed,
-        "trace": options.trace is not None,
-    }
-    with console.progress("Simulating", quiet=options.quiet):
-        return service.answer(f"plans/{stored.id}/simulate", asked, Simulation)
-
-
-def _check_outputs(options: SimulateOptions, source: str) -> None:
+def _check_outputs(given: SimulateArguments) -> None:
     """Say so before the work, not after it, when a result could not or must not be written."""
-    taken = {Path(source).resolve(): "is the file that is read"}
-    for option, path in (("--trace", options.trace), ("--picture", options.picture)):
+    taken = {Path(given.plan_or_spec).resolve(): "is the file that is read"}
+    for option, path in (("--trace", given.trace), ("--picture", given.picture)):
         if path is None:
             continue
-        if not Path(path).parent.is_dir():
-            raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
+        need_folder(path)
         if Path(path).is_dir():
             raise BadInputError(f"cannot write {path}: it is a folder")
         if (cause := taken.get(Path(path).resolve())) is not None:
             raise BadInputError(f"{option}: {path} {cause}; name another")
         taken[Path(path).resolve()] = f"is that of {option}"
-    need_picture(options.picture)
+    need_picture(given.picture)
 
 
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(f"cannot write {path}: {error.strerror or error}") from None
-
-
-def _show(simulation: "Simulation", options: SimulateOptions) -> None:
-    if options.as_json:
+def _show(simulation: "Simulation", show: Show) -> None:
+    if show.json:
         console.write_json(simulation.model_dump_json(indent=2))
         return
     out = console.stdout_console()
     out.print(Text(_title(simulation), style="bold"), soft_wrap=True)
-    if not options.quiet:
+    if not show.quiet:
         out.print(simulation_view(simulation))
 
 

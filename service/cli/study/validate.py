@@ -3,47 +3,37 @@
 import csv
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from automap.planner.validation.predictions import Prediction
-from automap.planner.validation.statistics import DIMENSIONS
-from automap.planner.validation.table import NotATableError, Table, parse_table
+from automap.planner.units import MIB
+from automap.planner.validation import DIMENSIONS, NotATableError, Prediction, Table, parse_table
+from automap.service.cli.options.plans import ValidateArguments
 from automap.service.cli.study.validation_view import Report, as_document, print_report
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError
-from automap.service.cli.terminal.files import need_picture
+from automap.service.cli.terminal.files import need_folder
+from automap.service.cli.terminal.picture import need_picture
 
-MAX_TABLE_BYTES = 64 * 2**20
+MAX_TABLE_BYTES = 64 * MIB
 QUALITIES = ("A", "B", "C")
 SHOWN_MISTAKES = 40
 FIRST_COLUMNS = ("row_id", "quantity", "predicted", "measured", "skipped_because")
 LAST_COLUMNS = ("provenance", "table", "assumptions")
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """Where results go beside standard output."""
-
-    rows: str | None
-    plot: str | None
-
-
-def run_validate(
-    sources: Sequence[str], *, quality: str, by: str, as_json: bool, outputs: Outputs
-) -> None:
+def run_validate(given: ValidateArguments) -> None:
     """Predict every row of the tables and tell how wrong that is."""
-    qualities = _listed("--quality", quality.upper(), QUALITIES)
-    dimensions = _listed("--by", by, tuple(DIMENSIONS))
-    _check_outputs(outputs, sources)
+    qualities = _listed("--quality", given.quality.upper(), QUALITIES)
+    dimensions = _listed("--by", given.by, tuple(DIMENSIONS))
+    _check_outputs(given)
     with console.progress("Predicting", quiet=False):
-        reports, mistakes = _reports(sources, qualities)
-    _write_rows(outputs.rows, reports)
-    if outputs.plot is not None and any(report.predictions for report in reports):
+        reports, mistakes = _reports(given.tables, qualities)
+    _write_rows(given.rows, reports)
+    if given.plot is not None and any(report.predictions for report in reports):
         from automap.service.cli.study.validation_picture import plot
 
-        plot([one for report in reports for one in report.predictions], outputs.plot)
-    if as_json:
+        plot([one for report in reports for one in report.predictions], given.plot)
+    if given.json:
         document = as_document(reports, mistakes, dimensions)
         console.write_json(json.dumps(document, indent=2, allow_nan=False))
     else:
@@ -57,7 +47,7 @@ def _reports(
     sources: Sequence[str], qualities: Sequence[str]
 ) -> tuple[list[Report], dict[str, list[str]]]:
     """(a report per readable table, mistakes by file); a bad file does not stop the others."""
-    from automap.planner.validation.validate import validate
+    from automap.planner import validate
 
     reports: list[Report] = []
     mistakes: dict[str, list[str]] = {}
@@ -111,15 +101,14 @@ def _listed(option: str, given: str, valid: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-def _check_outputs(outputs: Outputs, sources: Sequence[str]) -> None:
+def _check_outputs(given: ValidateArguments) -> None:
     """Say so before the work, not after it, when a result could not or must not be written."""
-    tables = {Path(source).resolve() for source in sources}
-    for path in (outputs.rows, outputs.plot):
-        if path is not None and not Path(path).parent.is_dir():
-            raise BadInputError(f"cannot write {path}: there is no folder {Path(path).parent}")
+    tables = {Path(source).resolve() for source in given.tables}
+    for path in (given.rows, given.plot):
+        need_folder(path)
         if path is not None and Path(path).resolve() in tables:
             raise BadInputError(f"cannot write {path}: it is one of the tables that are read")
-    need_picture(outputs.plot, option="--plot")
+    need_picture(given.plot, option="--plot")
 
 
 def _write_rows(path: str | None, reports: Sequence[Report]) -> None:

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from automap.planner.validation.predictions import Prediction
-from automap.service.cli.terminal.failures import BadInputError
+from automap.planner.validation import Prediction
+from automap.service.cli.terminal.picture import picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,24 +19,15 @@ LEGEND_ENTRIES = 8
 
 def plot(predictions: Sequence[Prediction], path: str) -> None:
     """Write a picture in the format of the path's ending."""
-    # Agg draws without a display.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     panels: dict[tuple[str, str], list[Prediction]] = defaultdict(list)
     for one in predictions:
         if one.relative_error is not None:
             panels[one.row.kind, one.quantity].append(one)
     columns = min(PANELS_PER_ROW, max(len(panels), 1))
     lines = max(-(-len(panels) // columns), 1)
-    figure = Figure(figsize=(PANEL_INCHES * columns, PANEL_INCHES * lines), layout="constrained")
-    FigureCanvasAgg(figure)
-    for number, ((kind, quantity), group) in enumerate(sorted(panels.items()), start=1):
-        _panel(figure.add_subplot(lines, columns, number), f"{kind}: {quantity}", group)
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise BadInputError(f"cannot write {path}: {error}") from None
+    with picture(path, inches=(PANEL_INCHES * columns, PANEL_INCHES * lines)) as figure:
+        for number, ((kind, quantity), group) in enumerate(sorted(panels.items()), start=1):
+            _panel(figure.add_subplot(lines, columns, number), f"{kind}: {quantity}", group)
 
 
 def _panel(axes: "Axes", title: str, group: Sequence[Prediction]) -> None:

@@ -10,7 +10,7 @@ EXIT_BAD_INPUT = 2
 EXIT_NO_PLAN = 3
 
 
-class ToldError(Exception):
+class ReportedError(Exception):
     """What a headline, a line per thing to know, and the exit code say in full."""
 
     code = EXIT_OUR_FAULT
@@ -21,13 +21,13 @@ class ToldError(Exception):
         self.lines = list(lines)
 
 
-class BadInputError(ToldError):
+class BadInputError(ReportedError):
     """What the user gave is wrong; one line per thing to mend."""
 
     code = EXIT_BAD_INPUT
 
 
-class RunFailedError(ToldError):
+class RunFailedError(ReportedError):
     """A run did not end well; one line per thing to know."""
 
     def __init__(self, headline: str, lines: Sequence[str] = (), *, code: int = EXIT_OUR_FAULT):
@@ -35,7 +35,7 @@ class RunFailedError(ToldError):
         self.code = code
 
 
-class ServerError(ToldError):
+class ServerError(ReportedError):
     """A service or its database failed."""
 
 
@@ -69,7 +69,7 @@ def naming_options(
 
 
 @contextmanager
-def telling_check(refusal: str) -> Iterator[None]:
+def reporting_check(refusal: str) -> Iterator[None]:
     """A plan that fails the check is told with what the check found, a line each.
 
     Raises:

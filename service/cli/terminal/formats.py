@@ -1,10 +1,10 @@
-"""Numbers and layouts as a person reads them; GiB and percentages exist only here."""
+"""Numbers as a person reads them."""
 
 import unicodedata
 
-from automap.planner.plan.types import Interval, Parallelism
+from automap.planner.plan import Interval
+from automap.planner.units import GIB
 
-GIB = 2**30
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 """Unicode categories of control, direction, surrogate and line-breaking characters."""
 
@@ -82,20 +82,6 @@ def gpu_range(pool: str, *, first_gpu: int, num_gpus: int) -> str:
     """A range of a pool's GPUs: a100[0-127]."""
     last = first_gpu + num_gpus - 1
     return f"{pool}[{first_gpu}]" if num_gpus == 1 else f"{pool}[{first_gpu}-{last}]"
-
-
-def parallelism(layout: Parallelism) -> str:
-    """Sizes above one, tensor and data always: tp8 pp2 dp8."""
-    parts = [f"tp{layout.tensor_parallel_size}"]
-    if layout.pipeline_parallel_size > 1:
-        virtual = layout.virtual_pipeline_parallel_size
-        parts.append(f"pp{layout.pipeline_parallel_size}" + (f"x{virtual}" if virtual > 1 else ""))
-    if layout.context_parallel_size > 1:
-        parts.append(f"cp{layout.context_parallel_size}")
-    parts.append(f"dp{layout.data_parallel_size}")
-    if layout.expert_parallel_size > 1:
-        parts.append(f"ep{layout.expert_parallel_size}")
-    return " ".join(parts)
 
 
 def printable(text: str) -> str:

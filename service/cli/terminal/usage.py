@@ -13,9 +13,6 @@ from typer.core import TyperCommand
 
 from automap.service.cli.terminal.console import stderr_console
 
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What parsing raises; typer has it from click, or in a copy of its own."""
-
 
 class OnceCommand(TyperCommand):
     """A command that refuses an option given twice, of which parsing would take the last."""

@@ -18,7 +18,7 @@ from automap.executor.run.attempts import Run
 from automap.executor.settings import CheckpointSettings, RunSettings
 from automap.executor.telemetry.events import Events, read_events
 from automap.executor.workers.model_setup import model_setups, smallest_vocabulary
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.spec import WorkloadSpec
 from tests.executor.data.prompt_files import ids, jsonl, tokenizer
 from tests.executor.small_plans import Place, small_plan

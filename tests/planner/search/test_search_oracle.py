@@ -20,12 +20,12 @@ HORIZON = {True: 60.0, False: 12.0}
 
 def solved(problem: Problem) -> float | None:
     outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier])
-    assert outcome.proven
+    assert outcome.is_proven
     if outcome.solution is None:
         return None
     assert oracle.fits(problem, outcome.solution.assignment)
     period = outcome.solution.timing.period
-    assert outcome.lower_bound_seconds == pytest.approx(period, abs=2e-5)
+    assert outcome.lower_bound == pytest.approx(period, abs=2e-5)
     return period
 
 
@@ -36,7 +36,7 @@ def pruned_and_solved(problem: Problem, upper: float | None) -> float | None:
     outcome = minimise_period(
         pruned.problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier]
     )
-    assert outcome.proven
+    assert outcome.is_proven
     if outcome.solution is None:
         return None
     assert oracle.fits(problem, pruned.original(outcome.solution.assignment))
@@ -52,7 +52,7 @@ def test_barrier_optimum_equals_brute_force(seed: int) -> None:
     if expected is not None:
         assert pruned_and_solved(problem, expected) == pytest.approx(expected)
         shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=expected - 0.5)
-        assert shorter.proven
+        assert shorter.is_proven
         assert shorter.solution is None
 
 

@@ -14,11 +14,11 @@ from automap.planner.search.model.problem import (
     Precedence,
     Problem,
 )
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import all_rows
+from automap.planner.search.search import solve
+from automap.planner.search.space.rows import all_rows
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem
-from tests.planner.search.test_search_sizes import LIMITS, arena_of, assert_sound, proven
+from tests.planner.search.test_search_sizes import LIMITS, assert_sound, proven, space_of
 
 
 def with_twin(problem: Problem) -> Problem:
@@ -48,8 +48,8 @@ SEEDS = [seed for seed in range(400) if twin_problem(seed) is not None][:40]
 
 
 def found_in(problem: Problem) -> list[Interchange]:
-    arena = arena_of(problem)
-    return interchanges(arena, all_rows(arena.tables))
+    space = space_of(problem)
+    return interchanges(space, all_rows(space.tables))
 
 
 def test_pairs_of_identical_models_move_together() -> None:
@@ -88,12 +88,12 @@ def test_the_optimum_with_identical_copies_equals_brute_force(
     free = proven(problem)
     for found in (ordered, free):
         if expected is None:
-            assert found.selected is None
+            assert found.solution is None
             continue
-        assert found.selected is not None
-        assert found.selected.timing.period == pytest.approx(expected)
-        assert found.lower_bound_seconds == pytest.approx(expected)
-        assert_sound(problem, found.selected)
+        assert found.solution is not None
+        assert found.solution.timing.period == pytest.approx(expected)
+        assert found.lower_bound == pytest.approx(expected)
+        assert_sound(problem, found.solution)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -106,10 +106,10 @@ def test_the_optimum_with_coarse_memory_equals_brute_force(
     monkeypatch.setattr(race, "COARSE_SECONDS_PER_OPTION", 0.0)
     found = proven(problem)
     if expected is None:
-        assert found.selected is None
+        assert found.solution is None
     else:
-        assert found.selected is not None
-        assert found.selected.timing.period == pytest.approx(expected)
+        assert found.solution is not None
+        assert found.solution.timing.period == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -118,13 +118,13 @@ def test_a_search_within_a_gap_says_what_is_left_out(seed: int) -> None:
     problem = random_problem(seed, barrier=True)
     expected = oracle.best_period(problem, longest=80)
     limits = replace(LIMITS, gap=0.3)
-    found = search(arena_of(problem), limits=limits, incumbent=None)
-    assert found.proven
+    found = solve(space_of(problem), limits=limits, incumbent=None)
+    assert found.is_proven
     if expected is None:
-        assert found.selected is None
+        assert found.solution is None
         return
-    assert found.selected is not None
-    period = found.selected.timing.period
-    assert found.lower_bound_seconds <= expected + 1e-6
-    assert period * (1 - limits.gap) <= found.lower_bound_seconds + 1e-6
-    assert_sound(problem, found.selected)
+    assert found.solution is not None
+    period = found.solution.timing.period
+    assert found.lower_bound <= expected + 1e-6
+    assert period * (1 - limits.gap) <= found.lower_bound + 1e-6
+    assert_sound(problem, found.solution)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan, make_plan_of
-from automap.planner.search.candidates.tabulate import Candidates, price
+from automap.planner.search.candidates.tabulate import Candidates, price_candidates
 from automap.planner.search.staged import can_be_staged, staged
 from automap.planner.spec import JobSpec
 from benchmarks import instances
@@ -62,7 +62,7 @@ def test_no_setting_is_below_the_bound_of_its_row(spec):
 def test_the_plan_is_that_of_pricing_everything(algorithm):
     spec = small(algorithm)
     job = resolve(spec)
-    whole = price(job)
+    whole = price_candidates(job)
     wanted = make_plan_of(job, whole, pricing_seconds=0.0)
     plan = make_plan(spec)
     assert plan.search.status == wanted.search.status == "optimal"

@@ -7,7 +7,7 @@ import pytest
 
 from automap.planner.check.check import violations
 from automap.planner.errors import InfeasibleError, SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlan, Plan
 from automap.planner.planning import STRATEGIES, compare, make_plan
 from automap.planner.spec import JobSpec, StrategyName

@@ -1,7 +1,7 @@
-"""A running service, spoken to over HTTP; its problem objects become our errors."""
+"""HTTP to a running service; its problem objects become our errors."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,33 +12,19 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError
-from automap.planner.plan.types import Plan
-from automap.planner.spec import JobSpec
-from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
-from automap.service.cli.inputs.files import error_lines, read_document, read_spec_of
-from automap.service.cli.inputs.kinds import SPEC, kind_of
+from automap.planner.studies import ExplainedInfeasibleError, Refusal
+from automap.service.cli.inputs.files import error_lines
 from automap.service.cli.terminal.failures import BadInputError, ServerError, UnreachableError
-from automap.service.planners.deadlines import planning_deadline_seconds
 
 ANSWER_SECONDS = 120.0
 """What a request may take beyond the search itself: queueing, start-up, transfer."""
 SEARCHES_SECONDS = 7200.0
 """What several searches may take together; the service itself ends them sooner."""
 SILENCE_SECONDS = 60.0
-"""Of a stream of events: a server that lives says so more often."""
+"""How long a stream of events may be silent: a server that lives says so more often."""
 
 Answer = TypeVar("Answer")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPlan:
-    """What the service answered: the whole record as text, its plan, and where it is."""
-
-    id: str
-    text: str
-    plan: Plan
-    url: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +35,7 @@ class Service:
     api_key: str | None
 
     def url(self, path: str) -> str:
-        """Of a path below /v1."""
+        """The address of a path below /v1."""
         return f"{self.server.rstrip('/')}/v1/{path}"
 
     def ask(
@@ -131,75 +117,6 @@ class Service:
         except httpx.HTTPError as error:
             cause = error or type(error).__name__
             raise ServerError(f"no answer from {self.server}: {cause}") from None
-
-
-def post_plan(spec: JobSpec, *, server: str, api_key: str | None) -> StoredPlan:
-    """POST the spec to /v1/plans and wait for the plan.
-
-    Raises:
-        BadInputError, InfeasibleError, NoSolutionInTimeError: what the service found wrong.
-        ServerError: it cannot be reached, or it failed.
-    """
-    service = Service(server, api_key)
-    response = service.ask(
-        "POST",
-        "plans",
-        data=spec.model_dump(mode="json", exclude_unset=True),
-        seconds=planning_deadline_seconds(spec, overhead_seconds=ANSWER_SECONDS),
-    )
-    try:
-        record = response.json()
-        plan = Plan.model_validate(record["plan"])
-    except (ValueError, KeyError, TypeError, ValidationError) as error:
-        raise ServerError(f"{server} answered with no plan; another version? {error}") from None
-    return _stored(service, record, plan)
-
-
-def _stored(service: Service, record: dict[str, Any], plan: Plan) -> StoredPlan:
-    text, plan_id = json.dumps(record, indent=2), str(record["id"])
-    return StoredPlan(plan_id, text, plan, service.url(f"plans/{plan_id}"))
-
-
-def service_of(
-    server: str | None, api_key: str | None, *, profiles: Sequence[str] = ()
-) -> Service | None:
-    """The service that --server names; None: the work is done here.
-
-    Raises:
-        BadInputError: --profile as well, which names folders of this machine.
-    """
-    if server is not None and profiles:
-        raise BadInputError("--profile: a service plans with its own tables; leave out --server")
-    return None if server is None else Service(server, api_key)
-
-
-def stored_plan(service: Service, source: str, *, plan_specs: bool = True) -> StoredPlan:
-    """The plan that an id or a record names; a job spec is planned and stored first.
-
-    Raises:
-        BadInputError: a plan that the service did not make, or a spec without `plan_specs`.
-    """
-    plan_id = plan_id_of(source)
-    if plan_id is None:
-        document = read_document(source)
-        kind = kind_of(document)
-        if kind in (None, SPEC) and plan_specs:
-            spec = read_spec_of(document, source)
-            return post_plan(spec, server=service.server, api_key=service.api_key)
-        plan_id = document.get("id") if isinstance(document, dict) else None
-        if plan_id is None:
-            raise BadInputError(
-                f"{source}: the service does not know this {'plan' if kind != SPEC else 'job'}",
-                [
-                    "give the id of a plan that is stored there, or its record: "
-                    "`automap plan SPEC --server URL --json --output RECORD.json` makes one"
-                ],
-            )
-    record = service.ask("GET", f"plans/{plan_id}").json()
-    if record.get("plan") is None:
-        raise BadInputError(f"{source}: this record has no plan (yet): it is {record['status']}")
-    plan = parsed(Plan, json.dumps(record["plan"]).encode(), service.server)
-    return _stored(service, record, plan)
 
 
 def plan_id_of(source: str) -> str | None:

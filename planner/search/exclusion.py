@@ -8,9 +8,8 @@ new seconds before it counts, so none is taken on trust.
 from collections import defaultdict
 from functools import partial
 
-from automap.planner.explanation.study import Study
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.race import complete, scenarios
+from automap.planner.search.decomposition.race import scenarios
 from automap.planner.search.decomposition.sizes import (
     Sizes,
     SizeSearch,
@@ -19,8 +18,10 @@ from automap.planner.search.decomposition.sizes import (
     mixed_problem,
 )
 from automap.planner.search.model.solve import Budget
-from automap.planner.search.space import one_node
-from automap.planner.search.space.search_space import Arena, Rows, arena, compact, rows_within
+from automap.planner.search.space.bounds_filter import rows_within
+from automap.planner.search.space.one_node import spaces_of_nodes
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
 
 MOST_ROUNDS = 8
 """Choices of sizes that are ruled out before the ordinary search takes over."""
@@ -37,27 +38,25 @@ class Exclusion:
         self._reasons: dict[tuple[int, int], list[Sizes]] = defaultdict(list)
         """By the part of the cluster and the number of the set of shadows; the latest first."""
 
-    def nothing_within(self, study: Study, limit: float, budget: Budget) -> bool:
+    def nothing_within(self, space: SearchSpace, limit: float, budget: Budget) -> bool:
         """True: it is proven that no period is as short as the limit; False: it may be."""
-        whole = arena(study.tables, study.problem)
         return all(
             self._nothing_in(part, limit, number, budget)
-            for number, part in enumerate([whole, *one_node.arenas(whole)])
+            for number, part in enumerate([space, *spaces_of_nodes(space)])
         )
 
-    def _nothing_in(self, whole: Arena, limit: float, place: int, budget: Budget) -> bool:
-        rows = rows_within(whole.tables, whole.problem, whole.rows, limit)
-        part = compact(whole, rows).arena
+    def _nothing_in(self, space: SearchSpace, limit: float, place: int, budget: Budget) -> bool:
+        part = space.restrict(rows_within(space.tables, space.problem, space.rows, limit))
         return all(
             self._excluded(part, rows, limit, self._reasons[place, number], budget)
             for number, rows in enumerate(scenarios(part))
         )
 
     def _excluded(
-        self, part: Arena, rows: Rows, limit: float, reasons: list[Sizes], budget: Budget
+        self, part: SearchSpace, rows: Rows, limit: float, reasons: list[Sizes], budget: Budget
     ) -> bool:
         rows = rows_within(part.tables, part.problem, rows, limit)
-        if not complete(part, rows):
+        if not part.is_complete(rows):
             return True
         sizes = SizeSearch(part, rows, horizon_seconds=limit)
         sizes.minimise_period()
@@ -82,7 +81,7 @@ class _Check:
     """Whether sizes can hold a limit."""
 
     def __init__(
-        self, part: Arena, rows: Rows, sizes: SizeSearch, limit: float, budget: Budget
+        self, part: SearchSpace, rows: Rows, sizes: SizeSearch, limit: float, budget: Budget
     ) -> None:
         self.part, self.sizes, self.limit, self.budget = part, sizes, limit, budget
         self.rows_of = partial(Undominated(part, rows).of_sizes, rows)

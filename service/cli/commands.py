@@ -1,0 +1,220 @@
+"""The subcommands of `automap`: what each takes is in `options`, what it does in the other modules.
+
+Those bring planner and service in, so each is imported where it is called: help and mistakes on the
+command line are answered without them.
+"""
+
+from automap.service.cli.options import plans, runs
+
+
+def examples(given: plans.ExamplesArguments) -> None:
+    """List job specs to begin with, or copy one to here with everything it needs."""
+    from automap.service.cli.examples import run_examples
+
+    run_examples(given)
+
+
+def plan(given: plans.PlanArguments) -> None:
+    """Find the best placement for a job and show it.
+
+    With --strategy nothing is searched: the plan is a published system's, to compare with. With
+    --server, --json prints the stored record: its id, the spec and the plan.
+    """
+    from automap.service.cli.plan.command import run_plan
+
+    run_plan(given)
+
+
+def compare(given: plans.CompareArguments) -> None:
+    """Plan a job, then show what well-known placement strategies would cost beside the plan."""
+    from automap.service.cli.plan.compare import run_compare
+
+    run_compare(given)
+
+
+def pareto(given: plans.ParetoArguments) -> None:
+    """Find all plans that no other beats in both time and price, over the numbers of nodes.
+
+    Each is proven the fastest on its nodes. A tolerance of 0.02 saves most searches of a large
+    cluster: then no plan beats those shown by more than 2 %.
+    """
+    from automap.service.cli.study.several_plans import run_pareto
+
+    run_pareto(given)
+
+
+def what_if(given: plans.WhatIfArguments) -> None:
+    """Plan a job on several clusters: other numbers of nodes, other GPUs.
+
+    A pool with another GPU keeps its name and nodes; all else is then the catalogue's.
+    """
+    from automap.service.cli.study.several_plans import run_what_if
+
+    run_what_if(given)
+
+
+def estimate(given: plans.EstimateArguments) -> None:
+    """Price a placement of your own with the planner's cost model."""
+    from automap.service.cli.plan.command import run_estimate
+
+    run_estimate(given)
+
+
+def explain(given: plans.ExplainArguments) -> None:
+    """Say why this plan and no other: solved alternatives, and how wrong estimates may be."""
+    from automap.service.cli.study.explain import run_explain
+
+    run_explain(given)
+
+
+def replan(given: plans.ReplanArguments) -> None:
+    """Keep a running plan, or move: with measured seconds, or on a changed cluster."""
+    from automap.service.cli.study.replan import run_replan
+
+    run_replan(given)
+
+
+def validate(given: plans.ValidateArguments) -> None:
+    """Predict published measurements with the cost model and show how wrong it is.
+
+    Rows with a mistake are named and left out; then the exit code is 2.
+    """
+    from automap.service.cli.study.validate import run_validate
+
+    run_validate(given)
+
+
+def profile(given: runs.ProfileArguments) -> None:
+    """Measure this machine's operators and collectives, for plans with --profile FOLDER.
+
+    A profile that was interrupted goes on where it was when started again with its --output.
+    With --on-cluster a job of the service measures every kind of node, and stores the profiles.
+    """
+    if given.on_cluster:
+        from automap.service.cli.run.measure import run_measurement
+
+        run_measurement(given)
+    else:
+        from automap.service.cli.profile.command import run_profile
+
+        run_profile(given)
+
+
+def profiles(given: runs.ProfilesArguments) -> None:
+    """List the profiles that a service has stored; store, fetch, compare, delete one."""
+    from automap.service.cli.profile.stored import run_profiles
+
+    run_profiles(given)
+
+
+def calibrate(given: runs.CalibrateArguments) -> None:
+    """Learn from runs: correct a measured profile or shipped tables, and lengths of responses.
+
+    The profile that is given stays as it is; earlier evidence in it still counts.
+    """
+    from automap.service.cli.calibrate.command import run_calibrate
+
+    run_calibrate(given)
+
+
+def simulate(given: plans.SimulateArguments) -> None:
+    """Run a plan's iterations as discrete events, with lengths drawn anew in each.
+
+    Shows the median and the 95th percentile of an iteration, and which GPUs are idle.
+    """
+    from automap.service.cli.study.simulate import run_simulate
+
+    run_simulate(given)
+
+
+def run(given: runs.RunArguments) -> None:
+    """Run a plan here, without the service, and show what its calls take beside the prediction.
+
+    Ctrl-C cancels it. With --json the run's report is printed.
+    """
+    from automap.service.cli.run.command import run_here
+
+    run_here(given)
+
+
+def submit(given: runs.SubmitArguments) -> None:
+    """Have a running service run a plan, after planning it if need be."""
+    from automap.service.cli.run.jobs import run_submit
+
+    run_submit(given)
+
+
+def jobs(given: runs.JobsArguments) -> None:
+    """List the jobs of a running service, or show, follow or cancel one."""
+    from automap.service.cli.run.jobs import run_jobs
+
+    run_jobs(given)
+
+
+def history(given: runs.HistoryArguments) -> None:
+    """Show what plans of a running service predicted beside what their runs measured."""
+    from automap.service.cli.run.history import run_history
+
+    run_history(given)
+
+
+def serve(given: runs.ServeArguments) -> None:
+    """Migrate the database and run the HTTP service; AUTOMAP_… variables set what is left out."""
+    from automap.service.cli.serving import run_server
+
+    run_server(given)
+
+
+def worker(given: runs.WorkerArguments) -> None:
+    """Run the queued jobs of a service on Ray; AUTOMAP_… variables set what is left out."""
+    from automap.service.cli.serving import run_worker
+
+    run_worker(given)
+
+
+def models(given: plans.ListingArguments) -> None:
+    """List the model architectures that a spec can name."""
+    from automap.service.cli.listings import list_models
+
+    list_models(given)
+
+
+def gpus(given: plans.ListingArguments) -> None:
+    """List the GPU types that a pool can have."""
+    from automap.service.cli.listings import list_gpus
+
+    list_gpus(given)
+
+
+def schema(given: plans.SchemaArguments) -> None:
+    """Print the JSON Schema of a document, for editors and other programs."""
+    from automap.service.cli.listings import print_schema
+
+    print_schema(given)
+
+
+COMMANDS = (
+    examples,
+    plan,
+    compare,
+    pareto,
+    what_if,
+    estimate,
+    explain,
+    replan,
+    validate,
+    profile,
+    profiles,
+    calibrate,
+    simulate,
+    run,
+    submit,
+    jobs,
+    history,
+    serve,
+    worker,
+    models,
+    gpus,
+    schema,
+)
+"""In the order of `automap --help`."""
