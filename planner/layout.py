@@ -13,8 +13,8 @@ BoolArray = npt.NDArray[np.bool_]
 SHARDINGS = ("none", "optimizer", "gradient", "full")
 RECOMPUTES = ("none", "selective", "full")
 OFFLOADS = ("none", "optimizer", "weights")
-"""What a home keeps on the host between calls: nothing; masters and optimizer state (gradients are
-freed, being zero then); weights too. An inference copy knows none and weights."""
+"""What a home keeps on the host between calls: nothing; optimizer state (gradients are
+freed, being zero); weights too. A copy that does not train has `none` and `weights`."""
 SOURCES = ("measured", "interpolated", "analytical")
 """Provenance of an estimate, strongest first: the weakest wins when summed (the maximum code)."""
 
@@ -46,11 +46,11 @@ class Layouts:
         return Layouts(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     def columns_without_offload(self) -> "list[IntArray]":
-        """All columns but the last: what a layout is besides where its state rests."""
+        """All columns but `offload`: how a model is split, wherever its state is kept."""
         return [getattr(self, name) for name in self.__dataclass_fields__ if name != "offload"]
 
     def without_offload(self) -> "Layouts":
-        """The same layouts with everything on the GPU."""
+        """These layouts with all state on the GPU."""
         return replace(self, offload=np.zeros_like(self.offload))
 
 
@@ -64,7 +64,7 @@ class GenerationLayouts:
     data_parallel_size: IntArray
 
     def columns(self) -> Mapping[str, IntArray]:
-        """By the names that a plan has for them."""
+        """The columns by name; the names are those of plan.types.Parallelism."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def take(self, rows: IntArray) -> "GenerationLayouts":
@@ -72,7 +72,7 @@ class GenerationLayouts:
         return GenerationLayouts(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     def layouts(self) -> Layouts:
-        """Layouts that are stored the way this engine generates."""
+        """Layouts of copies that are stored the way they generate."""
         one = np.ones_like(self.tensor_parallel_size)
         sizes = (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size)
         return Layouts(
@@ -89,7 +89,7 @@ class GenerationLayouts:
 
     @staticmethod
     def joined(parts: Sequence["GenerationLayouts"]) -> "GenerationLayouts":
-        """Several column sets one below the other."""
+        """The rows of several sets of columns, one set after the other."""
         names = GenerationLayouts.__dataclass_fields__
         return GenerationLayouts(
             *(np.concatenate([getattr(part, name) for part in parts]) for name in names)
@@ -97,7 +97,7 @@ class GenerationLayouts:
 
     @staticmethod
     def of(layouts: Layouts) -> "GenerationLayouts":
-        """The engine of a copy that is stored the way it generates."""
+        """Generation layouts of copies that are stored the way they generate."""
         return GenerationLayouts(
             layouts.tensor_parallel_size,
             layouts.pipeline_parallel_size,

@@ -39,11 +39,11 @@ class ConfigReader:
         return self._required(key, minimum=1, maximum=maximum)
 
     def count(self, key: str, *, maximum: int = MAX_SIZE) -> int:
-        """As `size`, but 0 is allowed."""
+        """A whole number from 0 to `maximum` that must be there."""
         return self._required(key, minimum=0, maximum=maximum)
 
     def optional_size(self, key: str, *, maximum: int = MAX_SIZE) -> int | None:
-        """As `size`, but None where the key is missing or null."""
+        """A whole number from 1 to `maximum`; None where the key is missing or null."""
         return self._whole_number(key, minimum=1, maximum=maximum)
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -123,7 +123,7 @@ class ConfigReader:
 
 
 def _listed(keys: Sequence[str]) -> str:
-    """One, two and three."""
+    """Names joined as in a sentence: `one, two and three`."""
     return " and ".join([", ".join(keys[:-1]), keys[-1]] if len(keys) > 1 else keys)
 
 

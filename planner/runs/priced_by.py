@@ -19,15 +19,15 @@ OPTION = "--profile"
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The profile of a GPU type, and the pools whose calls teach it."""
+    """The profile that calibration of a GPU type starts from, and the pools that teach it."""
 
     gpu: GpuType
     folder: Path | None
-    """None: the shipped tables."""
+    """Folder of the profile; None: the shipped tables."""
     pools: tuple[str, ...]
 
     def laid_out(self, scratch: Path) -> Path:
-        """Its folder; of the shipped tables one that is made in here and has no corrections."""
+        """The profile's folder; for the shipped tables one that is made in `scratch`."""
         if self.folder is not None:
             return self.folder
         folder = scratch / self.gpu.name

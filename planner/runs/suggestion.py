@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from automap.planner.explanation.study import TableCache
 
 LEVELS = (0.5, 0.9, 0.99)
-"""Of the percentiles by which lengths are observed."""
+"""Quantile levels by which lengths are observed, as QUANTILES names them."""
 SEARCH_SECONDS = 2.0
-"""For a better plan, at most: the run that it is for may share this machine."""
+"""Most seconds of search for a better plan: the run that it is for may share this machine."""
 
 
 class RunWindow(ResultModel):
-    """What is known of a run while it goes on."""
+    """What is known of a run while it goes on: its latest iterations, and its first."""
 
     window: Window
-    """Its latest iterations."""
+    """The run's latest iterations."""
     first: Window | None = None
-    """Its first iterations after the warm-up, if they are others."""
+    """The run's first iterations after the warm-up, if they are others than the latest."""
     iterations_left: PositiveInt
     threshold: float
 
@@ -53,14 +53,14 @@ class WithoutNode(ResultModel):
 
     pool: str
     node: int
-    """Counted over the pool."""
+    """Number of the node, counted over the pool."""
     iteration_seconds: float
     gain_seconds: float
-    """Per iteration, over what was measured."""
+    """Seconds per iteration that the move saves over what was measured."""
     cost_seconds: float
-    """Of the restart that the move is."""
+    """Seconds of the restart that the move takes."""
     break_even_iterations: int | None
-    """Null: it never pays."""
+    """Iterations after which the move has paid for its restart; null: it never does."""
 
 
 class Suggestion(ResultModel):
@@ -71,10 +71,11 @@ class Suggestion(ResultModel):
     drift: Drift
     causes: list[Cause] = Field(default=[])
     response_length: LengthSpec | None = None
-    """As observed, in the form of a spec; null: neither its mean nor a percentile is beyond the
-    threshold."""
+    """Observed response lengths in the form of a spec; null: neither their mean nor a percentile is
+    beyond the threshold."""
     replan: Replan | None = None
-    """Null: no other plan could be looked for; `problem` says why."""
+    """Comparison of keeping the plan and moving; null: no other plan could be looked for, and
+    `problem` says why."""
     without_node: WithoutNode | None = None
     problem: str | None = None
 
@@ -111,9 +112,10 @@ def planned_seconds(plan: Plan) -> dict[str, float]:
 
 
 def suggest(plan: Plan, run_window: RunWindow, *, tables: "TableCache | None" = None) -> Suggestion:
-    """Causes and keep-or-move; that no plan can be found is part of the answer.
+    """Say why a run has drifted, and whether to keep its plan or to move.
 
-    `tables` keeps what was priced for the next question.
+    That no other plan can be found is part of the answer, not an error. `tables` keeps what was
+    priced for the next question.
     """
     found = drift_of_window(plan, run_window.window, run_window.threshold)
     lengths = _lengths(plan, run_window.window.lengths, found)
@@ -160,7 +162,7 @@ def _replan(plan: Plan, options: ReplanOptions, tables: "TableCache | None") -> 
 
 
 def _lengths(plan: Plan, seen: ObservedLengths | None, found: Drift) -> LengthSpec | None:
-    """What was observed, if the mean or a percentile is beyond the threshold."""
+    """Observed lengths as a spec, if their mean or a percentile is beyond the threshold."""
     if seen is None or found.response_tokens is None:
         return None
     before = plan.spec.workload.response_length
