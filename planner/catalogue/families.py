@@ -17,7 +17,7 @@ from automap.planner.catalogue.architecture import (
 from automap.planner.catalogue.config_reader import ConfigReader
 
 MAX_LAYERS = 10_000
-"""Most layers, those of ModelArchitecture.num_layers; checked before anything is listed by layer."""
+"""Most layers, as in ModelArchitecture.num_layers; checked before anything is listed by layer."""
 
 
 @dataclass(frozen=True, slots=True)
