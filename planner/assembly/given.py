@@ -202,12 +202,12 @@ def _options(call: PricedCall, positions: dict[str, int]) -> tuple[CallOption, .
     if copy_id is None:
         return ()
     tail = None
-    if call.bulk_seconds is not None:
+    if call.main_phase_seconds is not None:
         assert call.placement.tail is not None
-        tail = Tail(call.placement.tail.num_gpus, call.bulk_seconds)
+        tail = Tail(call.placement.tail.num_gpus, call.main_phase_seconds)
     transient = call.bytes_by_kind.total
     position = positions[copy_id]
-    return (CallOption(position, 0, call.seconds, transient, 0, call.releases, tail),)
+    return (CallOption(position, 0, call.seconds, transient, 0, call.chunk_ready_seconds, tail),)
 
 
 def _is_synced(copies: list[PricedCopy], copy: PricedCopy) -> bool:

@@ -171,14 +171,15 @@ class PricedCall:
         return self.price.seconds
 
     @property
-    def releases(self) -> tuple[float, ...]:
+    def chunk_ready_seconds(self) -> tuple[float, ...]:
         """Where a streamed edge leads on: seconds until each chunk but the last is out."""
-        return self._passed(*self.price.released_shares)
+        return self._passed(*self.price.chunk_ready_shares)
 
     @property
-    def bulk_seconds(self) -> float | None:
+    def main_phase_seconds(self) -> float | None:
         """Until the tail begins; None: it has none."""
-        return None if self.price.bulk_share is None else self._passed(self.price.bulk_share)[0]
+        share = self.price.main_phase_share
+        return None if share is None else self._passed(share)[0]
 
     def _passed(self, *shares: float) -> tuple[float, ...]:
         return tuple(ready_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
@@ -352,7 +353,9 @@ def call_plans(
                 stage=timing.call_stages[number],
                 start_seconds=start,
                 end_seconds=start + call.seconds,
-                bulk_end_seconds=None if call.bulk_seconds is None else start + call.bulk_seconds,
+                bulk_end_seconds=None
+                if call.main_phase_seconds is None
+                else start + call.main_phase_seconds,
                 streamed_from=_streamed_from(job, calls, number, timing),
                 seconds_by_part=call.seconds_by_part,
                 bytes_by_kind=call.bytes_by_kind,

@@ -42,10 +42,10 @@ class CallPrice:
 
     seconds: float
     estimates: CallEstimates | None
-    released_shares: tuple[float, ...] = ()
+    chunk_ready_shares: tuple[float, ...] = ()
     """Where a streamed edge leads on: the part of the seconds after which each chunk but the last
     is out."""
-    bulk_share: float | None = None
+    main_phase_share: float | None = None
     """The part of the seconds after which a tail begins; None: there is none."""
 
 

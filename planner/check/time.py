@@ -39,7 +39,7 @@ class Event:
     stage: int
     spans: tuple[Span, ...]
     price_seconds: float
-    released_shares: tuple[float, ...] = ()
+    chunk_ready_shares: tuple[float, ...] = ()
     """The part of the seconds after which each chunk but the last is out, where one takes them."""
     tail: tuple[Span, float] | None = None
     """The GPUs that are held to the end, and the part of the seconds after which others are not."""
@@ -77,7 +77,7 @@ class Wait:
             return microseconds_up(held * source.price_seconds)
         if not self.streamed:
             return source.price_seconds
-        outs = [microseconds_up(s * source.price_seconds) for s in source.released_shares]
+        outs = [microseconds_up(s * source.price_seconds) for s in source.chunk_ready_shares]
         outs.append(source.price_seconds)
         each = events[self.target].price_seconds / len(outs)
         return microseconds_up(max(out - k * each for k, out in enumerate(outs)))
@@ -113,8 +113,8 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
                 call.stage,
                 spans,
                 price.seconds,
-                price.released_shares,
-                _tail(call, spans, price.bulk_share),
+                price.chunk_ready_shares,
+                _tail(call, spans, price.main_phase_share),
             )
         )
     for sync in plan.transitions:
@@ -134,12 +134,12 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
 
 
 def _tail(
-    call: CallPlan, spans: tuple[Span, ...], bulk_share: float | None
+    call: CallPlan, spans: tuple[Span, ...], main_phase_share: float | None
 ) -> tuple[Span, float] | None:
-    if call.tail is None or bulk_share is None:
+    if call.tail is None or main_phase_share is None:
         return None
     first = spans[0].first
-    return Span(spans[0].pool, first, first + call.tail.num_gpus), bulk_share
+    return Span(spans[0].pool, first, first + call.tail.num_gpus), main_phase_share
 
 
 def _waits(subject: Subject) -> Iterator[Wait]:

@@ -54,8 +54,8 @@ def planned_durations(schedule: Schedule, *, iterations: int) -> Durations:
     found = Durations(np.tile([event.price_seconds for event in schedule.events], (iterations, 1)))
     for number, event in enumerate(schedule.events):
         column = np.array([event.price_seconds])
-        if event.released_shares:
-            shares = np.array([[*event.released_shares, 1.0]])
+        if event.chunk_ready_shares:
+            shares = np.array([[*event.chunk_ready_shares, 1.0]])
             found.outs[number] = np.tile(ready_seconds(shares, column), (iterations, 1))
         if event.tail is not None:
             split = ready_seconds(np.array([[event.tail[1]]]), column)

@@ -70,7 +70,7 @@ class Generation:
         replicas = int(engine.data_parallel_size[0])
         self.shape = (replicas, -(-wanted.num_sequences // replicas))
         self.stages = int(engine.pipeline_parallel_size[0])
-        shares, self.parts = list(event.released_shares), [*_parts(self.phases), 0.0, 0.0]
+        shares, self.parts = list(event.chunk_ready_shares), [*_parts(self.phases), 0.0, 0.0]
         self.chunk_shares = np.arange(1, len(shares) + 1) / (len(shares) + 1)
         self.tail = tail_setting(call, copy)
         self.after = self.phases
