@@ -123,7 +123,7 @@ def _engine_parallelism(engine: GenerationLayouts, row: int) -> Parallelism:
 
 
 def _given(column: IntArray, row: int) -> int | None:
-    """0 says that a setting does not apply."""
+    """A setting from its column, in which 0 means that it does not apply."""
     return int(column[row]) or None
 
 
@@ -136,16 +136,16 @@ class PricedCopy:
     held: CopyBytes
     bytes_by_kind: BytesByKind
     sync_seconds: float
-    """Its side of a weight sync, were there one."""
+    """Seconds of a weight sync on this copy's side, if it has one."""
 
     @property
     def host_bytes(self) -> int:
-        """Per GPU, on the host."""
+        """Bytes of host memory per GPU."""
         return int(self.held.host[0])
 
     @property
     def resident_bytes(self) -> int:
-        """On the GPU, through the whole iteration."""
+        """Bytes per GPU that the copy holds through the whole iteration."""
         return self.bytes_by_kind.total
 
     @property
@@ -167,17 +167,17 @@ class PricedCall:
 
     @property
     def seconds(self) -> float:
-        """Of the whole call."""
+        """Seconds of the whole call."""
         return self.price.seconds
 
     @property
     def chunk_ready_seconds(self) -> tuple[float, ...]:
-        """Where a streamed edge leads on: seconds until each chunk but the last is out."""
+        """Seconds until each chunk but the last is ready; empty where no call takes chunks."""
         return self._passed(*self.price.chunk_ready_shares)
 
     @property
     def main_phase_seconds(self) -> float | None:
-        """Until the tail begins; None: it has none."""
+        """Seconds until the tail begins and frees GPUs; None: there is no such tail."""
         share = self.price.main_phase_share
         return None if share is None else self._passed(share)[0]
 
@@ -225,7 +225,7 @@ def price_call(
 
 
 def prices_of(copies: list[PricedCopy], calls: list[PricedCall]) -> Prices:
-    """What a placement's plan is priced at, in the form in which its check has it."""
+    """The prices of a placement's plan, in the form that its check reads."""
     homes = {
         copy.placement.role: copy.sync_seconds for copy in copies if copy.placement.kind == "home"
     }
@@ -243,7 +243,7 @@ def prices_of(copies: list[PricedCopy], calls: list[PricedCall]) -> Prices:
 def _output_timeline(
     pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
 ) -> tuple[tuple[float, ...], float | None]:
-    """(part of the seconds until each chunk is out, and until the tail begins) of a generation."""
+    """(shares of a generation's seconds until each chunk is ready, share until its tail begins)."""
     if call.kind != "generate":
         return (), None
     found = pricing.output_timeline(
@@ -258,7 +258,7 @@ def _output_timeline(
 
 
 def _engine(placement: CallPlacement, copy: PricedCopy) -> GenerationLayouts:
-    """A shadow is stored the way it generates."""
+    """The layout that a call generates in; a shadow's is the layout it is stored in."""
     if copy.placement.kind == "shadow":
         return GenerationLayouts.of(layouts_of(copy.placement))
     assert placement.parallelism is not None
@@ -315,7 +315,7 @@ def _bytes_by_kind(columns: BytesColumns) -> BytesByKind:
 
 
 def _seconds_by_part(estimates: CallEstimates, seconds: float) -> SecondsByPart:
-    """The parts; what rounding up to a microsecond adds is overhead."""
+    """Seconds by part, which sum to `seconds`: what rounding up adds is overhead."""
     parts = {
         field.name: float(getattr(estimates.seconds, field.name)[0])
         for field in fields(estimates.seconds)
@@ -385,7 +385,7 @@ def _streamed_from(job: Job, calls: list[PricedCall], number: int, timing: Timin
 
 
 def _before(one: float, other: float) -> bool:
-    """Earlier by more than rounding."""
+    """Whether one time is earlier than another by more than rounding."""
     return one < other - tolerance_seconds(one, other)
 
 

@@ -38,15 +38,15 @@ PRICE_TOLERANCE_SECONDS = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class CallPrice:
-    """One call as the cost model has it; a function has seconds alone."""
+    """Price of one call by the cost model; a function has only seconds."""
 
     seconds: float
     estimates: CallEstimates | None
     chunk_ready_shares: tuple[float, ...] = ()
-    """Where a streamed edge leads on: the part of the seconds after which each chunk but the last
-    is out."""
+    """Shares of the seconds after which each chunk but the last is ready; empty where no call takes
+    chunks."""
     main_phase_share: float | None = None
-    """The part of the seconds after which a tail begins; None: there is none."""
+    """Share of the seconds after which a tail begins and frees GPUs; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def price_again(subject: Subject) -> Prices:
 
 
 def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
-    """One call of a plan as a single row."""
+    """Price one call of a plan as a single row."""
     if call.copy_id is None:
         return CallPrice(subject.calls[call.id].fixed_seconds or 0.0, None)
     estimates = _estimates(subject, pricing, call, subject.copies[call.copy_id])

@@ -40,12 +40,12 @@ class Event:
     spans: tuple[Span, ...]
     price_seconds: float
     chunk_ready_shares: tuple[float, ...] = ()
-    """The part of the seconds after which each chunk but the last is out, where one takes them."""
+    """Shares of the seconds after which each chunk but the last is ready; empty where none is taken."""
     tail: tuple[Span, float] | None = None
-    """The GPUs that are held to the end, and the part of the seconds after which others are not."""
+    """(GPUs that are held to the end, share of the seconds after which the others are free)."""
 
     def held_share(self, other: "Event") -> float:
-        """The part of its seconds for which it holds GPUs that another needs."""
+        """Share of its seconds for which it holds GPUs that another event needs."""
         if self.tail is None or any(self.tail[0].shares_gpus(span) for span in other.spans):
             return 1.0
         return self.tail[1]
@@ -84,7 +84,7 @@ class Wait:
 
 
 def microseconds_up(seconds: float) -> float:
-    """The unit of prices."""
+    """Seconds rounded up to whole microseconds, the unit of prices."""
     return math.ceil(1e6 * seconds - 1e-3) * 1e-6
 
 
@@ -188,10 +188,7 @@ def broken_times(schedule: Schedule) -> Iterator[str]:
 
 
 def wrong_streams(subject: Subject, schedule: Schedule) -> Iterator[str]:
-    """Every call that says of another generation than it does that it overlaps it.
-
-    And every tail that begins at another time than stated.
-    """
+    """Every call that names other generations than it overlaps, and every wrong start of a tail."""
     for number, call in enumerate(subject.plan.calls):
         event = schedule.events[number]
         bulk = None
@@ -315,7 +312,7 @@ def least_period(schedule: Schedule) -> float | None:
 
 
 def waits_for_gpus(schedule: Schedule) -> Iterator[Wait]:
-    """Who shares a GPU runs in the order of their starts, and once more after the period.
+    """Waits between events on a shared GPU: in the order of their starts, and again a period later.
 
     With starts φ and stages q, the u that starts before v precedes the v of q_u − q_v iterations
     later, and follows the v one iteration before that.

@@ -1,4 +1,4 @@
-"""One generate call of a plan, and how it moves with the lengths that are drawn."""
+"""A generate call of a plan whose milestones move with the lengths that are drawn."""
 
 import numpy as np
 
@@ -20,17 +20,18 @@ from automap.planner.simulation.comparison import load, sampled
 from automap.planner.spec import WorkloadSpec
 
 CELLS = 64
-"""Parts of equal length that the drawn responses are cut into."""
+"""Number of parts of equal length that the drawn responses are cut into."""
 REFERENCE_SEQUENCES = 2**19
 REFERENCE_DRAWS = (16, 512)
 """Least and most draws of all lengths that an expected generation is taken from."""
 SEGMENTS = 5
-"""Prefill, the busy phase, the shrinking batch, what moves to a tail, and the tail."""
+"""Number of segments of a generation: prefill, the busy phase, the shrinking batch, the move to a
+tail, and the tail."""
 PREFILL, BUSY, SHRINKING, MOVING, TAIL = range(SEGMENTS)
 
 
 class Draw:
-    """All prompts and responses of one generate call [replica, sequence]."""
+    """Drawn lengths [replica, sequence] of all prompts and responses of one generate call."""
 
     def __init__(self, workload: WorkloadSpec, shape: tuple[int, int], rng: np.random.Generator):
         replicas, each = shape
@@ -89,7 +90,7 @@ class Generation:
         self.expected = np.mean([self._progress(self.draw(rng)) for _ in range(draws)], axis=0)
 
     def draw(self, rng: np.random.Generator) -> Draw:
-        """All lengths of one iteration."""
+        """Draw all lengths of one iteration."""
         return Draw(self.workload, self.shape, rng)
 
     def milestones(self, draw: Draw) -> FloatArray:
@@ -108,7 +109,7 @@ class Generation:
         return np.asarray(found, dtype=np.float64)
 
     def _progress(self, draw: Draw) -> FloatArray:
-        """[milestone, segment]: what each segment has done, in units of its own, at a milestone."""
+        """Progress [milestone, segment] of each segment at each milestone, in units of its own."""
         before, after, moved = self._ends(draw)
         progress = np.zeros((len(self.planned), SEGMENTS))
         progress[:, PREFILL] = draw.prompts.sum()
@@ -175,7 +176,7 @@ def _parts_of_a_tail(
 
 
 def _step_seconds(phases: GenerationPhases) -> FloatArray:
-    """[cell]: all decode steps of it."""
+    """Seconds [cell] of all decode steps of each cell."""
     timeline = phases.timeline
     steps: FloatArray = (timeline.phases.steps * timeline.step_seconds)[timeline.timeline_of[0]]
     return steps
@@ -189,9 +190,9 @@ def _decoded(
     from_age: int = 0,
     until: int | None = None,
 ) -> FloatArray:
-    """[replica, sequence]: seconds until so many more tokens are decoded, where nobody waits.
+    """Seconds [replica, sequence] until `lengths` more tokens are decoded, where nobody waits.
 
-    Sequences of 0 are not there. With `until`, seconds until that age, or to the end before it.
+    Sequences of length 0 are left out. With `until`, seconds to that age, or to an earlier end.
     """
     longest = int(lengths.max())
     if not longest:

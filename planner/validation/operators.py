@@ -1,4 +1,4 @@
-"""Collectives and matrix products: the tables that the cost model's profile stands on."""
+"""Predict rows of collectives and matrix products, which the cost model's profile is made of."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from automap.planner.validation.rows import CollectiveRow, GemmRow
 from automap.planner.validation.subjects import PRODUCT_PRECISIONS, pool_with, stated_port
 
 LARGE_BYTES = 1_000_000
-"""From here on a collective is about bandwidth, below about latency."""
+"""Bytes from which bandwidth decides a collective's time, and below which latency does."""
 FIRST_EFA = "EFA "
 """How `fabric` names the first Elastic Fabric Adapter; later ones are "EFAv2"."""
 

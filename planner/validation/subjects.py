@@ -1,4 +1,4 @@
-"""From a row to what the cost model prices: architecture, pool, layout, workload."""
+"""Turn a row into what the cost model prices: architecture, pool, layout, workload."""
 
 import re
 from functools import cache
@@ -35,7 +35,7 @@ SAME_MODEL = (
     "num_experts_per_token",
     "moe_intermediate_size",
 )
-"""Sizes by which a catalogue model is known again; its depth may have been reduced."""
+"""Sizes by which a catalogue model is recognised; its depth may have been reduced."""
 
 LATENT_ATTENTION = "multi-head latent attention"
 PRODUCT_PRECISIONS = {
@@ -106,7 +106,7 @@ def architecture_of(row: RunRow) -> ModelArchitecture:
 
 @cache
 def _catalogue_models() -> dict[tuple[object, ...], ModelArchitecture]:
-    """Architectures by the sizes that tell models apart."""
+    """Architectures of the catalogue by the sizes that distinguish models."""
     return {
         tuple(getattr(entry.architecture, name) for name in SAME_MODEL): entry.architecture
         for entry in catalogue.architectures().values()
@@ -165,7 +165,7 @@ def stated_port(text: str, gpus_per_node: int) -> float | None:
 
 
 def column(value: int) -> IntArray:
-    """One row of a column."""
+    """A column of one row."""
     return np.array([value], dtype=np.int64)
 
 
