@@ -40,7 +40,7 @@ class Event:
     spans: tuple[Span, ...]
     price_seconds: float
     chunk_ready_shares: tuple[float, ...] = ()
-    """Shares of the seconds after which each chunk but the last is ready; empty where none is taken."""
+    """Shares of the seconds after which each chunk but the last is ready; empty: none is taken."""
     tail: tuple[Span, float] | None = None
     """(GPUs that are held to the end, share of the seconds after which the others are free)."""
 
