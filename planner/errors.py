@@ -21,7 +21,7 @@ class Reason(BaseModel):
 
 
 class FieldValueError(ValueError):
-    """What a validator says of one field, with the remedy.
+    """An error of a validator about one field, with the remedy.
 
     `field` is the path below what is validated (empty: just that), `remedy` what would be valid.
     """

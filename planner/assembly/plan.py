@@ -150,7 +150,11 @@ def _tokens_per_iteration(job: Job) -> float:
 
 
 def sound(job: Job, plan: Plan) -> Plan:
-    """The plan once the independent check has passed; a violation is a bug of the planner."""
+    """The plan once the independent check has passed.
+
+    Raises:
+        RuntimeError: the plan violates a rule, which is a bug of the planner.
+    """
     assert math.isfinite(plan.iteration_seconds)
     found = violations(job, plan)
     if found:

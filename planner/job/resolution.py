@@ -53,7 +53,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
 
 
 def length_warnings(job: Job) -> list[str]:
-    """What a plan assumes about lengths, in words, for `Plan.assumptions`.
+    """Assumptions of a plan about lengths, in words, for `Plan.assumptions`.
 
     One line per length whose spread the spec leaves open, and one per model whose position limit is
     below the longest sequence.

@@ -122,7 +122,7 @@ class Placement(ResultModel):
 
 
 class SecondsByPart(ResultModel):
-    """Where the seconds of a call go; they sum to its duration."""
+    """Seconds of a call by part, which sum to its duration."""
 
     compute: float = 0.0
     communication: float = 0.0
@@ -229,7 +229,7 @@ class Strategy(ResultModel):
     """iteration_seconds over the plan's."""
     price_per_iteration: float | None = None
     claimed_seconds: float | None = None
-    """What the strategy itself takes an iteration to last, by its own cost; null: it has none."""
+    """Seconds of an iteration by the strategy's own cost model; null: it has none."""
     reason: str = ""
     """Why it cannot run, or how it differs from the plan."""
     placement: Placement | None = None
@@ -248,14 +248,14 @@ class RobustReport(ResultModel):
     nominal_regret: float
     """The largest regret of the plan that is best when all estimates are right."""
     nominal_loss: float
-    """What this plan takes over that one when all estimates are right, as a share."""
+    """Share by which this plan is slower (or dearer) than that one when all estimates are right."""
     scenarios: int
     """The estimates, and corners of their 80 % intervals."""
     candidates: int
     """Plans among which it was chosen."""
     rounds: int
     margin: float
-    """Share to within which the best plan of every scenario is known."""
+    """Share within which the best objective of every scenario is known."""
     unproven: int
     """Searches that ended by their limit; the bounds do not rest on what they left open."""
 

@@ -1,4 +1,4 @@
-"""What to do about a run that has drifted from its plan: why it has, keep or move in numbers.
+"""Advice on a run that has drifted from its plan: why it has, and whether to keep the plan or move.
 
 Measured lengths go into the job's spec, and the running placement is priced anew with them: what
 the cost model makes of longer responses is no error of its own. Only the rest corrects prices.
@@ -81,7 +81,7 @@ class Suggestion(ResultModel):
 
 
 def drift_of_window(plan: Plan, window: Window, threshold: float) -> Drift:
-    """How far the latest iterations are from their plan."""
+    """Compare the latest iterations of a run with its plan."""
     lengths = window.lengths
     tokens = None
     if lengths is not None and lengths.mean is not None:
@@ -205,7 +205,7 @@ def _calls(plan: Plan, basis: Plan, run_window: RunWindow) -> dict[str, CallSeco
 
 
 def _length_share(plan: Plan, run_window: RunWindow) -> float:
-    """How much of the way to the latest mean length the first iterations had gone."""
+    """Share of the way from planned to latest mean length that the first iterations had gone."""
     window, first = run_window.window.lengths, run_window.first and run_window.first.lengths
     planned = plan.spec.workload.response_length.mean_tokens
     if not window or not first or window.mean is None or first.mean is None:
@@ -222,7 +222,7 @@ def _without_node(
     run_window: RunWindow,
     tables: "TableCache | None",
 ) -> WithoutNode | None:
-    """What a plan without the slow device's node would take, where the pool has another node."""
+    """Price the plan without the slow device's node, where the pool has another node."""
     slow = next((cause for cause in causes if cause.device is not None), None)
     place = None if slow is None else node_of(basis, slow.device or "")
     if slow is None or place is None or place[2] < 2:

@@ -91,7 +91,11 @@ class LengthSpec(BaseModel):
         return self.p50 not in (None, self.max) and self.p90 is None and self.p99 is None
 
     def expected_maximum(self, num_draws: int) -> float:
-        """Mean of the longest of `num_draws` independent lengths, in tokens."""
+        """Mean of the longest of `num_draws` independent lengths, in tokens.
+
+        Raises:
+            ValueError: `num_draws` is below 1.
+        """
         if num_draws < 1:
             raise ValueError(f"num_draws={num_draws}: give at least 1")
         lengths, weights = self.distribution()
@@ -111,6 +115,9 @@ class LengthSpec(BaseModel):
         Args:
             num_points: Two or more.
             num_draws: Sequences in the batch, if only so many are drawn.
+
+        Raises:
+            ValueError: `num_points` is below 2.
         """
         if num_points < 2:
             raise ValueError(f"num_points={num_points}: give at least 2")

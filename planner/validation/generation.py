@@ -76,9 +76,12 @@ class Server:
 def predict_generation(
     row: GenerationRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """The measured columns of the row, each as its table defines it.
+    """Predict the measured columns of a row, each as its table defines it.
 
     A decode step includes the prefills that interrupt it; see `interruptions`.
+
+    Raises:
+        CannotPredictError: the row leaves out what decides its time, or does not fit.
     """
     server = _server(row, assumptions)
     concurrency = row.concurrency

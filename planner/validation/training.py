@@ -53,7 +53,11 @@ class Run:
 def predict_training(
     row: TrainingRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Seconds of one optimizer step."""
+    """Predict the seconds of one optimizer step.
+
+    Raises:
+        CannotPredictError: the row leaves out a size, or the cost model has no term for it.
+    """
     step = _price(row, row.workload, assumptions).step
     seconds = step.seconds
     parts = {
@@ -67,10 +71,13 @@ def predict_training(
 def predict_memory(
     row: MemoryRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Peak bytes as `measured_by` counts them, and whether a plan would have been refused.
+    """Predict peak bytes as `measured_by` counts them, and whether a plan would be refused.
 
     nvidia-smi sees the CUDA context as well; PyTorch's allocator sees neither that nor NCCL's
     channel buffers. The verdict compares with the memory that a plan may fill.
+
+    Raises:
+        CannotPredictError: the row leaves out a size, or the cost model has no term for it.
     """
     run = _price(row, row.workload, assumptions)
     transient = run.step.transient

@@ -158,7 +158,7 @@ class GenerationPricing(PricedJob):
         *,
         kv_cache_bytes: IntArray,
     ) -> FloatArray | None:
-        """[row, chunk]: how long before a generation's end each chunk but the last is out.
+        """Seconds [candidate, chunk] from each chunk but the last being ready to the end.
 
         None where no call takes its responses in chunks.
         """

@@ -235,7 +235,7 @@ def _passes(
 def offloaded(
     model: Model, workload: WorkloadSpec, pool: Pool, layouts: Layouts
 ) -> tuple[FloatArray, BytesColumns]:
-    """(seconds, bytes) that a train call takes for what its home keeps on the host.
+    """(seconds, bytes per GPU) that a train call takes for what its home keeps on the host.
 
     It is reloaded before and stored after the call; freed gradients are there meanwhile.
     """
