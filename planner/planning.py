@@ -32,7 +32,6 @@ from automap.planner.search import (
 )
 from automap.planner.search.candidates.enumeration import SPACE
 from automap.planner.search.candidates.streams_and_tails import wanted_tails
-from automap.planner.search.staged import Staged, can_be_staged, staged
 from automap.planner.search.strategies import QUICK, StrategyInfo
 from automap.planner.spec import JobSpec, StrategyName
 
@@ -56,13 +55,9 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    if not can_be_staged(job):
-        tables = price_candidates(job)
-        seconds = time.perf_counter() - started
-        return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
-    start = staged(job)
-    seconds = time.perf_counter() - started - start.placing_seconds
-    return make_plan_of(job, start.tables, pricing_seconds=seconds, explain=explain, start=start)
+    tables = price_candidates(job)
+    seconds = time.perf_counter() - started
+    return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
 
 
 def make_plan_of(
@@ -71,17 +66,15 @@ def make_plan_of(
     *,
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
-    start: Staged | None = None,
 ) -> Plan:
-    """make_plan of a job that is priced already, and started where `start` is given.
+    """make_plan of a job that is priced already.
 
     The tables may also be those of the job on a larger cluster.
     """
-    priced = time.perf_counter() - (0.0 if start is None else start.placing_seconds)
-    attempts = None if start is None else start.attempts
+    priced = time.perf_counter()
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, SearchSpace.of(job, tables), STARTS, attempts)
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
     if best.solution is None and not best.is_proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.solution is None:

@@ -17,7 +17,6 @@ from automap.planner.plan.types import Placement, Plan
 from automap.planner.search import (
     TICK_SECONDS,
     Budget,
-    Exclusion,
     Limits,
     Proven,
     Selected,
@@ -64,7 +63,6 @@ class Alternatives:
         self.given, self.plan, self.selected, self.tables = given, plan, selected, tables
         self.limits = limits_of(given, seconds)
         self.bill = bill(given, selected)
-        self.exclusion = Exclusion()
         self.found: list[Selected] = [selected]
         """By rows of the given tables."""
 
@@ -100,13 +98,7 @@ class Alternatives:
             tried = attempted(posed.space, TRIED, self.limits)
             starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
-        best, budget = self._soon(posed, start), Budget(self._part_of_limits())
-        if best is not None:
-            # The cyclic search knows whole ticks only.
-            limit = best.timing.period - TICK_SECONDS
-            if self.exclusion.nothing_within(posed.space, limit, budget):
-                bound = limit if posed.problem.barrier else limit - TICK_SECONDS
-                return Proven(best, bound, is_proven=True)
+        best = self._soon(posed, start)
         near = self._on_same_sizes(posed, best)
         return solve(posed.space, limits=self.limits, incumbent=near or best)
 

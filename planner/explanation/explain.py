@@ -42,7 +42,7 @@ def explain(
     if "alternatives" in parts:
         for question in questions(given, selected, fewer_gpus=options.fewer_gpus):
             answers.append(alternatives.answer(question))
-    pool = Pool(alternatives.given, selected, exclusion=alternatives.exclusion)
+    pool = Pool(alternatives.given, selected)
     for found in alternatives.found:
         pool.add(found)
     return Explanation(

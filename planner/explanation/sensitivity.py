@@ -79,7 +79,7 @@ def _least_value(pool: Pool, plan: Plan, search_seconds: float) -> float:
     right = Factors.ones(pool.study)
     limits = limits_of(pool.study, search_seconds)
     own = float(pool.plan_values([right])[0])
-    return min(pool.challenge(right, own, limits, exclude=False).lower_bound, own)
+    return min(pool.challenge(right, own, limits).lower_bound, own)
 
 
 def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
@@ -161,7 +161,7 @@ def threshold(
         limit = share * value - (1e-6 if wins else 0.0)
         # Large errors of one call leave few reasons in common, and often another plan wins.
         limits = limits_of(pool.study, search_seconds)
-        solved = pool.challenge(at, limit, limits, exclude=False)
+        solved = pool.challenge(at, limit, limits)
         if solved.solution is None:
             bounds.append((factor, min(limit, solved.lower_bound)))
             proven = solved.is_proven

@@ -12,7 +12,6 @@ from automap.planner.search.ascending import solve_ascending, space_within
 from automap.planner.search.candidates.enumeration import shares_candidates
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
 from automap.planner.search.candidates.tabulate import price_candidates
-from automap.planner.search.exclusion import Exclusion
 from automap.planner.search.front import FrontPoint, ParetoFront, pareto_front
 from automap.planner.search.memory_excess import MemoryNeed, fits_in_memory, least_excess
 from automap.planner.search.model.order import Order
@@ -35,7 +34,6 @@ __all__ = [
     "Budget",
     "CallTable",
     "CopyTable",
-    "Exclusion",
     "FrontPoint",
     "Limits",
     "MemoryNeed",

@@ -5,8 +5,15 @@ Just above the bound few are left, and what is found there is close to the best.
 within such a limit is soon proven, and raises the bound.
 """
 
+from automap.planner.search.decomposition.master import (
+    MasterProblem,
+    Relaxed,
+    Sizes,
+    relaxed_problem,
+    rows_of_sizes,
+)
+
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.sizes import Relaxed, Sizes, SizeSearch, rows_of_sizes
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
 from automap.planner.search.proven import Proven
@@ -90,10 +97,10 @@ def _sizes_within(space: SearchSpace, limit: float, budget: Budget) -> Relaxed:
     few = space_within(space, limit)
     if few is None:
         return Relaxed(None, limit, True)
-    sizes = SizeSearch(few, few.rows, horizon_seconds=limit)
-    sizes.minimise_period()
+    master = MasterProblem(relaxed_problem(few, few.rows), horizon_seconds=limit)
+    master.minimise_period()
     with budget.share(PART_OF_REST):
-        relaxed = sizes.best(budget)
+        relaxed = master.best(budget)
     budget.take(ROUND_SECONDS)
     return relaxed
 

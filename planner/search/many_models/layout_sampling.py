@@ -5,10 +5,10 @@ large search needs of them is one for every step of memory that it might have to
 """
 
 import numpy as np
+from automap.planner.search.decomposition.master import fastest_rows
 
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates.tables import BoolArray, CallTable
-from automap.planner.search.decomposition.sizes import fastest_rows
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace
 

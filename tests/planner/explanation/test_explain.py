@@ -279,7 +279,6 @@ def test_the_searches_for_regret_share_one_time_limit(
         )
 
     monkeypatch.setattr(solving, "best_within", cut_short)
-    monkeypatch.setattr(solving.Exclusion, "nothing_within", lambda *_: False)
     spec = small_job(
         "rloo",
         search__robust=True,

@@ -25,7 +25,6 @@ from automap.planner.replanning.result import MoveCost, Replan, ReplanOptions
 from automap.planner.replanning.verdict import Verdict, kept
 from automap.planner.search import (
     Budget,
-    Exclusion,
     Limits,
     Proven,
     SearchSpace,
@@ -261,19 +260,20 @@ def errors(given: Study, *, seed: int) -> Factors:
 @pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) -> None:
     given = study(small_job("grpo", search__staleness=staleness))
-    exclusion, limits = Exclusion(), Limits.within(20.0, seed=0)
+    limits = Limits.within(20.0, seed=0)
     for seed in range(2):
         now = scaled(given, errors(given, seed=seed))
         best = best_within(now, inf, limits)
         assert best.solution is not None
         assert best.is_proven
         seconds = best.solution.timing.period
-        budget = Budget(limits)
-        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=budget)
+        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=Budget(limits))
         assert found.solution is not None
         assert found.lower_bound - 1e-5 <= seconds <= found.solution.timing.period + 1e-5
-        assert exclusion.nothing_within(now.space, 0.9999 * seconds, Budget(limits))
-        assert not exclusion.nothing_within(now.space, 1.0001 * seconds, Budget(limits))
+        nothing = best_within(now, 0.9999 * seconds, limits)
+        assert nothing.is_proven
+        assert nothing.solution is None
+        assert best_within(now, 1.0001 * seconds, limits).solution is not None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The search over sizes against brute force: tables from random problems, the same optimum.
 
-`test_search_oracle` solves whole problems; here the same problems go through the tables, the
-scenarios, the relaxed sizes and their cuts, the tie-break, and the objectives.
+`test_search_oracle` solves whole problems; here the same problems go through the tables, the sets
+of shadows, the master problem and its cuts, the tie-break, and the objectives.
 """
 
 import random
@@ -14,7 +14,6 @@ import pytest
 
 from automap.planner.layout import GenerationLayouts, Layouts
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
-from automap.planner.search.decomposition.sizes import is_excluded
 from automap.planner.search.model.problem import (
     Assignment,
     CallChoice,
@@ -27,7 +26,7 @@ from automap.planner.search.model.problem import (
     WeightSyncChoice,
     copy_range,
 )
-from automap.planner.search.model.solve import MOST_TICKS, Budget, Limits, minimise_period
+from automap.planner.search.model.solve import MOST_TICKS, Limits, minimise_period
 from automap.planner.search.objectives import (
     RunPrice,
     attempted,
@@ -390,12 +389,9 @@ def test_coarse_ticks_exclude_and_bound_no_more_than_their_seconds() -> None:
     pools = (PoolSlice("p", 0, 1, 1, 8 * MIB, 8 * MIB, 1.0),)
     problem = Problem(pools, copies, calls, edges)
     period = sum(seconds)
-    assert not is_excluded(
-        problem, limit_seconds=period, budget=Budget(LIMITS), patience_seconds=1.0
-    )
-    assert is_excluded(
-        problem, limit_seconds=period * 0.999, budget=Budget(LIMITS), patience_seconds=1.0
-    )
+    shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=period * 0.999)
+    assert shorter.is_proven
+    assert shorter.solution is None
     outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=period)
     assert outcome.solution is not None or outcome.lower_bound < period
     found = solve(space_of(problem), limits=LIMITS, incumbent=None)
