@@ -18,7 +18,7 @@ PROMPT_POINTS = 4
 class SequenceLengths:
     """Distribution of sequence lengths (prompt plus response) in tokens, as the model sees them.
 
-    When sequences are padded there is one point, the maximum.
+    Arrays are [point]; weights sum to 1. When sequences are padded there is one point, the maximum.
     """
 
     points: FloatArray

@@ -21,15 +21,17 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class StageLayers:
-    """Number of dense layers and of expert layers on the first, a middle and the last stage."""
+    """Number of layers [layout] on the (first, a middle, the last) pipeline stage."""
 
     dense: tuple[IntArray, IntArray, IntArray]
+    """Dense layers."""
     moe: tuple[IntArray, IntArray, IntArray]
+    """Layers with routed experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageParameters:
-    """Parameters per GPU on the pipeline stage that holds most, before data-parallel sharding."""
+    """Parameters per GPU [layout] on the stage that holds most, before data-parallel sharding."""
 
     dense: IntArray
     """Parameters outside routed experts, replicated over data × context parallel ranks."""
@@ -190,7 +192,7 @@ def _adapter_parameters(model: Model, layouts: Layouts) -> IntArray:
 def parameters_by_stage(model: Model, layouts: Layouts) -> tuple[IntArray, IntArray]:
     """(dense, expert) parameters per GPU of [first, middle, last] stage × rows.
 
-    A single stage is the first; -1 dense stands for a stage that is not there.
+    A single stage is the first. Where a stage does not exist, its dense parameters are −1.
     """
     dense_layer, moe_layer, experts = _layer_parameters(
         model.architecture, layouts.tensor_parallel_size, layouts.expert_parallel_size

@@ -23,7 +23,7 @@ def load_program(path: str, *, field: str = "algorithm") -> Program:
     Importing it runs its code, so this is never done for a path that came over a network.
 
     Raises:
-        SpecError: no such file, module or program; `field` is where the path stands.
+        SpecError: no such file, module or program; `field` is the place of the path in the spec.
     """
     place, _, name = path.rpartition(":")
     if not place or not name:

@@ -7,7 +7,7 @@ from automap.planner.validation.rows import Row
 
 
 class CannotPredictError(Exception):
-    """A row that the cost model cannot price as it stands; the message counts among its kind."""
+    """A row that the cost model cannot price; the message says why, and is counted by kind."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ class Phases:
     """Busy phase and shrinking phase of a replica, one row per timeline of the batch."""
 
     sequences: IntArray
+    """[row]: sequences of the replica."""
     steps: FloatArray
     """[row, cell]: decode steps of each cell: the busy ones first, then those of the shrinking
     phase, which are expected numbers: the longest sequence may have ended."""

@@ -15,11 +15,12 @@ generated, and ln of the probability that all have ended, per sequence."""
 
 @dataclass(frozen=True, slots=True)
 class Representatives:
-    """Lengths of equally probable parts of the distribution, well mixed."""
+    """Sequences that represent equally probable parts of a length distribution, well mixed."""
 
     lengths: FloatArray
+    """[representative]: mean length of its part, in tokens."""
     part: IntArray
-    """Index of the part of the distribution that each represents, the shortest first."""
+    """[representative]: index of the part of the distribution, the shortest first."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -30,9 +31,11 @@ class Survival:
     """The function P(length > x) of a length distribution, and its integral from 0."""
 
     points: FloatArray
+    """[point]: lengths in tokens, rising from 0."""
     above: FloatArray
-    """Share longer than each point."""
+    """[point]: share of the sequences that are longer."""
     integral: FloatArray
+    """[point]: integral of the function from 0, in tokens."""
 
     @staticmethod
     def of(points: FloatArray, mass: FloatArray) -> "Survival":

@@ -49,7 +49,7 @@ class MicroBatch:
     expert_parallel_size: IntArray
     num_sequences: IntArray
     tokens: IntArray
-    """Tokens of a tensor group together: its context rank's share of the micro-batch."""
+    """[row]: tokens of a tensor group together: its context rank's share of the micro-batch."""
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -128,7 +128,7 @@ class KernelContext:
 
 @dataclass(frozen=True, slots=True)
 class UnitSeconds:
-    """Seconds of a layer (or embedding, or head) for one micro-batch, one row each."""
+    """Seconds of a layer (or embedding, or head) [row], one row per micro-batch."""
 
     forward: FloatArray
     backward: FloatArray

@@ -44,7 +44,9 @@ class Grid:
     """Values on a dense grid whose axes are ascending positive numbers, read in log space."""
 
     axes: tuple[FloatArray, ...]
+    """The coordinates of the grid lines of each axis, rising."""
     values: FloatArray
+    """[axis 0, axis 1, …]: value at each point of the grid."""
     measured: BoolArray
     """Whether each value is a measurement; the others were filled in from neighbours."""
 
