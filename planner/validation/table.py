@@ -101,7 +101,7 @@ def _header_mistakes(header: list[str], row_type: type[Row]) -> Iterator[Mistake
         shown = name[:SHOWN_CHARACTERS] or "(empty)"
         yield Mistake(1, None, shown, f"a {row_type.kind} table has no such column; it is ignored")
     for name in sorted({name for name in header if header.count(name) > 1}):
-        yield Mistake(1, None, name[:SHOWN_CHARACTERS], "the column stands there more than once")
+        yield Mistake(1, None, name[:SHOWN_CHARACTERS], "the column appears more than once")
 
 
 def _read(
