@@ -16,7 +16,7 @@ from automap.planner.search import describe_space
 
 
 def proof_of(plan: Plan) -> str | None:
-    """The digest of what a plan's bound was proven of; None: nothing was proven."""
+    """Digest of spec, versions and bound of a plan; None: nothing was proven of it."""
     search = plan.search
     if search.status == "given":
         return None
@@ -34,7 +34,7 @@ def proof_of(plan: Plan) -> str | None:
 
 
 def bound_is_proven(job: Job, plan: Plan) -> bool:
-    """True where the plan's bound is that of a search of this version on this very job."""
+    """Whether a plan's bound is that of a search of this version on this very job."""
     return (
         plan.search.proof is not None
         and plan.search.proof == proof_of(plan)
@@ -45,6 +45,9 @@ def bound_is_proven(job: Job, plan: Plan) -> bool:
 
 
 def _versions(provenance: Provenance) -> str:
-    """All that prices rest on: neither the release nor the spreads, which only widen intervals."""
+    """The versions that prices depend on, as JSON.
+
+    Neither the release nor the spreads are among them: those only widen intervals.
+    """
     left_out = {"spreads"} | ({"code_version"} if provenance.cost_model_version else set())
     return json.dumps(provenance.model_dump(exclude=left_out), sort_keys=True)

@@ -9,7 +9,7 @@ import numpy as np
 from automap.planner.assembly.parts import placement_of
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.generation.streaming import TAILS
-from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.cost.pricing import GenerationLayouts, Pricing
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
@@ -86,7 +86,9 @@ class Study:
                 seconds[here] += self._relayouts(call, pool, engine, table.tail[rows[here]])
         return np.minimum(seconds, table.seconds[rows])
 
-    def _relayouts(self, call: Call, pool: Pool, engine: Engine, tails: IntArray) -> FloatArray:
+    def _relayouts(
+        self, call: Call, pool: Pool, engine: GenerationLayouts, tails: IntArray
+    ) -> FloatArray:
         """Seconds to the tensor size of each row's tail."""
         seconds = np.zeros(len(tails))
         for number, tail in enumerate(TAILS, start=1):

@@ -6,13 +6,13 @@ import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.estimates import CallEstimates
-from automap.planner.cost.pricing import Engine, Pricing, whole_microseconds
+from automap.planner.cost.pricing import GenerationLayouts, Pricing, whole_microseconds
 from automap.planner.cost.rows import distinct_columns, distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.layout import FloatArray, IntArray, Layouts
 from automap.planner.search.candidates import enumeration
-from automap.planner.search.candidates.generate_settings import Engines, Generations
+from automap.planner.search.candidates.generate_settings import Generations, LayoutsBySize
 from automap.planner.search.candidates.tables import CallTable, front_rows, kinds_of
 
 
@@ -82,7 +82,7 @@ class Settings:
             micro_batch_size=micro[setting],
             recompute=recompute[setting],
             kv_cache_bytes=np.zeros_like(setting),
-            engine=Engine.of(base).take(rows[setting]),
+            engine=GenerationLayouts.of(base).take(rows[setting]),
         )
         return table, num_priced
 
@@ -128,7 +128,7 @@ class Settings:
         self, index: int, call: Call, copy_index: int, block: Block
     ) -> tuple[CallTable, int]:
         """Every shadow with every cache budget: it is stored as one of the engines of the homes."""
-        known, number = self.generations.on(call, block.pool, Engine.of(block.layouts))
+        known, number = self.generations.on(call, block.pool, GenerationLayouts.of(block.layouts))
         ran, owner = known.runs, known.owner[known.runs.base]
         by_engine = np.argsort(owner, kind="stable")
         row, place = _settings_of_rows(number, owner[by_engine])
@@ -154,8 +154,8 @@ class Settings:
     ) -> tuple[CallTable, int]:
         """Every home layout with every engine layout on the same GPUs and every cache budget.
 
-        Engines are priced once per size of the range, reshards once per pair of layouts; homes
-        that reshard alike share the settings among which nothing beats another.
+        Generation layouts are priced once per size of the range, reshards once per pair of
+        layouts; homes that reshard alike share the settings among which nothing beats another.
         """
         known = self.generations.of(call, block.pool)
         engines, owner, priced, ran = known.engines, known.owner, known.estimates, known.runs
@@ -190,7 +190,7 @@ class Settings:
         return table, num_priced
 
     def _reshards(
-        self, call: Call, block: Block, engines: Engines, home_size: IntArray
+        self, call: Call, block: Block, engines: LayoutsBySize, home_size: IntArray
     ) -> tuple[IntArray, IntArray, FloatArray, IntArray, IntArray]:
         """(a home of every kind, kind of every home, seconds and bytes per pair, first pair).
 
@@ -221,7 +221,7 @@ def no_rows(call: int, copy: int) -> CallTable:
         micro_batch_size=none,
         recompute=none,
         kv_cache_bytes=none,
-        engine=Engine(none, none, none, none),
+        engine=GenerationLayouts(none, none, none, none),
     )
 
 

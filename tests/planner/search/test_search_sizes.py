@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from automap.planner.layout import Engine, Layouts
+from automap.planner.layout import GenerationLayouts, Layouts
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
 from automap.planner.search.model.problem import (
     Assignment,
@@ -83,7 +83,7 @@ def tables_of(problem: Problem) -> Tables:
                     micro_batch_size=zero,
                     recompute=zero,
                     kv_cache_bytes=zero,
-                    engine=Engine(zero, zero, zero, zero),
+                    engine=GenerationLayouts(zero, zero, zero, zero),
                 )
             )
     flow = tuple(
