@@ -32,7 +32,7 @@ TESTS = $(if $(AREA),$(or $(wildcard tests/$(AREA)),$(wildcard tests/*/$(AREA)),
 	tests/*/*/$(AREA)),$(error tests/ has no folder $(AREA))),tests)
 # Processes that share the tests; 0 runs them in pytest's own, for a debugger.
 WORKERS ?= auto
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadgroup
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet
 LOCK := --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -25,7 +25,7 @@ from automap.planner.cost.training.forward_call import price_forward
 from automap.planner.cost.training.train_call import price_train
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, IntArray, Layouts
+from automap.planner.layout import GenerationLayouts, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
 
 NUM_GPUS = 128
@@ -76,7 +76,7 @@ def training_rows() -> tuple[Layouts, IntArray, IntArray]:
     return Layouts(*columns[:9]), columns[9], columns[10]
 
 
-def generation_rows() -> tuple[Engine, IntArray]:
+def generation_rows() -> tuple[GenerationLayouts, IntArray]:
     """(parallel sizes, sixteenths of the full cache budget) of every candidate."""
     powers = [2**k for k in range(8)]
     rows = []
@@ -85,7 +85,7 @@ def generation_rows() -> tuple[Engine, IntArray]:
     ):
         rows += [(tensor, pipeline, 1, replicas, share) for share in range(1, 17)]
     columns = [np.array(column, dtype=np.int64) for column in zip(*rows, strict=True)]
-    return Engine(*columns[:4]), columns[4]
+    return GenerationLayouts(*columns[:4]), columns[4]
 
 
 def median_seconds(work: Callable[[], object], repetitions: int) -> float:

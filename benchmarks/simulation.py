@@ -18,7 +18,7 @@ from automap.planner import catalogue
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.job.resolution import resolve_pool
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from automap.planner.simulation.comparison import Generation, compare
 from automap.planner.spec import PoolSpec, WorkloadSpec
 
@@ -79,7 +79,7 @@ class Case:
             ),
             workload,
             resolve_pool(PoolSpec(name="h100", gpu="h100-80gb-sxm", num_nodes=4), field="pool"),
-            Engine(*(np.array([size], dtype=np.int64) for size in sizes)),
+            GenerationLayouts(*(np.array([size], dtype=np.int64) for size in sizes)),
             self.cache_share,
         )
 

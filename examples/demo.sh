@@ -67,13 +67,14 @@ then
     exit 1
 fi
 
-# Whether a profile of this very machine and software is kept, with all that the plan needs of it.
+# Whether a profile of this very machine and software is kept, with all that the plan needs of it;
+# one that lacks something goes on where it was.
 measured() {
     "$bin/python" - "$machine" <<'PYTHON'
-import os, sys
+import os, shutil, sys
 from pathlib import Path
 folder = Path(sys.argv[1])
-if not (folder / "host_work.parquet").exists():
+if not folder.exists():
     sys.exit(1)
 os.environ["OMP_NUM_THREADS"] = "1"
 import pyarrow.parquet as parquet
@@ -81,7 +82,10 @@ from automap.profiler.errors import ProfileError
 from automap.profiler.machine import devices, fingerprint
 try:
     fingerprint.check_same(folder, fingerprint.identity(devices.choose_device("cpu")))
-except ProfileError:
+except ProfileError:  # of another machine, or of other versions
+    shutil.rmtree(folder)
+    sys.exit(1)
+if not (folder / "host_work.parquet").exists():
     sys.exit(1)
 frameworks = parquet.read_table(folder / "host_work.parquet")["framework"].to_pylist()
 sys.exit(not {"megatron-core", "vllm"} <= set(frameworks))
@@ -99,7 +103,6 @@ elif "$bin/python" -c 'from importlib.metadata import distributions as d; import
         echo "This machine has been measured before: $machine"
     else
         echo "Measuring this machine, so that the plan is priced with it (a minute and a half)"
-        rm -rf "$machine"
         # The frameworks' own work and the messages between cores: all that tiny models take.
         "$bin/automap" profile --device cpu --ranks 2 --tables host_work,collectives --budget 90 \
             --models tiny-llama --output "$machine" >.automap/profile.log ||

@@ -130,11 +130,11 @@ class Batch(Mapping[str, Column]):
 
     @classmethod
     def concatenate(cls, batches: Sequence["Batch"]) -> "Batch":
-        """The same as the function; transfer protocols ask the class."""
+        """Rows of all batches, as the function `concatenate`; transfer protocols ask the class."""
         return concatenate(batches)
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same rows on another device."""
+        """These rows on another device."""
         return Batch({name: _map(lambda each: each.to(device), self[name]) for name in self})
 
     def with_columns(self, **columns: Column) -> "Batch":
@@ -154,7 +154,7 @@ class Batch(Mapping[str, Column]):
         return self.ragged("prompt_tokens").lengths + self.ragged("response_tokens").lengths
 
     def weights(self) -> Tensor:
-        """Of every row: 1, or what the column `weight` says."""
+        """Weight of every row, [rows]: 1, or what the column `weight` says."""
         if "weight" in self:
             return self.tensor("weight")
         device = next((each.device for column in self.values() for each in _tensors(column)), None)

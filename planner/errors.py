@@ -21,7 +21,7 @@ class Reason(BaseModel):
 
 
 class FieldValueError(ValueError):
-    """What a validator says of one field, with the remedy.
+    """An error of a validator about one field, with the remedy.
 
     `field` is the path below what is validated (empty: just that), `remedy` what would be valid.
     """
@@ -60,8 +60,8 @@ class PlanCheckError(SpecError):
         self.cause = "made by another version" if others else "edited, or made with another profile"
         self.found = list(found)
         named = f" ({', '.join(others)})" if others else ""
-        told = "; ".join(found)
-        message = f"the plan was {self.cause}{named}, so it fails the check: {told}"
+        listed = "; ".join(found)
+        message = f"the plan was {self.cause}{named}, so it fails the check: {listed}"
         super().__init__("plan", message, remedy="plan the job again")
 
 

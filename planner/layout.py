@@ -13,8 +13,8 @@ BoolArray = npt.NDArray[np.bool_]
 SHARDINGS = ("none", "optimizer", "gradient", "full")
 RECOMPUTES = ("none", "selective", "full")
 OFFLOADS = ("none", "optimizer", "weights")
-"""What a home keeps on the host between calls: nothing; masters and optimizer state (gradients are
-freed, being zero then); weights too. An inference copy knows none and weights."""
+"""What a home keeps on the host between calls: nothing; optimizer state (gradients are
+freed, being zero); weights too. A copy that does not train has `none` and `weights`."""
 SOURCES = ("measured", "interpolated", "analytical")
 """Provenance of an estimate, strongest first: the weakest wins when summed (the maximum code)."""
 
@@ -46,16 +46,16 @@ class Layouts:
         return Layouts(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     def columns_without_offload(self) -> "list[IntArray]":
-        """All columns but the last: what a layout is besides where its state rests."""
+        """All columns but `offload`: how a model is split, wherever its state is kept."""
         return [getattr(self, name) for name in self.__dataclass_fields__ if name != "offload"]
 
     def without_offload(self) -> "Layouts":
-        """The same layouts with everything on the GPU."""
+        """These layouts with all state on the GPU."""
         return replace(self, offload=np.zeros_like(self.offload))
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class GenerationLayouts:
     """Generation layouts as columns, one row each."""
 
     tensor_parallel_size: IntArray
@@ -64,15 +64,15 @@ class Engine:
     data_parallel_size: IntArray
 
     def columns(self) -> Mapping[str, IntArray]:
-        """By the names that a plan has for them."""
+        """The columns by name; the names are those of plan.types.Parallelism."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
-    def take(self, rows: IntArray) -> "Engine":
+    def take(self, rows: IntArray) -> "GenerationLayouts":
         """The given rows, in that order."""
-        return Engine(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
+        return GenerationLayouts(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
     def layouts(self) -> Layouts:
-        """Layouts that are stored the way this engine generates."""
+        """Layouts of copies that are stored the way they generate."""
         one = np.ones_like(self.tensor_parallel_size)
         sizes = (self.tensor_parallel_size, self.pipeline_parallel_size, self.data_parallel_size)
         return Layouts(
@@ -88,15 +88,17 @@ class Engine:
         )
 
     @staticmethod
-    def joined(parts: Sequence["Engine"]) -> "Engine":
-        """Several column sets one below the other."""
-        names = Engine.__dataclass_fields__
-        return Engine(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+    def joined(parts: Sequence["GenerationLayouts"]) -> "GenerationLayouts":
+        """The rows of several sets of columns, one set after the other."""
+        names = GenerationLayouts.__dataclass_fields__
+        return GenerationLayouts(
+            *(np.concatenate([getattr(part, name) for part in parts]) for name in names)
+        )
 
     @staticmethod
-    def of(layouts: Layouts) -> "Engine":
-        """The engine of a copy that is stored the way it generates."""
-        return Engine(
+    def of(layouts: Layouts) -> "GenerationLayouts":
+        """Generation layouts of copies that are stored the way they generate."""
+        return GenerationLayouts(
             layouts.tensor_parallel_size,
             layouts.pipeline_parallel_size,
             layouts.expert_parallel_size,

@@ -10,7 +10,6 @@ from automap.planner.assembly.parts import (
     placement_of,
 )
 from automap.planner.assembly.plan import placed, plan_from, relative_gap, sound, value_of
-from automap.planner.cost.generation.streaming import TAILS
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from automap.planner.explanation.robust import least_regret
 from automap.planner.explanation.study import Study
@@ -19,21 +18,20 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan, SearchReport, Strategy
 from automap.planner.search import (
+    QUICK,
     STARTS,
     STRATEGIES,
     Attempt,
     Limits,
     SearchResult,
     SearchSpace,
+    StrategyInfo,
     Tables,
     attempted,
     best_placement,
+    describe_space,
     price_candidates,
 )
-from automap.planner.search.candidates.enumeration import SPACE
-from automap.planner.search.candidates.streams_and_tails import wanted_tails
-from automap.planner.search.staged import Staged, can_be_staged, staged
-from automap.planner.search.strategies import QUICK, StrategyInfo
 from automap.planner.spec import JobSpec, StrategyName
 
 __all__ = ["QUICK", "STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
@@ -56,13 +54,9 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    if not can_be_staged(job):
-        tables = price_candidates(job)
-        seconds = time.perf_counter() - started
-        return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
-    start = staged(job)
-    seconds = time.perf_counter() - started - start.placing_seconds
-    return make_plan_of(job, start.tables, pricing_seconds=seconds, explain=explain, start=start)
+    tables = price_candidates(job)
+    seconds = time.perf_counter() - started
+    return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
 
 
 def make_plan_of(
@@ -71,17 +65,15 @@ def make_plan_of(
     *,
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
-    start: Staged | None = None,
 ) -> Plan:
-    """make_plan of a job that is priced already, and started where `start` is given.
+    """make_plan of a job that is priced already.
 
     The tables may also be those of the job on a larger cluster.
     """
-    priced = time.perf_counter() - (0.0 if start is None else start.placing_seconds)
-    attempts = None if start is None else start.attempts
+    priced = time.perf_counter()
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, SearchSpace.of(job, tables), STARTS, attempts)
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
     if best.solution is None and not best.is_proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.solution is None:
@@ -127,7 +119,7 @@ def plan_of(
         options=best.options,
         warm_start=best.warm_start,
         robust=robust,
-        space=SPACE + _further_space(job),
+        space=describe_space(job),
     )
     stopped = why_stopped(job.spec, report, nominal_proven=best.is_proven)
     report = report.model_copy(update={"stopped": stopped})
@@ -138,22 +130,6 @@ def _status(spec: JobSpec, best: SearchResult, *, robust: bool) -> Literal["opti
     """Within a gap that the spec allows a plan may be the best, but nobody has looked."""
     proven = best.is_proven and not robust and not spec.search.optimality_gap
     return "optimal" if proven else "feasible"
-
-
-def _further_space(job: Job) -> str:
-    """What the spec's options add to the space, in words."""
-    added = ""
-    if any(edge.streamed for edge in job.dataflow.edges):
-        added += f"; responses handed over in {job.spec.search.stream_chunks} chunks"
-    if tails := [TAILS[number - 1] for number in wanted_tails(job.spec.search)]:
-        kinds = ", ".join(
-            f"after {tail.ended_share:g} "
-            + (f"with {tail.tensor_factor} times" if tail.ratio == 1 else f"on 1/{tail.ratio}")
-            for tail in tails
-        )
-        added += "; generation whole, or ending on a part of its GPUs or with a multiple of its "
-        added += f"tensor size ({kinds})"
-    return added
 
 
 def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: float) -> Plan:

@@ -1,4 +1,4 @@
-"""What keeps a profile from being measured, told to whoever asked for it."""
+"""What keeps a profile from being measured, in words for whoever asked for it."""
 
 from collections.abc import Sequence
 

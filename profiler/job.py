@@ -24,26 +24,26 @@ from automap.profiler.results.profile_report import KindReport, Progress
 from automap.profiler.settings import ProfileSettings
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
-TELL_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 """Between two events of progress in one table."""
 
 
-class Teller:
-    """Tells how far the tables are, not of every shape."""
+class Reporter:
+    """Reports how far each table is, at most once a second, and each kind of node when done."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._lock = threading.Lock()  # kinds are measured side by side
 
     def progress(self, reached: Progress) -> None:
         """The first and the last of each table, and one a second between."""
         now = time.monotonic()
         with self._lock:
-            recent = now - self._told.get(reached.table, -TELL_SECONDS) < TELL_SECONDS
+            recent = now - self._reported.get(reached.table, -REPORT_SECONDS) < REPORT_SECONDS
             if recent and reached.done < reached.wanted:
                 return
-            self._told[reached.table] = now
+            self._reported[reached.table] = now
         self._events.send("progress", **reached.model_dump(mode="json"))
 
     def profile(self, kind: KindReport) -> None:
@@ -70,22 +70,22 @@ def main() -> int:
     _cancel_on_signals()
     text = given.settings.read_text(encoding="utf-8")
     settings = ProfileSettings.model_validate_json(text)
-    teller = Teller(events)
+    reporter = Reporter(events)
     try:
         events.send("state", state="looking at the nodes")
-        report = profile_cluster(settings, teller.progress, measured=teller.profile)
+        report = profile_cluster(settings, reporter.progress, measured=reporter.profile)
     except ProfileError as error:
         refused = not isinstance(error, NodeLostError)
-        _tell_failure(events, [error.headline, *error.lines], "bad_input" if refused else "lost")
+        _report_failure(events, [error.headline, *error.lines], "bad_input" if refused else "lost")
         return EXIT_REFUSED if refused else EXIT_FAILED
     events.send("finished", report=report.model_dump(mode="json"))
     if report.failures:
-        _tell_failure(events, report.failures, "lost")
+        _report_failure(events, report.failures, "lost")
         return EXIT_FAILED
     return 0
 
 
-def _tell_failure(events: Events, lines: list[str], kind: str) -> None:
+def _report_failure(events: Events, lines: list[str], kind: str) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
     events.send("failed", cause="; ".join(lines), kind=kind)
 

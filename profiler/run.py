@@ -33,24 +33,24 @@ def main() -> int:
         when_stdin_closes(lambda: os._exit(EXIT_CANCELLED))
     out = reserved_stdout()
 
-    telling = threading.Lock()
+    sending = threading.Lock()
 
-    def tell(kind: str, document: object) -> None:
-        with telling:  # nodes of a cluster are measured side by side
+    def send(kind: str, document: object) -> None:
+        with sending:  # nodes of a cluster are measured side by side
             out.write(json.dumps({kind: document}) + "\n")
             out.flush()
 
-    def tell_progress(progress: Progress) -> None:
-        tell("progress", progress.model_dump(mode="json"))
+    def send_progress(progress: Progress) -> None:
+        send("progress", progress.model_dump(mode="json"))
 
     text = arguments.settings.read_text(encoding="utf-8")
     settings = ProfileSettings.model_validate_json(text)
     try:
-        report = _profile(settings, tell_progress)
+        report = _profile(settings, send_progress)
     except ProfileError as error:
-        tell("error", {"headline": error.headline, "lines": error.lines})
+        send("error", {"headline": error.headline, "lines": error.lines})
         return EXIT_REFUSED
-    tell("report", report.model_dump(mode="json"))
+    send("report", report.model_dump(mode="json"))
     return 0
 
 

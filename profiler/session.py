@@ -13,7 +13,7 @@ import torch
 
 from automap.profiler.errors import ProfileError
 from automap.profiler.machine import fingerprint
-from automap.profiler.machine.background_load import Company, company
+from automap.profiler.machine.background_load import BackgroundLoad, busy_cores
 from automap.profiler.machine.cluster_spec import write_cluster
 from automap.profiler.machine.device_use import use_of
 from automap.profiler.machine.devices import Device, choose_device
@@ -62,19 +62,19 @@ WEIGHTS = {
 over goes to those after it, and what all leave over to a second round of the operators."""
 LEAST_LIMIT_SECONDS = 0.02
 MOST_LIMIT_SECONDS = 1.0
-"""Of one shape."""
+"""Bounds of the time limit of one shape."""
 PROCESSES = (COLLECTIVES, ENGINE_ALL_REDUCE, HOST_WORK, LAYERS)
 """Measured by processes beside this one, once."""
 LEAST_ENGINE_BUDGET_SECONDS = 120.0
 """Engines take most of a minute to import and start: a shorter budget is too short for them."""
 FEWEST_RUNS = 8
-"""Of a shape: operands, warm-up and the fewest samples."""
+"""Executions of a shape, at least: operands, warm-up and the fewest samples."""
 MOST_SHARE = 0.25
-"""Of what is left to a table: what one shape may take."""
+"""Share of what is left to a table that one shape may take."""
 REFERENCE: Key = {"precision": "fp32", "collector": COLLECTOR, "m": 256, "n": 512, "k": 512}
 """Measured at the beginning and at the end: a clock that slows down shows."""
 REFERENCE_SHARE = 0.02
-"""Of the budget: what it may take, each time."""
+"""Share of the budget that it may take, each time."""
 Listener = Callable[[Progress], None]
 
 
@@ -121,8 +121,8 @@ class Session:
         state = {**fingerprint.conditions(self._device), "busy": bool(others), "others": others}
         self._sessions = [*(self._before or {}).get("sessions", []), {}]
         self._keep(state, {})
-        with closing(Journal(self._folder)) as journal, self._company() as company:
-            self._others = company
+        with closing(Journal(self._folder)) as journal, self._background() as load:
+            self._load = load
             already = len(journal.entries)
             warm_up(self._device)
             self._start = time.monotonic()
@@ -164,8 +164,8 @@ class Session:
             conditions=conditions,
         )
 
-    def _company(self) -> AbstractContextManager[Company]:
-        return company(self._device, self._settings.budget_seconds)
+    def _background(self) -> AbstractContextManager[BackgroundLoad]:
+        return busy_cores(self._device, self._settings.budget_seconds)
 
     def _keep(self, state: dict[str, Any], results: dict[str, Any]) -> None:
         started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -239,9 +239,9 @@ class Session:
     ) -> None:
         missing = self._missing(wanted, journal)
         done = len(wanted) - len(missing)
-        self._tell(table, done, len(wanted))
+        self._report(table, done, len(wanted))
         if table in (COLLECTIVES, ENGINE_ALL_REDUCE):
-            self._others.pause()
+            self._load.pause()
             entries = measure_collectives(
                 self._device,
                 [shape.key for shape in missing],
@@ -261,8 +261,8 @@ class Session:
         for number, entry in enumerate(entries):
             journal.append(entry)
             self._tried.add(entry.identity)
-            self._tell(table, done + number + 1, len(wanted))
-        self._others.resume()
+            self._report(table, done + number + 1, len(wanted))
+        self._load.resume()
         if table in PROCESSES:
             self._watch.skip()
 
@@ -306,7 +306,7 @@ class Session:
             failed = (str(error).splitlines() or [type(error).__name__])[0][:200]
         return Entry(shape.table, shape.key, found, failed)
 
-    def _tell(self, table: str, done: int, wanted: int) -> None:
+    def _report(self, table: str, done: int, wanted: int) -> None:
         self._listener(
             Progress(
                 table=table,

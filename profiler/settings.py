@@ -45,6 +45,6 @@ class ProfileSettings(MeasureSettings):
     tables: tuple[TableName, ...] = ()
     """Only these, in this order; empty: all that the budget is long enough for."""
     ray_address: str | None = None
-    """Of a Ray cluster: one node of each kind is profiled, each into a folder in `output`."""
+    """Ray cluster to profile: one node of each kind, each into a folder in `output`."""
     wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.0
     """For another profile on the device, or in the folder, to end, before this one is refused."""

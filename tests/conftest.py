@@ -1,12 +1,25 @@
-"""What may run at the same time, where `make test` runs the tests on several processes."""
+"""Which tests one process runs, where `make test` runs them on several."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+
+# xdist's own --dist loadgroup does not see groups with this version of pytest.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "LoadScopeScheduling":
     """Keep a file's tests together, which share fixtures, and those that fill the machine."""
-    for item in items:
-        alone = item.get_closest_marker("many_processes")
-        group = "many_processes" if alone else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            text = Path(config.rootpath, file).read_text(encoding="utf-8")
+            return "many processes" if "pytest.mark.many_processes" in text else file
+
+    return Scheduling(config, log)

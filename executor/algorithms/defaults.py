@@ -21,7 +21,7 @@ def resolve_settings(
     Args:
         settings: As the user gave them.
         algorithm: Name of the program.
-        kl: Of the workload: where the KL penalty stands, on which its estimator depends.
+        kl: Where the workload applies the KL penalty, on which its estimator depends.
     """
     defaults = {**_DEFAULTS, "kl_estimator": _KL_ESTIMATORS[kl], **_DEFAULTS_OF.get(algorithm, {})}
     missing = {name: value for name, value in defaults.items() if getattr(settings, name) is None}

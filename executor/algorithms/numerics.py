@@ -215,7 +215,7 @@ def subtract(
     prompt's baseline is the mean over its rows. Source: Li et al. 2023, arXiv:2310.10505.
 
     Args:
-        rewards: Of the sampled responses.
+        rewards: Rewards of the sampled responses.
         baseline: [baseline rows] scores of the greedy responses.
         group: [rows] prompt of each sampled response.
         baseline_group: [baseline rows] prompt of each greedy response.

@@ -30,7 +30,7 @@ def pretrain_row_weight(
         response_lengths: [rows] of all the iteration's responses.
         pretrain_lengths: [pre-train rows] tokens, the first included, which nothing predicts.
         coefficient: pretrain_coefficient.
-        aggregate: Of the loss.
+        aggregate: How the loss is averaged.
         weights: [rows] of the rollout; None: all 1.
         pretrain_weights: [pre-train rows] 0 for those that only pad; None: all 1.
     """
@@ -46,7 +46,7 @@ def join_pretrain(batch: Batch, pretrain: Batch, *, row_weight: float) -> Batch:
 
     Args:
         batch: The rollout with the columns that the loss reads; the pre-train rows get 0 there.
-        pretrain: Of as many rows, with the ragged column `tokens`, and `weight` if rows pad.
+        pretrain: As many rows, with the ragged column `tokens`, and `weight` if rows pad.
         row_weight: As `pretrain_row_weight` gives it.
 
     Raises:

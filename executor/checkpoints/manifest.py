@@ -47,6 +47,6 @@ class ControllerState(CheckpointModel):
     data: dict[str, DataPosition] = {}
     """Stream (prompts, pretrain) → how far it was read."""
     random: RandomState | None = None
-    """Of the controller's process."""
+    """Generators of the controller's process."""
     lagrange_multiplier: float | None = None
     """Safe-RLHF's."""

@@ -30,13 +30,13 @@ class RandomState(BaseModel):
     torch_cpu: str
     """The bytes, base64; likewise below."""
     torch_cuda: list[str]
-    """Of every visible GPU; none on a machine without."""
+    """State of every visible GPU's generator; empty on a machine without."""
     trackers: dict[str, str]
     """A library's own generators by name, such as Megatron's of model-parallel ranks."""
 
     @classmethod
     def capture(cls, trackers: Mapping[str, Tensor] | None = None) -> Self:
-        """Of this process, now; `trackers` are states of further generators, uint8."""
+        """State of this process's generators now; `trackers`: states of further ones, uint8."""
         numpy = np.random.get_state(legacy=False)
         version, words, gauss = random.getstate()
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []

@@ -37,8 +37,8 @@ class ShardSaver:
 
         Args:
             state: As `TrainingEngine.state` gives it.
-            folder: Of the role in the checkpoint that is being written.
-            process_group: Of gloo, and used for nothing else: the background thread talks over it.
+            folder: The role's folder in the checkpoint that is being written.
+            process_group: A gloo group used for nothing else: the background thread talks over it.
                 None: this process alone.
 
         Raises:

@@ -45,7 +45,7 @@ class Encoder:
             what: Rows hold, for messages.
             field: The setting that names the tokenizer.
             chat_template: Text is a user's message of a chat.
-            vocab_size: Of the models; no row may have a token id from there on.
+            vocab_size: Vocabulary of the models; no row may have a token id from there on.
         """
         self._what, self._field = what, field
         self._chat = chat_template
@@ -62,7 +62,7 @@ class Encoder:
             raise DataError(f"{field}: chat_template: true needs a tokenizer folder")
 
     def token_ids(self, value: object, where: str) -> list[int]:
-        """Of one row; text that starts a chat becomes its first user message.
+        """Token ids of one row; text that starts a chat becomes its first user message.
 
         Raises:
             DataError: not text, messages or token ids, or not with these settings; or no tokens.

@@ -22,9 +22,9 @@ class PretrainData:
 
         Args:
             settings: With `pretrain`.
-            max_tokens: Of a row, unless `pretrain.max_tokens` is less.
-            seed: Of the order.
-            vocab_size: Of the model that trains on them.
+            max_tokens: Longest row, unless `pretrain.max_tokens` is less.
+            seed: Seed of the order.
+            vocab_size: Vocabulary of the model that trains on them.
 
         Raises:
             DataError: the file, its column, the tokenizer or the first row cannot be used.

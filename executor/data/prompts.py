@@ -31,8 +31,8 @@ class PromptData:
         Args:
             settings: The file and how to read it.
             max_prompt_length: In tokens, after the chat template.
-            seed: Of the order.
-            vocab_size: Of the models; no prompt may have a token id from there on.
+            seed: Seed of the order.
+            vocab_size: Vocabulary of the models; no prompt may have a token id from there on.
 
         Raises:
             DataError: the file, its columns, the tokenizer or the first row cannot be used.

@@ -15,8 +15,8 @@ class RunData:
         """Open them.
 
         Args:
-            settings: Of the run.
-            workload: Of the plan.
+            settings: Settings of the run.
+            workload: Workload of the plan.
             vocab_size: The smallest of the models': no token id may be as large.
 
         Raises:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK_BYTES = 256 * 2**20
-"""Of fp32 logits that exist at once. Chosen: some 500 tokens of a vocabulary of 128 thousand."""
+"""Bytes of fp32 logits that exist at once. Chosen: some 500 tokens of a vocabulary of 128,000."""
 
 
 def token_log_probs(

@@ -76,7 +76,7 @@ class Offloadable:
             self._away["optimizer"].give_back()
 
     def offloaded_bytes(self) -> int:
-        """Of this rank's state on the host."""
+        """Bytes of this rank's state that are on the host."""
         return sum(copies.nbytes() for copies in self._away.values())
 
     def require_on_device(self, what: Offload) -> None:

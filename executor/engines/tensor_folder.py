@@ -41,7 +41,11 @@ class TensorFolder:
         return iter(self._file_of)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Of the whole tensor; KeyError if there is none."""
+        """Shape of the whole tensor.
+
+        Raises:
+            KeyError: there is no such tensor.
+        """
         return tuple(self._slice(name).get_shape())
 
     def read(self, name: str, ranges: tuple[slice, ...] = ()) -> Tensor:

@@ -13,7 +13,7 @@ Output = Literal["log_probs", "values", "scores"]
 Head = Literal["language_model", "scalar"]
 
 LORA_SCALING = 2
-"""Of an adapter's product of rank r: its alpha is so many times r."""
+"""Scale of a LoRA adapter's product: its alpha is so many times its rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Piece:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the piece as a part of the Hugging Face tensor."""
+        """Shape of the piece as a part of the Hugging Face tensor."""
         return (*self.full_shape[: self.dim], self.size, *self.full_shape[self.dim + 1 :])
 
 

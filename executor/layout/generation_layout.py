@@ -148,7 +148,7 @@ class GenerationLayout:
 
     @property
     def received_fraction(self) -> Fraction:
-        """Of the model's bytes, what the transition brings to each rank (HybridFlow, Table 2).
+        """Share of the model's bytes that the transition brings to each rank (HybridFlow, Table 2).
 
         Interval: (d_g − 1) ÷ (t·p). Vanilla gathers the whole model: (t·p − 1) ÷ (t·p). Afresh:
         what the worst rank lacks, if data ranks hold copies.
@@ -163,7 +163,7 @@ class GenerationLayout:
 
     @property
     def redundant_fraction(self) -> Fraction:
-        """Of the model's bytes, what the worst rank holds for training and not for generation."""
+        """Share of the model's bytes that the worst rank holds for training alone."""
         return max(trained.size - trained.overlap(own) for trained, own in self._shards())
 
     def _shards(self) -> set[tuple[Shard, Shard]]:

@@ -55,13 +55,13 @@ class _End:
         self,
         meeting: Meeting,
         member: int,
-        told: dict[str, Any],
+        announced: dict[str, Any],
         device: torch.device,
         ledger: Ledger | None,
     ) -> None:
         self.ledger = ledger if ledger is not None else Ledger()
         self._meeting, self._member, self._device = meeting, member, device
-        meeting.store.set(f"{meeting.name}/{member}", json.dumps(told))
+        meeting.store.set(f"{meeting.name}/{member}", json.dumps(announced))
         members = [self._read(each) for each in range(_size(meeting))]
         bucket_bytes = members[0]["bucket_bytes"]
         moves = moves_by_tensor([_described(each) for each in members], take_turns=False)
@@ -77,8 +77,8 @@ class _End:
     def _read(self, member: int) -> dict[str, Any]:
         key = f"{self._meeting.name}/{member}"
         self._meeting.store.wait([key], self._meeting.timeout)
-        told: dict[str, Any] = json.loads(self._meeting.store.get(key))
-        return told
+        announced: dict[str, Any] = json.loads(self._meeting.store.get(key))
+        return announced
 
     def _join(self, channel: Channel, number: int) -> Any:
         store = c10d.PrefixStore(f"{self._meeting.name}/channel/{number}", self._meeting.store)
@@ -136,8 +136,8 @@ class WeightSender(_End):
         """
         self._pieces, self._dtype = pieces, dtype
         views = self._views()
-        told = {"parts": [_to_json(part) for part in views], "bucket_bytes": bucket_bytes}
-        super().__init__(meeting, index, told, next(iter(views.values())).device, ledger)
+        announced = {"parts": [_to_json(part) for part in views], "bucket_bytes": bucket_bytes}
+        super().__init__(meeting, index, announced, next(iter(views.values())).device, ledger)
 
     @torch.no_grad()
     def send(self) -> None:
@@ -224,10 +224,10 @@ def _size(meeting: Meeting) -> int:
     return meeting.num_senders + meeting.num_receivers
 
 
-def _described(told: dict[str, Any]) -> tuple[list[Part], Target | None]:
-    if "target" not in told:
-        return [_from_json(part) for part in told["parts"]], None
-    target = told["target"]
+def _described(announced: dict[str, Any]) -> tuple[list[Part], Target | None]:
+    if "target" not in announced:
+        return [_from_json(part) for part in announced["parts"]], None
+    target = announced["target"]
     layers = target.pop("layers")
     return [], Target(**target, layers=tuple(layers) if layers else None)
 

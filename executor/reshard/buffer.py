@@ -79,7 +79,7 @@ class GenerationBuffer:
 
     @property
     def shard_bytes(self) -> int:
-        """Of the generation shard; replicated weights count once."""
+        """Bytes of the generation shard; replicated weights count once."""
         return sum(part.nbytes for part in self._gather.wanted)
 
     @torch.no_grad()

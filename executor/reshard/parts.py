@@ -35,7 +35,7 @@ class Part:
 
     @property
     def index(self) -> tuple[slice, ...]:
-        """Of the part in the whole tensor."""
+        """Where the part lies in the whole tensor, a slice per dimension."""
         return tuple(
             slice(start, start + size) for start, size in zip(self.start, self.shape, strict=True)
         )

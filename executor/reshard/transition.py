@@ -65,7 +65,7 @@ class Transition:
                 yield name, tensor
 
     def parts(self) -> Iterator[tuple[str, Held]]:
-        """The same as `tensors`, not put together; valid until the next is asked for."""
+        """The parts that `tensors` puts together; each is valid until the next is asked for."""
         for source in self._sources:
             yield from source.run()
 

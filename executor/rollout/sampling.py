@@ -25,7 +25,7 @@ def sampling_params(
     max_response_tokens: int,
     end_tokens: Sequence[int],
 ) -> SamplingParams:
-    """Of one response, in vLLM's words."""
+    """Sampling parameters of one response, as vLLM takes them."""
     return SamplingParams(
         temperature=0.0 if greedy else settings.temperature,
         top_p=1.0 if greedy else settings.top_p,

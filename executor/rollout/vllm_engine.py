@@ -316,7 +316,7 @@ def _columns(completions: Sequence[CompletionOutput]) -> dict[str, Column]:
 
 
 def _log_probs(completion: CompletionOutput) -> list[float]:
-    """Of the sampled tokens: the only ones asked for, one per position."""
+    """Log probabilities of the sampled tokens: the only ones asked for, one per position."""
     flat = completion.logprobs
     assert isinstance(flat, FlatLogprobs)
     return flat.logprobs

@@ -63,7 +63,7 @@ def _pack_tied_heads(model: torch.nn.Module) -> None:
 
 
 def weight_bytes(runner: Any) -> WeightBytes:
-    """Of a model's weights, what lies in tensors and what kernels have packed away."""
+    """Bytes of a model's weights that lie in tensors, and that kernels have packed away."""
     tensors = packed = 0
     for layer in runner.get_model().modules():
         recorded, _ = get_layerwise_info(layer).restore_metadata

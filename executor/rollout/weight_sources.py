@@ -114,7 +114,7 @@ def _target(setup: ModelSetup, rank: int) -> "Target":
 
 
 def generation_layout(setup: ModelSetup) -> GenerationLayout:
-    """Of a copy that the plan has generate."""
+    """Layout of a copy that the plan has generate."""
     layout = setup.generation_layout
     assert layout is not None, "the plan has the copy generate"
     return layout

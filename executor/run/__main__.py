@@ -2,8 +2,8 @@
 
 Ends with 0 when all iterations are done, 1 when the run failed, 2 when it was refused before
 anything was started, 130 when it was cancelled by SIGTERM or SIGINT, or by the end of whoever
-started it `--until-stdin-closes`. Events are told on stdout (`telemetry.events`); the last one says
-`finished` with the report, or `failed` with the cause.
+started it `--until-stdin-closes`. Events are printed to stdout (`telemetry.events`); the last one
+says `finished` with the report, or `failed` with the cause.
 """
 
 import argparse
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED, EXIT_REFUSED, EXIT_CANCELLED = 1, 2, 130
 OBJECT_STORE_BYTES = 256 * 2**20
-"""Of a local Ray; its own choice can be more than the shared memory that there is."""
+"""Object store of a local Ray; its own choice can be more than the shared memory that there is."""
 LOCK_SECONDS = 60.0
 """How long the process of an earlier attempt may take to be gone, once it is killed."""
 _Document = TypeVar("_Document", bound=BaseModel)
@@ -61,9 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _folder(given.output, events, cancel):
             return _run(given, events, cancel)
     except RefusedError as error:
-        return _tell_failure(events, str(error), kind="bad_input", code=EXIT_REFUSED)
+        return _report_failure(events, str(error), kind="bad_input", code=EXIT_REFUSED)
     except RunCancelledError:
-        return _tell_cancelled(events)
+        return _report_cancelled(events)
     finally:
         events.close()
 
@@ -110,36 +110,36 @@ def _outcome(run: "Run", events: Events) -> int:
         report = run.run()
     except RunCancelledError:
         _report(run, "cancelled")
-        return _tell_cancelled(events)
+        return _report_cancelled(events)
     except RunError as error:
         cause = "\n".join([str(error), *getattr(error, "__notes__", [])])
         _report(run, "failed", _brief(cause))
-        return _tell_failure(events, cause, kind=type(error).__name__, code=EXIT_FAILED)
+        return _report_failure(events, cause, kind=type(error).__name__, code=EXIT_FAILED)
     except Exception as error:
         traceback.print_exc()
         cause = f"{type(error).__name__}: {error}"
         _report(run, "failed", cause)
-        return _tell_failure(events, cause, kind="internal", code=EXIT_FAILED)
+        return _report_failure(events, cause, kind="internal", code=EXIT_FAILED)
     events.send("finished", report=report.model_dump(mode="json"))
     return 0
 
 
 def _report(run: "Run", state: "RunState", cause: str = "") -> None:
-    """Of a run that has not succeeded: why it has not is more than why its report cannot be."""
+    """Report a run that has not succeeded; why it failed matters more than a report that fails."""
     try:
         run.report(state, cause)
     except RunError as error:
         logging.warning("no report: %s", error)
 
 
-def _tell_failure(events: Events, cause: str, *, kind: str, code: int) -> int:
+def _report_failure(events: Events, cause: str, *, kind: str, code: int) -> int:
     with contextlib.suppress(OSError):
         sys.stdout.write(cause + "\n")
     events.send("failed", cause=_brief(cause), kind=kind)
     return code
 
 
-def _tell_cancelled(events: Events) -> int:
+def _report_cancelled(events: Events) -> int:
     events.send("state", state="cancelled")
     return EXIT_CANCELLED
 
@@ -178,7 +178,7 @@ def refuse_unfit(plan: Plan, settings: RunSettings) -> None:
 
 
 def _environment(plan: Plan) -> dict[str, str]:
-    """Of the worker processes: what torch and vLLM read when they are imported."""
+    """Variables of the worker processes that torch and vLLM read when they are imported."""
     from automap.executor.rollout.environment import CPU_SETTINGS, SETTINGS
 
     on_cpu = _num_cores(plan) > 0
@@ -250,7 +250,7 @@ def _folder(path: Path, events: Events, cancel: threading.Event) -> Iterator[Non
 
 def _lock(file: TextIO, folder: Path, events: Events, cancel: threading.Event) -> None:
     """Take the lock, which the process of an earlier attempt may hold until it is quite dead."""
-    began, told = time.monotonic(), False
+    began, reported = time.monotonic(), False
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -263,8 +263,8 @@ def _lock(file: TextIO, folder: Path, events: Events, cancel: threading.Event) -
                 f"--output: another run writes to {folder} and has not ended within "
                 f"{LOCK_SECONDS:g} s ({holder}); end it, or give another folder"
             )
-        if waited > 1 and not told:
-            told = True
+        if waited > 1 and not reported:
+            reported = True
             events.send(
                 "log",
                 message=f"another run writes to {folder} ({holder}); waiting up to "

@@ -45,10 +45,10 @@ class Run:
             plan: What to run.
             settings: Everything that the plan leaves open.
             folder: For checkpoints, metrics, records, report, timeline and the actor's weights.
-            events: Whom to tell.
+            events: Where the run reports.
             cancel: Once set, the run stops within seconds.
             environment: Variables of the worker processes.
-            factories: Of the engines.
+            factories: Build the engines.
         """
         self._plan, self._settings, self._folder = plan, settings, folder
         self._events, self._cancel = events, cancel
@@ -115,7 +115,7 @@ class Run:
         done = 0 if found is None else found.controller.iteration
         with self._writing():
             self._recording.begin(done)
-        self._tell("starting workers")
+        self._report_state("starting workers")
         controller = Controller(
             self._plan,
             settings,
@@ -134,7 +134,7 @@ class Run:
             device = controller.groups[actor].call("device", (num_devices,)).result()
             self._recording.device = device
             controller.scheduler.take_records()
-            self._tell("running")
+            self._report_state("running")
             self._calls.iteration = done + 1
             run_iterations(
                 controller,
@@ -145,7 +145,7 @@ class Run:
             )
             self._calls.iteration = 0
             self._commit(controller)
-            self._tell("saving the actor")
+            self._report_state("saving the actor")
             homes = (s for s in controller.setups.values() if s.role == "actor" and not s.is_shadow)
             controller.groups[next(homes).copy.id].call("save", (self._folder / "actor",)).result()
 
@@ -214,7 +214,7 @@ class Run:
         if path.exists():
             path.rename(path.with_name(f"checkpoints.before-{time.time_ns()}"))
 
-    def _tell(self, state: str) -> None:
+    def _report_state(self, state: str) -> None:
         if self._cancel.is_set():
             raise RunCancelledError("the run was cancelled")
         self._events.send("state", state=state)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from automap.executor.rollout.vllm_engine import VllmEngine
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
-"""Of an element of the cache; vLLM keeps that of fp8 weights in bf16."""
+"""Bytes of an element of the cache; vLLM keeps the cache of fp8 weights in bf16."""
 _SYNC_TIMEOUT = timedelta(minutes=30)
 
 

@@ -39,7 +39,7 @@ _REPORT_SECONDS = 5.0
 
 
 class CallEvents:
-    """Tells of every call of the plan as it ends; all optimizer steps of a training are one."""
+    """Reports every call of the plan as it ends; all optimizer steps of a training are one."""
 
     def __init__(self, plan: Plan, events: Events) -> None:
         workload = plan.spec.workload

@@ -97,12 +97,12 @@ class Blame:
     @classmethod
     def of_process(cls, name: CallName, rank: int, error: BaseException) -> "Blame":
         """Ray has no reply: mostly because the process ended."""
-        told = _COLOURS.sub("", str(error))
+        reported = _COLOURS.sub("", str(error))
         if not isinstance(error, _DEATHS):
-            message = f"{name} gave no reply on {name.ranks([rank])}: {told}"
+            message = f"{name} gave no reply on {name.ranks([rank])}: {reported}"
             failed = CallFailedError(message, role=name.role, method=name.method, ranks=[rank])
             return cls(name, failed, 1, 0.0)
-        message = f"the process of {name.ranks([rank])} ended during {name}: {told}"
+        message = f"the process of {name.ranks([rank])} ended during {name}: {reported}"
         died = WorkerDiedError(message, role=name.role, method=name.method, ranks=[rank])
         return cls(name, died, 0, 0.0)
 

@@ -72,7 +72,7 @@ class Controller:
         Args:
             plan: What to run, and where.
             settings: Everything that a plan leaves open.
-            factories: Of the engines.
+            factories: Build the engines.
             program: Instead of the one that the plan or the settings name.
             worker: A subclass with further methods, perhaps.
             cancel: Once set, the run stops within seconds.
@@ -199,7 +199,7 @@ class Controller:
         """Run the program once.
 
         Args:
-            number: Of the iteration, from 1; the order of rows and the sampling depend on it.
+            number: The iteration, from 1; the order of rows and the sampling depend on it.
             prompts: Where its prompts come from.
             pretrain: Where pre-train rows come from, if the workload has that loss.
 

@@ -62,7 +62,7 @@ class FinishedCall:
     ended: float
     ranks: tuple[FinishedRank, ...]
     num_rows: int | None
-    """Of the result, if it is rows."""
+    """Rows of the result; None if it is none."""
     value: object
     """The result, if it is no rows: metrics of a training step, for example."""
 
@@ -89,7 +89,7 @@ class FinishedIteration:
     multiplier: float
     """Safe-RLHF's Lagrange multiplier after the iteration."""
     rollout_metrics: dict[str, float] = field(default_factory=dict)
-    """Of what the actor trained on; see `numeric_steps.rollout_summary`."""
+    """Metrics of what the actor trained on; see `numeric_steps.rollout_summary`."""
 
     @property
     def seconds(self) -> float:
@@ -104,7 +104,7 @@ def call_records(
 
     Args:
         iteration: What to convert.
-        device_numbers: Of the run's devices, counted over all pools.
+        device_numbers: Numbers of the run's devices, counted over all pools.
         unix_zero: Unix time at second 0 of the scheduler's clock.
     """
     records = []

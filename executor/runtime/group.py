@@ -179,9 +179,9 @@ class WorkerGroup:
             worker: The class whose methods can be called.
             processes: Where the workers are, or will be built.
             layout: How protocols see the ranks.
-            scheduler: Of the run.
+            scheduler: The run's scheduler.
             copy: Under which name the processes keep the workers; default: the role.
-            timeout_seconds: Of each call, from its start.
+            timeout_seconds: Limit of each call, from its start.
             detail: What messages say besides, for example a function's name.
         """
         if layout.world_size != len(processes.processes):

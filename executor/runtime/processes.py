@@ -42,9 +42,9 @@ class Processes:
         Args:
             plan: Which copies lie where.
             settings: Time limits, and the functions.
-            setups: Of every copy of a model.
+            setups: Setup of every copy of a model.
             scheduler: That the workers' calls go through.
-            factories: Of the engines.
+            factories: Build the engines.
             worker: A subclass with further methods, perhaps.
             check: Called while waiting; may raise to give up.
             environment: Variables of the processes, set before they import anything.

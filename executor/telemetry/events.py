@@ -1,4 +1,4 @@
-"""What a run tells those who started it: marked lines of JSON on stdout, and a file of the same."""
+"""What a run reports: marked lines of JSON on stdout, and a file of all of them."""
 
 import contextlib
 import json
@@ -62,13 +62,13 @@ class Events:
     def close(self) -> None:
         """No more events."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # what is left of an event that `check` has told of
+            with contextlib.suppress(OSError):  # what is left of an event that `check` has reported
                 self._file.close()
             self._file = None
 
 
 def _finite(value: object) -> object:
-    """The same with null for every number that JSON has no word for."""
+    """The value, with null for every number that JSON has no word for."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -88,7 +88,7 @@ def _is_torn(path: Path) -> bool:
 
 
 def read_events(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Of one type, as all attempts wrote them; none if there is no such file."""
+    """Events of one type, as all attempts wrote them; none if there is no such file."""
     if not path.exists():
         return
     with path.open("rb") as lines:

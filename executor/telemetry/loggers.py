@@ -42,11 +42,11 @@ class MetricsWriter:
         """Open the loggers that the settings name.
 
         Args:
-            folder: Of the run; metrics.jsonl and tensorboard/ are written there.
+            folder: The run's folder; metrics.jsonl and tensorboard/ are written there.
             settings: Which loggers.
             run_name: For MLflow and Weights & Biases.
             resumed_iteration: What an earlier attempt wrote behind it is dropped; 0: all of it.
-            config: Of the run, shown beside its metrics: strings and numbers, perhaps nested.
+            config: Settings of the run, shown beside its metrics; may be nested.
 
         Raises:
             MissingLoggerError: a package is not installed.

@@ -58,10 +58,10 @@ def timing_metrics(
     is in tokens (prompts and responses) per second and device.
 
     Args:
-        records: Of the iteration.
-        prompt_tokens: Of the batch that was trained on.
+        records: Calls of the iteration.
+        prompt_tokens: Prompt tokens of the batch that was trained on.
         response_tokens: Likewise.
-        num_devices: Of the whole run, idle ones included.
+        num_devices: Devices of the whole run, idle ones included.
     """
     seconds: dict[str, float] = defaultdict(float)
     for record in records:

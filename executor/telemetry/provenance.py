@@ -27,7 +27,7 @@ def provenance(device: DeviceFingerprint) -> RunProvenance:
 
 
 def device_fingerprint(*, num_devices: int) -> DeviceFingerprint:
-    """Of the device of this process; `num_devices` of them serve the run."""
+    """Fingerprint of this process's device; `num_devices` of them serve the run."""
     import torch
 
     if not torch.cuda.is_available():

@@ -27,14 +27,14 @@ class DeviceFingerprint(ReportModel):
     """What the worker processes ran on."""
 
     name: str
-    """Of the GPU, or of the processor."""
+    """Name of the GPU, or of the processor."""
     kind: Literal["cuda", "cpu"]
     num_devices: Annotated[int, Field(ge=1)]
     memory_bytes: Count
-    """Of one GPU, or of the host."""
+    """Memory of one GPU, or of the host."""
     compute_capability: str | None = None
     cuda_version: str | None = None
-    """Of the toolkit that torch was built with."""
+    """Version of the CUDA toolkit that torch was built with."""
 
 
 class RunProvenance(ReportModel):
@@ -42,7 +42,7 @@ class RunProvenance(ReportModel):
 
     code_version: str
     versions: dict[str, str | None]
-    """Of torch, ray, vllm, megatron-core, transformers and python; null: not installed."""
+    """Versions of torch, ray, vllm, megatron-core, transformers and python; null: not installed."""
     device: DeviceFingerprint
 
 
@@ -55,12 +55,12 @@ class RunOutcome(ReportModel):
     restarts: Count = 0
     """Times it began again, from a checkpoint if there was one: by itself or by a new command."""
     started_at: AwareDatetime | None = None
-    """Of the first attempt."""
+    """When the first attempt began."""
     ended_at: AwareDatetime | None = None
 
 
 class Spread(ReportModel):
-    """Of the iterations after the warm-up."""
+    """Median and range over the iterations after the warm-up."""
 
     median: float
     min: float
@@ -111,7 +111,7 @@ class RunReport(ReportModel):
 
     schema_version: Literal[1] = 1
     name: str
-    """Of the plan."""
+    """Name of the plan."""
     plan_id: str | None = None
     algorithm: str | None
     outcome: RunOutcome
@@ -124,9 +124,9 @@ class RunReport(ReportModel):
     tokens_per_second: Comparison
     """Prompt and response tokens, all devices together."""
     response_tokens: Comparison = Comparison()
-    """Of a response, in the mean; missing in reports of versions that did not say."""
+    """Tokens of a response, in the mean; missing in reports of early versions."""
     metrics: dict[str, float | None] = {}
-    """Of the last iteration; null stands for NaN and infinity."""
+    """Metrics of the last iteration; null stands for NaN and infinity."""
 
 
 def weight_sync_id(sync: WeightSync) -> str:
@@ -148,12 +148,12 @@ def build_report(
 
     Args:
         plan: What was run.
-        records: Of all attempts. Iterations without a record of kind `iteration` did not complete
-            and are left out.
+        records: Calls of all attempts. Iterations without a record of kind `iteration` did not
+            complete and are left out.
         outcome: How the run ended.
         provenance: Software and devices.
         metrics: Iteration → metrics, as `loggers.read_metrics` gives them.
-        plan_id: Of the stored plan.
+        plan_id: Id of the stored plan.
         warm_up: Iterations that are kept apart: the first after every start of the processes.
     """
     metrics = metrics or {}

@@ -43,13 +43,13 @@ class ModelSetup:
     end_tokens: tuple[int, ...]
     responses_per_prompt: int
     seed: int
-    """Of the model's random weights."""
+    """Seed of the model's random weights."""
     run_seed: int
-    """Of what the run draws."""
+    """Seed of what the run draws."""
 
     @property
     def layout(self) -> RankLayout:
-        """Of the copy's ranks, while it trains or scores."""
+        """Layout of the copy's ranks while it trains or scores."""
         return RankLayout.of(self.copy.layout)
 
     @property
@@ -124,7 +124,7 @@ def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[
 
 
 def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:
-    """Of the models that read prompts and responses."""
+    """Smallest vocabulary among the models that read prompts and responses."""
     return min(setup.architecture.vocab_size for setup in setups.values())
 
 

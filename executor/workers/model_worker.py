@@ -72,7 +72,7 @@ class SyncPlace:
 
     host: str
     port: int
-    """Of a TCPStore that the home's rank 0 serves."""
+    """Port of a TCPStore that the home's rank 0 serves."""
     rank: int
     """Within the own copy."""
     home: ModelSetup

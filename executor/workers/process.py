@@ -52,7 +52,7 @@ class ProcessContext:
     measured: dict[str, float] = field(default_factory=dict)
     """Seconds or bytes by name, that a method wants in the record of its call."""
     checkpoint_group: dist.ProcessGroup | None = None
-    """Of gloo, over all ranks, for checkpoints alone; None in a process without a world."""
+    """A gloo group of all ranks, for checkpoints alone; None in a process without a world."""
     saver: "ShardSaver | None" = None
     """Shared by the workers of the process, once one of them has saved."""
 
@@ -217,7 +217,7 @@ Packed = tuple[str, str, Call, bool] | bytes
 """Whose worker, method, arguments, and whether rows of the result are kept."""
 _PLAIN = (type(None), bool, int, float, str, Path)
 _PLAIN_BYTES = 100 * 2**10
-"""Of rows in one argument. Ray stores larger ones, and without a copy if it sees their arrays."""
+"""Most bytes of rows in one argument. Ray stores larger ones, without a copy if it sees arrays."""
 
 
 def packed(name: str, method: str, call: Call, keep: bool) -> Packed:

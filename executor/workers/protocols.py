@@ -142,7 +142,7 @@ def gather(outputs: Sequence[object], ranks: Sequence[int]) -> object:
 
 
 def broadcast(layout: Layout, value: object) -> list[object]:
-    """The same to every rank."""
+    """The value for every rank."""
     return [value] * layout.world_size
 
 
@@ -225,7 +225,7 @@ def _replica_leaders(layout: Layout) -> list[int]:
 ONE_TO_ALL = Protocol(
     "ONE_TO_ALL", broadcast, lambda layout, outputs: [outputs[rank] for rank in _every_rank(layout)]
 )
-"""The same to every rank; a list of all outputs. To initialise, load, save."""
+"""One value to every rank; a list of all outputs. To initialise, load, save."""
 RANK_ZERO = Protocol(
     "RANK_ZERO",
     lambda layout, value: [value] + [None] * (layout.world_size - 1),
@@ -265,7 +265,7 @@ THREE_D_PP_ONLY = Protocol(
     lambda layout, outputs: gather(outputs, _stage_leaders(layout)),
     collected=_stage_leaders,
 )
-"""The same to every rank; collected from tensor, context and data rank 0 of every stage."""
+"""One value to every rank; collected from tensor, context and data rank 0 of every stage."""
 PP_AS_DP = by_rows("PP_AS_DP", part=_stage_and_data_part, collected=_stage_and_data_leaders)
 """Stages take rows like data-parallel ranks: parts run over stages first, then replicas."""
 

@@ -64,7 +64,7 @@ class Layer:
 
     blocks: tuple[Block, ...]
     index: Indices
-    """Of the blocks' rows end to end."""
+    """Indices into the blocks' rows, laid end to end."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -239,7 +239,7 @@ def fetch(rows: Rows, *, traffic: Traffic | None = None) -> Batch:
 
 
 def _key(block: Block) -> object:
-    """The same for blocks of one piece of data."""
+    """What is equal for blocks of one piece of data."""
     return id(block.data) if isinstance(block.data, EncodedBatch) else block.data
 
 

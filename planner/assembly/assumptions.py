@@ -1,4 +1,4 @@
-"""What a plan rests on beyond its spec, in words: the lines of `Plan.assumptions`."""
+"""Assumptions that a plan makes beyond its spec, in words: the lines of `Plan.assumptions`."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,8 @@ from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shi
 from automap.planner.spec import unrunnable_field
 
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
-"""One gigabit Ethernet port for a GPU of its own; clusters that train have at least ten of them."""
+"""Bandwidth per GPU below which a network is remarked on: one gigabit Ethernet port for each GPU.
+Clusters that train have at least ten times as much."""
 
 
 def assumptions(job: Job) -> list[str]:
@@ -51,7 +52,7 @@ def _disturbed_profiles(job: Job) -> Iterator[str]:
 
 
 def _corrected_prices(job: Job) -> Iterator[str]:
-    """Factors that runs have taught, and on how much they stand."""
+    """Name the factors on prices that runs have taught, and how much evidence they have."""
     pricing = Pricing(job)
     for pool in job.pools:
         corrections = pricing.profile(pool).corrections
@@ -72,7 +73,7 @@ def _corrected_prices(job: Job) -> Iterator[str]:
 
 
 def _missing_precisions(job: Job) -> Iterator[str]:
-    """Precisions that the spec asks for and a GPU cannot compute in."""
+    """Name precisions that the spec asks for and a GPU cannot compute in."""
     workload = job.spec.workload
     wanted = {workload.precision, workload.rollout_precision or workload.precision}
     for pool in job.pools:
@@ -89,7 +90,10 @@ def _missing_precisions(job: Job) -> Iterator[str]:
 
 
 def _what_cannot_run(job: Job) -> Iterator[str]:
-    """Plans run on vLLM, with a cache of two bytes, and train in 16 bits; the rest is priced."""
+    """Name software and precisions that are priced only.
+
+    Plans run on vLLM, with a cache of two bytes, and train in 16 bits.
+    """
     workload = job.spec.workload
     if workload.training_precision == "fp8":
         yield "workload.training_precision: fp8 is priced; running the plan needs it left out"

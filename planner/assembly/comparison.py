@@ -7,9 +7,10 @@ from automap.planner.plan.types import CallPlacement, CopyPlacement, Placement, 
 from automap.planner.search import Attempt, Tables
 
 SHOWN_SECONDS = 5e-4
-"""Half of the last digit shown: what is closer counts as equally fast."""
+"""Half of the last digit of seconds that is shown: what is closer counts as equally fast."""
 SHOWN_SHARE = 5e-4
-"""The same of a price, which is shown in tenths of a percent."""
+"""Half of the last digit of a price, which is shown in tenths of a percent: what is closer counts
+as equally cheap."""
 
 
 def strategy(job: Job, tables: Tables, plan: Plan, attempt: Attempt) -> Strategy:

@@ -1,4 +1,4 @@
-"""A placement of the caller's own: refuse nonsense, say what does not fit, find its schedule."""
+"""Schedule a placement that the caller gives, or say why it is nonsense or does not fit."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ from automap.planner.plan.types import (
     SecondsByPart,
     WeightSync,
 )
-from automap.planner.search import Limits, Timing, schedule
+from automap.planner.search import Limits, problem_structure, schedule
 from automap.planner.search.model.problem import (
     Assignment,
     CallOption,
@@ -37,8 +37,8 @@ from automap.planner.search.model.problem import (
     Precedence,
     Problem,
     Tail,
+    Timing,
 )
-from automap.planner.search.space.structure import problem_structure
 
 
 def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:
@@ -106,7 +106,7 @@ def refuse_nonsense(job: Job, placement: Placement) -> None:
 
 
 def _draft(job: Job, placement: Placement) -> Plan:
-    """The placement in a plan's clothes, without prices, so that the check's rules can read it."""
+    """The placement as a plan without prices, in which form the check's rules can read it."""
     copies = [
         CopyPlan(**copy.model_dump(), resident_bytes=0, host_bytes=0, bytes_by_kind=BytesByKind())
         for copy in placement.copies
@@ -197,17 +197,17 @@ def _problem(
 
 
 def _options(call: PricedCall, positions: dict[str, int]) -> tuple[CallOption, ...]:
-    """What a call runs with, as the only option; none for a call without GPUs."""
+    """A call's settings as its only option; none for a call without GPUs."""
     copy_id = call.placement.copy_id
     if copy_id is None:
         return ()
     tail = None
-    if call.bulk_seconds is not None:
+    if call.main_phase_seconds is not None:
         assert call.placement.tail is not None
-        tail = Tail(call.placement.tail.num_gpus, call.bulk_seconds)
+        tail = Tail(call.placement.tail.num_gpus, call.main_phase_seconds)
     transient = call.bytes_by_kind.total
     position = positions[copy_id]
-    return (CallOption(position, 0, call.seconds, transient, 0, call.releases, tail),)
+    return (CallOption(position, 0, call.seconds, transient, 0, call.chunk_ready_seconds, tail),)
 
 
 def _is_synced(copies: list[PricedCopy], copy: PricedCopy) -> bool:
@@ -218,7 +218,7 @@ def _is_synced(copies: list[PricedCopy], copy: PricedCopy) -> bool:
 
 
 def _kept_order(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> list[Precedence]:
-    """Under the barrier: of two calls on a shared GPU the one listed first runs first.
+    """Keep the listed order, under the barrier, of every two calls that share a GPU.
 
     A call beside the tail of another is free: only the dataflow orders the two.
     """

@@ -19,7 +19,10 @@ from automap.planner.plan.types import CallPlan, Interval, Plan
 
 @dataclass(frozen=True, slots=True)
 class _Intervals:
-    """Of one plan; calls by id. A reward function has no peak and lasts as long as it was told."""
+    """The 80 % intervals of one plan; those of calls by id.
+
+    A reward function has no peak of memory, and its seconds, which the spec states, no spread.
+    """
 
     seconds: dict[str, Interval]
     peak_bytes: dict[str, Interval]

@@ -1,4 +1,4 @@
-"""Where a priced placement runs out of memory, as reasons with bytes; MiB as in the search."""
+"""Memory violations of a priced placement, as reasons with bytes; in whole MiB as in the search."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,10 @@ def overflows(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> li
 
 
 def _residents(members: list[PricedCopy], pool: Pool) -> Iterator[Reason]:
-    """What is held through the iteration, without any call; it only rises where a range starts."""
+    """Reasons where copies alone exceed the memory of a GPU.
+
+    What they hold only rises where a range starts, so only such GPUs are looked at.
+    """
     worst = max((copy.span.start for copy in members), key=lambda g: _held(members, g), default=0)
     names = ", ".join(copy.placement.id for copy in members if worst in copy.span)
     what = f"what copies {names} hold through the iteration takes"
@@ -47,7 +50,7 @@ def _hosts(members: list[PricedCopy], pool: Pool) -> Iterator[Reason]:
 
 
 def _calls(copies: list[PricedCopy], calls: list[PricedCall]) -> Iterator[Reason]:
-    """A call's transient bytes lie on every GPU of its copy, beside all residents."""
+    """Reasons where a call's transient bytes do not fit beside the residents of a GPU."""
     by_id = {copy.placement.id: copy for copy in copies}
     for call in calls:
         if call.placement.copy_id is not None:
@@ -60,7 +63,7 @@ def _calls(copies: list[PricedCopy], calls: list[PricedCall]) -> Iterator[Reason
 
 
 def _syncs(job: Job, copies: list[PricedCopy]) -> Iterator[Reason]:
-    """A weight sync has a bucket on either side, two where the sides share a GPU."""
+    """Reasons where the buckets of a weight sync do not fit: one per side, two on a shared GPU."""
     bucket = mib_up(sync_bucket_bytes())
     homes = {copy.placement.role: copy for copy in copies if copy.placement.kind == "home"}
     for shadow in (copy for copy in copies if copy.placement.kind == "shadow"):

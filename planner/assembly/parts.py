@@ -9,7 +9,7 @@ from automap.planner.check.prices import CallPrice, Prices, tail_setting
 from automap.planner.check.subject import tolerance_seconds
 from automap.planner.cost import memory
 from automap.planner.cost.estimates import BytesColumns, CallEstimates
-from automap.planner.cost.generation.streaming import TAILS, released_seconds
+from automap.planner.cost.generation.streaming import TAILS, ready_seconds
 from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from automap.planner.cost.transition import received_bytes
 from automap.planner.dataflow.graph import Call
@@ -19,7 +19,7 @@ from automap.planner.layout import (
     RECOMPUTES,
     SHARDINGS,
     SOURCES,
-    Engine,
+    GenerationLayouts,
     IntArray,
     Layouts,
 )
@@ -35,7 +35,8 @@ from automap.planner.plan.types import (
     SecondsByPart,
     WeightSync,
 )
-from automap.planner.search import CallTable, CopyTable, Selected, Tables, Timing
+from automap.planner.search import CallTable, CopyTable, Selected, Tables
+from automap.planner.search.model.problem import Timing
 
 
 def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:
@@ -118,12 +119,12 @@ def _tail(table: CallTable, row: int, num_gpus: int) -> GenerationTail | None:
     )
 
 
-def _engine_parallelism(engine: Engine, row: int) -> Parallelism:
+def _engine_parallelism(engine: GenerationLayouts, row: int) -> Parallelism:
     return Parallelism(**{name: int(column[row]) for name, column in engine.columns().items()})
 
 
 def _given(column: IntArray, row: int) -> int | None:
-    """0 says that a setting does not apply."""
+    """A setting from its column, in which 0 means that it does not apply."""
     return int(column[row]) or None
 
 
@@ -136,16 +137,16 @@ class PricedCopy:
     held: CopyBytes
     bytes_by_kind: BytesByKind
     sync_seconds: float
-    """Its side of a weight sync, were there one."""
+    """Seconds of a weight sync on this copy's side, if it has one."""
 
     @property
     def host_bytes(self) -> int:
-        """Per GPU, on the host."""
+        """Bytes of host memory per GPU."""
         return int(self.held.host[0])
 
     @property
     def resident_bytes(self) -> int:
-        """On the GPU, through the whole iteration."""
+        """Bytes per GPU that the copy holds through the whole iteration."""
         return self.bytes_by_kind.total
 
     @property
@@ -167,21 +168,22 @@ class PricedCall:
 
     @property
     def seconds(self) -> float:
-        """Of the whole call."""
+        """Seconds of the whole call."""
         return self.price.seconds
 
     @property
-    def releases(self) -> tuple[float, ...]:
-        """Where a streamed edge leads on: seconds until each chunk but the last is out."""
-        return self._passed(*self.price.released_shares)
+    def chunk_ready_seconds(self) -> tuple[float, ...]:
+        """Seconds until each chunk but the last is ready; empty where no call takes chunks."""
+        return self._passed(*self.price.chunk_ready_shares)
 
     @property
-    def bulk_seconds(self) -> float | None:
-        """Until the tail begins; None: it has none."""
-        return None if self.price.bulk_share is None else self._passed(self.price.bulk_share)[0]
+    def main_phase_seconds(self) -> float | None:
+        """Seconds until the tail begins and frees GPUs; None: there is no such tail."""
+        share = self.price.main_phase_share
+        return None if share is None else self._passed(share)[0]
 
     def _passed(self, *shares: float) -> tuple[float, ...]:
-        return tuple(released_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
+        return tuple(ready_seconds(np.array([shares]), np.array([self.seconds]))[0].tolist())
 
 
 def pricing_of(job: Job, copies: list[CopyPlacement]) -> Pricing:
@@ -216,7 +218,7 @@ def price_call(
     seconds = float(whole_microseconds(estimates.seconds.total)[0])
     return PricedCall(
         placement,
-        CallPrice(seconds, estimates, *_course(pricing, call, placement, copy, seconds)),
+        CallPrice(seconds, estimates, *_output_timeline(pricing, call, placement, copy, seconds)),
         _seconds_by_part(estimates, seconds),
         _bytes_by_kind(estimates.transient),
         SOURCES[int(estimates.source[0])],
@@ -224,7 +226,7 @@ def price_call(
 
 
 def prices_of(copies: list[PricedCopy], calls: list[PricedCall]) -> Prices:
-    """What a placement's plan is priced at, in the form in which its check has it."""
+    """The prices of a placement's plan, in the form that its check reads."""
     homes = {
         copy.placement.role: copy.sync_seconds for copy in copies if copy.placement.kind == "home"
     }
@@ -239,13 +241,13 @@ def prices_of(copies: list[PricedCopy], calls: list[PricedCall]) -> Prices:
     )
 
 
-def _course(
+def _output_timeline(
     pricing: Pricing, call: Call, placement: CallPlacement, copy: PricedCopy, seconds: float
 ) -> tuple[tuple[float, ...], float | None]:
-    """(part of the seconds until each chunk is out, and until the tail begins) of a generation."""
+    """(shares of a generation's seconds until each chunk is ready, share until its tail begins)."""
     if call.kind != "generate":
         return (), None
-    found = pricing.course(
+    found = pricing.output_timeline(
         call,
         copy.pool,
         _engine(placement, copy),
@@ -253,16 +255,19 @@ def _course(
         tail=tail_setting(placement, copy.placement),
         seconds=seconds,
     )
-    return found.released, found.bulk
+    return found.chunk_ready_shares, found.main_phase_share
 
 
-def _engine(placement: CallPlacement, copy: PricedCopy) -> Engine:
-    """A shadow is stored the way it generates."""
+def _engine(placement: CallPlacement, copy: PricedCopy) -> GenerationLayouts:
+    """The layout that a call generates in; a shadow's is the layout it is stored in."""
     if copy.placement.kind == "shadow":
-        return Engine.of(layouts_of(copy.placement))
+        return GenerationLayouts.of(layouts_of(copy.placement))
     assert placement.parallelism is not None
-    return Engine(
-        *(_column(getattr(placement.parallelism, name)) for name in Engine.__dataclass_fields__)
+    return GenerationLayouts(
+        *(
+            _column(getattr(placement.parallelism, name))
+            for name in GenerationLayouts.__dataclass_fields__
+        )
     )
 
 
@@ -311,7 +316,7 @@ def _bytes_by_kind(columns: BytesColumns) -> BytesByKind:
 
 
 def _seconds_by_part(estimates: CallEstimates, seconds: float) -> SecondsByPart:
-    """The parts; what rounding up to a microsecond adds is overhead."""
+    """Seconds by part, which sum to `seconds`: what rounding up adds is overhead."""
     parts = {
         field.name: float(getattr(estimates.seconds, field.name)[0])
         for field in fields(estimates.seconds)
@@ -349,7 +354,9 @@ def call_plans(
                 stage=timing.call_stages[number],
                 start_seconds=start,
                 end_seconds=start + call.seconds,
-                bulk_end_seconds=None if call.bulk_seconds is None else start + call.bulk_seconds,
+                bulk_end_seconds=None
+                if call.main_phase_seconds is None
+                else start + call.main_phase_seconds,
                 streamed_from=_streamed_from(job, calls, number, timing),
                 seconds_by_part=call.seconds_by_part,
                 bytes_by_kind=call.bytes_by_kind,
@@ -379,7 +386,7 @@ def _streamed_from(job: Job, calls: list[PricedCall], number: int, timing: Timin
 
 
 def _before(one: float, other: float) -> bool:
-    """Earlier by more than rounding."""
+    """Whether one time is earlier than another by more than rounding."""
     return one < other - tolerance_seconds(one, other)
 
 

@@ -27,7 +27,7 @@ from automap.planner.plan.price import (
 )
 from automap.planner.plan.provenance import provenance_of
 from automap.planner.plan.types import Placement, Plan, SearchReport
-from automap.planner.search import Timing
+from automap.planner.search.model.problem import Timing
 
 GIVEN = "the given placement only; the order of its calls on shared GPUs is kept"
 
@@ -40,7 +40,7 @@ def placed(
     pricing_seconds: float = 0.0,
     intervals: bool = True,
 ) -> Plan:
-    """A placement that is given, with its schedule, as a plan that has passed the check.
+    """Make a plan of a placement that is given and its schedule, and check it.
 
     Without `intervals` a third of the time is saved.
     """
@@ -118,7 +118,7 @@ def plan_from(
 
 
 def relative_gap(report: SearchReport) -> float:
-    """How far below the objective the bound is, as a share of the objective."""
+    """The gap between objective and bound, as a share of the objective."""
     if report.objective_value <= 0:
         return 0.0
     gap = max(report.objective_value - report.lower_bound, 0.0) / report.objective_value
@@ -150,7 +150,11 @@ def _tokens_per_iteration(job: Job) -> float:
 
 
 def sound(job: Job, plan: Plan) -> Plan:
-    """The plan, after the independent check; a violation is our bug."""
+    """The plan once the independent check has passed.
+
+    Raises:
+        RuntimeError: the plan violates a rule, which is a bug of the planner.
+    """
     assert math.isfinite(plan.iteration_seconds)
     found = violations(job, plan)
     if found:

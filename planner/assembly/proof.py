@@ -12,11 +12,11 @@ from hashlib import sha256
 from automap.planner.job.job import Job
 from automap.planner.plan.provenance import provenance_of
 from automap.planner.plan.types import Plan, Provenance
-from automap.planner.search.candidates.enumeration import SPACE
+from automap.planner.search import describe_space
 
 
 def proof_of(plan: Plan) -> str | None:
-    """The digest of what a plan's bound was proven of; None: nothing was proven."""
+    """Digest of spec, versions and bound of a plan; None: nothing was proven of it."""
     search = plan.search
     if search.status == "given":
         return None
@@ -34,17 +34,20 @@ def proof_of(plan: Plan) -> str | None:
 
 
 def bound_is_proven(job: Job, plan: Plan) -> bool:
-    """True where the plan's bound is that of a search of this version on this very job."""
+    """Whether a plan's bound is that of a search of this version on this very job."""
     return (
         plan.search.proof is not None
         and plan.search.proof == proof_of(plan)
         and plan.spec == job.spec
-        and plan.search.space.startswith(SPACE)
+        and plan.search.space == describe_space(job)
         and _versions(plan.provenance) == _versions(provenance_of(job))
     )
 
 
 def _versions(provenance: Provenance) -> str:
-    """All that prices rest on: neither the release nor the spreads, which only widen intervals."""
+    """The versions that prices depend on, as JSON.
+
+    Neither the release nor the spreads are among them: those only widen intervals.
+    """
     left_out = {"spreads"} | ({"code_version"} if provenance.cost_model_version else set())
     return json.dumps(provenance.model_dump(exclude=left_out), sort_keys=True)

@@ -24,7 +24,8 @@ from automap.planner.errors import SpecError
 from automap.planner.units import GIB, MIB
 
 MAX_QUOTED_LENGTH = 100
-"""Characters; longer than any name, so that a text in place of a name is cut before it is used."""
+"""Characters of a name that are read. It is more than any name has, so that a whole text sent in
+place of a name is cut before it is used."""
 
 
 class CatalogueModel(BaseModel):
@@ -37,7 +38,8 @@ class CatalogueModel(BaseModel):
     architecture: ModelArchitecture
     published_parameters: int = Field(gt=0)
     published_active_parameters: int | None = Field(default=None, gt=0)
-    """Per token, as published; only for mixtures of experts, and usually rounded."""
+    """Parameters that one token passes, as published and usually rounded; only for mixtures of
+    experts."""
     source: str
 
 
@@ -163,7 +165,7 @@ def _model_names() -> Mapping[str, str]:
 
 
 def _names(entries: Iterable[GpuType | CatalogueModel]) -> Mapping[str, str]:
-    """Every normalised spelling → the entry's name."""
+    """Map every normalised spelling to the entry's name."""
     return MappingProxyType(
         {
             normalised(spelling): entry.name

@@ -115,10 +115,10 @@ class ModelArchitecture(BaseModel):
         }
         given = {name: value for name, value in expert_fields.items() if value}
         if given:
-            told = ", ".join(f"{name}={value}" for name, value in given.items())
+            listed = ", ".join(f"{name}={value}" for name, value in given.items())
             raise FieldValueError(
                 next(iter(given)),
-                f"{told} without num_experts",
+                f"{listed} without num_experts",
                 remedy="give num_experts, or leave them out of a dense model",
             )
 

@@ -24,8 +24,8 @@ class _Mistake:
 class ConfigReader:
     """The keys of one `config.json`; `field` is the path in the spec, `source` the file's name.
 
-    A mistake is noted, and the least valid value stands in for the key, so that the other keys are
-    read as well. Whoever reads must ask `mistakes_error` before using what was read.
+    A mistake is recorded, and the least valid value takes the key's place, so that the other keys
+    are read as well. Callers must ask `mistakes_error` before they use what was read.
     """
 
     config: Mapping[str, object]
@@ -39,11 +39,11 @@ class ConfigReader:
         return self._required(key, minimum=1, maximum=maximum)
 
     def count(self, key: str, *, maximum: int = MAX_SIZE) -> int:
-        """As `size`, but 0 is allowed."""
+        """A whole number from 0 to `maximum` that must be there."""
         return self._required(key, minimum=0, maximum=maximum)
 
     def optional_size(self, key: str, *, maximum: int = MAX_SIZE) -> int | None:
-        """As `size`, but None where the key is missing or null."""
+        """A whole number from 1 to `maximum`; None where the key is missing or null."""
         return self._whole_number(key, minimum=1, maximum=maximum)
 
     def flag(self, key: str, *, default: bool) -> bool:
@@ -82,17 +82,17 @@ class ConfigReader:
         """
         if not self._mistakes:
             return self._contradictions[0] if self._contradictions else None
-        told = dict(list(self._mistakes.items())[:MAX_MISTAKES])
+        shown = dict(list(self._mistakes.items())[:MAX_MISTAKES])
         absent: dict[str, list[str]] = {}
         needed: dict[tuple[bool, str], list[str]] = {}
-        for key, mistake in told.items():
+        for key, mistake in shown.items():
             needed.setdefault((mistake.absent, mistake.valid), []).append(key)
             if mistake.absent:
                 absent.setdefault(mistake.state, []).append(key)
         states = [f"{_listed(keys)} {_are(keys)} {state}" for state, keys in absent.items()]
-        states += [f"{key} is {wrong.state}" for key, wrong in told.items() if not wrong.absent]
-        if len(self._mistakes) > len(told):
-            states.append(f"and {len(self._mistakes) - len(told)} more")
+        states += [f"{key} is {wrong.state}" for key, wrong in shown.items() if not wrong.absent]
+        if len(self._mistakes) > len(shown):
+            states.append(f"and {len(self._mistakes) - len(shown)} more")
         remedies = [
             f"give {_listed(keys)}, {'each ' if len(keys) > 1 else ''}{valid}"
             if is_absent
@@ -123,7 +123,7 @@ class ConfigReader:
 
 
 def _listed(keys: Sequence[str]) -> str:
-    """One, two and three."""
+    """Names joined as in a sentence: `one, two and three`."""
     return " and ".join([", ".join(keys[:-1]), keys[-1]] if len(keys) > 1 else keys)
 
 

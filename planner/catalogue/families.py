@@ -1,4 +1,4 @@
-"""What the `config.json` of each supported model family says about sizes, one function a family.
+"""Sizes out of the `config.json` of each supported model family, one function per family.
 
 A missing key takes a default only where the family's configuration class in transformers documents
 that default and it holds for the family's published models; anything else is an error that names
@@ -17,7 +17,7 @@ from automap.planner.catalogue.architecture import (
 from automap.planner.catalogue.config_reader import ConfigReader
 
 MAX_LAYERS = 10_000
-"""As ModelArchitecture.num_layers allows; checked before anything is listed layer by layer."""
+"""Most layers, as in ModelArchitecture.num_layers; checked before anything is listed by layer."""
 
 
 @dataclass(frozen=True, slots=True)

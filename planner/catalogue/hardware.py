@@ -1,4 +1,4 @@
-"""Resolved hardware: what the cost model needs to know of GPUs, nodes and pools."""
+"""Hardware as the cost model reads it: types of GPU and node, and pools of nodes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,20 +12,20 @@ from automap.planner.layout import IntArray
 
 
 class GpuType(BaseModel):
-    """One device type, per GPU, in base units, from the data sheet that `source` names."""
+    """A type of GPU: figures of one GPU in base units, from the data sheet that `source` names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     aliases: tuple[str, ...] = ()
     memory_bytes: Annotated[int, Field(gt=0)]
-    """What the driver reports as total."""
+    """Device memory that the driver reports as total."""
     memory_bytes_per_second: Annotated[float, Field(gt=0)]
     bf16_flops_per_second: Annotated[float, Field(gt=0)]
-    """Dense, without sparsity; fp16 where the device has no bf16."""
+    """Peak rate of dense bf16 products, without sparsity; of fp16 where there is no bf16."""
     fp8_flops_per_second: float | None = None
     fp32_flops_per_second: Annotated[float, Field(gt=0)]
-    """What a framework's fp32 matrix product reaches (TF32 where it exists)."""
+    """Peak rate of a framework's fp32 matrix products (TF32 where it exists)."""
     generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra", "none"]
     """NVIDIA's architecture generation, by which instructions and kernels differ."""
     node: str
@@ -36,12 +36,12 @@ class GpuType(BaseModel):
 
     @property
     def has_bf16(self) -> bool:
-        """False before Ampere, whose tensor cores know fp16 alone."""
+        """Whether tensor cores compute in bf16; before Ampere they know fp16 alone."""
         return self.generation != "volta"
 
 
 class NodeType(BaseModel):
-    """What a node of some kind brings beside its GPUs, per node or per GPU as named."""
+    """A type of node: what it has beside its GPUs, per node or per GPU as each name says."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,7 +59,7 @@ class NodeType(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Equal nodes on the GPU axis: `first_gpu` … `first_gpu + num_gpus − 1`."""
+    """A pool of equal nodes; on the axis of all pools its GPUs are `first_gpu` and those after."""
 
     name: str
     gpu: GpuType
@@ -99,5 +99,5 @@ class Pool:
         return min(self.gpus_per_node, self.nvlink_domain_gpus) % size == 0
 
     def is_whole_nodes_or_divides_one(self, size: int | IntArray) -> bool | npt.NDArray[np.bool_]:
-        """What tensor groups do, wherever a range starts."""
+        """Whether tensor groups of `size` fill whole nodes, or several fill one, without a rest."""
         return (self.gpus_per_node % size == 0) | (size % self.gpus_per_node == 0)

@@ -25,7 +25,7 @@ from automap.planner.plan.types import Plan
 
 
 def violations(job: Job, plan: Plan) -> list[str]:
-    """What is wrong with a plan, one sentence with its numbers each; empty when it is sound.
+    """Violations of a plan, one sentence with its numbers each; empty when it is sound.
 
     A plan whose references or layouts are broken has no price and no schedule, so those are said
     first and alone.

@@ -45,11 +45,11 @@ class _Rules:
 
     @property
     def transfer(self) -> str:
-        """The kind of a reshard, a reload and a weight sync."""
+        """Kind of quantity of a reshard, a reload and a weight sync."""
         return "transfer across nodes" if self.pricing.multi_node else "transfer in a node"
 
     def kind(self, call: CallPlan) -> str:
-        """Scoring runs the products of training."""
+        """Kind of quantity of a call's seconds; scoring runs the products of training."""
         role = self.subject.calls[call.id].model
         assert role is not None, "a function has no kind"
         model = self.subject.job.models[role]
@@ -60,7 +60,7 @@ class _Rules:
         return f"training, {mixture}, {8 if low else 16}-bit"
 
     def kinds(self) -> set[str]:
-        """All that the plan's intervals are made of."""
+        """All kinds of quantity that the plan's intervals are made of."""
         calls = {self.kind(call) for call, _ in self.subject.placed_calls()}
         return {*calls, "memory", self.transfer}
 
@@ -69,7 +69,10 @@ class _Rules:
         return Interval(low=estimate - below, high=estimate + above)
 
     def seconds_of(self, call: CallPlan) -> Interval:
-        """Work and transfer at their bounds at once, what lengths do by chance apart from them."""
+        """Interval of a call's seconds.
+
+        Work and transfer are at their bounds at once; what lengths do by chance is independent.
+        """
         price = self.prices.calls[call.id]
         if price.estimates is None:
             return Interval(low=price.seconds, high=price.seconds)
@@ -83,7 +86,7 @@ class _Rules:
         return Interval(low=max(price.seconds - below, 0.0), high=price.seconds + above)
 
     def _widths(self, estimate: float, kind: str) -> tuple[float, float]:
-        """How far the bounds lie below and above an estimate."""
+        """Distances of the bounds below and above an estimate."""
         spread = self.subject.plan.provenance.spreads[kind]
         return -estimate * expm1(-spread), estimate * expm1(spread)
 

@@ -24,14 +24,14 @@ def mib_up(num_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """GPUs that the same copies lie on."""
+    """A stretch of GPUs that the same copies lie on."""
 
     span: Span
     copies: tuple[CopyPlan, ...]
 
     @property
     def resident_mib(self) -> int:
-        """What the copies hold on each GPU, each rounded up."""
+        """MiB that the copies hold on each GPU, rounded up copy by copy."""
         return sum(mib_up(copy.resident_bytes) for copy in self.copies)
 
 

@@ -17,7 +17,7 @@ from automap.planner.layout import (
     RECOMPUTES,
     SHARDINGS,
     SOURCES,
-    Engine,
+    GenerationLayouts,
     IntArray,
     Layouts,
 )
@@ -38,15 +38,15 @@ PRICE_TOLERANCE_SECONDS = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class CallPrice:
-    """One call as the cost model has it; a function has seconds alone."""
+    """Price of one call by the cost model; a function has only seconds."""
 
     seconds: float
     estimates: CallEstimates | None
-    released_shares: tuple[float, ...] = ()
-    """Where a streamed edge leads on: the part of the seconds after which each chunk but the last
-    is out."""
-    bulk_share: float | None = None
-    """The part of the seconds after which a tail begins; None: there is none."""
+    chunk_ready_shares: tuple[float, ...] = ()
+    """Shares of the seconds after which each chunk but the last is ready; empty where no call takes
+    chunks."""
+    main_phase_share: float | None = None
+    """Share of the seconds after which a tail begins and frees GPUs; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def price_again(subject: Subject) -> Prices:
 
 
 def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
-    """One call of a plan as a single row."""
+    """Price one call of a plan as a single row."""
     if call.copy_id is None:
         return CallPrice(subject.calls[call.id].fixed_seconds or 0.0, None)
     estimates = _estimates(subject, pricing, call, subject.copies[call.copy_id])
@@ -80,7 +80,7 @@ def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
     if call.kind != "generate":
         return CallPrice(seconds, estimates)
     copy = subject.copies[call.copy_id]
-    course = pricing.course(
+    timeline = pricing.output_timeline(
         subject.calls[call.id],
         subject.pool_of(copy),
         engine_of(call),
@@ -88,7 +88,7 @@ def call_price(subject: Subject, pricing: Pricing, call: CallPlan) -> CallPrice:
         tail=tail_setting(call, copy),
         seconds=seconds,
     )
-    return CallPrice(seconds, estimates, course.released, course.bulk)
+    return CallPrice(seconds, estimates, timeline.chunk_ready_shares, timeline.main_phase_share)
 
 
 def tail_setting(call: CallPlacement, copy: CopyPlacement) -> TailSetting | None:
@@ -158,11 +158,11 @@ def _layouts(copy: CopyPlan) -> Layouts:
     )
 
 
-def engine_of(call: CallPlan) -> Engine:
+def engine_of(call: CallPlan) -> GenerationLayouts:
     """A call's generation layout as columns of one row."""
     layout: Parallelism | None = call.parallelism
     assert layout is not None, "the references were checked"
-    return Engine(
+    return GenerationLayouts(
         tensor_parallel_size=row_of(layout.tensor_parallel_size),
         pipeline_parallel_size=row_of(layout.pipeline_parallel_size),
         expert_parallel_size=row_of(layout.expert_parallel_size),

@@ -1,4 +1,4 @@
-"""What the rules of the check read: a plan beside its job, looked up by name."""
+"""The subject of the check's rules: a plan beside its job, looked up by name."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ TOLERANCE_RELATIVE = 1e-9
 
 
 def tolerance_seconds(*seconds: float) -> float:
-    """How far two times may differ by rounding alone: a microsecond and 1e-9 of the larger."""
+    """Seconds by which two times may differ by rounding: a microsecond and 1e-9 of the larger."""
     return TOLERANCE_SECONDS + TOLERANCE_RELATIVE * max(abs(value) for value in seconds)
 
 
@@ -49,12 +49,12 @@ class Subject:
 
     @cached_property
     def pools(self) -> dict[str, Pool]:
-        """Name → pool."""
+        """The job's pools by name."""
         return {pool.name: pool for pool in self.job.pools}
 
     @cached_property
     def copies(self) -> dict[str, CopyPlan]:
-        """Id → copy."""
+        """The plan's copies by id."""
         return {copy.id: copy for copy in self.plan.copies}
 
     @cached_property
@@ -64,12 +64,12 @@ class Subject:
 
     @cached_property
     def calls(self) -> dict[str, Call]:
-        """Id → call of the dataflow."""
+        """Calls of the dataflow by id."""
         return {call.id: call for call in self.flow.calls}
 
     @cached_property
     def nodes_touched(self) -> dict[str, set[int]]:
-        """Pool → its nodes with a GPU of some copy."""
+        """Nodes with a GPU of some copy, by pool."""
         nodes: dict[str, set[int]] = {name: set() for name in self.pools}
         for copy in self.plan.copies:
             per_node = self.pool_of(copy).gpus_per_node
@@ -83,7 +83,7 @@ class Subject:
         return Pricing(self.job, one_node=sum(map(len, self.nodes_touched.values())) == 1)
 
     def homes(self) -> dict[str, CopyPlan]:
-        """Role → home."""
+        """Homes by role."""
         return {copy.role: copy for copy in self.plan.copies if copy.kind == "home"}
 
     def placed_calls(self) -> Iterator[tuple[CallPlan, CopyPlan]]:

@@ -39,13 +39,13 @@ class Event:
     stage: int
     spans: tuple[Span, ...]
     price_seconds: float
-    released_shares: tuple[float, ...] = ()
-    """The part of the seconds after which each chunk but the last is out, where one takes them."""
+    chunk_ready_shares: tuple[float, ...] = ()
+    """Shares of the seconds after which each chunk but the last is ready; empty: none is taken."""
     tail: tuple[Span, float] | None = None
-    """The GPUs that are held to the end, and the part of the seconds after which others are not."""
+    """(GPUs that are held to the end, share of the seconds after which the others are free)."""
 
     def held_share(self, other: "Event") -> float:
-        """The part of its seconds for which it holds GPUs that another needs."""
+        """Share of its seconds for which it holds GPUs that another event needs."""
         if self.tail is None or any(self.tail[0].shares_gpus(span) for span in other.spans):
             return 1.0
         return self.tail[1]
@@ -77,14 +77,14 @@ class Wait:
             return microseconds_up(held * source.price_seconds)
         if not self.streamed:
             return source.price_seconds
-        outs = [microseconds_up(s * source.price_seconds) for s in source.released_shares]
+        outs = [microseconds_up(s * source.price_seconds) for s in source.chunk_ready_shares]
         outs.append(source.price_seconds)
         each = events[self.target].price_seconds / len(outs)
         return microseconds_up(max(out - k * each for k, out in enumerate(outs)))
 
 
 def microseconds_up(seconds: float) -> float:
-    """The unit of prices."""
+    """Seconds rounded up to whole microseconds, the unit of prices."""
     return math.ceil(1e6 * seconds - 1e-3) * 1e-6
 
 
@@ -113,8 +113,8 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
                 call.stage,
                 spans,
                 price.seconds,
-                price.released_shares,
-                _tail(call, spans, price.bulk_share),
+                price.chunk_ready_shares,
+                _tail(call, spans, price.main_phase_share),
             )
         )
     for sync in plan.transitions:
@@ -134,12 +134,12 @@ def schedule_of(subject: Subject, prices: Prices) -> Schedule:
 
 
 def _tail(
-    call: CallPlan, spans: tuple[Span, ...], bulk_share: float | None
+    call: CallPlan, spans: tuple[Span, ...], main_phase_share: float | None
 ) -> tuple[Span, float] | None:
-    if call.tail is None or bulk_share is None:
+    if call.tail is None or main_phase_share is None:
         return None
     first = spans[0].first
-    return Span(spans[0].pool, first, first + call.tail.num_gpus), bulk_share
+    return Span(spans[0].pool, first, first + call.tail.num_gpus), main_phase_share
 
 
 def _waits(subject: Subject) -> Iterator[Wait]:
@@ -188,10 +188,7 @@ def broken_times(schedule: Schedule) -> Iterator[str]:
 
 
 def wrong_streams(subject: Subject, schedule: Schedule) -> Iterator[str]:
-    """Every call that says of another generation than it does that it overlaps it.
-
-    And every tail that begins at another time than stated.
-    """
+    """Every call that names other generations than it overlaps, and every wrong start of a tail."""
     for number, call in enumerate(subject.plan.calls):
         event = schedule.events[number]
         bulk = None
@@ -315,7 +312,7 @@ def least_period(schedule: Schedule) -> float | None:
 
 
 def waits_for_gpus(schedule: Schedule) -> Iterator[Wait]:
-    """Who shares a GPU runs in the order of their starts, and once more after the period.
+    """Waits between events on a shared GPU: in the order of their starts, and again a period later.
 
     With starts φ and stages q, the u that starts before v precedes the v of q_u − q_v iterations
     later, and follows the v one iteration before that.

@@ -1,4 +1,4 @@
-"""Whether a plan from outside, a file or a store, still is what its job comes to here."""
+"""Decide whether a plan from outside, a file or a store, still agrees with its job here."""
 
 from functools import lru_cache
 
@@ -9,7 +9,7 @@ from automap.planner.plan.provenance import other_versions
 from automap.planner.plan.types import Plan
 
 KEPT = 8
-"""Plans whose check is remembered: who asks about a running plan asks again, and is in a hurry."""
+"""Number of plans whose check is remembered: whoever asks about a running plan asks again soon."""
 
 
 def need_sound(plan: Plan) -> None:

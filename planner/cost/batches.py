@@ -16,9 +16,9 @@ PROMPT_POINTS = 4
 
 @dataclass(frozen=True, slots=True)
 class SequenceLengths:
-    """Prompt plus response in tokens, as the model sees them: points with weights that sum to 1.
+    """Distribution of sequence lengths (prompt plus response) in tokens, as the model sees them.
 
-    When sequences are padded there is one point, the maximum.
+    Arrays are [point]; weights sum to 1. When sequences are padded there is one point, the maximum.
     """
 
     points: FloatArray
@@ -27,12 +27,12 @@ class SequenceLengths:
 
     @property
     def mean_tokens(self) -> float:
-        """Σ weight × length."""
+        """Mean length: Σ weight × point."""
         return float(self.points @ self.weights)
 
     @property
     def deviation_tokens(self) -> float:
-        """Standard deviation."""
+        """Standard deviation of the length."""
         variance = float(((self.points - self.mean_tokens) ** 2) @ self.weights)
         return float(np.sqrt(max(variance, 0.0)))
 
@@ -56,7 +56,7 @@ def sequence_lengths(workload: WorkloadSpec) -> SequenceLengths:
 
 
 def micro_batch_tokens(lengths: SequenceLengths, micro_batch_size: IntArray) -> IntArray:
-    """Mean tokens of a micro-batch, rounded up (context parallelism still to divide)."""
+    """Mean tokens of a micro-batch, rounded up, before context parallelism divides them."""
     tokens = np.asarray(micro_batch_size * lengths.mean_tokens)
     return np.ceil(tokens - 1e-6).astype(np.int64)
 

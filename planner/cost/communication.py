@@ -41,11 +41,12 @@ class LinkModel:
     fill_starts: float = 3.7
     """Filling the chain of nodes with chunks takes at most as long as so many starts."""
     network_hop_seconds: float = 8e-6
-    """Each further node in a chain of crossings. No published run tells hop from start; between
-    the 5 µs and 14 µs that NCCL's own algorithm choice assumes for small and for large messages."""
+    """Latency of each further node in a chain of crossings. No published run separates hop from
+    start; chosen between the 5 µs and 14 µs that NCCL's own choice of algorithm assumes for small
+    and for large messages."""
     point_to_point_fraction: float = 0.75
-    """Part of a link that one sender and one receiver reach: 0.72 to 0.78 in three measured pairs
-    (A100 and H100 NVLink, H100 network), messages of 8 MB and more."""
+    """Part of a link's bandwidth that one sender and one receiver reach: 0.72 to 0.78 in three
+    measured pairs (A100 and H100 NVLink, H100 network), messages of 8 MB and more."""
     local_start_seconds: float = 8e-6
     """One exchange inside a domain: messages up to 64 kB took 5 to 15 µs between two GPUs."""
 
@@ -151,7 +152,10 @@ def point_to_point_seconds(
 
 
 def sent_part(collective: Collective, group: FloatArray) -> FloatArray:
-    """Bytes that each rank sends, as a part of the buffer: nccl-tests' bus bandwidth factor."""
+    """Part of the buffer that each rank sends: the bus bandwidth factor of nccl-tests.
+
+    Source: nccl-tests, doc/PERFORMANCE.md.
+    """
     if collective == "broadcast":
         return np.where(group > 1, 1.0, 0.0)
     part = (group - 1.0) / group
@@ -176,7 +180,7 @@ def _across(
 def _crossing(
     collective: Collective, domains: FloatArray, links: LinkModel
 ) -> tuple[FloatArray, FloatArray]:
-    """Latency over the network, and of a chain of hops beside the transfer.
+    """(latency over the network, seconds of a chain of hops that overlaps the transfer).
 
     Gathers are rings: one crossing starts them, the hops run while others transfer. The others are
     trees.

@@ -24,9 +24,9 @@ FRAGMENTATION_SHARE = 0.05
 VOCABULARY_MULTIPLE = 128
 """Megatron pads the vocabulary to a multiple of 128 x tensor parallel size."""
 TRAIN_LOGITS_BYTES = 8
-"""Per logit in training: bf16 output 2, fp32 copy 4 (softmax in place), bf16 gradient 2."""
+"""Bytes per logit in training: bf16 output 2, fp32 copy 4 (softmax in place), bf16 gradient 2."""
 FORWARD_LOGITS_BYTES = 6
-"""Per logit in scoring: bf16 output 2, fp32 copy 4."""
+"""Bytes per logit in scoring: bf16 output 2, fp32 copy 4."""
 COMMUNICATION_BUFFER_BYTES = 536_870_912
 """0.5 GiB per GPU and kind of group that spans GPUs (tensor, context, data, pipeline, expert), each
 a communicator of its own: NCCL keeps buffers of 4 MiB (NCCL_BUFFSIZE) and smaller ones per channel
@@ -105,9 +105,10 @@ HOST_LINK_EFFICIENCY = 0.8
 # --- restarts ------------------------------------------------------------------------------
 STORAGE_READ_BYTES_PER_SECOND = 1.25e9
 STORAGE_WRITE_BYTES_PER_SECOND = 0.625e9
-"""Of shared storage, per node that reads or writes a checkpoint. Chosen: the standard storage of
-NVIDIA's DGX SuperPOD reference architecture (H100) reads 40 and writes 20 GB/s for 32 nodes. Used
-where a spec does not say what a restart takes."""
+"""Bandwidth of shared storage per node that reads or writes a checkpoint. Chosen: the standard
+storage of NVIDIA's DGX SuperPOD reference architecture (H100) reads 40 and writes 20 GB/s for 32
+nodes. Used where a spec does not say what a restart takes."""
 START_SECONDS = 120.0
-"""Processes, communicators, and an engine that compiles and captures its graphs, the weights apart.
-Chosen: an order of magnitude. Used as the above."""
+"""Seconds to start processes and communicators, and an engine that compiles and captures its
+graphs; loading weights is counted apart. Chosen: an order of magnitude. Used where a spec does not
+say what a restart takes."""

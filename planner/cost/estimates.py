@@ -7,7 +7,7 @@ from automap.planner.layout import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class SecondsColumns:
-    """One row per candidate; names as in result.SecondsByPart."""
+    """Seconds of one call by part [candidate]; names as in plan.types.SecondsByPart."""
 
     compute: FloatArray
     communication: FloatArray
@@ -18,7 +18,7 @@ class SecondsColumns:
 
     @property
     def total(self) -> FloatArray:
-        """Duration of the call."""
+        """Duration of the call in seconds [candidate]: the sum of the parts."""
         return (
             self.compute
             + self.communication
@@ -29,19 +29,22 @@ class SecondsColumns:
         )
 
     def times(self, factor: float) -> "SecondsColumns":
-        """All parts so many times as long."""
+        """All parts multiplied by a factor."""
         return SecondsColumns(*(factor * getattr(self, field.name) for field in fields(self)))
 
 
 def summed(one: SecondsColumns, other: SecondsColumns) -> SecondsColumns:
-    """Part by part."""
+    """Seconds of two calls, or of two parts of one, added part by part."""
     names = [field.name for field in fields(SecondsColumns)]
     return SecondsColumns(**{name: getattr(one, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)
 class BytesColumns:
-    """Per GPU on the worst pipeline stage, rounded up to whole bytes; names as in BytesByKind."""
+    """Bytes per GPU by kind [candidate], on the pipeline stage that holds most, rounded up.
+
+    Names are those of plan.types.BytesByKind.
+    """
 
     weights: IntArray
     gradients: IntArray
@@ -54,15 +57,15 @@ class BytesColumns:
 
     @property
     def total(self) -> IntArray:
-        """All kinds together."""
+        """Bytes of all kinds together [candidate]."""
         return sum((getattr(self, field.name) for field in fields(self)[1:]), start=self.weights)
 
 
 @dataclass(frozen=True, slots=True)
 class CallEstimates:
-    """What a call takes beyond what its copy already holds."""
+    """Seconds of a call [candidate], and the bytes it adds to what its copy already holds."""
 
     seconds: SecondsColumns
     transient: BytesColumns
     source: IntArray
-    """Weakest provenance per row, index into layout.SOURCES."""
+    """Weakest provenance of the seconds [candidate], as an index into layout.SOURCES."""

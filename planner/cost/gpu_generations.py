@@ -13,7 +13,7 @@ from automap.planner.cost.operators.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Training on GPUs of one generation, over the operator tables that apply to them."""
+    """Speed of training on GPUs of one generation, relative to the operator tables for them."""
 
     sustained_share: float = 0.94
     """Rate of matrix products under hours of load over that of a short benchmark."""
@@ -47,7 +47,7 @@ def generation_of(gpu: GpuType) -> Generation:
 
 
 def over_tables(profile: Profile) -> Generation:
-    """What training sustains over the tables of a profile.
+    """Speed that training sustains relative to the tables of a profile.
 
     Tables measured on the hardware itself have training's kernels, and its own power: all that is
     left is that clocks fall under hours of load.

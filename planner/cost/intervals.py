@@ -26,7 +26,7 @@ Kind = Literal[
 COVERAGE = 0.8
 """Share of measured values that an interval is to hold."""
 NORMAL_SIGMAS = 1.2816
-"""Standard deviations to either side of the mean that hold this share of a normal distribution."""
+"""Standard deviations to either side of the mean that hold COVERAGE of a normal distribution."""
 
 SPREADS: dict[Kind, float] = {
     "training, dense, 16-bit": 0.07,

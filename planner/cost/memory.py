@@ -47,12 +47,15 @@ def usable_host_bytes(pool: Pool) -> int:
 
 
 def data_shards(layouts: Layouts) -> IntArray:
-    """Ranks over which dense weights repeat: data × context parallel."""
+    """Number of ranks [layout] over which dense weights repeat: data × context parallel size."""
     return layouts.data_parallel_size * layouts.context_parallel_size
 
 
 def expert_data_shards(layouts: Layouts) -> IntArray:
-    """Ranks over which one expert's weights repeat: the stage's GPUs over the expert group."""
+    """Number of ranks [layout] over which an expert's weights repeat.
+
+    These are the GPUs of a pipeline stage divided by those over which its experts are split.
+    """
     shards, _ = expert_shards(
         tensor_parallel_size=layouts.tensor_parallel_size,
         expert_parallel_size=layouts.expert_parallel_size,
@@ -64,7 +67,10 @@ def expert_data_shards(layouts: Layouts) -> IntArray:
 def sharded_parameters(
     parameters: StageParameters, layouts: Layouts, *, since: int
 ) -> tuple[IntArray, IntArray]:
-    """(dense, expert) parameters per GPU once `sharding` is at least the code `since`."""
+    """(dense, expert) parameters per GPU [layout], sharded where `sharding` is at least `since`.
+
+    `since` is a code, an index into layout.SHARDINGS.
+    """
     divide = layouts.sharding >= since
     dense = np.where(divide, ceil_div(parameters.dense, data_shards(layouts)), parameters.dense)
     spread = ceil_div(parameters.expert, expert_data_shards(layouts))
@@ -74,7 +80,11 @@ def sharded_parameters(
 def trained_parameters(
     model: Model, parameters: StageParameters, layouts: Layouts, *, since: int
 ) -> IntArray:
-    """Parameters per GPU that gradients (or optimizer) are kept for; adapters alone with LoRA."""
+    """Parameters per GPU [layout] that have a gradient (or optimizer state) there.
+
+    With LoRA these are the adapters alone. `since` is the sharding code from which on this kind of
+    state is sharded.
+    """
     if model.lora_rank is not None:
         spread = ceil_div(parameters.adapter, data_shards(layouts))
         return np.where(layouts.sharding >= since, spread, parameters.adapter)
@@ -83,20 +93,20 @@ def trained_parameters(
 
 
 def weight_bytes(model: Model, layouts: Layouts, *, precision: str) -> IntArray:
-    """Weights per GPU on the fullest stage, adapters included."""
+    """Bytes of weights per GPU [layout] on the fullest stage, adapters included."""
     parameters = stage_parameters(model, layouts)
     dense, expert = sharded_parameters(parameters, layouts, since=FULLY_SHARDED)
     return constants.PRECISION_BYTES[precision] * (dense + expert + parameters.adapter)
 
 
 def master_bytes(workload: WorkloadSpec) -> int:
-    """Bytes per trained parameter of the fp32 copy; weights in fp32 are their own."""
+    """Bytes per trained parameter of the optimizer's fp32 copy; 0 where weights are in fp32."""
     kept = STACKS[workload.training_stack].memory
     return 0 if workload.precision == "fp32" else kept.master_bytes
 
 
 def optimizer_bytes(workload: WorkloadSpec) -> int:
-    """Bytes per trained parameter of masters and moments."""
+    """Bytes per trained parameter of optimizer state: the fp32 copy and the moments."""
     kept = STACKS[workload.training_stack].memory
     return master_bytes(workload) + constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
 
@@ -119,7 +129,11 @@ def training_state(
 
 
 def step_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
-    """What reducing gradients and the optimizer's step add: copies of the shard, and the bucket."""
+    """Bytes per GPU [layout] that the optimizer's step adds: copies of gradients, and the bucket.
+
+    Which copies a framework makes, and the buffer it reduces gradients through, are constants of
+    its `StackMemory`.
+    """
     kept = STACKS[workload.training_stack].memory
     if not kept.step_bytes and not kept.bucket_bytes:
         return np.zeros(len(layouts), dtype=np.int64)
@@ -132,9 +146,10 @@ def step_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArr
 
 
 def eight_bit_copies(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
-    """Copies of the weights in 8 bits while a trained model computes, embedding and head included.
+    """Bytes per GPU [layout] of 8-bit copies of the weights while a trained model computes.
 
-    That is a little too many bytes: only the layers' products are in 8 bits.
+    Embedding and head are counted as well, which is a little too much: only the layers' products
+    are in 8 bits.
     """
     kept = STACKS[workload.training_stack].memory
     if product_precision(model, workload) != "fp8" or not kept.eight_bit_copy_bytes:
@@ -145,14 +160,17 @@ def eight_bit_copies(model: Model, workload: WorkloadSpec, layouts: Layouts) -> 
 
 
 def product_precision(model: Model, workload: WorkloadSpec) -> str:
-    """Of the layers' matrix products in training and scoring; frozen models stay as they are."""
+    """Precision of the layers' matrix products in training and scoring.
+
+    A frozen model computes in the precision of its weights.
+    """
     return (model.trainable and workload.training_precision) or workload.precision
 
 
 def home_resident_bytes(
     model: Model, workload: WorkloadSpec, layouts: Layouts
 ) -> tuple[BytesColumns, IntArray]:
-    """What a home holds through the iteration: on the GPU by kind, and on the host, per GPU.
+    """(bytes on the GPU by kind, bytes on the host), per GPU, of a home through the iteration.
 
     A copy that does not train holds weights alone. Offload `optimizer` keeps masters and moments
     on the host and frees the gradients, which are zero between calls; `weights` keeps the weights
@@ -175,7 +193,7 @@ def home_resident_bytes(
 
 
 def shadow_resident_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> BytesColumns:
-    """What a shadow copy for generation holds on the GPU: weights in the rollout's precision.
+    """Bytes per GPU of a shadow copy for generation: weights in the rollout's precision.
 
     A shadow is never offloaded. LoRA adapters travel to it beside the base it keeps.
     """
@@ -187,7 +205,7 @@ def shadow_resident_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts
 def gathered_layer_bytes(
     model: Model, workload: WorkloadSpec, layouts: Layouts
 ) -> tuple[IntArray, IntArray]:
-    """(weights, gradients) that sharded training holds unsharded at a time.
+    """(weights, gradients) in bytes per GPU [layout] that training holds unsharded at a time.
 
     `full` gathers the layer in use and prefetches the next (or the vocabulary table, if larger);
     `gradient` and `full` hold one unreduced layer of gradients. Otherwise the embedding's new
@@ -215,7 +233,10 @@ def communication_buffer_bytes(
     *,
     micro_batch_size: IntArray,
 ) -> IntArray:
-    """NCCL's buffers, the gathered sequence of a tensor group, sends between stages."""
+    """Bytes per GPU [candidate] of buffers for communication.
+
+    NCCL's own, the gathered sequence of a tensor group, and what stages send each other.
+    """
     tokens = ceil_div(peak_tokens(lengths, micro_batch_size), layouts.context_parallel_size)
     element = constants.PRECISION_BYTES[workload.precision]
     whole = tokens * model.architecture.hidden_size * element
@@ -228,7 +249,10 @@ def communication_buffer_bytes(
 
 
 def nccl_bytes(layouts: Layouts) -> IntArray:
-    """NCCL's own buffers: of one communicator for every kind of group that spans GPUs."""
+    """Bytes per GPU [layout] of NCCL's own buffers.
+
+    There is one communicator for every kind of group that spans several GPUs.
+    """
     spanning = np.zeros(len(layouts), dtype=np.int64)
     for size in (
         layouts.tensor_parallel_size,

@@ -18,13 +18,13 @@ class PricedJob:
 
     job: Job
     corrected: bool = True
-    """With what runs have taught of its profiles; False: as their tables say."""
+    """Prices include the corrections that runs have taught of its profiles; False: without."""
     one_node: bool = False
-    """For a placement that lies in one node, whatever other nodes there are."""
+    """Prices hold for placements that lie in one node, whatever other nodes there are."""
 
     @property
     def workload(self) -> WorkloadSpec:
-        """The job's workload."""
+        """The workload of the job's spec."""
         return self.job.spec.workload
 
     @cached_property
@@ -41,7 +41,7 @@ class PricedJob:
         return load_profile(pool.gpu)
 
     def factor(self, pool: Pool, kind: TermKind, model: Model) -> float:
-        """What runs have taught of a term, where the pool has a calibrated profile; else 1."""
+        """Factor on the seconds of a term that runs have taught; 1 without a calibrated profile."""
         corrections = self.profile(pool).corrections if self.corrected else None
         return corrections.factor(kind, role_class(model)) if corrections else 1.0
 
@@ -59,5 +59,5 @@ class PricedJob:
 
 
 def role_class(model: Model) -> RoleClass:
-    """Of a model: corrections differ by what it makes of a token."""
+    """Class of a model for corrections: whether it turns a token into a scalar or into logits."""
     return "scalar" if model.scalar_head else "language"

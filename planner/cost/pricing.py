@@ -17,9 +17,9 @@ from automap.planner.cost.priced_job import role_class
 from automap.planner.cost.training.forward_call import price_forward, reloaded
 from automap.planner.cost.training.train_call import offloaded, price_train
 from automap.planner.dataflow.graph import Call
-from automap.planner.layout import Engine, FloatArray, IntArray, Layouts
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
 
-__all__ = ["CopyBytes", "Engine", "Pricing", "role_class", "whole_microseconds"]
+__all__ = ["CopyBytes", "GenerationLayouts", "Pricing", "role_class", "whole_microseconds"]
 
 RESOLUTION_SECONDS = 1e-6
 """Prices are whole microseconds, rounded up: finer is noise, and the search becomes exact."""
@@ -27,11 +27,11 @@ RESOLUTION_SECONDS = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class CopyBytes:
-    """What copies hold, one row per layout."""
+    """Bytes per GPU that copies hold through the iteration [layout]."""
 
     resident: BytesColumns
     host: IntArray
-    """Per GPU, on the host."""
+    """Bytes of host memory per GPU."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Pricing(GenerationPricing):
     """The cost model applied to one job."""
 
     def home_bytes(self, role: str, pool: Pool, layouts: Layouts) -> CopyBytes:
-        """What a home of a role holds through the iteration."""
+        """Bytes that a home of a role holds through the iteration [layout]."""
         model = self.job.models[role]
         resident, host = memory.home_resident_bytes(model, self.workload, layouts)
         if role in self.generating:
@@ -47,7 +47,7 @@ class Pricing(GenerationPricing):
         return CopyBytes(resident, host)
 
     def shadow_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
-        """What a shadow of a role holds through the iteration."""
+        """Bytes that a shadow of a role holds through the iteration [layout]."""
         model = self.job.models[role]
         resident = memory.shadow_resident_bytes(model, self.workload, layouts)
         return CopyBytes(resident, transition.base_copy_bytes(model, self.workload, layouts))
@@ -59,7 +59,7 @@ class Pricing(GenerationPricing):
         return frozenset(call.model for call in calls if call.model and call.kind == "generate")
 
     def send_seconds(self, role: str, pool: Pool, layouts: Layouts) -> FloatArray:
-        """A home's side of a weight sync."""
+        """Seconds of a weight sync on the side of the home that sends [layout]."""
         model, profile = self.job.models[role], self.profile(pool)
         seconds = transition.sync_send_seconds(
             model, self.workload, pool, profile, layouts, self.multi_node
@@ -67,7 +67,7 @@ class Pricing(GenerationPricing):
         return whole_microseconds(seconds)
 
     def receive_seconds(self, role: str, pool: Pool, layouts: Layouts) -> FloatArray:
-        """A shadow's side of a weight sync."""
+        """Seconds of a weight sync on the side of the shadow that receives [layout]."""
         model, profile = self.job.models[role], self.profile(pool)
         seconds = transition.sync_receive_seconds(
             model, self.workload, pool, profile, layouts, self.multi_node
@@ -84,7 +84,10 @@ class Pricing(GenerationPricing):
         recompute: IntArray,
         rows: IntArray | None = None,
     ) -> CallEstimates:
-        """A train call on its home; `rows`: the layout of each candidate, else one each."""
+        """Price a train call on its home, one row per candidate.
+
+        `rows` names the row of `layouts` that each candidate has; None: candidate i has row i.
+        """
         estimates = price_train(
             self._model(call),
             call,
@@ -107,7 +110,10 @@ class Pricing(GenerationPricing):
         micro_batch_size: IntArray,
         rows: IntArray | None = None,
     ) -> CallEstimates:
-        """A scoring call on a home or a shadow; `rows` as of `train`."""
+        """Price a scoring call on a home or a shadow, one row per candidate.
+
+        `rows` names the row of `layouts` that each candidate has; None: candidate i has row i.
+        """
         estimates = price_forward(
             self._model(call),
             call,
@@ -121,7 +127,7 @@ class Pricing(GenerationPricing):
         return self._corrected(estimates, "forward", call, pool)
 
     def offload(self, call: Call, pool: Pool, layouts: Layouts) -> tuple[FloatArray, IntArray]:
-        """(seconds, bytes) of a train or scoring call that are there for its home's offload."""
+        """(seconds, bytes per GPU) that its home's offload adds to a train or scoring call."""
         model = self._model(call)
         trains = call.kind == "train"
         found = (offloaded if trains else reloaded)(model, self.workload, pool, layouts)
@@ -131,7 +137,7 @@ class Pricing(GenerationPricing):
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float
     ) -> tuple[float, float]:
-        """(low, high) seconds of a call that is estimated to take so many."""
+        """80 % interval (low, high) of a call's seconds around its estimate `seconds`."""
         model = self._model(call)
         products = memory.product_precision(model, self.workload)
         return intervals.call_bounds(

@@ -13,20 +13,21 @@ from automap.planner.spec import RolloutEngine
 
 @dataclass(frozen=True, slots=True)
 class EngineProfile:
-    """What one engine does around the same products, attention and collectives."""
+    """Constants of one inference engine: what it does around products, attention, collectives."""
 
     name: RolloutEngine
     summary: str
     layer_seconds: float
-    """Of a layer's small kernels in a decode step, beside their traffic: norms, rotary with cache
-    write, activation, quantisation, each at least its start inside a CUDA graph."""
+    """Seconds that the small kernels of a layer take in a decode step beside their memory traffic:
+    norms, rotary with cache write, activation, quantisation, each at least its start inside a CUDA
+    graph."""
     step_seconds: float
     """Host work of a step that the GPU waits for: scheduling, inputs, launch. 0 where the host
     prepares a step while the GPU runs the one before. Not fitted: vLLM's is chosen on published
     serving runs (Qwen3-32B, Llama-3.1-70B on H100 and H200) at 4-16 concurrent requests. A measured
     profile replaces it (planner/cost/operators/host_work.py)."""
     sequence_seconds: float
-    """The same per running sequence: block tables, sampling, detokenising."""
+    """Host work of a step per running sequence: block tables, sampling, detokenising."""
     all_reduce_share: float
     """Exposed seconds of a decode step's all-reduce over the tables' in isolation: fused with the
     norm that follows, or started by the graph and not by the host."""
@@ -38,9 +39,9 @@ class EngineProfile:
     fp8_cache_generations: tuple[str, ...]
     """GPU generations on which a checkpoint in fp8 also keeps its cache in fp8 by default."""
     call_seconds: float = 0.0
-    """Of a generate call itself; only a measured profile says."""
+    """Host work per generate call; 0 unless a profile has measured it."""
     request_seconds: float = 0.0
-    """Of each of its requests; likewise."""
+    """Host work per request of a generate call; 0 unless a profile has measured it."""
 
 
 ENGINES: dict[RolloutEngine, EngineProfile] = {

@@ -33,14 +33,17 @@ def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def distinct_columns(*tables: FloatArray | IntArray) -> tuple[IntArray, IntArray]:
-    """The same for the rows of tables [row, column], equal where all their columns are."""
+    """Distinct rows of equally long tables [row, column], compared over all their columns.
+
+    Returns (first, inverse): the first row of each distinct one, and for each row which it equals.
+    """
     rows = np.concatenate([np.ascontiguousarray(table).view(np.int64) for table in tables], axis=1)
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return first.astype(np.int64), inverse.reshape(-1).astype(np.int64)
 
 
 def _by_table(key: IntArray, span: int) -> tuple[IntArray, IntArray]:
-    """The same in linear time, where all keys below `span` fit a table."""
+    """(first, inverse) of keys below `span`, in linear time, where a table of all keys fits."""
     first_of = np.full(span, -1, dtype=np.int64)
     first_of[key[::-1]] = np.arange(len(key) - 1, -1, -1, dtype=np.int64)
     there = np.flatnonzero(first_of >= 0)

@@ -13,7 +13,7 @@ from automap.planner.layout import IntArray, Layouts
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A matrix product of one layer on one GPU: m × inputs times inputs × outputs."""
+    """A linear layer on one GPU: its product is [m, inputs] × [inputs, outputs], m tokens."""
 
     inputs: IntArray
     outputs: IntArray
@@ -21,24 +21,26 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class StageLayers:
-    """Layers of the first, a middle and the last pipeline stage, dense and with experts."""
+    """Number of layers [layout] on the (first, a middle, the last) pipeline stage."""
 
     dense: tuple[IntArray, IntArray, IntArray]
+    """Dense layers."""
     moe: tuple[IntArray, IntArray, IntArray]
+    """Layers with routed experts."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageParameters:
-    """Parameters per GPU on the pipeline stage that holds most, before data-parallel sharding."""
+    """Parameters per GPU [layout] on the stage that holds most, before data-parallel sharding."""
 
     dense: IntArray
-    """Replicated over data × context parallel ranks."""
+    """Parameters outside routed experts, replicated over data × context parallel ranks."""
     expert: IntArray
-    """Routed experts, replicated over the ranks left beside the expert group."""
+    """Parameters of routed experts, replicated over the ranks left beside the expert group."""
     adapter: IntArray
-    """LoRA adapters of that stage; zero under full fine-tuning."""
+    """Parameters of that stage's LoRA adapters; zero under full fine-tuning."""
     largest_layer: IntArray
-    """The layer with most parameters, experts included: what `full` sharding gathers at once."""
+    """Parameters of the largest layer, experts included: what `full` sharding gathers at once."""
 
 
 def expert_shards(
@@ -54,7 +56,7 @@ def expert_shards(
 
 
 def local_key_value_heads(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
-    """Key-value heads on a GPU: heads are replicated once t exceeds their number."""
+    """Key-value heads on one GPU; they are replicated once the tensor size exceeds their number."""
     return ceil_div(arch.num_key_value_heads, tensor_parallel_size)
 
 
@@ -111,7 +113,10 @@ def stage_layers(arch: ModelArchitecture, pipeline_parallel_size: IntArray) -> S
 
 
 def _attention_parameters(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:
-    """One layer's attention on one GPU: key-value heads may repeat, what follows a sum does."""
+    """Parameters of one layer's attention on one GPU.
+
+    Key-value heads may repeat over the tensor group; biases after a sum always do.
+    """
     if arch.attention_parameters_per_layer:
         return ceil_div(arch.attention_parameters, tensor_parallel_size)
     query = ceil_div(arch.query_size, tensor_parallel_size)
@@ -125,7 +130,7 @@ def _attention_parameters(arch: ModelArchitecture, tensor_parallel_size: IntArra
 def _mlp_parameters(
     arch: ModelArchitecture, tensor_parallel_size: IntArray, width: int
 ) -> IntArray:
-    """An MLP of that width on one GPU; the bias after the sum is whole."""
+    """Parameters of an MLP of that width on one GPU; the bias after the sum is not split."""
     up, down = mlp_linears(arch, tensor_parallel_size, width)
     biases = arch.linear_bias * (up.outputs + arch.hidden_size)
     return np.asarray(up.inputs * up.outputs + down.inputs * down.outputs + biases, dtype=np.int64)
@@ -134,7 +139,7 @@ def _mlp_parameters(
 def _layer_parameters(
     arch: ModelArchitecture, tensor_parallel_size: IntArray, expert_parallel_size: IntArray
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """On one GPU: a dense layer; an expert layer without its experts; its experts."""
+    """(dense layer, expert layer without its experts, its experts): parameters on one GPU."""
     attention = _attention_parameters(arch, tensor_parallel_size) + arch.norm_parameters_per_layer
     dense = attention + _mlp_parameters(arch, tensor_parallel_size, arch.intermediate_size)
     moe = attention + arch.router_parameters
@@ -152,7 +157,10 @@ def _layer_parameters(
 
 
 def _end_parameters(model: Model, layouts: Layouts) -> tuple[IntArray, IntArray, IntArray]:
-    """On one GPU: embedding with positions; final norm with head; the sum when p = 1."""
+    """Parameters on one GPU: (embedding with positions, final norm with head, a single stage's).
+
+    On a single stage (p = 1) tied embeddings share their table with the head.
+    """
     arch = model.architecture
     table = padded_vocabulary(arch, layouts.tensor_parallel_size) * arch.hidden_size
     embedding = table + arch.position_embedding_parameters
@@ -184,7 +192,7 @@ def _adapter_parameters(model: Model, layouts: Layouts) -> IntArray:
 def parameters_by_stage(model: Model, layouts: Layouts) -> tuple[IntArray, IntArray]:
     """(dense, expert) parameters per GPU of [first, middle, last] stage × rows.
 
-    A single stage is the first; -1 dense stands for a stage that is not there.
+    A single stage is the first. Where a stage does not exist, its dense parameters are −1.
     """
     dense_layer, moe_layer, experts = _layer_parameters(
         model.architecture, layouts.tensor_parallel_size, layouts.expert_parallel_size

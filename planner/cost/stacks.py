@@ -21,36 +21,40 @@ class StackMemory:
     """
 
     gradient_bytes: int = constants.GRADIENT_BYTES
-    """Per trained parameter, through all micro-batches of a step."""
+    """Bytes of gradients per trained parameter, kept through all micro-batches of a step."""
     master_bytes: int = constants.MASTER_BYTES
-    """Per trained parameter; 0 where the optimizer updates 16-bit weights themselves."""
+    """Bytes of the optimizer's copy of the weights per trained parameter; 0 where it updates 16-bit
+    weights themselves."""
     moment_bytes: int = constants.MOMENT_BYTES
-    """Per trained parameter and moment of the optimizer."""
+    """Bytes per trained parameter and moment of the optimizer."""
     gradients_on_demand: bool = False
     """Gradients come into being in the backward pass, while activations go, and are freed at the
     step (zero_grad(set_to_none=True)); otherwise their buffers stay."""
     step_bytes: int = 0
-    """Copies of the gradients that the optimizer makes at its step, per parameter it updates. The
+    """Bytes of gradient copies that the optimizer makes at its step, per parameter it updates. The
     caching allocator has no blocks of their size, so they add to what the passes took."""
     bucket_bytes: int = 0
-    """The flat buffer through which gradients are reduced."""
+    """Bytes of the flat buffer through which gradients are reduced."""
     logit_bytes: int = constants.TRAIN_LOGITS_BYTES
-    """Per logit in training."""
+    """Bytes per logit in training."""
     eight_bit_copy_bytes: int = 0
-    """Per weight while a call computes in 8 bits: the cast copy and its transpose, which the
-    products of all its micro-batches share. 0 where weights are cast anew for each product."""
+    """Bytes per weight that 8-bit copies take while a call computes: the cast copy and its
+    transpose, which the products of all its micro-batches share. 0 where weights are cast anew for
+    each product."""
     sequence_parallel: bool = True
-    """Tensor groups split the norms' inputs and outputs among them (Korthikanti et al. 2022)."""
+    """Tensor groups split the inputs and outputs of norms among their ranks (Korthikanti et al.
+    2022, arXiv:2205.05198)."""
     keeps_outputs: bool = False
     """A pipeline stage keeps what it has sent until the backward pass of that micro-batch."""
     written_out: bool = False
-    """Plain PyTorch operations: an RMSNorm keeps its input and result in fp32, a gated MLP the
-    activation before the product, attention a copy of keys and values per query head."""
+    """Layers are plain PyTorch operations without fused kernels: an RMSNorm keeps its input and
+    result in fp32, a gated MLP the activation before the product, attention a copy of keys and
+    values per query head."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoftwareStack:
-    """What one kind of training software does with the same layers on the same GPUs."""
+    """Constants of one kind of training software: its speed relative to the operator tables."""
 
     name: TrainingStack
     summary: str
@@ -67,7 +71,7 @@ class SoftwareStack:
     """Exposed seconds of collectives over the tables' in isolation: below 1 where the software
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
     host_work: Literal["megatron-core", "fsdp"]
-    """The framework whose host work per layer it has, where a profile measured that one."""
+    """The framework whose measured host work applies, where a profile has measured it."""
     overlaps_stages: bool = False
     """Messages between interleaved pipeline stages travel beside another chunk's compute."""
     expert_layer_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Between training and generation: reshard on the same GPUs, sync to others, reload from hosts.
+"""Costs of moving weights: reshard on the same GPUs, sync to others, reload from hosts.
 
 A rank must receive its generation shard minus what it already holds of it.
 """
@@ -19,7 +19,7 @@ from automap.planner.spec import WorkloadSpec
 
 
 def sync_bucket_bytes() -> int:
-    """Buffer that a weight sync or a streamed reshard needs on either side, per GPU."""
+    """Bytes of buffer per GPU that a weight sync or a streamed reshard needs on either side."""
     return constants.SYNC_BUCKET_BYTES
 
 
@@ -39,7 +39,7 @@ def model_bytes(model: Model, precision: str) -> tuple[int, int]:
 
 
 def expert_parameters(arch: ModelArchitecture) -> int:
-    """Parameters of all routed experts."""
+    """Number of parameters of all routed experts of a model."""
     return arch.num_moe_layers * arch.num_experts * arch.expert_parameters
 
 
@@ -70,7 +70,7 @@ def reshard(
     pipeline_parallel_size: IntArray,
     expert_parallel_size: IntArray,
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """From a home layout to a generation layout on the same GPUs, one row per pair.
+    """Price moving weights from home to generation layouts on the same GPUs, one row per pair.
 
     Returns (seconds, received bytes per GPU, transient weight bytes per GPU). The transient
     weights are the generation shard beyond what the home's resident weights serve: only what is
@@ -129,7 +129,10 @@ def _transient_weights(
     gathered: FloatArray,
     received: FloatArray,
 ) -> FloatArray:
-    """What is gathered; where resident weights cannot serve, a copy of its own and a bucket."""
+    """Bytes per GPU [pair] of weights that exist only during generation.
+
+    Normally what is gathered; where resident weights cannot serve, a whole copy and a bucket.
+    """
     rollout = workload.rollout_precision or workload.precision
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     sharded = (layouts.sharding == memory.FULLY_SHARDED) & (memory.data_shards(layouts) > 1)
@@ -170,7 +173,9 @@ def _reshard_seconds(
     tensor_ratio: IntArray,
     stage_ratio: IntArray,
 ) -> FloatArray:
-    """All-gathers over data ranks (full sharding), stages, then neighbours; a latency per bucket.
+    """Seconds [pair] of all-gathers over data ranks (full sharding), stages, then neighbours.
+
+    Each bucket adds its latency.
 
     A rank that receives x bytes in a group of n takes part in an all-gather of x·n/(n − 1).
     """
@@ -197,7 +202,10 @@ def _bucket_latency(num_bytes: FloatArray | IntArray) -> FloatArray:
 
 
 def sync_bytes(model: Model, workload: WorkloadSpec) -> tuple[int, int]:
-    """(bytes outside routed experts, bytes of experts) that change: adapters alone with LoRA."""
+    """(bytes outside routed experts, bytes of experts) that a weight sync moves.
+
+    With LoRA these are the adapters alone.
+    """
     if model.lora_rank is None:
         return model_bytes(model, workload.precision)
     size = constants.PRECISION_BYTES[workload.precision]
@@ -212,7 +220,7 @@ def sync_send_seconds(
     layouts: Layouts,
     multi_node: bool,
 ) -> FloatArray:
-    """Sender's side of a weight sync, per home row: egress of one GPU over its link.
+    """Seconds of a weight sync on the sender's side [home]: egress of one GPU over its link.
 
     Data ranks share the sending, so a GPU sends 1/n of the model; receivers pass it on among
     themselves. A home on the host reloads first. A sync of a pair takes the slower side.
@@ -233,9 +241,9 @@ def sync_receive_seconds(
     layouts: Layouts,
     multi_node: bool,
 ) -> FloatArray:
-    """Receiver's side of a weight sync, per shadow row: ingress of its shard in training precision.
+    """Seconds of a weight sync on the receiver's side [shadow]: ingress of one GPU's shard.
 
-    Weights are quantised where they arrive.
+    Weights travel in training precision and are quantised where they arrive.
     """
     each = received_bytes(model, workload, layouts)
     total = sum(sync_bytes(model, workload))
@@ -243,7 +251,7 @@ def sync_receive_seconds(
 
 
 def received_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
-    """What a weight sync brings to one GPU of a shadow, per row: its shard of a stage.
+    """Bytes that a weight sync brings to one GPU of a shadow [shadow]: its shard of a stage.
 
     Dense weights are split over tensor ranks, experts over max(tensor, expert) ranks.
     """
@@ -260,9 +268,10 @@ def _shard_bytes(whole: tuple[int, int], layouts: Layouts) -> IntArray:
 
 
 def base_copy_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArray:
-    """Pinned host bytes per GPU of a shadow: with LoRA its part of the base, as it came.
+    """Bytes of pinned host memory per GPU of a shadow [shadow]: with LoRA its part of the base.
 
-    Adapters are added to that before every generation, in training precision.
+    The base is kept as it came; adapters are added to it before every generation, in training
+    precision.
     """
     if model.lora_rank is None:
         return np.zeros(len(layouts), dtype=np.int64)
@@ -270,7 +279,7 @@ def base_copy_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> I
 
 
 def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool) -> int:
-    """The most pinned host bytes per GPU of a home that generates: as for a shadow.
+    """Upper bound on the pinned host bytes per GPU of a home that generates with LoRA.
 
     What it keeps is divided like the engine's own weights, so over no fewer GPUs than those need
     to fit at all. Which generation layout a call takes is not known where copies are priced.
@@ -285,7 +294,7 @@ def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool) -> int:
 def _link_seconds(
     pool: Pool, profile: Profile, each: FloatArray | IntArray, total: int, *, multi_node: bool
 ) -> FloatArray:
-    """One GPU's bytes over its link, and the latency of the buckets that cut up the whole."""
+    """Seconds for one GPU's bytes over its link, plus the latency of every bucket of the whole."""
     size = np.asarray(each, dtype=np.float64)
     link = point_to_point_seconds(pool, profile, size, crosses_node=multi_node)
     buckets = max(-(-total // constants.SYNC_BUCKET_BYTES), 1)

@@ -9,7 +9,11 @@ from types import ModuleType
 
 
 def load_module(place: str) -> ModuleType:
-    """The module of `file.py`, or of a name on the Python path. Raises what its code raises."""
+    """Import the module of `file.py`, or of a name on the Python path.
+
+    Raises:
+        Exception: whatever the module's code raises while it is imported.
+    """
     if not place.endswith(".py"):
         return importlib.import_module(_moved(place))
     path = Path(place)
@@ -35,7 +39,7 @@ _MOVED = {
         for name in ("ppo", "grpo", "remax", "rloo", "dapo", "safe_rlhf", "reinforce_plus_plus")
     },
 }
-"""Modules that settings of earlier versions name, and where they are now."""
+"""Modules that settings of earlier versions name, by their old name, and where they are now."""
 
 
 def _moved(name: str) -> str:

@@ -1,4 +1,4 @@
-"""An explicit `dataflow:` of a spec: validated calls and edges."""
+"""Dataflow graphs that a spec writes out in `dataflow:`, as validated calls and edges."""
 
 from collections.abc import Mapping
 
@@ -137,7 +137,10 @@ def _check_streams(calls: tuple[Call, ...], graph: DataflowSpec) -> None:
 
 
 def _check_acyclic(calls: tuple[Call, ...], edges: tuple[Edge, ...]) -> None:
-    """Take away calls that wait for nothing until none is left, or a circle is."""
+    """Refuse calls that wait for one another in a circle.
+
+    Calls that wait for nothing are taken away until none is left, or a circle is.
+    """
     waits_for = {
         call.id: {e.source for e in edges if e.target == call.id and e.distance == 0}
         for call in calls

@@ -15,23 +15,23 @@ class Call(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
-    """Unique, for example `actor.generate` or `actor.generate.greedy`."""
+    """Unique name, for example `actor.generate` or `actor.generate.greedy`."""
     role: str
-    """Who the algorithm says is called (reference)."""
+    """Role that the algorithm calls, for example `reference`."""
     model: str | None
-    """Whose weights serve it: the role, or `actor` for a LoRA reference; None for a function or a
-    remote service."""
+    """Role whose weights serve the call: its own, or `actor` for a LoRA reference; None for a
+    function or a remote service."""
     kind: CallKind
     num_sequences: int
     """Sequences processed per iteration, repetitions included."""
     epochs: int = 1
-    """Train calls: passes over the sequences."""
+    """Passes of a train call over its sequences; 1 for other calls."""
     num_updates: int = 0
-    """Train calls: optimizer steps per iteration (epochs × updates_per_epoch)."""
+    """Optimizer steps of a train call per iteration (epochs × updates_per_epoch); 0 for others."""
     extra_forward_sequences: int = 0
-    """Train calls: further sequences with loss per iteration (the pre-train loss of PPO-ptx)."""
+    """Further sequences with loss per iteration of a train call (the pre-train loss of PPO-ptx)."""
     fixed_seconds: float | None = None
-    """Time of a reward function or a remote service; None where the cost model decides."""
+    """Seconds of a reward function or a remote service; None where the cost model prices it."""
 
 
 class Edge(BaseModel):
@@ -59,7 +59,7 @@ class Dataflow(BaseModel):
 
 
 MAX_SEQUENCES = 10**10
-"""Per call and iteration; token counts then stay within 64 bits."""
+"""Most sequences of a call in an iteration; token counts then stay within 64 bits."""
 
 
 def make_call(
@@ -116,11 +116,11 @@ def make_call(
 
 
 SAID = {"function": "function", "remote": "remote service"}
-"""Field of a model without GPUs → what it is called."""
+"""Name in messages of each kind of model without GPUs, by its field in the spec."""
 
 
 def _seconds_without_gpus(model: ModelSpec, num_sequences: int) -> float:
-    """What a function or a remote service takes: rounds of requests, or the service's own rate.
+    """Seconds of a function or a remote service: rounds of requests, or the service's own rate.
 
     Whole microseconds, as all prices, and at least one: time 0 has no place in a schedule.
     """
@@ -135,7 +135,7 @@ def _seconds_without_gpus(model: ModelSpec, num_sequences: int) -> float:
 
 
 def model_serving(role: str, *, models: Mapping[str, ModelSpec]) -> str | None:
-    """Whose weights serve a role's calls; None for a function or a remote service.
+    """The role whose weights serve a role's calls; None for a function or a remote service.
 
     A missing reference beside a LoRA actor is the actor's base with the adapter off.
 
@@ -215,7 +215,7 @@ def add_weight_edges(calls: Sequence[Call], edges: Sequence[Edge]) -> tuple[Edge
 
 
 def _descendants(calls: Sequence[Call], edges: Iterable[Edge]) -> dict[str, set[str]]:
-    """Call → the calls that wait for it within the iteration."""
+    """Map each call to those that wait for it within the iteration, directly or not."""
     targets: dict[str, list[str]] = {call.id: [] for call in calls}
     for edge in edges:
         if edge.distance == 0:
@@ -275,7 +275,7 @@ def with_staleness(dataflow: Dataflow, staleness: int) -> Dataflow:
 
 
 def with_streaming(dataflow: Dataflow, *, wanted: bool) -> Dataflow:
-    """The dataflow with it settled which edges are streamed: `wanted`, where an edge does not say.
+    """The dataflow with `streamed` decided for every edge: `wanted`, where an edge does not say.
 
     Scores, log-probabilities and values need one response at a time, so a call that computes them
     can take a generation's responses as they finish; training needs them all.

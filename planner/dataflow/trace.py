@@ -20,7 +20,7 @@ from automap.planner.spec import CallKind, ModelSpec, WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What flows between recorded calls: how many rows it has and which calls made it."""
+    """A value between recorded calls: how many rows it has, and which calls made it."""
 
     rows: int
     sources: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ def trace(program: Program, *, workload: WorkloadSpec, models: Mapping[str, Mode
 
 
 class _Recorder:
-    """The calls so far, in program order."""
+    """Records a program's calls, in program order."""
 
     def __init__(
         self, *, program: Program, workload: WorkloadSpec, models: Mapping[str, ModelSpec]
@@ -99,7 +99,7 @@ class _Recorder:
 
 
 def _joined(*inputs: Data | None) -> Traced:
-    """All inputs together; numbers and None carry no dependency."""
+    """A value that depends on all inputs; numbers and None carry no dependency."""
     traced = [value for value in inputs if isinstance(value, Traced)]
     return Traced(
         rows=traced[0].rows if traced else 0,

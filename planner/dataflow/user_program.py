@@ -1,4 +1,4 @@
-"""An algorithm of one's own: its program found by name, and a job spec that carries its dataflow.
+"""Algorithms that users write: a program found by name, and a job spec that carries its dataflow.
 
 A spec never names code: the program is traced here, by whoever has it, and the spec holds the calls
 and edges that came out. The run settings name the program again, for the run.
@@ -23,7 +23,7 @@ def load_program(path: str, *, field: str = "algorithm") -> Program:
     Importing it runs its code, so this is never done for a path that came over a network.
 
     Raises:
-        SpecError: no such file, module or program; `field` is where the path stands.
+        SpecError: no such file, module or program; `field` is the place of the path in the spec.
     """
     place, _, name = path.rpartition(":")
     if not place or not name:
@@ -49,7 +49,7 @@ def load_program(path: str, *, field: str = "algorithm") -> Program:
 
 
 def job_spec(document: Mapping[str, object], program: Program) -> JobSpec:
-    """The spec of a job that runs `program`: its dataflow stands where an algorithm's name would.
+    """The spec of a job that runs `program`, with its dataflow in place of an algorithm's name.
 
     Args:
         document: A job spec without algorithm and dataflow.
@@ -118,7 +118,11 @@ def traced(
     models: Mapping[str, ModelSpec],
     field: str = "algorithm",
 ) -> Dataflow:
-    """`trace.trace`; a mistake of the program becomes a SpecError."""
+    """The dataflow of a user's program, by `trace.trace`.
+
+    Raises:
+        SpecError: the program fails while it is traced, or calls a role that `models` lacks.
+    """
     try:
         return trace(program, workload=workload, models=models)
     except SpecError:
@@ -147,7 +151,7 @@ def _without_acceptance(spec: JobSpec, program: Program, dataflow: Dataflow) -> 
 
 
 def _ancestors(edges: Iterable[DataflowEdgeSpec]) -> dict[str, set[str]]:
-    """Call → the calls of the same iteration that end before it starts."""
+    """Map each call to those of its iteration that end before it starts."""
     before: dict[str, set[str]] = {}
     for edge in edges:
         if edge.distance == 0:

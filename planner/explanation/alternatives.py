@@ -5,19 +5,18 @@ from math import inf
 
 from automap.planner.assembly.proof import bound_is_proven
 from automap.planner.explanation.checked import checked
-from automap.planner.explanation.locating import located
+from automap.planner.explanation.locating import locate
 from automap.planner.explanation.question import Question
 from automap.planner.explanation.questions import same_sizes
 from automap.planner.explanation.result import Alternative, CallDifference, Outcome
 from automap.planner.explanation.solving import best_within, limits_of
 from automap.planner.explanation.study import Study, TableCache
-from automap.planner.explanation.words import sizes
+from automap.planner.explanation.text import sizes
 from automap.planner.plan.price import objective_value
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.search import (
     TICK_SECONDS,
     Budget,
-    Exclusion,
     Limits,
     Proven,
     Selected,
@@ -64,7 +63,6 @@ class Alternatives:
         self.given, self.plan, self.selected, self.tables = given, plan, selected, tables
         self.limits = limits_of(given, seconds)
         self.bill = bill(given, selected)
-        self.exclusion = Exclusion()
         self.found: list[Selected] = [selected]
         """By rows of the given tables."""
 
@@ -85,7 +83,7 @@ class Alternatives:
                 answer=f"not decided: no placement was found in time, and none is below {bound:g}",
             )
         placement = checked(posed, solved.solution)
-        self.given, found = located(self.given, placement, solved.solution.timing)
+        self.given, found = locate(self.given, placement, solved.solution.timing)
         self.found.append(found)
         other = bill(self.given, found)
         return _beside(self.given, self.plan, self.bill, placement, other, solved, question)
@@ -100,13 +98,7 @@ class Alternatives:
             tried = attempted(posed.space, TRIED, self.limits)
             starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
-        best, budget = self._soon(posed, start), Budget(self._part_of_limits())
-        if best is not None:
-            # The cyclic search knows whole ticks only.
-            limit = best.timing.period - TICK_SECONDS
-            if self.exclusion.nothing_within(posed.space, limit, budget):
-                bound = limit if posed.problem.barrier else limit - TICK_SECONDS
-                return Proven(best, bound, is_proven=True)
+        best = self._soon(posed, start)
         near = self._on_same_sizes(posed, best)
         return solve(posed.space, limits=self.limits, incumbent=near or best)
 

@@ -4,12 +4,12 @@ import time
 
 from automap.planner.check.trust import need_sound
 from automap.planner.explanation.alternatives import Alternatives
-from automap.planner.explanation.locating import located, timing_of
+from automap.planner.explanation.locating import locate, timing_of
 from automap.planner.explanation.questions import questions
 from automap.planner.explanation.regret import regret_of
 from automap.planner.explanation.result import ExplainOptions, Explanation
 from automap.planner.explanation.sensitivity import sensitivities
-from automap.planner.explanation.solving import Pool
+from automap.planner.explanation.solving import Contenders
 from automap.planner.explanation.study import Study, TableCache
 from automap.planner.plan.types import Plan
 from automap.planner.search import Selected
@@ -35,16 +35,16 @@ def explain(
     parts, search_seconds = options.parts, options.search_seconds
     started = time.perf_counter()
     tables = tables or TableCache()
-    given, selected = opened(plan, tables)
+    given, selected = open_plan(plan, tables)
     margin = max(LEAST_MARGIN, plan.relative_gap)
     answers = []
     alternatives = Alternatives(given, plan, selected, seconds=search_seconds, tables=tables)
     if "alternatives" in parts:
         for question in questions(given, selected, fewer_gpus=options.fewer_gpus):
             answers.append(alternatives.answer(question))
-    pool = Pool(alternatives.given, selected, exclusion=alternatives.exclusion)
+    contenders = Contenders(alternatives.given, selected)
     for found in alternatives.found:
-        pool.add(found)
+        contenders.add(found)
     return Explanation(
         name=plan.name,
         objective=plan.spec.search.objective,
@@ -53,11 +53,11 @@ def explain(
         idle_share=alternatives.bill.idle_share,
         margin=margin,
         alternatives=answers,
-        sensitivity=sensitivities(pool, plan, margin=margin, search_seconds=search_seconds)
+        sensitivity=sensitivities(contenders, plan, margin=margin, search_seconds=search_seconds)
         if "sensitivity" in parts
         else [],
         regret=regret_of(
-            pool, scenarios=options.scenarios, margin=margin, search_seconds=search_seconds
+            contenders, scenarios=options.scenarios, margin=margin, search_seconds=search_seconds
         )
         if "regret" in parts
         else None,
@@ -65,7 +65,7 @@ def explain(
     )
 
 
-def opened(plan: Plan, tables: TableCache) -> tuple[Study, Selected]:
+def open_plan(plan: Plan, tables: TableCache) -> tuple[Study, Selected]:
     """The priced job of a plan, and the plan by its rows."""
     given = tables.study(plan.spec)
-    return located(given, plan.placement(), timing_of(given, plan))
+    return locate(given, plan.placement(), timing_of(given, plan))

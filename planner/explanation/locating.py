@@ -8,16 +8,17 @@ import numpy as np
 from automap.planner.assembly.parts import layouts_of, price_call, price_copy
 from automap.planner.check.prices import tail_setting
 from automap.planner.cost.generation.streaming import TAILS
-from automap.planner.cost.pricing import Engine
+from automap.planner.cost.pricing import GenerationLayouts
 from automap.planner.errors import SpecError
 from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
 from automap.planner.layout import RECOMPUTES, Layouts
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
-from automap.planner.search import CallTable, CopyTable, Selected, Timing
+from automap.planner.search import CallTable, CopyTable, Selected
+from automap.planner.search.model.problem import Timing
 
 
-def located(given: Study, placement: Placement, timing: Timing) -> tuple[Study, Selected]:
+def locate(given: Study, placement: Placement, timing: Timing) -> tuple[Study, Selected]:
     """A placement by rows of the tables; what they lack is priced and added at their end.
 
     A plan of the caller's own may have settings that the enumeration leaves out, or that pruning
@@ -179,7 +180,7 @@ def _course_columns(
     """Optional columns of one row: when its chunks are out and its bulk ends."""
     if call.kind != "generate":
         return {}
-    found = given.pricing.course(
+    found = given.pricing.output_timeline(
         given.job.dataflow.calls[table.call],
         given.job.pools[_pool(given.job, copy)],
         _engine(call.parallelism or copy.layout),
@@ -187,12 +188,16 @@ def _course_columns(
         tail=tail_setting(call, copy),
         seconds=seconds,
     )
-    columns: dict[str, Any] = {"shares": np.array([found.released]) if found.released else None}
+    columns: dict[str, Any] = {
+        "shares": np.array([found.chunk_ready_shares]) if found.chunk_ready_shares else None
+    }
     if table.tail is not None:
-        columns["bulk_shares"] = np.array([1.0 if found.bulk is None else found.bulk])
+        columns["bulk_shares"] = np.array(
+            [1.0 if found.main_phase_share is None else found.main_phase_share]
+        )
     return columns
 
 
-def _engine(layout: Parallelism) -> Engine:
-    names = Engine.__dataclass_fields__
-    return Engine(*(np.array([getattr(layout, name)], dtype=np.int64) for name in names))
+def _engine(layout: Parallelism) -> GenerationLayouts:
+    names = GenerationLayouts.__dataclass_fields__
+    return GenerationLayouts(*(np.array([getattr(layout, name)], dtype=np.int64) for name in names))

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from automap.planner.errors import SpecError
 from automap.planner.explanation.study import Study
 from automap.planner.explanation.study import study as priced
-from automap.planner.search import Problem, Rows, SearchSpace
+from automap.planner.search import Rows, SearchSpace
+from automap.planner.search.model.problem import Problem
 from automap.planner.spec import JobSpec, ParallelismConstraint
 
 

@@ -11,7 +11,8 @@ from automap.planner.explanation.question import Question
 from automap.planner.explanation.stream_questions import streams_and_tails
 from automap.planner.explanation.study import Study
 from automap.planner.layout import OFFLOADS, RECOMPUTES
-from automap.planner.search import Problem, Rows, SearchSpace, Selected
+from automap.planner.search import Rows, SearchSpace, Selected
+from automap.planner.search.model.problem import Problem
 
 
 def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterator[Question]:

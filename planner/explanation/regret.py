@@ -16,7 +16,7 @@ from automap.planner.cost.intervals import NORMAL_SIGMAS, SPREADS, Kind, call_ki
 from automap.planner.cost.memory import product_precision
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.result import ErrorGroup, Regret, RegretShare
-from automap.planner.explanation.solving import Pool, limits_of
+from automap.planner.explanation.solving import Contenders, limits_of
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray
 from automap.planner.search import Limits
@@ -82,9 +82,11 @@ def corners(groups: list[Group], *, seed: int) -> FloatArray:
     return np.asarray(some * spreads)
 
 
-def regret_of(pool: Pool, *, scenarios: int, margin: float, search_seconds: float) -> Regret:
+def regret_of(
+    contenders: Contenders, *, scenarios: int, margin: float, search_seconds: float
+) -> Regret:
     """The plan's regret over drawn scenarios and over the corners of the intervals."""
-    study = pool.study
+    study = contenders.study
     groups = groups_of(study)
     seed = study.job.spec.search.seed
     spreads = np.array([group.spread for group in groups])
@@ -92,9 +94,9 @@ def regret_of(pool: Pool, *, scenarios: int, margin: float, search_seconds: floa
     drawn = draw.normal(size=(scenarios, len(groups))) * spreads / NORMAL_SIGMAS
     ends = corners(groups, seed=seed)
     every = [factors_of(study, groups, logs) for logs in np.concatenate([drawn, ends])]
-    before = pool.unproven
-    best = best_values(pool, every, margin=margin, search_seconds=search_seconds)
-    own = pool.own_values(every)
+    before = contenders.unproven
+    best = best_values(contenders, every, margin=margin, search_seconds=search_seconds)
+    own = contenders.own_values(every)
     shares = np.maximum(_over(own, best), 0.0)
     sampled, at_corners = shares[:scenarios], shares[scenarios:]
     worst = int(np.argmax(at_corners))
@@ -111,7 +113,7 @@ def regret_of(pool: Pool, *, scenarios: int, margin: float, search_seconds: floa
             group.name: exp(log) - 1 for group, log in zip(groups, ends[worst], strict=True)
         },
         margin=margin,
-        unproven=pool.unproven - before,
+        unproven=contenders.unproven - before,
     )
 
 
@@ -125,22 +127,22 @@ def _over(own: FloatArray, best: FloatArray) -> FloatArray:
 
 
 def best_values(
-    pool: Pool, scenarios: list[Factors], *, margin: float, search_seconds: float
+    contenders: Contenders, scenarios: list[Factors], *, margin: float, search_seconds: float
 ) -> FloatArray:
-    """[scenarios] the best objective, each to within the margin; what wins joins the pool."""
-    limits = limits_of(pool.study, search_seconds)
+    """[scenarios] the best objective, each to within the margin; what wins joins the contenders."""
+    limits = limits_of(contenders.study, search_seconds)
     for number, factors in enumerate(scenarios):
-        with pool.share(1.0 / (len(scenarios) - number)):
-            _solve(pool, factors, margin=margin, limits=limits)
-    return pool.least_values(scenarios)
+        with contenders.share(1.0 / (len(scenarios) - number)):
+            _solve(contenders, factors, margin=margin, limits=limits)
+    return contenders.least_values(scenarios)
 
 
-def _solve(pool: Pool, factors: Factors, *, margin: float, limits: Limits) -> None:
+def _solve(contenders: Contenders, factors: Factors, *, margin: float, limits: Limits) -> None:
     """Add what is better by more than the margin until nothing is, or nothing is found."""
     while True:
-        known = float(pool.least_values([factors])[0])
-        solved = pool.challenge(factors, known * (1 - margin), limits)
+        known = float(contenders.least_values([factors])[0])
+        solved = contenders.challenge(factors, known * (1 - margin), limits)
         if solved.solution is None or solved.is_proven:
             return
-        if float(pool.least_values([factors])[0]) >= known:
+        if float(contenders.least_values([factors])[0]) >= known:
             return

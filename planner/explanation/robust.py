@@ -20,7 +20,7 @@ from automap.planner.errors import SpecError
 from automap.planner.explanation.contenders import Contender
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.regret import best_values, corners, factors_of, groups_of
-from automap.planner.explanation.solving import Pool, limits_of
+from automap.planner.explanation.solving import Contenders, limits_of
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray
 from automap.planner.plan.types import RobustReport
@@ -49,9 +49,11 @@ def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustRepor
     ends = corners(groups, seed=spec.seed)
     logs = np.concatenate([np.zeros((1, len(groups))), ends])
     scenarios = [factors_of(study, groups, each) for each in logs]
-    pool = Pool(study, nominal, budget=Budget(limits_of(study, spec.time_limit_seconds)))
-    with pool.share(SCENARIOS_SHARE):
-        best = best_values(pool, scenarios, margin=MARGIN, search_seconds=seconds)
+    contenders = Contenders(
+        study, nominal, budget=Budget(limits_of(study, spec.time_limit_seconds))
+    )
+    with contenders.share(SCENARIOS_SHARE):
+        best = best_values(contenders, scenarios, margin=MARGIN, search_seconds=seconds)
     if best.min() <= 0:
         raise SpecError(
             "search.robust",
@@ -62,19 +64,19 @@ def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustRepor
     while rounds < MOST_ROUNDS:
         rounds += 1
         # A mixed search may have found what is better in a scenario too.
-        best = np.minimum(best, pool.least_values(scenarios))
-        ratios = _ratios(pool, scenarios, best)
+        best = np.minimum(best, contenders.least_values(scenarios))
+        ratios = _ratios(contenders, scenarios, best)
         weights = _worst_weights(ratios)
         mixed = _mixed(scenarios, weights * best[0] / best)
-        known = float(pool.least_values([mixed])[0])
-        solved = pool.challenge(mixed, known * (1 - MARGIN), limits_of(study, seconds))
+        known = float(contenders.least_values([mixed])[0])
+        solved = contenders.challenge(mixed, known * (1 - MARGIN), limits_of(study, seconds))
         rounding = ROUNDING_SECONDS * (len(study.problem.calls) + len(study.problem.syncs))
         least = min(solved.lower_bound, known) - rounding * best[0] / known
         bound = max(bound, least / best[0] - 1)
         if solved.solution is None:
             break
-    best = np.minimum(best, pool.least_values(scenarios))
-    ratios = _ratios(pool, scenarios, best)
+    best = np.minimum(best, contenders.least_values(scenarios))
+    ratios = _ratios(contenders, scenarios, best)
     worst = ratios.max(axis=1)
     # Of equals the one that loses least when all estimates are right.
     chosen = int(np.lexsort((ratios[:, 0], np.round(worst, 9)))[0])
@@ -87,20 +89,20 @@ def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustRepor
         candidates=len(ratios),
         rounds=rounds,
         margin=MARGIN,
-        unproven=pool.unproven,
+        unproven=contenders.unproven,
     )
-    placed = _candidates(pool)[chosen].selected
+    placed = _candidates(contenders)[chosen].selected
     # With its order, when all estimates are right.
     return replace(placed, timing=study.space.timed(placed)), report
 
 
-def _candidates(pool: Pool) -> list[Contender]:
-    return [*pool.orders, *pool.others]
+def _candidates(contenders: Contenders) -> list[Contender]:
+    return [*contenders.orders, *contenders.others]
 
 
-def _ratios(pool: Pool, scenarios: list[Factors], best: FloatArray) -> FloatArray:
+def _ratios(contenders: Contenders, scenarios: list[Factors], best: FloatArray) -> FloatArray:
     """[plans, scenarios] objective ÷ the best one's; the nominal plan first."""
-    table = [pool.values_of(each, scenarios) for each in _candidates(pool)]
+    table = [contenders.values_of(each, scenarios) for each in _candidates(contenders)]
     return np.asarray(np.maximum(np.array(table) / best, 1.0))
 
 

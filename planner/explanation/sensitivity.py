@@ -23,9 +23,9 @@ from automap.planner.assembly.proof import bound_is_proven
 from automap.planner.cost.intervals import SPREADS, transfer_kind
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.result import Sensitivity, Threshold
-from automap.planner.explanation.solving import Pool, limits_of
+from automap.planner.explanation.solving import Contenders, limits_of
 from automap.planner.explanation.study import Study
-from automap.planner.explanation.words import difference
+from automap.planner.explanation.text import difference
 from automap.planner.layout import FloatArray
 from automap.planner.plan.types import Plan
 from automap.planner.search import Selected
@@ -50,10 +50,10 @@ class Subject:
 
 
 def sensitivities(
-    pool: Pool, plan: Plan, *, margin: float, search_seconds: float
+    contenders: Contenders, plan: Plan, *, margin: float, search_seconds: float
 ) -> list[Sensitivity]:
     """For every estimate of the plan the errors at which another plan wins."""
-    least = _least_value(pool, plan, search_seconds)
+    least = _least_value(contenders, plan, search_seconds)
     return [
         Sensitivity.model_validate(
             {
@@ -61,25 +61,29 @@ def sensitivities(
                 "kind": subject.kind,
                 "seconds": subject.seconds,
                 "spread": subject.spread,
-                "more": threshold(pool, plan, subject, FURTHEST, margin, search_seconds, least),
-                "less": threshold(pool, plan, subject, 1 / FURTHEST, margin, search_seconds, least),
+                "more": threshold(
+                    contenders, plan, subject, FURTHEST, margin, search_seconds, least
+                ),
+                "less": threshold(
+                    contenders, plan, subject, 1 / FURTHEST, margin, search_seconds, least
+                ),
             }
         )
-        for subject in subjects(pool.study, pool.plan, plan)
+        for subject in subjects(contenders.study, contenders.plan, plan)
     ]
 
 
-def _least_value(pool: Pool, plan: Plan, search_seconds: float) -> float:
+def _least_value(contenders: Contenders, plan: Plan, search_seconds: float) -> float:
     """No plan has a lower objective if all estimates are right: by the plan's proof, or a new one.
 
     The plan of a strategy or of a caller has none, and that of another version none to trust.
     """
-    if plan.search.objective_value == 0 or bound_is_proven(pool.study.job, plan):
+    if plan.search.objective_value == 0 or bound_is_proven(contenders.study.job, plan):
         return plan.search.lower_bound
-    right = Factors.ones(pool.study)
-    limits = limits_of(pool.study, search_seconds)
-    own = float(pool.plan_values([right])[0])
-    return min(pool.challenge(right, own, limits, exclude=False).lower_bound, own)
+    right = Factors.ones(contenders.study)
+    limits = limits_of(contenders.study, search_seconds)
+    own = float(contenders.plan_values([right])[0])
+    return min(contenders.challenge(right, own, limits).lower_bound, own)
 
 
 def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
@@ -126,7 +130,7 @@ def _of_sync(study: Study, copies: tuple[int, int], factor: float) -> Factors:
 
 
 def threshold(
-    pool: Pool,
+    contenders: Contenders,
     plan: Plan,
     subject: Subject,
     end: float,
@@ -139,7 +143,7 @@ def threshold(
     `least` bounds all plans' objective if every estimate is right; None: found here.
     """
     if least is None:
-        least = _least_value(pool, plan, search_seconds)
+        least = _least_value(contenders, plan, search_seconds)
     own = plan.search.objective_value
     if subject.seconds == 0 or own == 0:  # nothing changes, or nothing is better
         return Threshold(
@@ -152,43 +156,47 @@ def threshold(
     share = 1 - margin
     proven, bounds = False, [(1.0, least)]
     for _ in range(MOST_SOLVES):
-        factor, wins = _nearest_win(pool, subject, end, share)
+        factor, wins = _nearest_win(contenders, subject, end, share)
         at = subject.factors(factor)
-        if pool.refit(at):  # the same placement does better with other settings
+        if contenders.refit(at):  # the same placement does better with other settings
             continue
-        value = float(pool.plan_values([at])[0])
+        value = float(contenders.plan_values([at])[0])
         # What only ties with the nearest winner known is no news.
         limit = share * value - (1e-6 if wins else 0.0)
         # Large errors of one call leave few reasons in common, and often another plan wins.
-        limits = limits_of(pool.study, search_seconds)
-        solved = pool.challenge(at, limit, limits, exclude=False)
+        limits = limits_of(contenders.study, search_seconds)
+        solved = contenders.challenge(at, limit, limits)
         if solved.solution is None:
             bounds.append((factor, min(limit, solved.lower_bound)))
             proven = solved.is_proven
             break
         bounds.append((factor, solved.lower_bound))
-    factor, wins = _nearest_win(pool, subject, end, share)
+    factor, wins = _nearest_win(contenders, subject, end, share)
     at = subject.factors(factor)
-    value = float(pool.plan_values([at])[0])
-    found, winners = pool.best_values([at])
+    value = float(contenders.plan_values([at])[0])
+    found, winners = contenders.best_values([at])
     winner = winners[0] if wins else None
     return Threshold(
         error=factor - 1 if wins else None,
         searched=end - 1,
         proven=proven,
-        excluded_share=_excluded_share(pool, subject, factor, bounds),
+        excluded_share=_excluded_share(contenders, subject, factor, bounds),
         plan_value=value,
         winner_value=None if winner is None else float(found[0]),
         winner=""
         if winner is None
-        else difference(plan.placement(), pool.study.placement(winner.selected), positions=False),
+        else difference(
+            plan.placement(), contenders.study.placement(winner.selected), positions=False
+        ),
     )
 
 
-def _nearest_win(pool: Pool, subject: Subject, end: float, share: float) -> tuple[float, bool]:
+def _nearest_win(
+    contenders: Contenders, subject: Subject, end: float, share: float
+) -> tuple[float, bool]:
     """(the factor nearest to 1 at which a known placement wins, True); else (end, False)."""
     grid = end ** np.linspace(0.0, 1.0, GRID + 1)
-    wins = _wins(pool, subject, grid, share)
+    wins = _wins(contenders, subject, grid, share)
     if not wins.any():
         return end, False
     first = int(np.argmax(wins))
@@ -197,27 +205,27 @@ def _nearest_win(pool: Pool, subject: Subject, end: float, share: float) -> tupl
     low, high = float(grid[first - 1]), float(grid[first])
     for _ in range(BISECTIONS):
         middle = (low * high) ** 0.5
-        if _wins(pool, subject, np.array([middle]), share)[0]:
+        if _wins(contenders, subject, np.array([middle]), share)[0]:
             high = middle
         else:
             low = middle
     return high, True
 
 
-def _wins(pool: Pool, subject: Subject, grid: FloatArray, share: float) -> np.ndarray:
+def _wins(contenders: Contenders, subject: Subject, grid: FloatArray, share: float) -> np.ndarray:
     factors = [subject.factors(float(factor)) for factor in grid]
-    found, _ = pool.best_values(factors)
-    return np.asarray(found < share * pool.plan_values(factors))
+    found, _ = contenders.best_values(factors)
+    return np.asarray(found < share * contenders.plan_values(factors))
 
 
 def _excluded_share(
-    pool: Pool, subject: Subject, factor: float, bounds: list[tuple[float, float]]
+    contenders: Contenders, subject: Subject, factor: float, bounds: list[tuple[float, float]]
 ) -> float:
     """By how much any plan may be better than this one at an error between 0 and the factor's.
 
     `bounds` are lower bounds on V, each at the factor at which it was proven.
     """
     grid = factor ** np.linspace(0.0, 1.0, GRID + 1)
-    own = pool.plan_values([subject.factors(float(f)) for f in grid])
+    own = contenders.plan_values([subject.factors(float(f)) for f in grid])
     least = np.max([bound * np.minimum(grid / at, 1.0) for at, bound in bounds], axis=0)
     return float(np.max(np.maximum(1 - least / own, 0.0)))

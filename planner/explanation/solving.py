@@ -16,7 +16,6 @@ from automap.planner.search import (
     TICK_SECONDS,
     Budget,
     CallTable,
-    Exclusion,
     Limits,
     Proven,
     Rows,
@@ -30,8 +29,6 @@ START = ("colocate_all",)
 """What starts a search over node numbers."""
 ROUNDING_SECONDS = 1e-4
 """More than rounding to microseconds adds to a chain of calls."""
-EXCLUSION_SHARE = 0.3
-"""Of the limit of one search: what may go into the reasons of earlier proofs."""
 TAIL_SHAPES = (
     np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64),
     np.array([1, *(tail.tensor_factor for tail in TAILS)], dtype=np.int64),
@@ -76,7 +73,7 @@ def values(study: Study, each: Contender, periods: FloatArray) -> FloatArray:
     return np.where(periods <= target, found, inf)
 
 
-class Pool:
+class Contenders:
     """A plan and the placements that may beat it; every solve may add one.
 
     The plan's placement may be run with other settings and in another order: that is no other
@@ -89,7 +86,6 @@ class Pool:
         plan: Selected,
         *,
         budget: Budget | None = None,
-        exclusion: Exclusion | None = None,
     ) -> None:
         self.study = study
         self.plan = plan
@@ -100,7 +96,6 @@ class Pool:
         """The plan's placement with several settings and orders, its own first."""
         self.others: list[Contender] = []
         self.solves, self.unproven = 0, 0
-        self.exclusion = Exclusion() if exclusion is None else exclusion
 
     def add(self, selected: Selected) -> bool:
         """Add a placement, or an order of the plan's own; False when both are known."""
@@ -152,42 +147,21 @@ class Pool:
         """Inside, challenges may take such a part of what is left of the budget, if any."""
         return nullcontext() if self.budget is None else self.budget.share(part)
 
-    def challenge(
-        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool = True
-    ) -> Proven[Selected]:
+    def challenge(self, factors: Factors, limit: float, limits: Limits) -> Proven[Selected]:
         """Search for a placement within the limit under some errors, and add what is found."""
         solved: Proven[Selected] = Proven(None, 0.0, is_proven=False)
         if self.budget is None:
-            solved = self._best_within(factors, limit, limits, exclude=exclude)
+            solved = best_within(scaled(self.study, factors), limit, limits)
         elif not self.budget.spent:
             some = min(limits.deterministic_seconds, self.budget.left)
             limits = replace(limits, deterministic_seconds=some)
-            solved = self._best_within(factors, limit, limits, exclude=exclude)
+            solved = best_within(scaled(self.study, factors), limit, limits)
             self.budget.take(solved.deterministic_seconds)
         self.solves += 1
         self.unproven += not solved.is_proven
         if solved.solution is not None:
             self.add(solved.solution)
         return solved
-
-    def _best_within(
-        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool
-    ) -> Proven[Selected]:
-        """With `exclude` the reasons of earlier proofs are tried first."""
-        now, budget = scaled(self.study, factors), Budget(limits)
-        timed = now.job.spec.search.objective == "throughput" and limit < inf
-        if exclude and timed:
-            with budget.share(EXCLUSION_SHARE):
-                nothing = self.exclusion.nothing_within(now.space, limit, budget)
-            if nothing:
-                used = limits.deterministic_seconds - budget.left
-                return Proven(None, limit, is_proven=True, deterministic_seconds=used)
-        used = limits.deterministic_seconds - budget.left
-        if budget.spent:
-            return Proven(None, 0.0, is_proven=False, deterministic_seconds=used)
-        left = replace(limits, deterministic_seconds=budget.left)
-        solved = best_within(now, limit, left)
-        return replace(solved, deterministic_seconds=used + solved.deterministic_seconds)
 
 
 def _rows_of_placement(study: Study, plan: Selected) -> Rows:

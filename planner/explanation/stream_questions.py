@@ -6,7 +6,8 @@ from functools import partial
 
 from automap.planner.explanation.question import Question
 from automap.planner.explanation.study import Study
-from automap.planner.search import Problem, Rows, SearchSpace, Selected
+from automap.planner.search import Rows, SearchSpace, Selected
+from automap.planner.search.model.problem import Problem
 
 
 def streams_and_tails(study: Study, plan: Selected) -> Iterator[Question]:

@@ -9,20 +9,14 @@ import numpy as np
 from automap.planner.assembly.parts import placement_of
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.generation.streaming import TAILS
-from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.cost.pricing import GenerationLayouts, Pricing
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.plan.types import Placement
-from automap.planner.search import (
-    CallTable,
-    Problem,
-    SearchSpace,
-    Selected,
-    Tables,
-    price_candidates,
-)
+from automap.planner.search import CallTable, SearchSpace, Selected, Tables, price_candidates
+from automap.planner.search.model.problem import Problem
 from automap.planner.spec import JobSpec
 
 MOST_JOBS = 3
@@ -92,7 +86,9 @@ class Study:
                 seconds[here] += self._relayouts(call, pool, engine, table.tail[rows[here]])
         return np.minimum(seconds, table.seconds[rows])
 
-    def _relayouts(self, call: Call, pool: Pool, engine: Engine, tails: IntArray) -> FloatArray:
+    def _relayouts(
+        self, call: Call, pool: Pool, engine: GenerationLayouts, tails: IntArray
+    ) -> FloatArray:
         """Seconds to the tensor size of each row's tail."""
         seconds = np.zeros(len(tails))
         for number, tail in enumerate(TAILS, start=1):

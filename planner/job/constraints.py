@@ -63,7 +63,7 @@ def _why_without_weights(job: Job, role: str) -> str:
 
 
 def _colocated_groups(job: Job) -> dict[str, frozenset[str]]:
-    """Role → all roles that must share its range, through any chain of pairs."""
+    """Map each role to all roles that must share its range, through any chain of pairs."""
     groups = {role: frozenset([role]) for role in job.models}
     for first, second in job.spec.constraints.colocate:
         merged = groups[first] | groups[second]
@@ -82,7 +82,7 @@ def _check_separate(job: Job, groups: dict[str, frozenset[str]]) -> None:
 
 
 def _check_colocated_sizes(job: Job, groups: dict[str, frozenset[str]]) -> None:
-    """Roles on one range share its pool and its number of GPUs."""
+    """Refuse colocated roles that are pinned to different pools or numbers of GPUs."""
     pools = job.spec.constraints.pools
     parallelism = job.spec.constraints.parallelism
     for first, second in combinations(job.models, 2):
@@ -108,7 +108,7 @@ def _check_colocated_sizes(job: Job, groups: dict[str, frozenset[str]]) -> None:
 
 
 def _fixed_num_gpus(sizes: ParallelismConstraint) -> int | None:
-    """The number of GPUs that a constraint fixes, said or multiplied; None if it leaves it open."""
+    """GPUs that a constraint fixes, as a number or by all sizes; None if it leaves them open."""
     if sizes.num_gpus is None and None in _factors(sizes).values():
         return None
     return _num_gpus(sizes)
@@ -142,7 +142,7 @@ def _check_parallelism(job: Job, role: str, sizes: ParallelismConstraint) -> Non
 
 
 def _check_product(sizes: ParallelismConstraint, *, field: str) -> None:
-    """What is fixed multiplies to num_gpus, or at least divides it."""
+    """Refuse sizes that do not multiply to num_gpus or, where some are free, do not divide it."""
     given = {name: size for name, size in _factors(sizes).items() if size is not None}
     product = prod(given.values())
     if sizes.num_gpus is None:
@@ -159,7 +159,7 @@ def _check_product(sizes: ParallelismConstraint, *, field: str) -> None:
 
 
 def _check_model_divides(model: Model, sizes: ParallelismConstraint, *, field: str) -> None:
-    """Heads and experts split evenly, and every pipeline stage has a layer."""
+    """Refuse sizes over which heads or experts do not split evenly, or stages without a layer."""
     shape = model.architecture
     for name in ("tensor_parallel_size", "generation_tensor_parallel_size"):
         size = getattr(sizes, name)
@@ -195,7 +195,7 @@ def _divisors(number: int) -> str:
 
 
 def _check_kind(job: Job, model: Model, sizes: ParallelismConstraint, *, field: str) -> None:
-    """Training settings are for roles that train, a generation size for roles that generate."""
+    """Refuse training settings of roles that do not train, and generation sizes of others."""
     generates = any(c.model == model.role and c.kind == "generate" for c in job.dataflow.calls)
     if sizes.generation_tensor_parallel_size is not None and not generates:
         raise SpecError(
@@ -223,7 +223,7 @@ def _check_kind(job: Job, model: Model, sizes: ParallelismConstraint, *, field: 
 
 
 def _check_batch(job: Job, model: Model, sizes: ParallelismConstraint, *, field: str) -> None:
-    """An update's sequences feed every data-parallel rank."""
+    """Refuse more data-parallel ranks than an update has sequences."""
     ranks = sizes.data_parallel_size
     sequences = job.spec.workload.sequences_per_update
     if ranks is None or not model.trainable:
@@ -247,7 +247,7 @@ def _check_batch(job: Job, model: Model, sizes: ParallelismConstraint, *, field:
 def _check_pools_hold(
     job: Job, pools: list[Pool], sizes: ParallelismConstraint, *, field: str
 ) -> None:
-    """Some allowed pool has the GPUs, and an NVLink domain the tensor group."""
+    """Refuse sizes that no allowed pool has the GPUs, or the NVLink domain, for."""
     most = max(pool.num_gpus - pool.kept_free_gpus for pool in pools)
     wanted = _num_gpus(sizes)
     if wanted > most:

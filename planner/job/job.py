@@ -15,7 +15,8 @@ class Model:
     role: str
     architecture: ModelArchitecture
     scalar_head: bool
-    """True for critics, rewards and costs: one output per token instead of a vocabulary."""
+    """Whether it has one output per token instead of a vocabulary, as critics, rewards and costs
+    have."""
     trainable: bool
     lora_rank: int | None
 
@@ -35,5 +36,5 @@ class Job:
 
     @property
     def num_gpus(self) -> int:
-        """GPUs on the axis, kept-free ones included."""
+        """GPUs of all pools, kept-free ones included."""
         return sum(pool.num_gpus for pool in self.pools)

@@ -20,9 +20,10 @@ from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, Work
 from automap.planner.spec.lengths import ASSUMED_SPREAD
 
 SLOWEST_LINK_BYTES_PER_SECOND = 1e6
-"""Eight megabits per second, less than the first Ethernet had: a lower value is in another unit."""
+"""Slowest link that is believed, 8 Mbit/s, less than the first Ethernet had: a lower value is in
+another unit."""
 SCALAR_ROLES = frozenset({"critic", "reward", "cost"})
-"""A role with one of these words in its name (cost_critic) has one output per token."""
+"""Words that give a role one output per token where its name has one of them (cost_critic)."""
 
 
 def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: bool = True) -> Job:
@@ -52,7 +53,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
 
 
 def length_warnings(job: Job) -> list[str]:
-    """What a plan assumes about lengths, in words, for `Plan.assumptions`.
+    """Assumptions of a plan about lengths, in words, for `Plan.assumptions`.
 
     One line per length whose spread the spec leaves open, and one per model whose position limit is
     below the longest sequence.
@@ -93,7 +94,7 @@ def _dataflow(spec: JobSpec, program: Program | None) -> Dataflow:
 
 
 def _check_roles(spec: JobSpec, program: Program) -> None:
-    """Every required role is there and no role that the program would never call."""
+    """Refuse a spec without a required role, or with one that the program would never call."""
     for role in program.roles:
         if role not in spec.models:
             raise SpecError(
@@ -139,7 +140,7 @@ def _check_knobs_are_read(
 
 
 def _check_training_precision(job: Job) -> None:
-    """Every pool may train, so each must compute in what the trained models are to compute in."""
+    """Refuse a training precision that some pool cannot compute in; any pool may train."""
     without = [pool for pool in job.pools if pool.gpu.fp8_flops_per_second is None]
     if job.spec.workload.training_precision == "fp8" and without:
         raise SpecError(

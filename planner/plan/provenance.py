@@ -1,4 +1,4 @@
-"""With what a plan was made, and whether that is what is here."""
+"""The versions and data a plan was made with, and whether they are those of this installation."""
 
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -10,15 +10,16 @@ from automap.planner.plan.types import Provenance
 from automap.planner.profiles.corrections import summary
 
 COST_MODEL_VERSION = "1"
-"""Raised by a change after which some spec has another price, bound or space of plans.
+"""Version of prices and search space, increased by a change that gives some spec another price,
+bound or space of plans.
 
-Not by every release: plans and proofs of an earlier release hold as long as this is the same.
-tests/golden/plans.json says when it must be raised.
+A release leaves it as it is otherwise, and plans and proofs of an earlier release then hold.
+tests/golden/plans.json says when it must be increased.
 """
 
 
 def provenance_of(job: Job) -> Provenance:
-    """What a plan of this job would be made with here and now."""
+    """The provenance of a plan of this job that is made here and now."""
     pricing = Pricing(job)
     try:
         code_version = version("automap")
@@ -44,7 +45,7 @@ def provenance_of(job: Job) -> Provenance:
 
 
 def other_versions(made: Provenance, job: Job) -> list[str]:
-    """What of a plan's provenance is not what its job would be planned with here, by name."""
+    """Names of what differs between a plan's provenance and that of a plan made here and now."""
     return list(_others(made, provenance_of(job)))
 
 

@@ -65,7 +65,7 @@ class CopyPlacement(ResultModel):
     kind: Literal["home", "shadow"]
     pool: str
     first_gpu: Annotated[int, Field(ge=0)]
-    """Counted from the start of the pool."""
+    """Index of the copy's first GPU, counted from the start of the pool."""
     num_gpus: Size
     layout: Parallelism
     offload: Literal["none", "optimizer", "weights"] = "none"
@@ -83,14 +83,14 @@ class CopyPlacement(ResultModel):
 
 
 class GenerationTail(ResultModel):
-    """The last responses of a generation go on together on a part of its GPUs, or laid out anew."""
+    """The drain phase of a generation: its last responses, on fewer GPUs or laid out anew."""
 
     num_gpus: Size
-    """From the first of the copy's on; the others are free for other calls."""
+    """GPUs that go on, counted from the copy's first; the others are free for other calls."""
     tensor_parallel_size: Size | None = None
-    """Larger than before; null: as before."""
+    """Tensor size of the tail, larger than before; null: as before."""
     ended_share: Annotated[float, Field(gt=0, lt=1)]
-    """Of the responses, when the others move there."""
+    """Share of the responses that have ended when the others move to the tail."""
 
 
 class CallPlacement(ResultModel):
@@ -101,7 +101,8 @@ class CallPlacement(ResultModel):
     kind: CallKind
     copy_id: str | None = Field(default=None, alias="copy")
     parallelism: Parallelism | None = None
-    """For generate the layout of the engine; otherwise the copy's. None: a function."""
+    """Layout that the call runs in: for generate the engine's, otherwise the copy's. None: a
+    function."""
     micro_batch_size: Size | None = None
     recompute: Literal["none", "selective", "full"] | None = None
     kv_cache_bytes: Bytes | None = None
@@ -121,16 +122,16 @@ class Placement(ResultModel):
 
 
 class SecondsByPart(ResultModel):
-    """Where the seconds of a call go; they sum to its duration."""
+    """Seconds of a call by part, which sum to its duration."""
 
     compute: float = 0.0
     communication: float = 0.0
     bubble: float = 0.0
     optimizer: float = 0.0
     transition: float = 0.0
-    """Reshard, offload and reload."""
+    """Seconds of reshard, offload and reload."""
     overhead: float = 0.0
-    """Engine steps, launches, host work."""
+    """Seconds of engine steps, kernel launches and other host work."""
 
 
 class BytesByKind(ResultModel):
@@ -147,12 +148,12 @@ class BytesByKind(ResultModel):
 
     @property
     def total(self) -> int:
-        """All kinds together."""
+        """Bytes of all kinds together."""
         return sum(getattr(self, name) for name in type(self).model_fields)
 
 
 class Interval(ResultModel):
-    """Between these, 80 % of measured values are to be expected; the estimate lies inside."""
+    """An 80 % prediction interval: four of five measured values are expected inside."""
 
     low: Annotated[float, Field(ge=0)]
     high: Annotated[float, Field(ge=0)]
@@ -167,11 +168,11 @@ class Interval(ResultModel):
 
 
 class CopyPlan(CopyPlacement):
-    """A copy with what it holds through the iteration, per GPU."""
+    """A copy with the bytes per GPU that it holds through the iteration."""
 
     resident_bytes: Bytes
     host_bytes: Bytes
-    """On the host, per GPU."""
+    """Bytes of host memory per GPU."""
     bytes_by_kind: BytesByKind
 
 
@@ -181,27 +182,29 @@ class CallPlan(CallPlacement):
     stage: int = 0
     """Cyclic schedules: whole periods after the iteration's start; 0 under the barrier."""
     start_seconds: float
-    """Within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
+    """Start within the iteration; in a cyclic schedule the phase, from 0 to iteration_seconds."""
     end_seconds: float
     bulk_end_seconds: float | None = None
-    """Where a tail begins on fewer GPUs: when the others are free."""
+    """When a tail begins on fewer GPUs, and the others are free; null: there is no such tail."""
     streamed_from: list[str] = []
     """Generate calls of the iteration that this call begins before the end of: it takes their
     responses in chunks as they finish."""
     seconds_by_part: SecondsByPart
     bytes_by_kind: BytesByKind
-    """What the call adds while it runs (transient)."""
+    """Bytes per GPU that the call adds while it runs (transient)."""
     peak_bytes: Bytes
-    """Residents of all copies on the worst GPU of the range plus this call's transient bytes."""
+    """Bytes on the fullest GPU of the range: all copies' residents plus the call's transient
+    bytes."""
     capacity_bytes: Bytes
     source: Source
     """The weakest origin of any part of the seconds. Measured and interpolated operators and
     collectives come from tables, all else is a formula: memory-bound kernels, the optimizer,
     transfers across nodes. So nearly every call is analytical, however much of it was measured."""
     seconds_interval: Interval | None = None
-    """Of the duration; missing in plans of versions that did not say."""
+    """80 % interval of the call's duration; missing in plans of versions that did not say."""
     peak_bytes_interval: Interval | None = None
-    """Of peak_bytes; missing as well where no GPU is used."""
+    """80 % interval of peak_bytes; missing in plans of versions that did not say, and where no GPU
+    is used."""
 
 
 class WeightSync(ResultModel):
@@ -226,7 +229,7 @@ class Strategy(ResultModel):
     """iteration_seconds over the plan's."""
     price_per_iteration: float | None = None
     claimed_seconds: float | None = None
-    """What the strategy itself takes an iteration to last, by its own cost; null: it has none."""
+    """Seconds of an iteration by the strategy's own cost model; null: it has none."""
     reason: str = ""
     """Why it cannot run, or how it differs from the plan."""
     placement: Placement | None = None
@@ -241,18 +244,18 @@ class RobustReport(ResultModel):
     worst_regret: float
     """The largest regret over the scenarios."""
     lower_bound: float
-    """Proven: no plan of the searched space has a smaller largest regret over these scenarios."""
+    """Largest regret over these scenarios that no plan of the searched space is below, proven."""
     nominal_regret: float
     """The largest regret of the plan that is best when all estimates are right."""
     nominal_loss: float
-    """What this plan takes over that one when all estimates are right, as a share."""
+    """Share by which this plan is slower (or dearer) than that one when all estimates are right."""
     scenarios: int
     """The estimates, and corners of their 80 % intervals."""
     candidates: int
     """Plans among which it was chosen."""
     rounds: int
     margin: float
-    """Share to within which the best plan of every scenario is known."""
+    """Share within which the best objective of every scenario is known."""
     unproven: int
     """Searches that ended by their limit; the bounds do not rest on what they left open."""
 
@@ -268,11 +271,13 @@ class SearchReport(ResultModel):
     objective_value: float
     """Seconds, price units (of an iteration, or of the whole run) or GPUs."""
     lower_bound: float
-    """Proven: no plan of the searched space is below; integer rounding is already subtracted."""
+    """Objective value that no plan of the searched space is below, proven; integer rounding is
+    already subtracted."""
     pricing_seconds: float
-    """By the clock: to resolve the spec and price every candidate."""
+    """Wall-clock seconds to resolve the spec and price every candidate."""
     solving_seconds: float
-    """By the clock: from the strategies that start the search to the choice between equal plans."""
+    """Wall-clock seconds from the strategies that start the search to the choice between equal
+    plans."""
     candidates_priced: int
     """Settings of calls that were priced; what a bound rules out before is not among them."""
     options: int
@@ -285,7 +290,7 @@ class SearchReport(ResultModel):
     robust: RobustReport | None = None
     """Null: the plan is best when all estimates are right."""
     space: str
-    """Over what the claim holds, in words."""
+    """The space of plans over which the bound holds, in words."""
     proof: str | None = None
     """A digest of the spec, the versions and the bound that was proven: only where it agrees is the
     bound taken on trust later. Null: nothing was proven, or a version before gave none."""
@@ -330,10 +335,10 @@ class Plan(ResultModel):
     cause. Missing in plans of versions that did not say."""
     lower_bound_seconds: float
     relative_gap: float
-    """Of the objective: (value − proven bound) ÷ value; 0 when proven optimal."""
+    """Gap of the objective: (value − proven bound) ÷ value; 0 when proven optimal."""
     search_seconds: float
-    """By the clock: pricing_seconds + solving_seconds, without the final check. It may exceed the
-    spec's time_limit_seconds, which counts the solver's work alone."""
+    """Wall-clock seconds: pricing_seconds + solving_seconds, without the final check. They may
+    exceed the spec's time_limit_seconds, which counts the solver's work alone."""
     tokens_per_second: float
     tokens_per_iteration: float
     gpus_used: int
@@ -341,7 +346,7 @@ class Plan(ResultModel):
     price_per_iteration: float
     price_per_million_tokens: float
     run_seconds: float
-    """The whole run: iterations, start-up, checkpoints."""
+    """Seconds of the whole run: iterations, start-up, checkpoints."""
     run_price: float
     staleness: int
     iteration_barrier: bool

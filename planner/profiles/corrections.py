@@ -38,10 +38,10 @@ class _Model(BaseModel):
 
 
 class Evidence(_Model):
-    """One call of one run."""
+    """What one run says of one call: seconds predicted and measured."""
 
     run: str
-    """The name of the plan, or the file that it was read from."""
+    """Name of the plan that was run, or of the file that it was read from."""
     call: str
     kind: TermKind
     role_class: RoleClass
@@ -49,22 +49,23 @@ class Evidence(_Model):
     """Seconds by the profile's tables alone, without corrections."""
     measured: Positive
     iterations: Annotated[int, Field(ge=1)]
-    """Of which `measured` is the median."""
+    """Number of iterations that `measured` is the median of."""
 
     @property
     def log_ratio(self) -> float:
-        """ln(measured ÷ predicted)."""
+        """Error of the prediction on a logarithmic scale: ln(measured ÷ predicted)."""
         return log(self.measured / self.predicted)
 
 
 class Correction(_Model):
-    """The factor of one term."""
+    """The factor on the seconds of one kind of call (or the reshard) and class of models."""
 
     kind: TermKind
     role_class: RoleClass
     factor: Positive
     observations: Annotated[int, Field(ge=0)]
-    """Of this kind and class; the others of the kind count as well, but less."""
+    """Number of pieces of evidence of this kind and class; those of the kind's other classes count
+    as well, but less."""
 
 
 class Corrections(_Model):
@@ -75,7 +76,7 @@ class Corrections(_Model):
     evidence: list[Evidence] = []
 
     def factor(self, kind: TermKind, role_class: RoleClass) -> float:
-        """1 where nothing is known."""
+        """Factor on the seconds of a term; 1 where nothing is known."""
         for each in self.corrections:
             if (each.kind, each.role_class) == (kind, role_class):
                 return each.factor
@@ -112,7 +113,7 @@ def _shrunk(values: Sequence[float], prior_weight: float) -> float:
 
 
 def read_corrections(folder: Path) -> Corrections:
-    """Those in a profile's folder; none where there is no file.
+    """Read the corrections in a profile's folder; empty where there is no file.
 
     Raises:
         ValueError: the file cannot be read as corrections; says why.
@@ -129,7 +130,7 @@ def read_corrections(folder: Path) -> Corrections:
 
 
 def summary(corrections: Corrections) -> dict[str, float]:
-    """Term → factor, as plans name them."""
+    """Factors by term, as plans name them (`train.language`)."""
     return {
         f"{each.kind}.{each.role_class}": round(each.factor, 4) for each in corrections.corrections
     }

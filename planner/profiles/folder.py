@@ -11,9 +11,11 @@ from automap.planner.profiles.corrections import read_corrections
 
 FINGERPRINT = "fingerprint.json"
 SHIPPED = "shipped"
-"""In place of a profile: the tables that come with the planner, whatever the service's default."""
+"""The word a spec gives in place of a profile for the tables that come with the planner, whatever
+the service's default is."""
 BASED_ON = "based_on"
-"""In the identity of a fingerprint: `shipped` where the profile has no tables of its own."""
+"""Key in the identity of a fingerprint; its value is `shipped` where a profile has no tables of its
+own."""
 REMEDY = "give the --output of an automap profile of this GPU type, or leave it out"
 
 _ATTENTION = ("num_attention_heads", "num_key_value_heads", "head_dim")
@@ -70,7 +72,7 @@ TEXTS = frozenset(
 
 
 def profile_folder(given: str, gpu: GpuType, *, field: str) -> Path:
-    """The folder of a profile, once it is one and of this GPU type.
+    """Check that a folder holds a profile of this GPU type, and return its path.
 
     Raises:
         SpecError: no such folder, no profile in it, nothing measured, another device's, or a table
@@ -97,7 +99,7 @@ def profile_folder(given: str, gpu: GpuType, *, field: str) -> Path:
 
 
 def _fault(path: Path) -> str:
-    """What keeps a table from being priced with; empty where nothing does."""
+    """Why a table cannot be priced with, in words; empty where it can."""
     # pyarrow takes a good part of a second to import, and most specs name no profile.
     import pyarrow.parquet as parquet
 
@@ -110,8 +112,10 @@ def _fault(path: Path) -> str:
     wanted["seconds"] = "double"
     if wanted.items() <= found.items():
         return ""
-    told = (", ".join(f"{name} {kind}" for name, kind in each.items()) for each in (found, wanted))
-    return "has the columns {}; those of its table are {}".format(*told)
+    columns = (
+        ", ".join(f"{name} {kind}" for name, kind in each.items()) for each in (found, wanted)
+    )
+    return "has the columns {}; those of its table are {}".format(*columns)
 
 
 def device_type(folder: Path, *, field: str) -> str:
@@ -130,18 +134,18 @@ def device_type(folder: Path, *, field: str) -> str:
 
 
 def is_of_shipped_tables(folder: Path) -> bool:
-    """Whether a profile has no tables of its own: it is the shipped ones, and what runs taught."""
+    """Whether a profile has no tables of its own, only corrections of the shipped ones."""
     return says_shipped_tables(fingerprint(folder))
 
 
 def says_shipped_tables(document: Mapping[str, Any]) -> bool:
-    """Whether a fingerprint says so."""
+    """Whether a fingerprint is of a profile without tables of its own."""
     identity = document.get("identity")
     return isinstance(identity, dict) and identity.get(BASED_ON) == SHIPPED
 
 
 def fingerprint(folder: Path) -> dict[str, Any]:
-    """What a profile was measured on and how; empty where that cannot be read."""
+    """The document of what a profile was measured on and how; empty where it cannot be read."""
     try:
         document = json.loads((folder / FINGERPRINT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -165,7 +169,7 @@ def disturbances(folder: Path) -> list[str]:
 
 
 def _objects(given: object) -> list[dict[str, Any]]:
-    """The objects of a list, and nothing of what else somebody may have written there."""
+    """The JSON objects of a list; anything else in it is left out."""
     return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
 
 

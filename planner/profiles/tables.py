@@ -10,16 +10,16 @@ from automap.planner.profiles.folder import COLUMNS, TEXTS
 
 MEASUREMENTS = "measurements.jsonl"
 COMPLETE = ".tables"
-"""Marks a folder whose tables were all written from its measurements."""
+"""Name of the empty file that marks a folder whose tables were all written."""
 
 Key = Mapping[str, str | int]
-"""What was measured: a value for each column of its table but `seconds`."""
+"""Key of a measurement: a value for each column of its table but `seconds`."""
 Row = tuple[str, Key, float]
-"""Table, key, seconds."""
+"""One measurement: (table, key, seconds)."""
 
 
 def write_tables(folder: Path, rows: Iterable[Row]) -> None:
-    """One Parquet file per table that has rows, each replaced as a whole or not at all."""
+    """Write one Parquet file per table that has rows, each replaced as a whole or not at all."""
     # pyarrow takes a good part of a second to import, and few who import this write tables.
     import pyarrow as arrow
     import pyarrow.parquet as parquet
@@ -42,7 +42,7 @@ def write_tables(folder: Path, rows: Iterable[Row]) -> None:
 
 
 def write_missing_tables(folder: Path) -> None:
-    """The tables of a folder that has its measurements, unless all of them are there.
+    """Write the tables of a folder from its measurements, unless all of them are there.
 
     A process that was killed may have left some of them: the marker comes last. Two at once write
     the same files, each replaced as a whole.

@@ -9,11 +9,11 @@ from automap.planner.explanation.alternatives import SHOWN_SECONDS
 from automap.planner.explanation.checked import checked
 from automap.planner.explanation.result import CallDifference
 from automap.planner.explanation.study import Study
-from automap.planner.explanation.words import difference
-from automap.planner.explanation.words import sizes as layout_text
+from automap.planner.explanation.text import difference
+from automap.planner.explanation.text import sizes as layout_text
 from automap.planner.plan.price import objective_value, paid_gpus, price_per_second
 from automap.planner.plan.types import Placement, Plan
-from automap.planner.replanning.cluster_state import Situation
+from automap.planner.replanning.cluster_state import ClusterState
 from automap.planner.replanning.moves import move_between
 from automap.planner.replanning.restart import restart_of
 from automap.planner.replanning.result import MoveCost, Replan, ReplanOptions
@@ -26,7 +26,7 @@ from automap.planner.spec import Objective
 def answer_of(
     plan: Plan,
     options: ReplanOptions,
-    situation: Situation,
+    state: ClusterState,
     now: Study,
     found: WarmResult,
     common: dict[str, Any],
@@ -37,11 +37,11 @@ def answer_of(
     if found.solution is None:
         if keep is None:
             raise InfeasibleError([Reason(summary="no placement was found on what is left")])
-        return _kept(keep, _value(now, situation.planned, keep), found, common, target)
-    placement = checked(situation.study, found.solution)
+        return _kept(keep, _value(now, state.planned, keep), found, common, target)
+    placement = checked(state.study, found.solution)
     seconds = found.solution.timing.period
-    cost = _cost(situation, options, now, placement)
-    mine = None if keep is None else _value(now, situation.planned, keep)
+    cost = _cost(state, options, now, placement)
+    mine = None if keep is None else _value(now, state.planned, keep)
     theirs = _value(now, placement, seconds)
     gain = inf if mine is None else mine - theirs
     if gain <= 0:
@@ -71,8 +71,8 @@ def answer_of(
         break_even_iterations=even,
         saved_seconds=saved,
         target_missed=mine == inf,
-        changes=difference(situation.planned, placement),
-        calls=_call_differences(plan, situation, now, found.solution, placement),
+        changes=difference(state.planned, placement),
+        calls=_call_differences(plan, state, now, found.solution, placement),
         placement=placement,
         **common,
     )
@@ -121,11 +121,11 @@ def _price_per_second(now: Study, placement: Placement) -> float:
 
 
 def _cost(
-    situation: Situation, options: ReplanOptions, now: Study, placement: Placement
+    state: ClusterState, options: ReplanOptions, now: Study, placement: Placement
 ) -> MoveCost:
     """Bytes and seconds; where nodes are lost the plan would have to start anew in any case."""
-    move = move_between(now.job, situation.planned, placement)
-    restart = restart_of(situation.before, situation.planned, placement, options)
+    move = move_between(now.job, state.planned, placement)
+    restart = restart_of(state.before, state.planned, placement, options)
     way = move.seconds if options.move_by == "reshard" else restart.seconds
     return MoveCost(
         copies=move.copies,
@@ -139,7 +139,7 @@ def _cost(
 
 
 def _call_differences(
-    plan: Plan, situation: Situation, now: Study, better: Selected, placement: Placement
+    plan: Plan, state: ClusterState, now: Study, better: Selected, placement: Placement
 ) -> list[CallDifference]:
     """The calls that take other seconds, both with corrected prices."""
     counts = {copy.id: copy.num_gpus for copy in placement.copies}
@@ -150,11 +150,11 @@ def _call_differences(
     for index, call in enumerate(now.job.dataflow.calls):
         mine, planned = calls[call.id], before[call.id]
         after = _seconds(now, better, index)
-        running = situation.running
+        running = state.running
         was = planned.end_seconds - planned.start_seconds
         if running is not None:
             was = _seconds(now, running, index)
-        old = situation.sizes[planned.copy_id][1] if planned.copy_id else 0
+        old = state.sizes[planned.copy_id][1] if planned.copy_id else 0
         new = counts[mine.copy_id] if mine.copy_id else 0
         if abs(after - was) >= SHOWN_SECONDS or old != new:
             layout = mine.parallelism or layouts.get(mine.copy_id or "")

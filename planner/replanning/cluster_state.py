@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from automap.planner.errors import InfeasibleError, Reason, SpecError
 from automap.planner.explanation.factors import Factors
-from automap.planner.explanation.locating import located, timing_of
+from automap.planner.explanation.locating import locate, timing_of
 from automap.planner.explanation.study import Study, TableCache
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
@@ -70,7 +70,7 @@ def _nodes(number: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class ClusterState:
     """Where the plan stands: the tables of the cluster as it is now, and what goes on there."""
 
     study: Study
@@ -88,9 +88,9 @@ class Situation:
     """True: every candidate is one that the plan was searched among, at the same price."""
 
 
-def situation_of(
+def cluster_state_of(
     plan: Plan, spec: JobSpec, options: ReplanOptions, tables: TableCache
-) -> Situation:
+) -> ClusterState:
     """Tables that are kept serve where they can: those of the whole cluster without lost nodes.
 
     On a smaller cluster ranges may step and syncs may cost otherwise: then it is priced by itself.
@@ -108,7 +108,7 @@ def situation_of(
     usable = {pool.name: pool.num_gpus for pool in given.problem.pools}
     running = None
     if all(copy.first_gpu + copy.num_gpus <= usable.get(copy.pool, 0) for copy in placement.copies):
-        given, running = located(given, placement, timing_of(given, plan))
+        given, running = locate(given, placement, timing_of(given, plan))
     lost = (
         sum(usable.values()) / sum(pool.usable_gpus for pool in before.pools)
         if options.lose_nodes
@@ -116,7 +116,7 @@ def situation_of(
     )
     first_limit = SLOWER * plan.iteration_seconds / min(lost, 1.0)
     proven = not options.add_nodes and _still_there(before, after)
-    return Situation(given, before, running, placement, sizes, first_limit, kept, proven)
+    return ClusterState(given, before, running, placement, sizes, first_limit, kept, proven)
 
 
 def _still_there(before: Job, after: Job) -> bool:

@@ -14,12 +14,12 @@ from automap.planner.plan.types import Plan
 from automap.planner.replanning.answer import answer_of
 from automap.planner.replanning.cluster_state import (
     changed_spec,
+    cluster_state_of,
     correction_factors,
     corrections_of,
-    situation_of,
 )
 from automap.planner.replanning.result import Replan, ReplanOptions
-from automap.planner.replanning.warm_search import MARGIN, floor_of, searched
+from automap.planner.replanning.warm_search import MARGIN, floor_of, search_warm
 from automap.planner.search import Limits
 from automap.planner.spec import WorkloadSpec
 
@@ -38,12 +38,12 @@ def replan(plan: Plan, options: ReplanOptions, *, tables: TableCache | None = No
     need_sound(plan)
     corrections = corrections_of(plan, options)
     spec = changed_spec(plan.spec, options)
-    situation = situation_of(plan, spec, options, tables or TableCache())
-    factors = correction_factors(situation.study, corrections)
-    now = scaled(situation.study, factors)
+    state = cluster_state_of(plan, spec, options, tables or TableCache())
+    factors = correction_factors(state.study, corrections)
+    now = scaled(state.study, factors)
     limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
-    floor = floor_of(plan, situation, corrections)
-    found = searched(now, situation, factors, limits, floor)
+    floor = floor_of(plan, state, corrections)
+    found = search_warm(now, state, factors, limits, floor)
     objective = plan.spec.search.objective
     common = {
         "keep_seconds": found.keep_seconds,
@@ -52,10 +52,10 @@ def replan(plan: Plan, options: ReplanOptions, *, tables: TableCache | None = No
         "margin": MARGIN,
         "iterations_left": _iterations_left(spec.workload, options),
         "corrections": corrections,
-        "tables_kept": situation.tables_kept,
+        "tables_kept": state.tables_kept,
         "replanned_in_seconds": 0.0,
     }
-    answer = answer_of(plan, options, situation, now, found, common)
+    answer = answer_of(plan, options, state, now, found, common)
     seconds = time.perf_counter() - started
     return answer.model_copy(update={"replanned_in_seconds": seconds})
 

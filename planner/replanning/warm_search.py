@@ -10,17 +10,9 @@ from automap.planner.explanation.solving import best_within, limits_of
 from automap.planner.explanation.study import Study
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
-from automap.planner.replanning.cluster_state import Situation
+from automap.planner.replanning.cluster_state import ClusterState
 from automap.planner.replanning.result import Correction
-from automap.planner.search import (
-    Budget,
-    Limits,
-    Proven,
-    Selected,
-    solve,
-    solve_ascending,
-    space_within,
-)
+from automap.planner.search import Budget, Limits, Proven, Selected, solve, solve_ascending
 
 MARGIN = 0.001
 """A plan that is better by a smaller share is no reason to move, and not looked for."""
@@ -39,30 +31,30 @@ class WarmResult(Proven[Selected]):
     """Of an iteration of the running plan; None: it cannot go on."""
 
 
-def floor_of(plan: Plan, situation: Situation, corrections: list[Correction]) -> float:
+def floor_of(plan: Plan, state: ClusterState, corrections: list[Correction]) -> float:
     """Seconds below which the plan's own proof leaves nothing, whatever was measured or lost.
 
     Longer calls and fewer GPUs shorten no plan, and where every call takes at least r times as
     long, r ≤ 1, every plan does. That needs a proof that is ours, over all that is searched now.
     """
-    if not situation.candidates_proven or not bound_is_proven(resolve(plan.spec), plan):
+    if not state.candidates_proven or not bound_is_proven(resolve(plan.spec), plan):
         return 0.0
     return min([1.0, *(each.ratio for each in corrections)]) * plan.lower_bound_seconds
 
 
-def searched(
-    now: Study, situation: Situation, factors: Factors, limits: Limits, floor: float
+def search_warm(
+    now: Study, state: ClusterState, factors: Factors, limits: Limits, floor: float
 ) -> WarmResult:
     """The best plan under corrected prices, warm-started by the running one."""
     keep = None
-    if situation.running is not None:
-        keep = float(contender(situation.study, situation.running).periods([factors])[0])
+    if state.running is not None:
+        keep = float(contender(state.study, state.running).periods([factors])[0])
     if now.job.spec.search.objective != "throughput":
         return _result(best_within(now, inf, limits), keep)
     if keep is not None and floor >= keep * (1 - MARGIN):
         return WarmResult(None, floor, is_proven=True, keep_seconds=keep)
     budget = Budget(limits)
-    limit = situation.first_limit if keep is None else keep * (1 - MARGIN)
+    limit = state.first_limit if keep is None else keep * (1 - MARGIN)
     # Without any plan a placement on the sizes that were found is worth as much again.
     placing = Budget(limits) if keep is None else None
     quick = solve_ascending(now.space, cutoff=limit, floor=floor, budget=budget, placing=placing)
@@ -89,7 +81,7 @@ def _result(found: Proven[Selected], keep: float | None) -> WarmResult:
 
 def _within(now: Study, limit: float, limits: Limits) -> Proven[Selected]:
     """The best within a limit; what cannot hold it is taken away first."""
-    few = space_within(now.space, limit)
+    few = now.space.within(limit)
     if few is None:
         return Proven(None, limit, is_proven=True)
     found = solve(few, limits=limits, cutoff=limit)

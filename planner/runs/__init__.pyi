@@ -22,7 +22,7 @@ from .priced_by import Base as Base
 from .priced_by import bases_of as bases_of
 from .priced_by import pools_of as pools_of
 from .priced_by import with_profiles as with_profiles
+from .suggestion import RunWindow as RunWindow
 from .suggestion import Suggestion as Suggestion
-from .suggestion import Watched as Watched
 from .suggestion import drift_of_window as drift_of_window
 from .suggestion import planned_seconds as planned_seconds

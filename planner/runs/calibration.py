@@ -1,4 +1,4 @@
-"""What runs teach a profile: measured calls beside its prices, and the profile with corrections."""
+"""Corrections of a profile from runs: measured calls beside its prices, and a new version of it."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from automap.planner.profiles.folder import COLUMNS, FINGERPRINT, device_type, p
 
 CLUSTER = "cluster.yaml"
 KEPT_FILES = (FINGERPRINT, CLUSTER, "measurements.jsonl")
-"""Of a profile, beside its tables."""
+"""Files of a profile, beside its tables, that its new version keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,21 @@ class Observed:
 
     call: str
     seconds: float
-    """Median of the iterations after the warm-up, the reshard before generation included."""
+    """Median seconds over the iterations after the warm-up, the reshard before generation
+    included."""
     iterations: int
     transition_seconds: float | None = None
-    """The reshard's part; None: not told apart, so nothing is learnt of it."""
+    """Seconds of the reshard among these; None: not measured apart, so nothing is learnt about
+    it."""
 
 
 def evidence_of(
     plan: Plan, observed: Sequence[Observed], folder: Path, *, run: str
 ) -> list[Evidence]:
-    """What a run says of the profile in a folder: measured beside the prices of its tables.
+    """Compare a run's calls with what the tables in a profile's folder price them at.
 
-    The plan may have been priced with anything. Calls in pools of other GPU types, functions, and
-    what the plan does not know are left out.
+    The plan itself may have been priced with any profile. Calls in pools of other GPU types,
+    functions, and calls that the plan does not have are left out.
 
     Raises:
         SpecError: there is no such profile, or the plan is of none of the catalogue's things.
@@ -82,7 +84,7 @@ def evidence_of(
 def _parts(
     kind: TermKind, priced: PricedCall, measured: Observed
 ) -> list[tuple[TermKind, float, float]]:
-    """(term, predicted, measured) of a call: of one that generates the reshard by itself."""
+    """(term, predicted, measured) seconds of a call; a generation's reshard is its own term."""
     resharding = measured.transition_seconds
     if kind != "generate" or resharding is None:
         return [(kind, priced.seconds, measured.seconds)]
@@ -155,7 +157,7 @@ def calibrate(folder: Path, output: Path, evidence: Sequence[Evidence]) -> Corre
 
 
 def check_output(output: Path, *, option: str = "--output") -> None:
-    """Refuse to write a profile over anything; `option`: with which the folder was given.
+    """Refuse to write a profile over anything; `option` is the one that gave the folder.
 
     Raises:
         SpecError: `output` is there already.
@@ -169,7 +171,7 @@ def check_output(output: Path, *, option: str = "--output") -> None:
 
 
 def _name_itself(cluster: Path, output: Path) -> None:
-    """Have the cluster that came with the profile be priced with the new version."""
+    """Make the cluster file that came with the profile name the new version."""
     if not cluster.exists():
         return
     lines = cluster.read_text(encoding="utf-8").splitlines(keepends=True)

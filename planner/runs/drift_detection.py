@@ -1,4 +1,4 @@
-"""Does a run still behave as planned? Calls and lengths that have drifted from the plan."""
+"""Detect drift: calls and lengths of a run that have moved away from the plan, and why."""
 
 from collections.abc import Mapping, Sequence
 from math import log
@@ -13,9 +13,10 @@ THRESHOLD = 0.15
 
 
 LENGTHS = 1 / 3
-"""Times the threshold: a call that lengths move by less has not drifted because of them."""
+"""Share of the threshold below which lengths explain nothing: a call that they move by less has not
+drifted because of them."""
 COUNTS = 0.01
-"""Share of an iteration: a call that is off by less explains nothing of a drift."""
+"""Share of an iteration's seconds below which the deviation of a call explains nothing."""
 
 
 class _Model(BaseModel):
@@ -30,7 +31,7 @@ class Deviation(_Model):
 
     @property
     def ratio(self) -> float:
-        """Measured over planned."""
+        """Ratio of measured to planned."""
         return self.measured / self.planned
 
     def beyond(self, threshold: float) -> bool:
@@ -44,7 +45,7 @@ class Drift(_Model):
     threshold: float
     iteration_seconds: Deviation
     calls: dict[str, Deviation] = {}
-    """Seconds of those beyond the threshold, the largest difference first."""
+    """Seconds of the calls that are beyond the threshold, the largest difference first."""
     response_tokens: Deviation | None = None
     """Mean length of a response; None: the run does not say."""
     replan: bool
@@ -62,7 +63,7 @@ class Cause(_Model):
     calls: list[str] = []
     device: str | None = None
     ratio: float
-    """What the cause explains: of the calls' seconds together, or of the iteration's."""
+    """Factor that the cause explains: on the seconds of its calls together, or of the iteration."""
 
 
 class CallSeconds(_Model):
@@ -70,11 +71,11 @@ class CallSeconds(_Model):
 
     planned: float
     expected: float
-    """As planned, but with the lengths that were measured."""
+    """Seconds of the plan priced with the lengths that were measured."""
     first: float | None
-    """Measured in the run's first iterations; null: they are the ones that are looked at."""
+    """Seconds measured in the run's first iterations; null: they are the ones looked at."""
     first_expected: float
-    """As planned, with the lengths of the first iterations."""
+    """Seconds of the plan priced with the lengths of the first iterations."""
     measured: float
 
 
@@ -137,7 +138,7 @@ def _causes(
 
 
 def _explained(kind: str, calls: Sequence[CallSeconds]) -> float:
-    """Over all these calls: what lengths make of the plan, or what was measured of the rest."""
+    """Factor over all these calls that lengths explain, or that was measured beyond that."""
     expected = sum(call.expected for call in calls)
     if kind == "lengths":
         return expected / sum(call.planned for call in calls)
@@ -151,7 +152,7 @@ def drift(
     response_tokens: Deviation | None = None,
     threshold: float = THRESHOLD,
 ) -> Drift:
-    """What of a run is beyond the threshold."""
+    """Compare a run with its plan: which calls are beyond the threshold, and whether to replan."""
     beyond = {name: each for name, each in calls.items() if each.beyond(threshold)}
     largest = sorted(beyond, key=lambda name: -abs(beyond[name].measured - beyond[name].planned))
     lengths = response_tokens is not None and response_tokens.beyond(threshold)

@@ -1,4 +1,4 @@
-"""Metrics of other frameworks' runs as calls of a plan, by the names that they document."""
+"""Read logs of other frameworks' runs as calls of a plan, by the metric names they document."""
 
 import json
 from collections import defaultdict
@@ -15,15 +15,15 @@ from automap.planner.runs.calibration import Observed
 FormatName = Literal["verl", "openrlhf", "nemo-rl"]
 Metrics = Mapping[str, float]
 Steps = Mapping[int, Metrics]
-"""By number of the step, in the order of the log."""
+"""Metrics by number of the step, in the order of the log."""
 
 SHOWN = 6
-"""Names of metrics, or numbers of steps, in a message."""
+"""Most names of metrics, or numbers of steps, that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What a metric times: all calls of a kind, of one role if it is named."""
+    """The calls that a metric times: all of a kind, or those of one role if it is named."""
 
     metric: str
     kind: str
@@ -40,14 +40,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """Where a framework says what."""
+    """Names under which a framework logs what is read here."""
 
     iteration: str
     spans: tuple[Span, ...]
     transition: str | None = None
-    """Weights from training to generation, beside the metric of generation."""
+    """Metric of moving weights from training to generation, if not part of generation's."""
     response_tokens: tuple[str, ...] = ()
-    """Mean length of a response, under any of these names."""
+    """Metrics, any of which is the mean length of a response in tokens."""
 
     def times(self, step: Metrics) -> bool:
         """Whether a step has the time of any call; one that only validates has none."""
@@ -93,16 +93,16 @@ FORMATS: dict[FormatName, Format] = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignRun:
-    """What a log says of a plan that was run elsewhere."""
+    """Measurements of a plan that was run elsewhere, from that run's log."""
 
     observed: list[Observed]
     lengths: dict[str, float]
     missing: list[str]
-    """Metrics of the format that the plan has calls for, and the log has not."""
+    """Metrics that the plan has calls for, but the log lacks."""
     iteration_seconds: float | None = None
-    """None: the log does not say."""
+    """Median seconds of an iteration; None: the log does not say."""
     warnings: list[str] = field(default_factory=list)
-    """What of the log could not be used, and how little it is."""
+    """Messages on what of the log could not be used, and how much that is."""
 
 
 def read_lines(text: str, *, source: str) -> Steps:
@@ -134,7 +134,7 @@ def read_lines(text: str, *, source: str) -> Steps:
 
 
 def _is_number(value: object) -> bool:
-    """JSON has numbers of any length; those that are no times of anything are not looked at."""
+    """Whether a value can be a measurement: JSON has numbers of any length."""
     if isinstance(value, int):
         return not isinstance(value, bool) and abs(value) < 2**63
     return isinstance(value, float)
@@ -199,7 +199,7 @@ def _useless(steps: Steps, log: "_Log", name: FormatName, source: str) -> SpecEr
 
 
 def _has(steps: Iterable[Metrics]) -> str:
-    """What a log has, to compare names: those of times first."""
+    """Names of the metrics in a log for a message, those of times first."""
     names = sorted({name for step in steps for name in step})
     names.sort(key=lambda name: "tim" not in name)
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
@@ -208,7 +208,7 @@ def _has(steps: Iterable[Metrics]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Log:
-    """The steps that count, and what in them does not."""
+    """The steps of a log that count, and warnings about values in them that do not."""
 
     steps: Steps
     warnings: list[str] = field(default_factory=list)

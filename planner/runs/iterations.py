@@ -1,4 +1,4 @@
-"""What single iterations of a run measured, and their medians."""
+"""Measurements of single iterations of a run, and medians over windows of them."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean, median
@@ -9,13 +9,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from automap.planner.spec.lengths import LengthSpec
 
 RECENT = 32
-"""Iterations of a run that are known one by one, the latest."""
+"""Number of a run's latest iterations that are known one by one."""
 QUANTILES = ("p50", "p90", "p99")
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class MeasuredModel(BaseModel):
-    """Frozen, and an unknown field is an error; docstrings under fields go into the schema."""
+    """A frozen measurement; an unknown field is an error.
+
+    Docstrings under fields go into the JSON Schema.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -29,7 +32,7 @@ class ObservedLengths(MeasuredModel):
     p99: float | None = None
     max: float | None = None
     iterations: Annotated[int, Field(ge=0)] = 1
-    """That this is the mean of."""
+    """Number of iterations that this is the mean of."""
 
     @classmethod
     def over(cls, seen: Iterable["ObservedLengths"]) -> "ObservedLengths | None":
@@ -60,27 +63,27 @@ class SlowRank(MeasuredModel):
     """The rank of a call that took longest, in one iteration."""
 
     device: str
-    """POOL[NUMBER], counted over the pool."""
+    """The device as POOL[NUMBER], the number counted over the pool."""
     seconds: Seconds
     others_seconds: Seconds
-    """Median of all other ranks of the call."""
+    """Median seconds of all other ranks of the call."""
 
     @property
     def ratio(self) -> float:
-        """How many times as long as the others."""
+        """Seconds of the slow rank over those of the others."""
         return self.seconds / self.others_seconds if self.others_seconds else 1.0
 
 
 class Iteration(MeasuredModel):
-    """One iteration."""
+    """Measurements of one iteration."""
 
     number: Annotated[int, Field(ge=1)]
     seconds: Seconds
     calls: dict[str, Seconds] = {}
-    """Call id, or ROLE.sync: all its rounds together."""
+    """Seconds by call id, or by ROLE.sync: all rounds of the call together."""
     lengths: ObservedLengths | None = None
     slowest: dict[str, SlowRank] = {}
-    """Of the calls whose ranks were timed one by one."""
+    """The slowest rank of each call whose ranks were timed one by one."""
 
 
 class Window(MeasuredModel):
@@ -88,16 +91,17 @@ class Window(MeasuredModel):
 
     first: int
     last: int
-    """Numbers of iterations."""
+    """Number of the window's last iteration."""
     seconds: Seconds
     calls: dict[str, Seconds]
     lengths: ObservedLengths | None = None
     slow_devices: dict[str, SlowRank] = {}
-    """Calls of which the same device took longest in every iteration: its median ratio's rank."""
+    """The slow rank of each call of which one device took longest in every iteration; of these
+    iterations the one with the median ratio."""
 
     @classmethod
     def of(cls, iterations: Sequence[Iteration]) -> Self:
-        """Of at least one iteration."""
+        """The medians of one or more iterations."""
         names = sorted({name for each in iterations for name in each.calls})
         return cls(
             first=iterations[0].number,

@@ -1,4 +1,4 @@
-"""Which profiles priced plans, by GPU type: what calibration starts from unless told otherwise."""
+"""Which profiles priced plans, by GPU type: what calibration starts from by default."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,15 +19,15 @@ OPTION = "--profile"
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The profile of a GPU type, and the pools whose calls teach it."""
+    """The profile that calibration of a GPU type starts from, and the pools that teach it."""
 
     gpu: GpuType
     folder: Path | None
-    """None: the shipped tables."""
+    """Folder of the profile; None: the shipped tables."""
     pools: tuple[str, ...]
 
-    def laid_out(self, scratch: Path) -> Path:
-        """Its folder; of the shipped tables one that is made in here and has no corrections."""
+    def materialised(self, scratch: Path) -> Path:
+        """The profile's folder; for the shipped tables one that is made in `scratch`."""
         if self.folder is not None:
             return self.folder
         folder = scratch / self.gpu.name
@@ -61,7 +61,8 @@ def bases_of(plans: Sequence[Plan], *, shipped: bool = False) -> list[Base]:
             if before != folder:
                 raise SpecError(
                     OPTION,
-                    f"pools of {name} were priced with {_told(before)} and with {_told(folder)}",
+                    f"pools of {name} were priced with {_described(before)} and with "
+                    f"{_described(folder)}",
                     remedy=f"name what is to be calibrated: a folder, or {SHIPPED}",
                 )
             if pool.name not in pools:
@@ -117,5 +118,5 @@ def _folder(pool: PoolSpec, plan: Plan) -> Path | None:
     return folder
 
 
-def _told(folder: Path | None) -> str:
+def _described(folder: Path | None) -> str:
     return "the shipped tables" if folder is None else str(folder)

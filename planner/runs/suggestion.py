@@ -1,4 +1,4 @@
-"""What to do about a run that has drifted from its plan: why it has, keep or move in numbers.
+"""Advice on a run that has drifted from its plan: why it has, and whether to keep the plan or move.
 
 Measured lengths go into the job's spec, and the running placement is priced anew with them: what
 the cost model makes of longer responses is no error of its own. Only the rest corrects prices.
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from automap.planner.explanation.study import TableCache
 
 LEVELS = (0.5, 0.9, 0.99)
-"""Of the percentiles by which lengths are observed."""
+"""Quantile levels by which lengths are observed, as QUANTILES names them."""
 SEARCH_SECONDS = 2.0
-"""For a better plan, at most: the run that it is for may share this machine."""
+"""Most seconds of search for a better plan: the run that it is for may share this machine."""
 
 
-class Watched(ResultModel):
-    """What is known of a run while it goes on."""
+class RunWindow(ResultModel):
+    """What is known of a run while it goes on: its latest iterations, and its first."""
 
     window: Window
-    """Its latest iterations."""
+    """The run's latest iterations."""
     first: Window | None = None
-    """Its first iterations after the warm-up, if they are others."""
+    """The run's first iterations after the warm-up, if they are others than the latest."""
     iterations_left: PositiveInt
     threshold: float
 
@@ -53,14 +53,14 @@ class WithoutNode(ResultModel):
 
     pool: str
     node: int
-    """Counted over the pool."""
+    """Number of the node, counted over the pool."""
     iteration_seconds: float
     gain_seconds: float
-    """Per iteration, over what was measured."""
+    """Seconds per iteration that the move saves over what was measured."""
     cost_seconds: float
-    """Of the restart that the move is."""
+    """Seconds of the restart that the move takes."""
     break_even_iterations: int | None
-    """Null: it never pays."""
+    """Iterations after which the move has paid for its restart; null: it never does."""
 
 
 class Suggestion(ResultModel):
@@ -71,16 +71,17 @@ class Suggestion(ResultModel):
     drift: Drift
     causes: list[Cause] = Field(default=[])
     response_length: LengthSpec | None = None
-    """As observed, in the form of a spec; null: neither its mean nor a percentile is beyond the
-    threshold."""
+    """Observed response lengths in the form of a spec; null: neither their mean nor a percentile is
+    beyond the threshold."""
     replan: Replan | None = None
-    """Null: no other plan could be looked for; `problem` says why."""
+    """Comparison of keeping the plan and moving; null: no other plan could be looked for, and
+    `problem` says why."""
     without_node: WithoutNode | None = None
     problem: str | None = None
 
 
 def drift_of_window(plan: Plan, window: Window, threshold: float) -> Drift:
-    """How far the latest iterations are from their plan."""
+    """Compare the latest iterations of a run with its plan."""
     lengths = window.lengths
     tokens = None
     if lengths is not None and lengths.mean is not None:
@@ -110,13 +111,14 @@ def planned_seconds(plan: Plan) -> dict[str, float]:
     }
 
 
-def suggest(plan: Plan, watched: Watched, *, tables: "TableCache | None" = None) -> Suggestion:
-    """Causes and keep-or-move; that no plan can be found is part of the answer.
+def suggest(plan: Plan, run_window: RunWindow, *, tables: "TableCache | None" = None) -> Suggestion:
+    """Say why a run has drifted, and whether to keep its plan or to move.
 
-    `tables` keeps what was priced for the next question.
+    That no other plan can be found is part of the answer, not an error. `tables` keeps what was
+    priced for the next question.
     """
-    found = drift_of_window(plan, watched.window, watched.threshold)
-    lengths = _lengths(plan, watched.window.lengths, found)
+    found = drift_of_window(plan, run_window.window, run_window.threshold)
+    lengths = _lengths(plan, run_window.window.lengths, found)
     problem = None
     basis = plan
     if lengths is not None:
@@ -124,24 +126,24 @@ def suggest(plan: Plan, watched: Watched, *, tables: "TableCache | None" = None)
             basis = _with_lengths(plan, lengths)
         except PlanningError as error:
             problem = f"the plan cannot be priced with the lengths that were measured: {error}"
-    calls = _calls(plan, basis, watched)
+    calls = _calls(plan, basis, run_window)
     causes = causes_of(
-        calls, watched.window, iteration=found.iteration_seconds, threshold=watched.threshold
+        calls, run_window.window, iteration=found.iteration_seconds, threshold=run_window.threshold
     )
     options = ReplanOptions(
         measured={name: each.measured for name, each in calls.items()},
-        iterations_left=watched.iterations_left,
+        iterations_left=run_window.iterations_left,
         search_seconds=SEARCH_SECONDS,
     )
     replan, without = None, None
     try:
         replan = _replan(basis, options, tables)
-        without = _without_node(basis, causes, calls, watched, tables)
+        without = _without_node(basis, causes, calls, run_window, tables)
     except PlanningError as error:
         problem = problem or str(error)
     return Suggestion(
-        after_iteration=watched.window.last,
-        window=watched.window,
+        after_iteration=run_window.window.last,
+        window=run_window.window,
         drift=found,
         causes=causes,
         response_length=lengths,
@@ -160,7 +162,7 @@ def _replan(plan: Plan, options: ReplanOptions, tables: "TableCache | None") -> 
 
 
 def _lengths(plan: Plan, seen: ObservedLengths | None, found: Drift) -> LengthSpec | None:
-    """What was observed, if the mean or a percentile is beyond the threshold."""
+    """Observed lengths as a spec, if their mean or a percentile is beyond the threshold."""
     if seen is None or found.response_tokens is None:
         return None
     before = plan.spec.workload.response_length
@@ -184,11 +186,11 @@ def _with_lengths(plan: Plan, lengths: LengthSpec) -> Plan:
     return estimate(plan.spec.model_copy(update={"workload": workload}), plan.placement())
 
 
-def _calls(plan: Plan, basis: Plan, watched: Watched) -> dict[str, CallSeconds]:
+def _calls(plan: Plan, basis: Plan, run_window: RunWindow) -> dict[str, CallSeconds]:
     """The plan's calls that were measured."""
     planned, expected = planned_seconds(plan), planned_seconds(basis)
-    first = watched.first
-    share = _length_share(plan, watched)
+    first = run_window.first
+    share = _length_share(plan, run_window)
     return {
         name: CallSeconds(
             planned=planned[name],
@@ -197,14 +199,14 @@ def _calls(plan: Plan, basis: Plan, watched: Watched) -> dict[str, CallSeconds]:
             first_expected=planned[name] + share * (expected[name] - planned[name]),
             measured=measured,
         )
-        for name, measured in watched.window.calls.items()
+        for name, measured in run_window.window.calls.items()
         if planned.get(name) and expected.get(name) and measured > 0
     }
 
 
-def _length_share(plan: Plan, watched: Watched) -> float:
-    """How much of the way to the latest mean length the first iterations had gone."""
-    window, first = watched.window.lengths, watched.first and watched.first.lengths
+def _length_share(plan: Plan, run_window: RunWindow) -> float:
+    """Share of the way from planned to latest mean length that the first iterations had gone."""
+    window, first = run_window.window.lengths, run_window.first and run_window.first.lengths
     planned = plan.spec.workload.response_length.mean_tokens
     if not window or not first or window.mean is None or first.mean is None:
         return 0.0
@@ -217,10 +219,10 @@ def _without_node(
     basis: Plan,
     causes: list[Cause],
     calls: dict[str, CallSeconds],
-    watched: Watched,
+    run_window: RunWindow,
     tables: "TableCache | None",
 ) -> WithoutNode | None:
-    """What a plan without the slow device's node would take, where the pool has another node."""
+    """Price the plan without the slow device's node, where the pool has another node."""
     slow = next((cause for cause in causes if cause.device is not None), None)
     place = None if slow is None else node_of(basis, slow.device or "")
     if slow is None or place is None or place[2] < 2:
@@ -230,7 +232,7 @@ def _without_node(
     options = ReplanOptions(
         measured=healthy,
         lose_nodes={pool: 1},
-        iterations_left=watched.iterations_left,
+        iterations_left=run_window.iterations_left,
         search_seconds=SEARCH_SECONDS,
     )
     try:
@@ -241,7 +243,7 @@ def _without_node(
     if seconds is None:
         return None
     cost = _restart_seconds(basis, found.placement or basis.placement())
-    gain = watched.window.seconds - seconds
+    gain = run_window.window.seconds - seconds
     return WithoutNode(
         pool=pool,
         node=node,

@@ -6,7 +6,13 @@ within such a limit is soon proven, and raises the bound.
 """
 
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.sizes import Relaxed, Sizes, SizeSearch, rows_of_sizes
+from automap.planner.search.decomposition.master import (
+    MasterProblem,
+    Relaxed,
+    Sizes,
+    relaxed_problem,
+    rows_of_sizes,
+)
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
 from automap.planner.search.proven import Proven
@@ -44,7 +50,7 @@ def solve_ascending(
         budget: What the search may take.
         placing: The budget of the placement, where it is not what the sizes leave of the other.
     """
-    near = space_within(space, cutoff)
+    near = space.within(cutoff)
     if near is None:
         return Proven(None, cutoff, is_proven=True)
     # What bounds a placement must hold wherever it lies.
@@ -64,14 +70,6 @@ def solve_ascending(
     return Proven(None, bound, is_proven=bound >= cutoff)
 
 
-def space_within(space: SearchSpace, cutoff: float) -> SearchSpace | None:
-    """The candidates that a plan within the cutoff may have; None: there is no such plan."""
-    if not space.is_complete():
-        return None
-    rows = rows_within(space.tables.least_syncs(), space.problem, space.rows, cutoff)
-    return space.restrict(rows) if space.is_complete(rows) else None
-
-
 def _least_seconds(space: SearchSpace, limit: float) -> float:
     """A bound from the candidates alone: the least limit under which none of them has to go."""
     low, high = least_period(space.tables, space.problem, space.rows) or 0.0, limit
@@ -87,13 +85,13 @@ def _least_seconds(space: SearchSpace, limit: float) -> float:
 
 def _sizes_within(space: SearchSpace, limit: float, budget: Budget) -> Relaxed:
     """The sizes of the least relaxed period, if that is within the limit."""
-    few = space_within(space, limit)
+    few = space.within(limit)
     if few is None:
         return Relaxed(None, limit, True)
-    sizes = SizeSearch(few, few.rows, horizon_seconds=limit)
-    sizes.minimise_period()
+    master = MasterProblem(relaxed_problem(few, few.rows), horizon_seconds=limit)
+    master.minimise_period()
     with budget.share(PART_OF_REST):
-        relaxed = sizes.best(budget)
+        relaxed = master.best(budget)
     budget.take(ROUND_SECONDS)
     return relaxed
 

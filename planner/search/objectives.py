@@ -28,21 +28,17 @@ PROOF_SHARE = 1 / 256
 """Of the time limit: what a proven search on one number of nodes is counted as."""
 
 
-def best_placement(
-    job: Job, space: SearchSpace, names: Sequence[str], attempts: list[Attempt] | None = None
-) -> SearchResult:
+def best_placement(job: Job, space: SearchSpace, names: Sequence[str]) -> SearchResult:
     """The best placement under the job's objective, within the job's limits.
 
     Args:
         job: Whose objective, target and limits count.
         space: What is searched: the job on its whole cluster.
         names: The strategies that start every search.
-        attempts: What these came to, where that is known already.
     """
     spec = job.spec.search
     limits = Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
-    if attempts is None:
-        attempts = attempted(space, names, limits)
+    attempts = attempted(space, names, limits)
     if spec.objective == "throughput":
         found = _fastest(space, attempts, limits)
         return replace(canonical(space, found, limits), attempts=attempts)

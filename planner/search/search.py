@@ -1,15 +1,14 @@
 """The best placement on given nodes: pruning, CP-SAT, and the proof.
 
-A problem is split into scenarios (`decomposition.race`), whose sizes are decided first
-(`decomposition.sizes`); where placements in one node have prices of their own, these are a search
-of their own.
+Sizes are decided first (`decomposition.benders`, `decomposition.master`). Where placements in one
+node have prices of their own, these are a search of their own.
 """
 
 from dataclasses import dataclass, field
 from math import inf
 
-from automap.planner.search.decomposition.race import Race, period_limit, scenarios, slowest
-from automap.planner.search.decomposition.sizes import relaxed_problem
+from automap.planner.search.decomposition.benders import BendersLoop, period_limit, slowest
+from automap.planner.search.decomposition.master import relaxed_problem
 from automap.planner.search.many_models.linear_bound import relax
 from automap.planner.search.many_models.many_model_search import MANY_CALLS
 from automap.planner.search.model.problem import Problem
@@ -97,32 +96,27 @@ def _solve(
     if limit is not None:
         rows = rows_within(space.tables, space.problem, rows, limit)
     part = space.restrict(rows)
-    race = Race(part, Budget(limits), incumbent, cutoff)
+    loop = BendersLoop(part, Budget(limits), incumbent, cutoff)
     if limit is not None and space.problem.barrier and len(space.problem.calls) > MANY_CALLS:
-        race.start_large(limit)
-    every = race.opened(race.affordable(list(scenarios(part))))
-    for number, scenario in enumerate(every):
-        # A share for each, so that a hard one does not leave the others without any bound.
-        with race.budget.share(1.0 / (len(every) - number)):
-            race.run(scenario)
-    wanted = race.wanted_seconds
-    bound = float(min([wanted, *race.open_bounds]))
-    if race.open_bounds and space.problem.barrier:
-        bound = max(bound, _linear_bound(part, race.limit))
+        loop.start_large(limit)
+    loop.run()
+    bound = float(min([loop.cutoff_seconds, *loop.open_bounds]))
+    if loop.open_bounds and space.problem.barrier:
+        bound = max(bound, _linear_bound(part, loop.limit))
     if not space.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
     longest = slowest(part, part.rows) if limit is None else limit
     bound = max(bound - _hidden_seconds(space.problem, longest), 0.0)
-    best = race.best
+    best = loop.best
     if best is not None and best is not incumbent:
         best = part.lift(best)
     return SearchResult(
         best,
         bound,
-        is_proven=not race.open_bounds or bound >= wanted,
-        deterministic_seconds=limits.deterministic_seconds - race.budget.left,
-        options=race.options,
+        is_proven=not loop.open_bounds or bound >= loop.cutoff_seconds,
+        deterministic_seconds=limits.deterministic_seconds - loop.budget.left,
+        options=loop.options,
     )
 
 

@@ -1,8 +1,16 @@
-"""Of equally good placements one that is always the same: the canonical plan."""
+"""The tie-break: of equally good placements one that is always the same, however it was found.
+
+It takes 0.02 to 0.2 s of a plan, and makes plans repeat over changes of the search.
+"""
 
 import numpy as np
 
-from automap.planner.search.decomposition.sizes import Sizes, SizeSearch, rows_of_sizes
+from automap.planner.search.decomposition.master import (
+    MasterProblem,
+    Sizes,
+    relaxed_problem,
+    rows_of_sizes,
+)
 from automap.planner.search.model.pruning import SLACK, prune
 from automap.planner.search.model.solve import Budget, Limits, canonical_solution
 from automap.planner.search.space.bounds_filter import rows_within
@@ -46,17 +54,17 @@ def _canonical(space: SearchSpace, best: Selected, limits: Limits) -> Selected:
     part = space.restrict(rows_within(space.tables, space.problem, rows, limit))
     if not part.is_complete():
         return best
-    size_search = SizeSearch(part, part.rows, horizon_seconds=limit)
-    size_search.minimise_gpus()
+    master = MasterProblem(relaxed_problem(part, part.rows), horizon_seconds=limit)
+    master.minimise_gpus()
     for _ in range(TIE_TRIES):
-        relaxed = size_search.best(budget)
+        relaxed = master.best(budget)
         if relaxed.sizes is None or relaxed.sizes == sizes:
             break
         rows = rows_of_sizes(part, part.rows, relaxed.sizes)
         canonical = _canonical_on(part, rows, limit, budget)
         if canonical is not None:
             return part.lift(canonical)
-        size_search.rule_out(relaxed.sizes)
+        master.rule_out(relaxed.sizes)
     canonical = _canonical_on(part, rows_of_sizes(part, part.rows, sizes), limit, budget)
     return best if canonical is None else part.lift(canonical)
 

@@ -1,4 +1,4 @@
-"""The closed form of a replica's generation beside the simulated engine, on lengths drawn anew."""
+"""Compare the closed form of a generation with the simulated engine, on lengths drawn anew."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from automap.planner.cost.generation.kv_cache import (
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, FloatArray, IntArray
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.steps import StepCosts
 from automap.planner.spec import WorkloadSpec
@@ -23,26 +23,26 @@ from automap.planner.spec.lengths import LengthSpec
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generate call in one layout."""
+    """A generate call in one layout and with one size of the cache."""
 
     model: Model
     call: Call
     workload: WorkloadSpec
     pool: Pool
-    engine: Engine
-    """One row."""
+    engine: GenerationLayouts
+    """The layout that it generates in, as columns of one row."""
     cache_share: float = 1.0
-    """Of the cache with which hardly a sequence waits."""
+    """Size of the cache as a share of that with which hardly a sequence waits."""
 
     @property
     def kv_cache_bytes(self) -> IntArray:
-        """Per GPU."""
+        """Bytes of the cache per GPU, as a column of one row."""
         full = full_kv_cache_bytes(self.model, self.call, self.workload, self.engine)
         least = minimum_kv_cache_bytes(self.model, self.workload, self.engine)
         return np.maximum((full * self.cache_share).astype(np.int64), least)
 
     def closed_form(self) -> GenerationPhases:
-        """As a plan prices it."""
+        """The generation as a plan prices it, from the distribution of lengths."""
         return generation_phases(
             self.model,
             self.call,
@@ -63,9 +63,9 @@ class Comparison:
     simulated_seconds: float
     simulated_deviation: float
     standard_error: float
-    """Of simulated_seconds."""
+    """Standard error of simulated_seconds."""
     preemptions: float
-    """Mean per replica."""
+    """Mean number of preemptions per replica."""
 
     @property
     def relative_error(self) -> float:
@@ -74,7 +74,7 @@ class Comparison:
 
 
 def compare(generation: Generation, *, draws: int, seed: int = 0) -> Comparison:
-    """Simulate so many draws of all lengths; the slowest replica of each counts."""
+    """Compare the closed form with `draws` simulations; the slowest replica of each counts."""
     phases = generation.closed_form()
     rng = np.random.default_rng(seed)
     seconds, chance, preemptions = np.zeros(draws), np.zeros((draws, 3)), 0.0
@@ -125,12 +125,12 @@ def _draw(
 
 
 def load(prompt_tokens: IntArray | float, response_tokens: IntArray | FloatArray) -> FloatArray:
-    """Cached tokens of a sequence, summed over its steps: what it takes of a short cache."""
+    """Cached tokens of a sequence, summed over its steps: the load it puts on a short cache."""
     return np.asarray(response_tokens * (prompt_tokens + response_tokens / 2), dtype=np.float64)
 
 
 def sampled(lengths: LengthSpec, count: int, rng: np.random.Generator) -> IntArray:
-    """So many lengths drawn from a distribution, in whole tokens."""
+    """`count` lengths drawn from a distribution, in whole tokens."""
     points, weights = lengths.distribution()
     drawn = rng.choice(points, size=count, p=weights / weights.sum())
     return np.asarray(np.maximum(np.rint(drawn), 1), dtype=np.int64)
@@ -139,9 +139,10 @@ def sampled(lengths: LengthSpec, count: int, rng: np.random.Generator) -> IntArr
 def _expected(
     seconds: FloatArray, chance: FloatArray, generation: Generation
 ) -> tuple[float, float]:
-    """(mean, its standard error), less what longest, mean and load of the draws explain.
+    """(mean seconds, standard error of the mean) over draws, with control variates.
 
-    These have known expectations, so they serve as control variates: fewer draws suffice.
+    Longest, mean and load of the drawn lengths have known expectations. What they explain of the
+    seconds is taken out, so that fewer draws suffice.
     """
     workload, number = generation.workload, generation.call.num_sequences
     lengths = workload.response_length

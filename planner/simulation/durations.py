@@ -1,4 +1,4 @@
-"""What the calls of a plan take in iterations whose prompts and responses are drawn anew."""
+"""Durations of a plan's calls in iterations whose prompts and responses are drawn anew."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ import numpy as np
 from automap.planner.check.prices import call_price
 from automap.planner.check.subject import Subject
 from automap.planner.check.time import Schedule, Wait
-from automap.planner.cost.generation.streaming import released_seconds
+from automap.planner.cost.generation.streaming import ready_seconds
 from automap.planner.cost.pricing import whole_microseconds
 from automap.planner.job.job import Job
 from automap.planner.layout import FloatArray, IntArray
@@ -16,25 +16,27 @@ from automap.planner.simulation.generation import Draw, Generation
 from automap.planner.spec.lengths import LengthSpec
 
 BINS = 64
-"""Lengths that stand for the drawn ones where training and scoring are priced."""
+"""Bins to which drawn lengths are reduced where training and scoring are priced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """What the events of several iterations take, and what happens while they run."""
+    """Seconds of the events of several iterations, and of milestones while they run."""
 
     seconds: FloatArray
-    """[iteration, event]"""
+    """[iteration, event]: seconds that each event takes."""
     outs: dict[int, FloatArray] = field(default_factory=dict)
-    """[iteration, chunk] of events that others stream from: until each chunk, the last included,
-    is out."""
+    """By number of an event that others stream from, seconds [iteration, chunk] from its start
+    until each chunk, the last included, is ready."""
     splits: dict[int, FloatArray] = field(default_factory=dict)
-    """[iteration] of generations with a tail: until it begins."""
+    """By number of a generation with a tail, seconds [iteration] from its start until the tail
+    begins."""
 
     def lag_seconds(self, schedule: Schedule, wait: Wait) -> FloatArray:
-        """[iteration of the source]: least time from its start to the target's.
+        """Least seconds [iteration of the source] from the source's start to the target's.
 
-        That of a streamed target, if it is not to wait between chunks; it ends no later for that.
+        A streamed target starts as late as it can without waiting between chunks; it ends no later
+        for that.
         """
         source, target = schedule.events[wait.source], schedule.events[wait.target]
         seconds = self.seconds[:, wait.source]
@@ -50,15 +52,15 @@ class Durations:
 
 
 def planned_durations(schedule: Schedule, *, iterations: int) -> Durations:
-    """Every iteration as the plan has it."""
+    """Durations of iterations that are all as the plan has them."""
     found = Durations(np.tile([event.price_seconds for event in schedule.events], (iterations, 1)))
     for number, event in enumerate(schedule.events):
         column = np.array([event.price_seconds])
-        if event.released_shares:
-            shares = np.array([[*event.released_shares, 1.0]])
-            found.outs[number] = np.tile(released_seconds(shares, column), (iterations, 1))
+        if event.chunk_ready_shares:
+            shares = np.array([[*event.chunk_ready_shares, 1.0]])
+            found.outs[number] = np.tile(ready_seconds(shares, column), (iterations, 1))
         if event.tail is not None:
-            split = released_seconds(np.array([[event.tail[1]]]), column)
+            split = ready_seconds(np.array([[event.tail[1]]]), column)
             found.splits[number] = np.repeat(split[0], iterations)
     return found
 
@@ -66,7 +68,10 @@ def planned_durations(schedule: Schedule, *, iterations: int) -> Durations:
 def sampled_durations(
     subject: Subject, schedule: Schedule, *, iterations: int, seed: int
 ) -> Durations:
-    """With lengths drawn anew; with constant lengths as planned, to the last digit."""
+    """Durations of iterations whose lengths are drawn anew.
+
+    Where all lengths are constant they are the planned ones, to the last digit.
+    """
     rng = np.random.default_rng(seed)
     found = planned_durations(schedule, iterations=iterations)
     generations = {
@@ -96,9 +101,9 @@ def sampled_durations(
 
 
 def _scored(subject: Subject, generations: list[int]) -> Iterator[tuple[int, int]]:
-    """(training or scoring call, the generate call nearest before it, whose draw it has).
+    """Pairs of (training or scoring call, generate call whose drawn lengths it processes).
 
-    Where nothing is generated before it within an iteration, the first of all.
+    That is the nearest one before it within the iteration; where there is none, the first of all.
     """
     calls = subject.plan.calls
     numbers = {call.id: number for number, call in enumerate(calls)}
@@ -116,7 +121,7 @@ def _scored(subject: Subject, generations: list[int]) -> Iterator[tuple[int, int
 
 
 def _reprice(subject: Subject, seconds: FloatArray, calls: list[int], draw: Draw) -> None:
-    """Training and scoring of the drawn lengths, by the cost model itself."""
+    """Price training and scoring of the drawn lengths by the cost model itself."""
     job = _job_of(subject.job, draw)
     if job is subject.job:
         return
@@ -126,7 +131,7 @@ def _reprice(subject: Subject, seconds: FloatArray, calls: list[int], draw: Draw
 
 
 def _job_of(job: Job, draw: Draw) -> Job:
-    """The job with the drawn lengths for its distributions; the same where they are constant."""
+    """The job with drawn lengths in place of distributions; unchanged where all are constant."""
     workload = job.spec.workload
     lengths = {
         "prompt_length": _histogram(workload.prompt_length, draw.prompts),
@@ -140,7 +145,7 @@ def _job_of(job: Job, draw: Draw) -> Job:
 
 
 def _histogram(lengths: LengthSpec, drawn: IntArray) -> LengthSpec | None:
-    """What was drawn, in few bins, each at its mean; none of a constant."""
+    """Drawn lengths as a histogram of few bins, each at its mean; None for a constant length."""
     if len(lengths.distribution()[0]) == 1:
         return None
     parts = np.array_split(np.sort(drawn), min(BINS, len(drawn)))

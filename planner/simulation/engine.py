@@ -21,21 +21,21 @@ from automap.planner.simulation.steps import StepCosts
 
 BLOCK = constants.CACHE_BLOCK_TOKENS
 PATIENCE = 1_000_000
-"""Events after which a simulation is given up: it would be a bug."""
+"""Number of events after which a simulation is given up as endless, which would be a bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """What a replica has to generate, in the order of arrival; all are there at the start."""
+    """Requests of one replica [request], in the order of arrival; all are there at the start."""
 
     prompt_tokens: IntArray
     response_tokens: IntArray
-    """Of all turns together."""
+    """Response tokens of all turns together."""
     prompt: IntArray
     """Number of the prompt; requests with the same one share its prefill."""
     turns: int = 1
     environment_seconds: float = 0.0
-    """After each turn."""
+    """Seconds that a request is away with its environment after each turn."""
 
     def __len__(self) -> int:
         return len(self.prompt_tokens)
@@ -51,21 +51,21 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """How a replica's generation went."""
+    """Outcome of one replica's generation."""
 
     seconds: float
     prefill_seconds: float
     decode_seconds: float
     idle_seconds: float
-    """All requests with their environment."""
+    """Seconds in which all requests are away with their environment."""
     preemptions: int
     finished_seconds: FloatArray
-    """When each request ended, its last environment time included."""
+    """[request]: seconds after which it ended, its last environment time included."""
     timeline: Timeline
 
 
 def run_engine(requests: Requests, costs: StepCosts, *, cache_tokens: int) -> Simulated:
-    """Generate all requests on one replica whose cache holds so many tokens.
+    """Generate all requests on one replica whose cache holds `cache_tokens` tokens.
 
     Raises:
         ValueError: the cache cannot hold the longest request.
@@ -94,14 +94,15 @@ class _Replica:
     idle_seconds: float = 0.0
     preemptions: int = 0
     last_full: float = -1.0
-    """When last a request found too few free blocks; what was cached and unused by then is gone."""
+    """Time when a request last found too few free blocks; prompts cached but unused by then are
+    gone."""
     waiting: deque[int] = field(default_factory=deque)
     prefilling: deque[tuple[int, int]] = field(default_factory=deque)
     """(request, tokens still to prefill), in the order of admission."""
     running: list[int] = field(default_factory=list)
-    """In the order of admission."""
+    """Requests that decode, in the order of admission."""
     away: list[tuple[float, float, int]] = field(default_factory=list)
-    """(return, departure, request): with the environment."""
+    """(time of return, time of departure, request) of those with their environment."""
     cached_prompts: set[int] = field(default_factory=set)
     age: IntArray = field(init=False)
     to_recompute: IntArray = field(init=False)
@@ -122,7 +123,7 @@ class _Replica:
         return not (self.waiting or self.prefilling or self.running or self.away)
 
     def proceed(self) -> None:
-        """One step with prefill, or all steps until the batch changes."""
+        """Take one step with prefill, or all decode steps until the batch changes."""
         self._return_from_environment()
         self._admit()
         self.events.append((self.now, len(self.running)))
@@ -152,7 +153,7 @@ class _Replica:
         return int(self.requests.prompt_tokens[request] + self.age[request])
 
     def _free_blocks(self, *, after_steps: int = 0) -> int:
-        """Blocks that no admitted request holds, once the running ones have decoded so far."""
+        """Blocks that no admitted request holds once `after_steps` more steps are decoded."""
         held = sum(-(-self._tokens(request) // BLOCK) for request, _ in self.prefilling)
         lengths = self.requests.prompt_tokens[self.running] + self.age[self.running]
         return self.num_blocks - held - int((-(-(lengths + after_steps) // BLOCK)).sum())
@@ -186,7 +187,7 @@ class _Replica:
             self.prefilling.append((request, tokens))
 
     def _make_room(self, steps: int) -> None:
-        """Preempt from the end of the queue until the running ones can decode so many tokens."""
+        """Preempt the requests admitted last until the others can decode `steps` tokens."""
         while len(self.running) > 1 and self._free_blocks(after_steps=steps) < 0:
             self.last_full = self.now
             self.preemptions += 1
@@ -236,14 +237,14 @@ class _Replica:
         return steps
 
     def _turn_end(self, requests: list[int]) -> IntArray:
-        """Age at which the present turn of each of them ends."""
+        """Age in tokens [request] at which the present turn of each request ends."""
         turns, length = self.requests.turns, self.requests.response_tokens[requests]
         turn = self.age[requests] * turns // np.maximum(length, 1) + 1
         ends = -(-length * turn // turns)
         return np.asarray(np.maximum(ends, self.age[requests] + 1), dtype=np.int64)
 
     def _decode_seconds(self, steps: int) -> float:
-        """So many steps of the present batch; the cache grows on the way."""
+        """Seconds of `steps` decode steps of the present batch, whose cache grows on the way."""
         if not self.running:
             return 0.0
         lengths = self.requests.prompt_tokens[self.running] + self.age[self.running]
@@ -257,7 +258,7 @@ class _Replica:
         self._age(steps)
 
     def _age(self, steps: int) -> None:
-        """The running requests are so many tokens longer; those whose turn ended leave."""
+        """Make the running requests `steps` tokens longer; those whose turn ended leave."""
         if not self.running:
             return
         ends = self._turn_end(self.running)

@@ -1,4 +1,4 @@
-"""One generate call of a plan, and how it moves with the lengths that are drawn."""
+"""A generate call of a plan whose milestones move with the lengths that are drawn."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from automap.planner.cost.generation.streaming import (
     TailEstimates,
     TailSetting,
     ended_share,
-    released_seconds,
+    ready_seconds,
     split_cell,
 )
 from automap.planner.layout import FloatArray, IntArray
@@ -20,17 +20,18 @@ from automap.planner.simulation.comparison import load, sampled
 from automap.planner.spec import WorkloadSpec
 
 CELLS = 64
-"""Parts of equal length that the drawn responses are cut into."""
+"""Number of parts of equal length that the drawn responses are cut into."""
 REFERENCE_SEQUENCES = 2**19
 REFERENCE_DRAWS = (16, 512)
 """Least and most draws of all lengths that an expected generation is taken from."""
 SEGMENTS = 5
-"""Prefill, the busy phase, the shrinking batch, what moves to a tail, and the tail."""
+"""Number of segments of a generation: prefill, the busy phase, the shrinking batch, the move to a
+tail, and the tail."""
 PREFILL, BUSY, SHRINKING, MOVING, TAIL = range(SEGMENTS)
 
 
 class Draw:
-    """All prompts and responses of one generate call [replica, sequence]."""
+    """Drawn lengths [replica, sequence] of all prompts and responses of one generate call."""
 
     def __init__(self, workload: WorkloadSpec, shape: tuple[int, int], rng: np.random.Generator):
         replicas, each = shape
@@ -70,7 +71,7 @@ class Generation:
         replicas = int(engine.data_parallel_size[0])
         self.shape = (replicas, -(-wanted.num_sequences // replicas))
         self.stages = int(engine.pipeline_parallel_size[0])
-        shares, self.parts = list(event.released_shares), [*_parts(self.phases), 0.0, 0.0]
+        shares, self.parts = list(event.chunk_ready_shares), [*_parts(self.phases), 0.0, 0.0]
         self.chunk_shares = np.arange(1, len(shares) + 1) / (len(shares) + 1)
         self.tail = tail_setting(call, copy)
         self.after = self.phases
@@ -79,17 +80,17 @@ class Generation:
             self.after = pricing.generation_phases(wanted, pool, wide, kv_cache_bytes=cache)
             priced = pricing.tail(wanted, pool, engine, kv_cache_bytes=cache, tail=self.tail)
             self.parts[SHRINKING:] = _parts_of_a_tail(self.phases, self.tail, priced, self.factor)
-            outstanding = float(priced.bulk_outstanding[0]) / event.price_seconds
+            outstanding = float(priced.seconds_after_split[0]) / event.price_seconds
             shares.append(event.tail[1] if event.tail else 1.0 - outstanding)
         column = np.array([event.price_seconds])
-        self.planned: FloatArray = released_seconds(np.array([[*shares, 1.0]]), column)[0]
+        self.planned: FloatArray = ready_seconds(np.array([[*shares, 1.0]]), column)[0]
         self.busy_share = float(ended_share(self.phases)[0]) if self.parts[BUSY] else 0.0
         rng = np.random.default_rng(0)
         draws = int(np.clip(REFERENCE_SEQUENCES // wanted.num_sequences, *REFERENCE_DRAWS))
         self.expected = np.mean([self._progress(self.draw(rng)) for _ in range(draws)], axis=0)
 
     def draw(self, rng: np.random.Generator) -> Draw:
-        """All lengths of one iteration."""
+        """Draw all lengths of one iteration."""
         return Draw(self.workload, self.shape, rng)
 
     def milestones(self, draw: Draw) -> FloatArray:
@@ -108,7 +109,7 @@ class Generation:
         return np.asarray(found, dtype=np.float64)
 
     def _progress(self, draw: Draw) -> FloatArray:
-        """[milestone, segment]: what each segment has done, in units of its own, at a milestone."""
+        """Progress [milestone, segment] of each segment at each milestone, in units of its own."""
         before, after, moved = self._ends(draw)
         progress = np.zeros((len(self.planned), SEGMENTS))
         progress[:, PREFILL] = draw.prompts.sum()
@@ -167,17 +168,17 @@ def _parts_of_a_tail(
     phases: GenerationPhases, tail: TailSetting, priced: TailEstimates, factor: float
 ) -> tuple[float, float, float]:
     """Seconds of the shrinking batch up to the tail, what moves there, and the tail."""
-    split = int(split_cell(phases, tail)[phases.course.course_of[0]])
+    split = int(split_cell(phases, tail)[phases.timeline.timeline_of[0]])
     moving = float(priced.moving_seconds[0])
-    rest = float(priced.bulk_outstanding[0]) - moving
+    rest = float(priced.seconds_after_split[0]) - moving
     shrinking = float(_step_seconds(phases)[BUSY_CELLS:split].sum())
     return shrinking, moving / factor, rest / factor
 
 
 def _step_seconds(phases: GenerationPhases) -> FloatArray:
-    """[cell]: all decode steps of it."""
-    course = phases.course
-    steps: FloatArray = (course.phases.steps * course.step_seconds)[course.course_of[0]]
+    """Seconds [cell] of all decode steps of each cell."""
+    timeline = phases.timeline
+    steps: FloatArray = (timeline.phases.steps * timeline.step_seconds)[timeline.timeline_of[0]]
     return steps
 
 
@@ -189,9 +190,9 @@ def _decoded(
     from_age: int = 0,
     until: int | None = None,
 ) -> FloatArray:
-    """[replica, sequence]: seconds until so many more tokens are decoded, where nobody waits.
+    """Seconds [replica, sequence] until `lengths` more tokens are decoded, where nobody waits.
 
-    Sequences of 0 are not there. With `until`, seconds until that age, or to the end before it.
+    Sequences of length 0 are left out. With `until`, seconds to that age, or to an earlier end.
     """
     longest = int(lengths.max())
     if not longest:

@@ -1,4 +1,4 @@
-"""A plan's iterations as discrete events: what waits for what, and when it then runs.
+"""Replay a plan's iterations as discrete events: what waits for what, and when each event runs.
 
 An event is a call or a weight sync of one iteration. It starts when all it waits for is far enough:
 the dataflow's edges, the weight syncs, and on every GPU the event that the plan has before it. Most
@@ -18,7 +18,7 @@ from automap.planner.layout import FloatArray
 from automap.planner.simulation.durations import Durations
 
 Place = tuple[int, int]
-"""(iteration, event)"""
+"""One event of one iteration: (iteration, number of the event)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Replay:
     """When the events of several iterations run [iteration, event]."""
 
     starts: FloatArray
-    """A streamed call's, if it takes its chunks without a pause. It ends at the same time if it
-    takes each as soon as it is out."""
+    """Seconds at which each event starts; a streamed call as if it took its chunks without a pause.
+    It ends at the same time if it takes each as soon as it is ready."""
     free: FloatArray
-    """When all but chunks is there that an event waits for, its GPUs included."""
+    """Seconds at which everything that an event waits for is there but chunks, GPUs included."""
 
 
 def replay(schedule: Schedule, durations: Durations) -> Replay:
-    """Run events that take so long.
+    """Run the events of a schedule with the given durations.
 
     Raises:
         ValueError: the plan's order on shared GPUs contradicts the dataflow.
@@ -82,13 +82,13 @@ class _Run:
         return self.result
 
     def one_iteration(self, iteration: int, *, begin: float) -> float:
-        """Its end, if nothing of it runs before the begin and nothing of another beside it."""
+        """End of an iteration that starts at `begin`, with no other iteration beside it."""
         self.result.starts[iteration] = self.result.free[iteration] = begin
         self._proceed([(iteration, event) for event in range(self.seconds.shape[1])])
         return float((self.result.starts[iteration] + self.seconds[iteration]).max())
 
     def _proceed(self, places: list[Place]) -> None:
-        """These events, one after the other by the time of their starts."""
+        """Run these events, one after the other by the time of their starts."""
         starts, left = self.result.starts, len(places)
         queue = [(starts[place], place) for place in places if not self.missing[place]]
         heapq.heapify(queue)

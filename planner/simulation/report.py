@@ -1,4 +1,4 @@
-"""A plan simulated over several iterations: how long they take, and what stands idle."""
+"""Simulate a plan over several iterations: how long they take, and which GPUs are idle."""
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from automap.planner.simulation.timeline import Occurrence, occurrences, rows
 NOISE = 1e-9
 """Share of the time below which an idle remainder is rounding."""
 SETTLING = 8
-"""Iterations of a cyclic schedule before and after those that are reported."""
+"""Number of iterations of a cyclic schedule before, and after, those that are reported."""
 
 
 def simulate(
@@ -70,7 +70,7 @@ def simulate(
 
 
 def _bounds(ends: FloatArray, settling: int, iterations: int) -> FloatArray:
-    """[iteration + 1]: when each of the reported iterations is complete, and the one before."""
+    """Seconds [iteration + 1] when each reported iteration, and the one before, is complete."""
     complete = np.maximum.accumulate(ends.max(axis=1))
     before = complete[settling - 1] if settling else 0.0
     return np.append(before, complete[settling : settling + iterations])

@@ -1,4 +1,4 @@
-"""What a simulation of a plan says: the JSON that the command line and HTTP share."""
+"""Result types of a simulation: the JSON that the command line and HTTP share."""
 
 from typing import Annotated, Any, Literal
 
@@ -12,7 +12,7 @@ Iterations = Annotated[int, Field(ge=1, le=MAX_ITERATIONS)]
 
 
 class Spread(ResultModel):
-    """Of one duration over the iterations, in seconds."""
+    """How one duration varies over the iterations, in seconds."""
 
     mean: float
     p50: float
@@ -22,16 +22,16 @@ class Spread(ResultModel):
 
 
 class SimulatedCall(ResultModel):
-    """A call or a weight sync."""
+    """Seconds of a call or a weight sync over the iterations."""
 
     name: str
     planned_seconds: float
-    """Its price."""
+    """Seconds in the plan."""
     seconds: Spread
     first_chunk_seconds: Spread | None = None
-    """Of a generation from which calls stream: until they have the first chunk."""
+    """Seconds until the first chunk is ready, for a generation from which calls stream."""
     bulk_seconds: Spread | None = None
-    """Of a generation with a tail: until that begins."""
+    """Seconds until the tail begins, for a generation with one."""
 
 
 class GpuUse(ResultModel):
@@ -41,7 +41,7 @@ class GpuUse(ResultModel):
     first_gpu: int
     num_gpus: int
     busy_seconds: float
-    """Of each GPU."""
+    """Seconds per iteration in which each of these GPUs is busy."""
     idle_seconds: float
     idle_share: float
 

@@ -1,4 +1,4 @@
-"""What the steps of one engine replica cost: the very numbers that the closed form sums."""
+"""Costs of the steps of one engine replica: the very numbers that the closed form sums."""
 
 from dataclasses import dataclass
 
@@ -17,18 +17,18 @@ class StepCosts:
     tables: StepTables
     engine: EngineProfile
     shape: int
-    """Row of the tables."""
+    """Index of the layout's shape in `tables`."""
     stages: int
     """Pipeline stages, which a batch passes in as many micro-batches."""
     prefill_token_seconds: float
-    """In whole chunks."""
+    """Seconds to prefill one token, in whole chunks."""
     pipeline_fill_seconds: float
-    """Until the first chunk has passed all stages but one."""
+    """Seconds until the first chunk has passed all pipeline stages but one."""
     chunk_tokens: int = constants.PREFILL_CHUNK_TOKENS
 
     @staticmethod
     def of(phases: GenerationPhases, *, row: int, stages: int) -> "StepCosts":
-        """Those of one row of the closed form."""
+        """Step costs of one row of the closed form."""
         seconds = phases.prefill
         return StepCosts(
             tables=phases.tables,
@@ -43,7 +43,7 @@ class StepCosts:
         )
 
     def decode_seconds(self, batch: int, cache_length: float) -> float:
-        """One step of a batch with this mean cache length."""
+        """Seconds of one decode step of a batch with the given mean cache length in tokens."""
         compute, moved = self.tables.at(
             np.array([self.shape]),
             np.array([max(batch / self.stages, 1.0)]),

@@ -1,4 +1,4 @@
-"""What happens when on which GPUs: a replay as a list of occurrences."""
+"""Timeline of a simulation: what happens when on which GPUs, as a list of occurrences."""
 
 import itertools
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ class Occurrence:
     end_seconds: float
     spans: tuple[Span, ...]
     chunks: tuple[Piece, ...] = ()
-    """Of a call that streams: when it takes each chunk. In between its GPUs stand idle."""
+    """Pieces in which a streamed call takes each chunk; in between its GPUs are idle."""
     tail: Piece | None = None
-    """Of a generation that goes on with fewer GPUs, or a larger tensor size."""
+    """Tail of a generation that goes on with fewer GPUs, or a larger tensor size."""
     tail_span: Span | None = None
     """The GPUs of the tail, where they are not all."""
 
     def pieces(self, *, with_tail: bool = True) -> list[Piece]:
-        """When it works; without its tail, on the GPUs that the tail leaves free."""
+        """Pieces in which it works; without its tail, those on GPUs that the tail leaves free."""
         if self.chunks:
             return list(self.chunks)
         if self.tail is None:
@@ -48,7 +48,7 @@ class Occurrence:
         return [bulk, self.tail] if with_tail else [bulk]
 
     def places(self, rows: Sequence[Span]) -> list[tuple[int, bool]]:
-        """(number of a row whose GPUs it takes, whether its tail, or all of it, lies there)."""
+        """Pairs of (index of a row whose GPUs it takes, whether its tail takes them too)."""
         return [
             (number, self.tail_span is None or row.shares_gpus(self.tail_span))
             for number, row in enumerate(rows)
@@ -96,7 +96,7 @@ def occurrences(
 def _chunks(
     schedule: Schedule, durations: Durations, run: Replay, number: int
 ) -> FloatArray | None:
-    """[iteration, chunk]: when a call that streams begins with each; None: it does not."""
+    """Seconds [iteration, chunk] when a streamed call begins each chunk; None for other calls."""
     sources = [wait for wait in schedule.waits if wait.target == number and wait.streamed]
     sources = [wait for wait in sources if wait.source in durations.outs]
     if not sources:
@@ -147,15 +147,15 @@ def stretches(spans: Sequence[Span]) -> list[Span]:
 
 
 def rows(timeline: Sequence[Occurrence]) -> list[Span]:
-    """Stretches of GPUs on which the same things happen."""
+    """The rows of a picture: stretches of GPUs on which the same things happen."""
     tails = [one.tail_span for one in timeline if one.tail_span is not None]
     return stretches([*(span for one in timeline for span in one.spans), *tails])
 
 
 def host_lanes(timeline: Sequence[Occurrence]) -> dict[tuple[str, int], int]:
-    """(name, iteration) of what takes no GPU → number of a row of the host.
+    """Row of the host for each occurrence without GPUs, by (name, iteration).
 
-    Of functions that run side by side each has its own.
+    Functions that run side by side have different rows.
     """
     lanes, ends = {}, list[float]()
     on_host = (one for one in timeline if not one.spans)

@@ -1,4 +1,4 @@
-"""What every part of the job spec is made of: its strictness, names and numbers."""
+"""The base of every part of the job spec: strict models, names and numbers."""
 
 from typing import Annotated
 
@@ -11,6 +11,9 @@ PositiveFloat = Annotated[float, Field(gt=0, le=1e18, allow_inf_nan=False)]
 
 
 class SpecModel(BaseModel):
-    """Frozen; an unknown field is an error, and so is `true` or `"16"` where a number belongs."""
+    """A frozen part of the spec.
+
+    An unknown field is an error, and so is `true` or `"16"` where a number belongs.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -8,7 +8,7 @@ from automap.planner.errors import FieldValueError
 from automap.planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
 
 MAX_NODES = 100_000
-"""Of a pool."""
+"""Most nodes that a pool may have."""
 
 
 def _one_number(given: object) -> object:

@@ -1,4 +1,4 @@
-"""What the plan of a job must respect."""
+"""Constraints that the plan of a job must respect."""
 
 from typing import Annotated, Literal
 
@@ -30,7 +30,7 @@ class ParallelismConstraint(SpecModel):
 
 
 class ConstraintsSpec(SpecModel):
-    """What the plan must respect."""
+    """Constraints that the plan must respect."""
 
     pools: dict[str, str] = Field(default={}, description="role → pool: pin a role to a pool")
     colocate: list[Pair] = Field(default=[], description="role pairs whose homes share a range")

@@ -25,7 +25,7 @@ An assumption, in the range of chat responses: the 99.9th percentile is ten time
 the maximum cuts it. Percentiles or a histogram in the spec replace it.
 """
 LONGEST_SHARE = 1e-3
-"""Share of the sequences, at most, that stands at max_tokens though the distribution is shorter."""
+"""Largest share of the sequences that is moved to max_tokens where the distribution ends before."""
 
 _NORMAL = NormalDist()
 # Cells of equal width on the standard normal axis: a length distribution is one length per cell.
@@ -63,7 +63,7 @@ class LengthSpec(BaseModel):
 
     @property
     def mean_tokens(self) -> float:
-        """Mean length."""
+        """Mean length, in tokens."""
         if self.mean is not None:
             return self.mean
         lengths, weights = self.distribution()
@@ -91,7 +91,11 @@ class LengthSpec(BaseModel):
         return self.p50 not in (None, self.max) and self.p90 is None and self.p99 is None
 
     def expected_maximum(self, num_draws: int) -> float:
-        """Mean of the longest of `num_draws` independent lengths, in tokens."""
+        """Mean of the longest of `num_draws` independent lengths, in tokens.
+
+        Raises:
+            ValueError: `num_draws` is below 1.
+        """
         if num_draws < 1:
             raise ValueError(f"num_draws={num_draws}: give at least 1")
         lengths, weights = self.distribution()
@@ -111,6 +115,9 @@ class LengthSpec(BaseModel):
         Args:
             num_points: Two or more.
             num_draws: Sequences in the batch, if only so many are drawn.
+
+        Raises:
+            ValueError: `num_points` is below 2.
         """
         if num_points < 2:
             raise ValueError(f"num_points={num_points}: give at least 2")
@@ -137,7 +144,10 @@ class LengthSpec(BaseModel):
         return LengthSpec(histogram=pairs)
 
     def distribution(self) -> tuple[FloatArray, FloatArray]:
-        """Lengths, not falling, and their weights, which sum to 1, as fine as they are known."""
+        """(lengths, weights) [point] of the whole distribution, as fine as it is known.
+
+        Lengths do not fall; weights sum to 1.
+        """
         if self.histogram is not None:
             bins = np.array(sorted(pair for pair in self.histogram if pair[1] > 0))
             return bins[:, 0], bins[:, 1] / bins[:, 1].sum()
@@ -165,7 +175,7 @@ def _check_histogram(histogram: Sequence[tuple[float, float]], others: Sequence[
 
 
 def _check_numbers(given: Mapping[str, float]) -> None:
-    """A mean or percentiles, with a maximum, each at least the one before."""
+    """Refuse a mean or percentiles of which one is below the one before, or above the maximum."""
     if "mean" in given and (percentiles := [name for name in given if name not in ("mean", "max")]):
         raise FieldValueError(
             "mean",

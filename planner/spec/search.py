@@ -35,8 +35,8 @@ OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
     "price_per_million_tokens": "price",
     "price_of_run": "run_price",
 }
-"""What the objectives are called elsewhere. An iteration has as many tokens whatever the plan, so
-the same plan is the cheapest per iteration and per million tokens."""
+"""Other names of the objectives, which a spec may use. An iteration has as many tokens whatever the
+plan, so the same plan is the cheapest per iteration and per million tokens."""
 
 
 def _own_name(given: object) -> object:
@@ -122,7 +122,8 @@ class SearchSpec(SpecModel):
     )
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         default=0,
-        description="Of the solver's random choices. The same spec and seed give the same plan",
+        description="Seed of the solver's random choices. The same spec and seed give the same "
+        "plan",
     )
     strategy: StrategyName | None = Field(
         default=None,

@@ -25,7 +25,7 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
     "verl",
     "fsdp-eager",
 )
-"""Those that train in 8 bits; the others are older, or keep everything in bf16."""
+"""Training stacks that train in 8 bits; the others are older, or keep everything in bf16."""
 
 
 RolloutEngine = Literal["vllm", "sglang", "trtllm"]

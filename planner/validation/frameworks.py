@@ -1,4 +1,4 @@
-"""What the frameworks behind published runs do where a row does not state it.
+"""Defaults of the frameworks behind published runs, used where a row does not state a setting.
 
 A row's `source` names the project; each project has documented defaults. Nothing here is fitted.
 """
@@ -18,30 +18,31 @@ class Framework:
     phrases: tuple[str, ...]
     """Lower-case parts of `source` that identify it."""
     training_stack: TrainingStack
-    """With whose constants the cost model prices it (planner/cost/stacks.py)."""
+    """Stack with whose constants the cost model prices it (planner/cost/stacks.py)."""
     sharding: Literal["none", "optimizer", "gradient", "full"]
     recompute: Literal["none", "selective", "full"]
     why: str
     adapters: Adapters = "all"
-    """Which linear layers its finetuning recipes adapt."""
+    """Linear layers to which its finetuning recipes add an adapter."""
     packed_sample_tokens: int | None = None
     """Length of the samples that finetuning packs into one sequence; None: it packs none."""
     workloads: tuple[str, ...] = ()
-    """The workloads of a table that it is for; none named: all."""
+    """Workloads of a table that these defaults are for; empty: all."""
     several_gpus: bool | None = None
-    """Only for runs on several GPUs, or on one; None: for both."""
+    """True: for runs on several GPUs only; False: for runs on one; None: for both."""
     ties_embeddings: bool = True
     """Whether a model that ties its embeddings is trained so; else the head is a copy."""
     pages_optimizer: bool = False
-    """Its recipes page the optimizer's state to the host where the GPU cannot hold it."""
+    """Whether its recipes page optimizer state to the host where the GPU cannot hold it."""
     memory_stack: TrainingStack | None = None
-    """Whose memory it has, where that is not the stack's whose speed it has."""
+    """Stack whose memory constants it has, where they are not those of `training_stack`."""
     prints_first_stage: bool = False
-    """Its published memory is that of the first pipeline stage, unless the notes say otherwise."""
+    """Whether its published memory is that of the first pipeline stage, unless notes say otherwise.
+    """
 
     @property
     def reason(self) -> str:
-        """For an assumption: whose default it is, and why."""
+        """Text for an assumption: whose default it is, and why."""
         return f"({self.name}: {self.why})"
 
 

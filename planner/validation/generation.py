@@ -1,4 +1,4 @@
-"""Generation rows: time per output token, prefill of one prompt, output tokens per second."""
+"""Predict generation rows: time per output token, time to first token, output tokens per second."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.rollout_engines import ENGINES
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from automap.planner.spec import WorkloadSpec
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import GenerationRow
@@ -28,7 +28,7 @@ from automap.planner.validation.subjects import (
 )
 
 FEW_REQUESTS = 4
-"""Up to so many requests in flight, time to first token is a prefill or two and little queueing."""
+"""Requests in flight up to which time to first token is a prefill or two and little queueing."""
 TOGETHER = 2
 """Requests of a service that end, and whose successors are prefilled, in one and the same step.
 Fitted: interruptions of a decoding request grow as requests in flight less two to three."""
@@ -36,16 +36,16 @@ Fitted: interruptions of a decoding request grow as requests in flight less two 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """An engine on its GPUs with the requests of a row."""
+    """An inference engine on its GPUs, with the requests of a row."""
 
     model: Model
     pool: Pool
-    engine: Engine
+    engine: GenerationLayouts
     workload: WorkloadSpec
     replicas: int
 
     def call(self, num_sequences: int) -> Call:
-        """Generation of so many sequences, all started together."""
+        """Generate call of `num_sequences` sequences that all start together."""
         return Call(
             id="actor.generate",
             role="actor",
@@ -55,13 +55,13 @@ class Server:
         )
 
     def full_cache(self, num_sequences: int) -> int:
-        """Cache bytes per GPU with which all of them run at once."""
+        """Bytes of cache per GPU with which `num_sequences` sequences run at once."""
         call = self.call(num_sequences)
         full = full_kv_cache_bytes(self.model, call, self.workload, self.engine)
         return int(full[0])
 
     def phases(self, num_sequences: int, cache_bytes: int) -> generate_call.GenerationPhases:
-        """The planner's prefill and decode of so many sequences."""
+        """The planner's prefill and decode of `num_sequences` sequences."""
         return generate_call.generation_phases(
             self.model,
             self.call(num_sequences),
@@ -76,9 +76,12 @@ class Server:
 def predict_generation(
     row: GenerationRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """The measured columns of the row, each as its table defines it.
+    """Predict the measured columns of a row, each as its table defines it.
 
     A decode step includes the prefills that interrupt it; see `interruptions`.
+
+    Raises:
+        CannotPredictError: the row leaves out what decides its time, or does not fit.
     """
     server = _server(row, assumptions)
     concurrency = row.concurrency
@@ -122,7 +125,7 @@ def _decode_step(
 
 
 def interruptions(server: Server, running: float) -> float:
-    """Prefills that a request meets while it decodes, with so many requests on its replica.
+    """Number of prefills that interrupt a request's decoding, with `running` on its replica.
 
     All requests are equally long and each is replaced when it ends, so each of the others ends
     once meanwhile, but for those prefilled in the same step. Where waiting prompts go first,
@@ -172,7 +175,7 @@ def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
         raise CannotPredictError("num_gpus is no multiple of the stated parallel sizes")
     if row.concurrency is not None and row.concurrency < replicas:
         raise CannotPredictError("fewer requests in flight than replicas")
-    engine = Engine(
+    engine = GenerationLayouts(
         *(column(size) for size in (tensor, pipeline, row.expert_parallel_size or 1, replicas))
     )
     workload = WorkloadSpec.model_validate(
@@ -204,7 +207,7 @@ def _rollout_engine(row: GenerationRow, assumptions: Assumptions) -> str:
 def _has_fp8_cache(
     row: GenerationRow, pool: Pool, workload: WorkloadSpec, assumptions: Assumptions
 ) -> bool:
-    """Stated, or what the engine does with a checkpoint in fp8 on this GPU."""
+    """Whether the cache is in fp8: as stated, or as the engine does for fp8 weights on this GPU."""
     if "fp8 key-value cache" in row.note.lower():
         return True
     generations = ENGINES[workload.rollout_engine].fp8_cache_generations

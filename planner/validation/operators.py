@@ -1,4 +1,4 @@
-"""Collectives and matrix products: the tables that the cost model's profile stands on."""
+"""Predict rows of collectives and matrix products, which the cost model's profile is made of."""
 
 from dataclasses import replace
 
@@ -11,13 +11,13 @@ from automap.planner.validation.rows import CollectiveRow, GemmRow
 from automap.planner.validation.subjects import PRODUCT_PRECISIONS, pool_with, stated_port
 
 LARGE_BYTES = 1_000_000
-"""From here on a collective is about bandwidth, below about latency."""
+"""Bytes from which bandwidth decides a collective's time, and below which latency does."""
 FIRST_EFA = "EFA "
 """How `fabric` names the first Elastic Fabric Adapter; later ones are "EFAv2"."""
 
 
 def collective_subset(row: CollectiveRow) -> str:
-    """Where a collective runs, and whether bandwidth or latency decides."""
+    """Subset of a collective: where it runs, and whether bandwidth or latency decides its time."""
     where = "in a node" if row.num_nodes == 1 else "across nodes"
     large = row.size_bytes is not None and row.size_bytes >= LARGE_BYTES
     return f"{where}, {'from' if large else 'below'} 1 MB"
@@ -26,9 +26,13 @@ def collective_subset(row: CollectiveRow) -> str:
 def predict_collective(
     row: CollectiveRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Seconds of one collective.
+    """Predict the seconds of one collective.
 
     Groups take the first GPUs of a node, equally many of each of several nodes.
+
+    Raises:
+        CannotPredictError: its size or its network is not stated, or the catalogue has no such
+            node.
     """
     if row.size_bytes is None:
         raise CannotPredictError("size_bytes is not stated")
@@ -61,7 +65,11 @@ def predict_collective(
 def predict_gemm(
     row: GemmRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Seconds of one matrix product, as the profile has it."""
+    """Predict the seconds of one matrix product from the profile.
+
+    Raises:
+        CannotPredictError: the cost model does not know its precision.
+    """
     if row.precision not in PRODUCT_PRECISIONS:
         raise CannotPredictError(f"{row.precision or 'precision'} is not in the cost model")
     gpu = catalogue.gpu_type(row.gpu_type)

@@ -1,4 +1,4 @@
-"""What a row predicts: one prediction for each of its measured quantities, or why there is none."""
+"""Predictions of a row: one for each of its measured quantities, or why there is none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from automap.planner.validation.rows import Row
 
 
 class CannotPredictError(Exception):
-    """A row that the cost model cannot price as it stands; the message counts among its kind."""
+    """A row that the cost model cannot price; the message says why, and is counted by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,8 @@ class Estimate:
     value: float
     breakdown: Mapping[str, float] = field(default_factory=dict)
     provenance: str = "analytical"
-    """Of layout.SOURCES; `measured` is a point of the profile's own tables, no prediction."""
+    """Origin of the value, one of layout.SOURCES; `measured` is a point of the profile's own tables
+    and so no prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +28,14 @@ class Prediction:
     row: Row
     quantity: str
     subset: str
-    """What of its kind the row is: dense or mixture of experts; inside a node or across nodes."""
+    """Subset of its kind that the row belongs to, as dense or mixture of experts."""
     measured: float
     predicted: float | None = None
     skipped_because: str | None = None
     breakdown: Mapping[str, float] = field(default_factory=dict)
     provenance: str | None = None
     assumptions: tuple[str, ...] = ()
-    """What had to be assumed because the row does not state it, or the model cannot follow it."""
+    """Assumptions, in words, where the row states nothing or the cost model cannot follow it."""
 
     @property
     def relative_error(self) -> float | None:
@@ -51,11 +52,11 @@ class Prediction:
 
 @dataclass(slots=True)
 class Assumptions:
-    """Collected while a row is read; each is told once."""
+    """Assumptions that are collected while a row is read; each is reported once."""
 
     texts: list[str] = field(default_factory=list)
 
     def add(self, text: str) -> None:
-        """Remember one."""
+        """Add an assumption, unless it is there already."""
         if text not in self.texts:
             self.texts.append(text)

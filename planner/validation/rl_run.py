@@ -12,7 +12,7 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
-from automap.planner.layout import RECOMPUTES, Engine, IntArray, Layouts
+from automap.planner.layout import RECOMPUTES, GenerationLayouts, IntArray, Layouts
 from automap.planner.spec import JobSpec, TrainingStack
 from automap.planner.validation.generation import Server, cache_room
 from automap.planner.validation.predictions import CannotPredictError
@@ -23,7 +23,7 @@ STATE = ("weights", "gradients", "optimizer")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What an iteration processes."""
+    """Sizes of what an iteration processes; lengths in tokens."""
 
     prompt_tokens: int
     response_tokens: float
@@ -35,7 +35,7 @@ class Sizes:
 
     @property
     def padded_tokens(self) -> int:
-        """Of a batch in which every sequence is as long as the longest."""
+        """Tokens of a batch in which every sequence is padded to the longest."""
         return self.num_rollouts * (self.prompt_tokens + self.longest_response)
 
     @property
@@ -98,7 +98,7 @@ class Run:
     job: Job
     pool: Pool
     layouts: Layouts
-    engine: Engine
+    engine: GenerationLayouts
     recompute: str
     packed: int
     """Sequences that fill a micro-batch."""
@@ -118,7 +118,7 @@ class Run:
         return [call for call in self.job.dataflow.calls if call.kind == kind and call.model]
 
     def generation_seconds(self, *, from_home: bool) -> float:
-        """The iteration's responses; `from_home`, and weights on their way to the engine."""
+        """Seconds to generate the iteration's responses; with `from_home` the reshard as well."""
         (call,) = self._calls("generate")
         cache = self._kv_cache_bytes(call)
         price = self.pricing
@@ -131,7 +131,7 @@ class Run:
         return float(found.seconds.total[0])
 
     def _kv_cache_bytes(self, call: Call) -> IntArray:
-        """What no sequence waits for, or all that fits beside the engine's weights."""
+        """Cache with which no sequence waits, or all that fits beside the engine's weights."""
         replicas = int(self.engine.data_parallel_size[0])
         model, workload = self.job.models["actor"], self.pricing.workload
         server = Server(model, self.pool, self.engine, workload, replicas)
@@ -139,7 +139,7 @@ class Run:
         return np.minimum(full, cache_room(server))
 
     def log_prob_seconds(self) -> dict[str, float]:
-        """Of each model that scores."""
+        """Seconds of log-probabilities of each model that scores, by role."""
         found = {}
         for call in self._calls("forward"):
             micro = self._micro_batch_size(call)
@@ -148,7 +148,7 @@ class Run:
         return found
 
     def training_seconds(self) -> float:
-        """All optimizer steps of the iteration."""
+        """Seconds of all optimizer steps of the iteration."""
         (call,) = self._calls("train")
         priced = self.pricing.train(
             call,
@@ -160,13 +160,13 @@ class Run:
         return float(priced.seconds.total[0])
 
     def weight_sync_seconds(self) -> float:
-        """From the training GPUs to those that generate."""
+        """Seconds to send weights from the training GPUs to those that generate."""
         sent = self.pricing.send_seconds("actor", self.pool, self.layouts)
         received = self.pricing.receive_seconds("actor", self.pool, self.engine.layouts())
         return max(float(sent[0]), float(received[0]))
 
     def state_seconds(self, bytes_per_second: float | None) -> float:
-        """Training state of a GPU to the host and back; None: at the pinned rate."""
+        """Seconds to move a GPU's training state to the host and back; None: at the pinned rate."""
         held = self.pricing.home_bytes("actor", self.pool, self.layouts).resident
         state = sum(getattr(held, name) for name in STATE)
         if bytes_per_second is None:

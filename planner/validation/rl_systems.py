@@ -1,4 +1,4 @@
-"""RL frameworks by name: what one iteration takes around its calls, and what their tables mean.
+"""RL frameworks by name: time that an iteration takes around its calls, and what tables count.
 
 None of it is in the planner's prices: a plan is not the framework's driver. Constants are fitted
 with `python -m benchmarks.fit_rlhf TABLE.csv` (docs/concepts/accuracy.md has the errors) to whole
@@ -11,22 +11,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RlSystem:
-    """One framework's iteration, beside the seconds of its generation, scoring and training."""
+    """Time of one framework's iteration beside its generation, scoring and training."""
 
     name: str
-    """As the column `system` begins."""
+    """Beginning of the column `system` by which a row is recognised."""
     iteration_seconds: float = 0.0
-    """Of every iteration, on the driver: rewards, advantages, collecting and packing sequences,
-    handing batches to the workers and starting their passes."""
+    """Seconds of every iteration on the driver: rewards, advantages, collecting and packing
+    sequences, handing batches to the workers and starting their passes."""
     host_copy_bytes_per_second: float | None = None
-    """Per GPU, of the training state on its way to the host before a colocated generation, and
-    back: pageable memory is several times slower than pinned. None: the pinned rate. Not fitted:
-    beside `iteration_seconds` the rows do not tell it."""
+    """Rate per GPU at which training state goes to the host before a colocated generation, and
+    back: pageable memory is several times slower than pinned. None: the pinned rate. Not fitted,
+    because the rows cannot separate it from `iteration_seconds`."""
     handover_seconds_per_token: float = 0.0
-    """Of every stage: the driver concatenates, splits and sends its batch, padded to the longest
-    sequence. More GPUs do not make it shorter."""
+    """Seconds per padded token and stage in which the driver concatenates, splits and sends the
+    batch. More GPUs do not make it shorter."""
     averages_responses: bool = False
-    """Its average sequence length leaves the prompt out."""
+    """Whether its average sequence length leaves the prompt out."""
 
 
 UNKNOWN = RlSystem("")

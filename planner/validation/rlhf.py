@@ -1,10 +1,10 @@
-"""RLHF rows: the iteration of frameworks whose layout and lengths the table states."""
+"""Predict RLHF rows: iterations of frameworks whose layout and lengths the table states."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from automap.planner.validation.frameworks import Framework
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rl_run import Run, Sizes, grpo_job
@@ -22,23 +22,23 @@ from automap.planner.validation.subjects import (
 PROMPT_TOKENS = 128
 """Assumed mean prompt of mathematics questions; the tables rarely state it."""
 RESPONSES_PER_PROMPT = 32
-"""Assumed as in NeMo-RL's GRPO recipes: 64 prompts with 32 responses each."""
+"""Assumed responses per prompt, as in NeMo-RL's GRPO recipes: 64 prompts with 32 each."""
 LEAST_MEAN_TOKENS = 16.0
 HALVINGS = 24
-"""Of the interval in which a mean response length is sought; the last is below one per cent."""
+"""Halvings of the interval in which a mean response length is sought; the last is below 1 %."""
 SHARES = ("generation_share", "log_prob_share", "training_share")
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A row with what its framework says of it, and where its training runs."""
+    """A row with its framework's defaults, and the layout it trains and generates in."""
 
     row: RlhfRow
     defaults: Framework
     system: RlSystem
     trainer: RlhfRow
     """The row as its training GPUs see it."""
-    engine: Engine
+    engine: GenerationLayouts
     recompute: str
 
     def run(self, sizes: Sizes, assumptions: Assumptions) -> Run:
@@ -96,7 +96,7 @@ def _iteration(row: RlhfRow, assumptions: Assumptions) -> Estimate:
 
 
 def _together(subject: Subject, run: Run, assumptions: Assumptions) -> Estimate:
-    """One after the other on the same GPUs."""
+    """Iteration whose stages run one after the other on the same GPUs."""
     assumptions.add("training state goes to the host while the engine generates")
     parts = {"actor.generate_seconds": run.generation_seconds(from_home=True)}
     parts |= run.log_prob_seconds()
@@ -107,7 +107,7 @@ def _together(subject: Subject, run: Run, assumptions: Assumptions) -> Estimate:
 
 
 def _apart(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> Estimate:
-    """Generation beside training: the slower of the two, and what neither hides.
+    """Iteration with generation beside training: the slower of the two, and what neither hides.
 
     Rollouts that may be k iterations old are generated k iterations at a time, so their longest
     responses are waited for once in k.
@@ -168,7 +168,7 @@ def _shares(row: RlhfRow, assumptions: Assumptions) -> dict[str, Estimate | Cann
 
 
 def _mean_response(seconds: Callable[[float], float], wanted: float, longest: int) -> float:
-    """The mean length at which a call takes so long, by bisection.
+    """Mean response length in tokens at which a call takes `wanted` seconds, by bisection.
 
     Raises:
         CannotPredictError: it takes longer at the shortest mean, or less at the longest.
@@ -199,7 +199,7 @@ def _check(row: RlhfRow) -> None:
 def _sizes(
     row: RlhfRow, system: RlSystem, mean: float, longest: int, assumptions: Assumptions
 ) -> Sizes:
-    """Of an iteration whose sequences have that mean and, prompts included, that maximum."""
+    """Sizes of an iteration whose sequences have that mean and, prompts included, that maximum."""
     if row.prompt_length is None:
         assumptions.add(f"prompt_length not stated: {PROMPT_TOKENS} tokens")
     prompt = int(row.prompt_length or PROMPT_TOKENS)
@@ -224,7 +224,7 @@ def _sizes(
 
 
 def _trainer_gpus(row: RlhfRow, assumptions: Assumptions) -> int:
-    """Half of the GPUs, or the next fewer whole nodes over which the batch can be split.
+    """GPUs that train: half of all, or the next fewer whole nodes that can split the batch.
 
     Raises:
         CannotPredictError: there is no such number.
@@ -260,7 +260,7 @@ def _subject(row: RlhfRow, system: RlSystem, gpus: int) -> Subject:
 
 
 def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
-    """Tell what the row does not state of software and layout."""
+    """Report as assumptions what the row does not state of software and layout."""
     row, trainer, defaults = subject.row, subject.trainer, subject.defaults
     framework(row, assumptions)
     if row.recompute is None:
@@ -276,10 +276,10 @@ def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
     assumptions.add("spread of response lengths not stated: the planner's log-normal")
 
 
-def _engine(row: RlhfRow, gpus: int) -> Engine:
+def _engine(row: RlhfRow, gpus: int) -> GenerationLayouts:
     tensor = row.generation_tensor_parallel_size or 1
     pipeline = row.generation_pipeline_parallel_size or 1
     if gpus == 0 or gpus % (tensor * pipeline):
         raise CannotPredictError("GPUs are no multiple of the generation's parallel sizes")
     replicas = gpus // (tensor * pipeline)
-    return Engine(*(column(size) for size in (tensor, pipeline, 1, replicas)))
+    return GenerationLayouts(*(column(size) for size in (tensor, pipeline, 1, replicas)))

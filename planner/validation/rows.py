@@ -30,7 +30,7 @@ def _known_gpu(name: str) -> str:
 
 
 OTHER_UNIT = 10.0
-"""Two figures of one run that are so many times apart are in different units."""
+"""Ratio of two figures of one run from which on they must be in different units."""
 Empty = BeforeValidator(_empty_is_none)
 Positive = Field(gt=0, allow_inf_nan=False)
 Size = Annotated[Annotated[int, Field(ge=1, le=10**7)] | None, Empty]
@@ -51,7 +51,7 @@ Recompute = Annotated[Literal["none", "selective", "full"] | None, Empty]
 
 
 class Row(BaseModel):
-    """What every table has. `gpu_type` becomes the catalogue's name; `row_id` is unique."""
+    """Columns of every table. `gpu_type` becomes the catalogue's name; `row_id` is unique."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: ClassVar[str]
@@ -73,7 +73,7 @@ class Row(BaseModel):
 
 
 def contradiction(column: str, message: str) -> PydanticCustomError:
-    """A mistake that several columns make together, told at one of them."""
+    """A mistake that several columns make together, reported at one of them."""
     return PydanticCustomError("contradiction", "{reason}", {"column": column, "reason": message})
 
 
@@ -254,24 +254,24 @@ class RlhfRow(RunRow):
 
     @property
     def stage_seconds(self) -> float | None:
-        """Of the three stages together; None unless all are stated and follow one another."""
+        """Seconds of the three stages together; None unless all are stated and run in turn."""
         stages = (self.generation_seconds, self.log_prob_seconds, self.training_seconds)
         stated = [seconds for seconds in stages if seconds is not None]
         return sum(stated) if len(stated) == len(stages) and self.synchrony == "sync" else None
 
     @property
     def generation_share(self) -> float | None:
-        """Of generation in the seconds of the three stages."""
+        """Share of generation in the seconds of the three stages."""
         return self._share(self.generation_seconds)
 
     @property
     def log_prob_share(self) -> float | None:
-        """Of the log-probabilities in the seconds of the three stages."""
+        """Share of the log-probabilities in the seconds of the three stages."""
         return self._share(self.log_prob_seconds)
 
     @property
     def training_share(self) -> float | None:
-        """Of training in the seconds of the three stages."""
+        """Share of training in the seconds of the three stages."""
         return self._share(self.training_seconds)
 
     def _share(self, seconds: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""How wrong predictions are: functions of predictions, whatever made them.
+"""Statistics on the errors of predictions, whatever made them.
 
 Nothing here knows a cost model, so predictions of a model fitted without some rows (leave one
 source out) go through the same functions.
@@ -21,13 +21,13 @@ DIMENSIONS: Mapping[str, Callable[[Prediction], str]] = {
     "precision": lambda one: one.row.precision or "not stated",
     "model": lambda one: str(getattr(one.row, "model", "")),
 }
-"""What predictions may be grouped by, beside kind, quantity and subset."""
+"""Dimensions by which predictions may be grouped, beside kind, quantity and subset."""
 DEFAULT_DIMENSIONS = ("source", "gpu", "precision")
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """Out-of-memory verdicts against what happened."""
+    """Counts of out-of-memory verdicts against what happened."""
 
     ran_as_predicted: int
     failed_as_predicted: int
@@ -45,7 +45,8 @@ class Summary:
     key: Key
     num_predicted: int
     num_from_tables: int
-    """Of these, points that the profile's own tables hold: no prediction, and no merit."""
+    """Number among `num_predicted` that are points of the profile's own tables: no prediction, and
+    no merit."""
     skipped: Mapping[str, int]
     """Reason → number of rows."""
     median_error: float | None
@@ -55,7 +56,7 @@ class Summary:
     """Mean of predicted ÷ measured − 1."""
     p90_error: float | None
     kendall_tau: float | None
-    """Within runs of the same model on as many GPUs; None where no two of them differ."""
+    """Kendall's tau within runs of the same model on as many GPUs; None where no two differ."""
     confusion: Confusion | None
 
     @property
@@ -81,7 +82,7 @@ def summarise(
 def summary_of(
     group: Sequence[Prediction], *, kind: str, quantity: str, subset: str, key: Key
 ) -> Summary:
-    """The figures of one group."""
+    """Summarise the errors of one group of predictions."""
     done = [one for one in group if one.predicted is not None]
     verdicts = bool(done) and done[0].is_verdict
     signed = np.array([one.relative_error for one in done if one.relative_error is not None])
@@ -162,10 +163,10 @@ def assumption_counts(predictions: Iterable[Prediction]) -> dict[str, int]:
     return _count_rows((one, text) for one in predictions for text in one.assumptions)
 
 
-def _count_rows(told: Iterable[tuple[Prediction, str]]) -> dict[str, int]:
-    """Text → rows it was told of, each once though it may have several quantities."""
+def _count_rows(reported: Iterable[tuple[Prediction, str]]) -> dict[str, int]:
+    """Text → rows it was reported for; a row with several quantities counts once."""
     rows: dict[str, set[tuple[str, str]]] = defaultdict(set)
-    for one, text in told:
+    for one, text in reported:
         rows[text].add((one.row.kind, one.row.row_id))
     counts = {text: len(ids) for text, ids in rows.items()}
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

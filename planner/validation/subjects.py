@@ -1,4 +1,4 @@
-"""From a row to what the cost model prices: architecture, pool, layout, workload."""
+"""Turn a row into what the cost model prices: architecture, pool, layout, workload."""
 
 import re
 from functools import cache
@@ -35,7 +35,7 @@ SAME_MODEL = (
     "num_experts_per_token",
     "moe_intermediate_size",
 )
-"""Sizes by which a catalogue model is known again; its depth may have been reduced."""
+"""Sizes by which a catalogue model is recognised; its depth may have been reduced."""
 
 LATENT_ATTENTION = "multi-head latent attention"
 PRODUCT_PRECISIONS = {
@@ -61,7 +61,11 @@ def check_priceable(row: RunRow) -> None:
 
 
 def product_precision(row: RunRow) -> str:
-    """Precision of the row's matrix products, as the cost model names it."""
+    """Precision of the row's matrix products, as the cost model names it.
+
+    Raises:
+        CannotPredictError: it is not stated, or the cost model does not know it.
+    """
     if row.precision is None:
         raise CannotPredictError("precision is not stated")
     if row.precision not in PRODUCT_PRECISIONS:
@@ -106,7 +110,7 @@ def architecture_of(row: RunRow) -> ModelArchitecture:
 
 @cache
 def _catalogue_models() -> dict[tuple[object, ...], ModelArchitecture]:
-    """Architectures by the sizes that tell models apart."""
+    """Architectures of the catalogue by the sizes that distinguish models."""
     return {
         tuple(getattr(entry.architecture, name) for name in SAME_MODEL): entry.architecture
         for entry in catalogue.architectures().values()
@@ -114,7 +118,11 @@ def _catalogue_models() -> dict[tuple[object, ...], ModelArchitecture]:
 
 
 def pool_of(row: RunRow, assumptions: Assumptions) -> Pool:
-    """Nodes of the row's GPU with the catalogue's links; a network that the notes state wins."""
+    """A pool of the row's nodes with the catalogue's links, or the network that its notes state.
+
+    Raises:
+        CannotPredictError: the sizes contradict those of the GPU's nodes.
+    """
     per_node = (
         row.gpus_per_node
         or catalogue.node_type(catalogue.gpu_type(row.gpu_type).node).gpus_per_node
@@ -131,7 +139,11 @@ def pool_of(row: RunRow, assumptions: Assumptions) -> Pool:
 def pool_with(
     gpu: str, num_nodes: int, gpus_per_node: int, inter_node_bytes_per_second: float | None
 ) -> Pool:
-    """A pool of the catalogue's GPU."""
+    """A pool of nodes with the catalogue's figures for a GPU.
+
+    Raises:
+        CannotPredictError: the sizes contradict those of the GPU's nodes.
+    """
     given = PoolSpec(
         name="measured",
         gpu=gpu,
@@ -165,7 +177,7 @@ def stated_port(text: str, gpus_per_node: int) -> float | None:
 
 
 def column(value: int) -> IntArray:
-    """One row of a column."""
+    """A column of one row."""
     return np.array([value], dtype=np.int64)
 
 
@@ -238,7 +250,10 @@ def whole_sequences(
     """A batch of equally long sequences; the planner splits them into prompt and response.
 
     Training reads only their sum, so the split (all but one token is prompt) does not matter.
-    Products in 8 bits stand beside bf16.
+    Where products are in 8 bits, everything else is in bf16.
+
+    Raises:
+        CannotPredictError: a sequence has fewer than 2 tokens.
     """
     if tokens < 2:
         raise CannotPredictError("sequence_length below 2 tokens")

@@ -1,4 +1,4 @@
-"""From the text of a CSV file to rows: which kind of table it is, and what is wrong with it."""
+"""Read rows from the text of a CSV file: which kind of table it is, and what is wrong with it."""
 
 import csv
 import io
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
     from _csv import Reader
 
 SHOWN_CHARACTERS = 60
-"""Of a wrong cell that a message repeats."""
+"""Most characters of a wrong cell that a message repeats."""
 ALIKE = 0.5
 """Share of a kind's columns that a header must have to be read as that kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """What is wrong with a cell, a row or the header."""
+    """A mistake in a cell, a row or the header."""
 
     line: int
-    """Of the file, the header being line 1."""
+    """Line number in the file; the header is line 1."""
     row_id: str | None
     column: str | None
     message: str
 
     def __str__(self) -> str:
-        """As a user reads it."""
+        """The mistake as a line for users."""
         where = f"line {self.line}" + (f" ({self.row_id})" if self.row_id else "")
         return (
             f"{where}: {self.column}: {self.message}" if self.column else f"{where}: {self.message}"
@@ -51,7 +51,7 @@ class NotATableError(Exception):
 
 
 def parse_table(text: str) -> Table:
-    """The rows of a CSV text with a header line; a row with a mistake is left out and told.
+    """The rows of a CSV text with a header line; a row with a mistake is left out and reported.
 
     Raises:
         NotATableError: no header, or one that is like no known kind of table.
@@ -86,7 +86,7 @@ def _recognise(header: list[str]) -> type[Row]:
 
 
 def _separator(header: list[str]) -> str:
-    """What to say of a header with other separators than commas."""
+    """Addition to a message where a header has other separators than commas; else empty."""
     alone = header[0] if len(header) == 1 and "row_id" in header[0] else ""
     other = next((mark for mark in ";\t" if mark in alone), None)
     return f"; its columns are separated by {other!r}; commas are read" if other else ""
@@ -101,7 +101,7 @@ def _header_mistakes(header: list[str], row_type: type[Row]) -> Iterator[Mistake
         shown = name[:SHOWN_CHARACTERS] or "(empty)"
         yield Mistake(1, None, shown, f"a {row_type.kind} table has no such column; it is ignored")
     for name in sorted({name for name in header if header.count(name) > 1}):
-        yield Mistake(1, None, name[:SHOWN_CHARACTERS], "the column stands there more than once")
+        yield Mistake(1, None, name[:SHOWN_CHARACTERS], "the column appears more than once")
 
 
 def _read(
@@ -140,13 +140,13 @@ def _row_mistakes(
     error: ValidationError, values: Mapping[str, str], line: int, row_id: str | None
 ) -> Iterator[Mistake]:
     """One mistake per column; a contradiction names its column itself."""
-    told = set()
+    reported = set()
     for found in error.errors(include_url=False):
         context = found.get("ctx", {})
         column = str(found["loc"][0]) if found["loc"] else context.get("column")
-        if column in told:
+        if column in reported:
             continue
-        told.add(column)
+        reported.add(column)
         message = found["msg"].removeprefix("Value error, ")
         cell = values.get(column or "", "")
         if found["loc"]:

@@ -1,4 +1,4 @@
-"""Training rows: seconds of one optimizer step, and peak bytes of the fullest GPU."""
+"""Predict training rows: seconds of one optimizer step, and peak bytes of the fullest GPU."""
 
 import re
 from dataclasses import dataclass, fields, replace
@@ -33,7 +33,7 @@ from automap.planner.validation.subjects import (
 )
 
 TOKENS_DROPPED = "token dropping"
-"""What `notes` (lower case) say where experts take a fixed number of tokens."""
+"""Lower-case part of `notes` where experts take a fixed number of tokens."""
 FULLEST_STAGE = "maximum over first and last stage"
 """Lower-case part of `notes`: the memory printed is that of the fullest pipeline stage."""
 
@@ -47,13 +47,17 @@ class Run:
     resident: BytesColumns
     step: CallEstimates
     printed_activations: int | None
-    """Of the first stage, where it is that one whose memory was printed."""
+    """Bytes of activations on the first pipeline stage, where that stage's memory was printed."""
 
 
 def predict_training(
     row: TrainingRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Seconds of one optimizer step."""
+    """Predict the seconds of one optimizer step.
+
+    Raises:
+        CannotPredictError: the row leaves out a size, or the cost model has no term for it.
+    """
     step = _price(row, row.workload, assumptions).step
     seconds = step.seconds
     parts = {
@@ -67,10 +71,13 @@ def predict_training(
 def predict_memory(
     row: MemoryRow, assumptions: Assumptions
 ) -> dict[str, Estimate | CannotPredictError]:
-    """Peak bytes as `measured_by` counts them, and whether a plan would have been refused.
+    """Predict peak bytes as `measured_by` counts them, and whether a plan would be refused.
 
     nvidia-smi sees the CUDA context as well; PyTorch's allocator sees neither that nor NCCL's
     channel buffers. The verdict compares with the memory that a plan may fill.
+
+    Raises:
+        CannotPredictError: the row leaves out a size, or the cost model has no term for it.
     """
     run = _price(row, row.workload, assumptions)
     transient = run.step.transient
@@ -159,7 +166,7 @@ def _resident_bytes(
     defaults: Framework,
     assumptions: Assumptions,
 ) -> BytesColumns:
-    """What the copy holds; without an optimizer that its recipe must have paged to the host."""
+    """Bytes that the copy holds, without optimizer state that its recipe paged to the host."""
     resident, _ = memory.home_resident_bytes(model, workload, layouts)
     if not defaults.pages_optimizer or resident.total[0] <= pool.gpu.memory_bytes:
         return resident
@@ -175,7 +182,7 @@ def _first_stage_bytes(
     micro_batch: int,
     recompute: IntArray,
 ) -> int | None:
-    """Activations of the first pipeline stage; None where it is the only one."""
+    """Bytes of activations on the first pipeline stage; None where it is the only one."""
     if layouts.pipeline_parallel_size[0] == 1:
         return None
     size = column(micro_batch)
@@ -205,7 +212,7 @@ def _workload(
     packed: int,
     assumptions: Assumptions,
 ) -> WorkloadSpec:
-    """The row's batch, every sequence `packed` samples that attention keeps apart."""
+    """The row's batch; every sequence is `packed` samples that attention keeps apart."""
     if row.sequence_length is None:
         raise CannotPredictError("sequence_length is not stated")
     batch = row.global_batch_size

@@ -25,7 +25,7 @@ from automap.planner.validation.training import predict_memory, predict_training
 
 DEFAULT_QUALITIES = ("A", "B")
 PRODUCT_BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "nvfp4": 4, "mxfp4": 4, "fp4": 4, "int4": 4}
-"""Of the formats of a matrix product; every other one has 8."""
+"""Bits of an element by format of a matrix product; every other format has 8."""
 
 
 def validate(
@@ -97,7 +97,7 @@ def _estimates(
 
 
 def subset_of(row: Row) -> str:
-    """What of its kind a row is; statistics never mix subsets."""
+    """Subset of its kind that a row belongs to; statistics never mix subsets."""
     match row:
         case CollectiveRow():
             return collective_subset(row)

@@ -12,7 +12,7 @@ from typing import Any
 
 from automap.profiler.machine import fingerprint
 from automap.profiler.machine.devices import choose_device
-from automap.profiler.measure.child_processes import Meeting, free_port, told_by
+from automap.profiler.measure.child_processes import Meeting, free_port, reported_by
 from automap.profiler.results.journal import FILE as MEASUREMENTS
 from automap.profiler.settings import DeviceKind
 
@@ -36,7 +36,7 @@ def look(kind: DeviceKind) -> dict[str, Any]:
 
 
 def measure(settings: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]:
-    """What `profiler.run` tells while it measures this node, and then the files of the profile.
+    """What `profiler.run` reports while it measures this node, and then the files of the profile.
 
     Now and then the lines that it has measured, so that they outlive the node. `before` is what
     another node of the kind had measured when it was lost: this one goes on from there.
@@ -66,7 +66,7 @@ def measure(settings: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]
                 yield json.loads(line)
                 yield from journal.news()
             process.wait()  # before its input is closed, which would end it
-        if process.returncode not in (0, 2):  # 2 has told its error
+        if process.returncode not in (0, 2):  # 2 has reported its error
             errors.seek(0)
             lines = errors.read().splitlines()[-5:]
             yield {"error": {"headline": f"ended with code {process.returncode}", "lines": lines}}
@@ -121,7 +121,7 @@ def send_and_receive(
     """
     deadline = time.monotonic() + seconds
     return list(
-        told_by(
+        reported_by(
             "automap.profiler.measure.collective_rank",
             task,
             ranks=1,

@@ -46,7 +46,7 @@ def profile_cluster(
     """Profile one node of each kind into a folder of its own, going on with what is there.
 
     A kind that cannot be measured is named in the report beside those that could. `measured` is
-    told of each as soon as it is done.
+    called with each as soon as it is done.
 
     Raises:
         ProfileError: no Ray there, no node with such devices, or no kind can be measured.
@@ -151,7 +151,7 @@ def _profiled(
 
 
 def _still_there(nodes: Sequence[Node], errors: Sequence[ProfileError]) -> list[Node]:
-    """Of nodes that could not be measured those that were not lost."""
+    """Nodes that could not be measured and are still in the cluster."""
     return [
         node
         for node, error in zip(nodes, errors, strict=False)
@@ -166,10 +166,10 @@ class _Kept:
     fingerprint: str = ""
     measurements: list[str] = field(default_factory=list)
 
-    def take(self, told: dict[str, str]) -> None:
+    def take(self, reported: dict[str, str]) -> None:
         """Lines of the journal that are new."""
-        self.fingerprint = told["fingerprint"]
-        self.measurements.append(told["measurements"])
+        self.fingerprint = reported["fingerprint"]
+        self.measurements.append(reported["measurements"])
 
     def files(self) -> dict[str, bytes]:
         """As they stand in a profile's folder; none if nothing was measured."""
@@ -190,24 +190,26 @@ def _measured(
     changes = {"output": folder, "device": node.device, "ray_address": None}
     wanted = settings.model_copy(update=changes).model_dump_json()
     report = None
-    for told in _told(node, wanted, before):
-        if "progress" in told:
-            progress = Progress.model_validate(told["progress"])
+    for reported in _reported(node, wanted, before):
+        if "progress" in reported:
+            progress = Progress.model_validate(reported["progress"])
             listener(progress.model_copy(update={"table": f"{folder.name}: {progress.table}"}))
-        elif "journal" in told:
-            kept.take(told["journal"])
-        elif "error" in told:
-            raise ProfileError(f"{node.name}: {told['error']['headline']}", told["error"]["lines"])
-        elif "report" in told:
-            report = ProfileReport.model_validate(told["report"])
+        elif "journal" in reported:
+            kept.take(reported["journal"])
+        elif "error" in reported:
+            raise ProfileError(
+                f"{node.name}: {reported['error']['headline']}", reported["error"]["lines"]
+            )
+        elif "report" in reported:
+            report = ProfileReport.model_validate(reported["report"])
         else:
-            _keep(folder, told["files"])
+            _keep(folder, reported["files"])
     if report is None:
         raise ProfileError(f"{node.name}: it ended without a report")
     return report
 
 
-def _told(node: Node, wanted: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]:
+def _reported(node: Node, wanted: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]:
     try:
         for reference in node.task(on_node.measure, num_returns="streaming").remote(wanted, before):
             yield ray.get(reference)

@@ -27,13 +27,13 @@ def measure_link(first: Node, second: Node) -> LinkReport:
         )
         for rank, node in enumerate((first, second))
     ]
-    told, _ = (
+    reported, _ = (
         got(side, node.name, seconds=WAIT_SECONDS + LINK_SECONDS)
         for side, node in zip(sides, (first, second), strict=True)
     )
     measured = {
         LINK_BYTES[each["number"]]: each["measurement"]["seconds"]
-        for each in told
+        for each in reported
         if "measurement" in each
     }
     if not measured:

@@ -1,7 +1,7 @@
-"""Keep the other cores busy while one is measured; `company` starts this as a process.
+"""Keep the other cores busy while one is measured; `busy_cores` starts this as a process.
 
 A device is a core, and in a run all of them work: they share caches, memory and clocks. What one
-core takes alone is not what it takes then. They pause when told to and are not stopped by a signal:
+core takes alone is not what it takes then. They pause on request and are not stopped by a signal:
 a stopped process would not notice the end of the profiler, and stay.
 """
 
@@ -19,12 +19,12 @@ MOST = 15
 LEAST_BUDGET_SECONDS = 30.0
 """A shorter one is half over before they compute."""
 SIZE = 512
-"""Of the product that keeps a core busy, and then its operands are copied."""
+"""Rows and columns of the product that keeps a core busy; then its operands are copied."""
 PAUSE, RESUME = b"p", b"r"
 
 
-class Company:
-    """Processes that compute until they are told to pause."""
+class BackgroundLoad:
+    """Processes that compute until they are asked to pause."""
 
     def __init__(self, number: int) -> None:
         self._processes = [
@@ -38,11 +38,11 @@ class Company:
 
     def pause(self) -> None:
         """Leave the cores alone, until `resume`."""
-        self._tell(PAUSE)
+        self._send(PAUSE)
 
     def resume(self) -> None:
         """Keep them busy again."""
-        self._tell(RESUME)
+        self._send(RESUME)
 
     def end(self) -> None:
         """For good."""
@@ -52,7 +52,7 @@ class Company:
             if process.stdin is not None:
                 process.stdin.close()
 
-    def _tell(self, order: bytes) -> None:
+    def _send(self, order: bytes) -> None:
         for process in self._processes:
             assert process.stdin is not None
             with suppress(BrokenPipeError):  # it has died; nothing depends on it
@@ -61,10 +61,10 @@ class Company:
 
 
 @contextmanager
-def company(device: Device, budget_seconds: float) -> Iterator[Company]:
-    """Of a core: all others. Of a GPU: none, they share nothing that shows."""
+def busy_cores(device: Device, budget_seconds: float) -> Iterator[BackgroundLoad]:
+    """Load on all other cores while a core is measured; none beside a GPU, which shares none."""
     wanted = device.kind == "cpu" and budget_seconds >= LEAST_BUDGET_SECONDS
-    kept = Company(min(device.count - 1, MOST) if wanted else 0)
+    kept = BackgroundLoad(min(device.count - 1, MOST) if wanted else 0)
     try:
         yield kept
     finally:
@@ -72,7 +72,7 @@ def company(device: Device, budget_seconds: float) -> Iterator[Company]:
 
 
 def main() -> None:
-    """Compute, unless told to pause, until the standard input closes."""
+    """Compute, unless asked to pause, until the standard input closes."""
     busy = threading.Event()
     busy.set()
     threading.Thread(target=_obey, args=(busy,), daemon=True).start()

@@ -41,7 +41,7 @@ def write_cluster(folder: Path, device: Device, rows: Iterable[Row] = ()) -> Non
 
 
 def measured_links(rows: Iterable[Row]) -> dict[str, int]:
-    """The links of a pool inside its nodes, of those that the measurements tell of.
+    """The links of a pool inside its nodes, of those that were measured.
 
     Between two devices: the largest buffer sent. To the host: the slower direction of the largest
     copies, as the link whose usual share they are, because copies are priced at that share of it.

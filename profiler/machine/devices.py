@@ -25,7 +25,7 @@ CPU_SAMPLE_SECONDS = 0.5e-3
 CUDA_SAMPLE_SECONDS = 0.2e-3
 MOST_REPEATS = 200
 CPU_MEMORY_SHARE = 0.2
-"""Of the memory that is available: others need the rest."""
+"""Share of the available memory that operands may take: others need the rest."""
 CUDA_MEMORY_SHARE = 0.5
 
 

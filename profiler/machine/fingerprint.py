@@ -1,4 +1,4 @@
-"""What was measured on, and in which state it was: the file that a profile is told apart by."""
+"""What was measured on, and in which state: the file that identifies a profile."""
 
 import json
 import os

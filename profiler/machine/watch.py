@@ -19,7 +19,7 @@ LOOK_SECONDS = 5.0
 LEAST_LOOK_SECONDS = 0.5
 """The kernel counts in hundredths of a second: less is too little to tell a share."""
 LOOK_SHARE = 0.01
-"""Of the budget: how often a short profile looks."""
+"""Share of the budget between two looks of a short profile."""
 REFERENCE_SAMPLES = 3
 MOST_NAMED = 5
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 ROWS, WIDTH = 256, 512
-"""Of a product that takes about a millisecond on a core, as a small layer's do."""
+"""Sizes of a product that takes about a millisecond on a core, as a small layer's do."""
 
 
 class Work:

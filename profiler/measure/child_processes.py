@@ -23,7 +23,7 @@ START_SECONDS = 120.0
 """More than processes take to import their libraries and meet, on a busy machine too."""
 END_SECONDS = 30.0
 LAST_LINES = 10
-"""Of what all processes wrote to stderr, told when one has failed."""
+"""Lines of the processes' stderr that an error quotes, the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Meeting:
     world_size: int
 
 
-def told_by(
+def reported_by(
     module: str,
     task: Mapping[str, Any],
     *,
@@ -56,12 +56,12 @@ def told_by(
     with tempfile.TemporaryFile("w+") as errors:
         order = {**task, "ranks": meeting.world_size, "deadline": deadline}
         with _started(module, order, ranks, meeting, errors) as processes:
-            told = processes[0].stdout
-            assert told is not None
-            for line in told:
+            reported = processes[0].stdout
+            assert reported is not None
+            for line in reported:
                 try:
                     document = json.loads(line)
-                except ValueError:  # half a line: the process was killed, as its exit code tells
+                except ValueError:  # half a line: the process was killed, as its exit code says
                     break
                 yield document
             _wait(module, processes, errors)

@@ -31,16 +31,16 @@ from automap.profiler.results.measurement import Measurement, Sample, measure
 
 SAMPLE_SECONDS = 0.3e-3
 WORK_SAMPLE_SECONDS = 3e-3
-"""The same where it is a difference of two stretches, which is less certain."""
+"""Length of a sample that is the difference of two stretches, which is less certain."""
 MOST_REPEATS = 20
 LEAST_BUDGET_SECONDS = 2.0
 """Once the processes have met, however long that took."""
 ELEMENT_BYTES = 4
 LEAST_LIMIT_SECONDS = 0.05
 _NUMBER = count()
-"""Of the engine's groups of this process: their names in shared memory differ."""
+"""Numbers the engine's groups of this process: their names in shared memory must differ."""
 LEAST_SECONDS = 1e-6
-"""Of a collective that added nothing that shows."""
+"""What counts for a collective that added nothing measurable."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def main() -> None:
             continue
         left = max(end - time.monotonic(), 0.0) / (len(task["keys"]) - number)
         if rank < key["num_gpus"]:
-            _measure_and_tell(here, number, key, groups[key["num_gpus"]], limit_seconds=2 * left)
+            _measure_and_report(here, number, key, groups[key["num_gpus"]], limit_seconds=2 * left)
         dist.barrier()
     if ENGINE_COLLECTIVE in {key["collective"] for key in task["keys"]}:
         out.close()
@@ -102,7 +102,7 @@ def _agreed(here: _Here, value: float, group: Any = None) -> float:
     return float(shared.item())
 
 
-def _measure_and_tell(
+def _measure_and_report(
     here: _Here, number: int, key: dict[str, Any], group: Any, *, limit_seconds: float
 ) -> None:
     result: dict[str, Any] = {"number": number}
@@ -149,7 +149,7 @@ class _Together:
     def sample(self) -> Sample:
         wall, waited = self._slowest(self.run)
         if self.work is None:
-            # One waits for the other: how much of it was for a processor cannot be told.
+            # One waits for the other: how much of it was for a processor is unknown.
             return Sample(wall / self.repeats, min(waited / wall, 1.0))
         # Threads that carry messages wait for cores that compute, which is what is measured. In the
         # work alone nobody of ours waits for a core, so whoever does tells of others.
@@ -173,7 +173,7 @@ class _Together:
 
 
 def _buffer_elements(key: dict[str, Any]) -> int:
-    """Of the whole buffer, which is split evenly."""
+    """Elements of the whole buffer, which is split evenly."""
     size, span = int(key["size_bytes"]), int(key["num_gpus"])
     return max(size // ELEMENT_BYTES // span, 1) * span
 
@@ -208,7 +208,7 @@ def _collective(
 
 
 def _import_engine() -> None:
-    """Of the first collective it would take most of the budget."""
+    """Import the engine before a clock runs: it takes longer than the first collective may."""
     from automap.executor.rollout.environment import prepare_environment
 
     prepare_environment()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 
 from automap.profiler.machine.devices import Device
-from automap.profiler.measure.child_processes import told_by
+from automap.profiler.measure.child_processes import reported_by
 from automap.profiler.measure.shapes import BYTES
 from automap.profiler.results.journal import Entry
 from automap.profiler.results.measurement import Measurement
@@ -15,11 +15,11 @@ ENGINE_TABLE = "custom_all_reduce"
 ENGINE_COLLECTIVE = "engine_all_reduce"
 """As the processes know it: vLLM's, which between cores goes through shared memory."""
 MOST_ENGINE_BYTES = 16 * 2**20
-"""Of a buffer: what an engine reduces is no larger."""
+"""Largest buffer: what an engine reduces is no larger."""
 
 
 def engine_keys(device: Device, ranks: int) -> list[Key]:
-    """Of the engine's own all-reduce: between cores, where vLLM is here; most wanted first."""
+    """Keys of the engine's own all-reduce, the most wanted first; only between cores, with vLLM."""
     if device.kind != "cpu" or ranks < 2 or not find_spec("vllm"):
         return []
     return [{"num_gpus": ranks, "size_bytes": size} for size in BYTES if size <= MOST_ENGINE_BYTES]
@@ -41,9 +41,9 @@ def measure_collectives(
         "device": device.kind,
         "memory_bytes": device.memory_bytes // (ranks if device.kind == "cpu" else 1),
     }
-    for told in told_by(
+    for reported in reported_by(
         "automap.profiler.measure.collective_rank", task, ranks=ranks, deadline=deadline
     ):
-        failed = told.get("failed", "")
-        measurement = None if failed else Measurement(**told["measurement"])
-        yield Entry(table, keys[told["number"]], measurement, failed)
+        failed = reported.get("failed", "")
+        measurement = None if failed else Measurement(**reported["measurement"])
+        yield Entry(table, keys[reported["number"]], measurement, failed)

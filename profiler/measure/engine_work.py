@@ -45,9 +45,9 @@ PROMPT_TOKENS = RESPONSE_TOKENS = 2
 GENERATIONS = ((1, 2), (1, 16), (16, 16), (64, 2), (64, 16))
 """Sequences, and tokens of each."""
 LIMIT_SECONDS = 1.5
-"""Of one measurement."""
+"""Time limit of one measurement."""
 LEAST_SECONDS = 1e-9
-"""Of a part that explains nothing."""
+"""What counts for a part that explains nothing."""
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 128,

@@ -50,15 +50,17 @@ def measure_host_work(wanted: Sequence[Key], *, device: str, deadline: float) ->
     Raises:
         ProfileError: the process failed or was killed.
     """
-    from automap.profiler.measure.child_processes import told_by
+    from automap.profiler.measure.child_processes import reported_by
 
     if not wanted:
         return
     task = {"keys": [dict(key) for key in wanted], "device": device}
-    for told in told_by("automap.profiler.measure.host_work", task, ranks=1, deadline=deadline):
-        failed = told.get("failed", "")
-        measurement = None if failed else Measurement(**told["measurement"])
-        yield Entry(TABLE, told["key"], measurement, failed)
+    for reported in reported_by(
+        "automap.profiler.measure.host_work", task, ranks=1, deadline=deadline
+    ):
+        failed = reported.get("failed", "")
+        measurement = None if failed else Measurement(**reported["measurement"])
+        yield Entry(TABLE, reported["key"], measurement, failed)
 
 
 def main() -> None:

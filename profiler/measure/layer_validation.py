@@ -7,9 +7,9 @@ from automap.profiler.results.journal import Entry, Journal, identity
 from automap.profiler.results.profile_report import LayerError
 
 LARGE_ERROR = 0.1
-"""Of a sum, from which it is explained."""
+"""Relative error of a sum from which on it is explained."""
 LAUNCH_SHARE = 0.5
-"""Of the sum is the host's work, from which on the layer waits for its launches."""
+"""Share of the host's work in the sum from which on the layer waits for its launches."""
 
 
 def layer_errors(gpu: GpuType, journal: Journal) -> list[LayerError]:

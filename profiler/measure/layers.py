@@ -28,9 +28,9 @@ BATCHES = ((8, 64), (64, 64), (2, 512), (24, 128))
 """Sequences of a micro-batch and their tokens, the most wanted first."""
 NUM_LAYERS = (1, 3)
 LIMIT_SECONDS = 0.8
-"""Of one measurement."""
+"""Time limit of one measurement."""
 LONGEST_SHARE = 1 / 100
-"""Of the budget: what one pass over a layer may take at most, by the roofline."""
+"""Share of the budget that one pass over a layer may take, by the roofline."""
 SIZES = LAYER_SIZES[2:]
 USUAL = {
     "hidden_size": 256,
@@ -39,7 +39,7 @@ USUAL = {
     "num_key_value_heads": 4,
     "head_dim": 32,
 }
-"""Of the layer where no model is named."""
+"""Sizes of the layer that is measured where no model is named."""
 
 
 def keys(
@@ -64,13 +64,13 @@ def keys(
 
 
 def _is_plain(arch: ModelArchitecture) -> bool:
-    """Of a kind of layer that its sizes alone describe."""
+    """Whether its sizes alone describe a layer of the model."""
     latent = arch.attention_parameters_per_layer or arch.key_value_bytes_per_token_per_layer
     return arch.gated_mlp and not arch.num_experts and not latent
 
 
 def _least_seconds(device: Device, layer: dict[str, int], batch: tuple[int, int]) -> float:
-    """Of a training step, by arithmetic alone."""
+    """Seconds of a training step, by arithmetic alone."""
     parameters = layer_architecture(layer).dense_layer_parameters
     peaks = Peaks.of(device.gpu)
     return 6.0 * parameters * batch[0] * batch[1] / peaks.flops_per_second(device.precisions[0])
@@ -82,19 +82,21 @@ def measure_layers(wanted: Sequence[Key], *, device: str, deadline: float) -> It
     Raises:
         ProfileError: the process failed or was killed.
     """
-    from automap.profiler.measure.child_processes import told_by
+    from automap.profiler.measure.child_processes import reported_by
 
     if not wanted:
         return
     task = {"keys": [dict(key) for key in wanted], "device": device}
-    for told in told_by("automap.profiler.measure.layers", task, ranks=1, deadline=deadline):
-        failed = told.get("failed", "")
-        measurement = None if failed else Measurement(**told["measurement"])
-        yield Entry(TABLE, told["key"], measurement, failed)
+    for reported in reported_by(
+        "automap.profiler.measure.layers", task, ranks=1, deadline=deadline
+    ):
+        failed = reported.get("failed", "")
+        measurement = None if failed else Measurement(**reported["measurement"])
+        yield Entry(TABLE, reported["key"], measurement, failed)
 
 
 def difference(short: Measurement, long: Measurement) -> Measurement | None:
-    """Of one layer, from models of both depths; None: it does not show."""
+    """Seconds of one layer, from models of both depths; None: lost in the noise."""
     layers = NUM_LAYERS[1] - NUM_LAYERS[0]
     seconds = (long.seconds - short.seconds) / layers
     if seconds <= 0:

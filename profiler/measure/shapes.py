@@ -29,7 +29,7 @@ TENSOR_SIZES = (1, 2, 4, 8)
 MOST_TOKENS = 65_536
 MOST_CACHE_TOKENS = 262_144
 LARGEST_SHARE = 1 / 400
-"""Of the budget: what one execution may take at most, by the roofline."""
+"""Share of the budget that one execution may take, by the roofline."""
 
 MODEL_ROWS = (16, 64, 256, 1024, 4096, 1, 4, 8192, 2, 8, 32, 128, 512, 2048, 16_384)
 """Tokens, so ordered that a budget which ends early leaves them evenly spread."""

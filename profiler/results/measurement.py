@@ -19,11 +19,11 @@ OUTLIER_DEVIATIONS = 5.0
 """Samples farther from the median than so many standard deviations (estimated by the median
 absolute deviation) are the machine's, not the operation's."""
 LEAST_DEVIATION = 0.01
-"""Of the median: samples this close to one another have no outliers, however alike the others."""
+"""Share of the median: samples this close to it are no outliers, however alike the others are."""
 DISTURBED_SHARE = 0.05
 """A sample that waited so long for a processor, as a share of its time, was disturbed."""
 QUIET_SHARE = 0.25
-"""Of the samples must be undisturbed for the others to be left out."""
+"""Share of the samples that must be undisturbed for the others to be left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Sample:
     """Seconds of one operation, mean of the repeats of one sample."""
 
     seconds: float
-    """Without what the operation waited for a processor, where that can be told."""
+    """Without what the operation waited for a processor, where that is known."""
     waited_share: float = 0.0
 
 

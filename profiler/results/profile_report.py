@@ -73,7 +73,7 @@ class LayerError(ReportModel):
     sum_error: float
     price_error: float
     explanation: str
-    """Of a large error of the sum; else empty."""
+    """Why the error of the sum is large; empty where it is not."""
 
 
 class Conditions(ReportModel):
@@ -84,7 +84,7 @@ class Conditions(ReportModel):
     busy: bool
     """Others were at work when it began; `busy` of the tables says what they disturbed later."""
     drift: float
-    """Of one product from the beginning to the end: 0.1 is 10 % slower."""
+    """Relative slowdown of one product from the beginning to the end: 0.1 is 10 % slower."""
     throttled: bool
     others: list[str] = []
     """Who else was seen to use the device, some of them."""
@@ -113,9 +113,9 @@ class LinkReport(ReportModel):
 
     nodes: tuple[str, str]
     bytes_per_second: float
-    """Of the largest buffer, one direction."""
+    """Rate of the largest buffer, in one direction."""
     seconds: float
-    """Of the smallest: latency."""
+    """Latency: what the smallest buffer takes."""
     largest_bytes: int
 
 
@@ -123,7 +123,7 @@ class KindReport(ReportModel):
     """Nodes that are alike: same device, driver, libraries, processor."""
 
     name: str
-    """Of the pool in cluster.yaml, and of the folder of the profile."""
+    """Name of the pool in cluster.yaml, and of the profile's folder."""
     nodes: list[str]
     profile: ProfileReport
     link: LinkReport | None

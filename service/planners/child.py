@@ -157,7 +157,7 @@ def _of_running(request: ReplanTask | SuggestTask, tables: "TableCache") -> Done
 
     if isinstance(request, ReplanTask):
         return _json(replan(request.plan, request.options, tables=tables))
-    return _json(suggest(request.plan, request.watched, tables=tables))
+    return _json(suggest(request.plan, request.run_window, tables=tables))
 
 
 def _materialise_tables(spec: JobSpec) -> None:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
 from automap.planner import ExplainOptions, Placement, Plan, ReplanOptions
 from automap.planner.errors import Reason
-from automap.planner.runs import Watched
+from automap.planner.runs import RunWindow
 from automap.planner.spec import JobSpec
 from automap.planner.studies import Refusal
 
@@ -94,7 +94,7 @@ class SuggestTask(Message):
 
     kind: Literal["suggest"] = "suggest"
     plan: Plan
-    watched: Watched
+    run_window: RunWindow
 
 
 class StrategiesTask(Message):

@@ -68,7 +68,7 @@ def enqueue(session: Session, row: JobRow) -> None:
     row.status = "queued"
     session.add(row)
     session.flush()
-    _tell(session, row)
+    _add_status(session, row)
 
 
 def fail_unplanned(session: Session) -> None:
@@ -84,12 +84,8 @@ def fail_unplanned(session: Session) -> None:
     for row in rows.all():
         plan = row.plan
         assert plan is not None  # by the join
-        _end(
-            session,
-            row,
-            "failed",
-            problem_of(PlanFailedError(row.plan_id, plan.status, plan.problem)),
-        )
+        failure = PlanFailedError(row.plan_id, plan.status, plan.problem)
+        _end(session, row, "failed", problem_of(failure))
 
 
 def any_submitted(session: Session) -> bool:
@@ -174,11 +170,11 @@ def add_event(
     row = held.lease.row(session)
     if row is None:
         return False
-    now = annotate(row.measured, next_number(session, row.id))
-    if now is not None:
-        row.measured = now
+    annotated = annotate(row.measured, next_number(session, row.id))
+    if annotated is not None:
+        row.measured = annotated
         add_events(session, row.id, [event])
-    return now is not None
+    return annotated is not None
 
 
 def run(session: Session, held: JobClaim) -> bool:
@@ -187,7 +183,7 @@ def run(session: Session, held: JobClaim) -> bool:
     if row is not None and row.status == "starting":
         row.status = "running"
         row.started_at = row.started_at or utc_now()
-        _tell(session, row)
+        _add_status(session, row)
     return row is not None
 
 
@@ -251,7 +247,7 @@ def cancel(session: Session, job_id: UUID) -> bool:
         _end(session, row, "cancelled")
     elif row.cancel_requested_at is None:
         row.cancel_requested_at = utc_now()
-        _tell(session, row, cancelling=True)
+        _add_status(session, row, cancelling=True)
     return True
 
 
@@ -292,7 +288,7 @@ def _begin_attempt(session: Session, row: JobRow, **more: JsonValue) -> None:
     row.attempts += 1
     row.submission_id = f"automap-{row.id}-{row.attempts}"
     row.log_offset = 0
-    _tell(session, row, attempt=row.attempts, **more)
+    _add_status(session, row, attempt=row.attempts, **more)
 
 
 def _end(session: Session, row: JobRow, status: str, problem: Problem | None = None) -> None:
@@ -300,11 +296,11 @@ def _end(session: Session, row: JobRow, status: str, problem: Problem | None = N
         setattr(row, name, value)
     if problem is not None:
         row.problem = problem.model_dump(mode="json")
-    _tell(session, row)
+    _add_status(session, row)
 
 
-def _tell(session: Session, row: JobRow, **more: JsonValue) -> None:
-    """Add an event of our own, for those who follow the job."""
+def _add_status(session: Session, row: JobRow, **more: JsonValue) -> None:
+    """Add an event with the status, for those who follow the job."""
     add_events(session, row.id, [{"type": "status", "status": row.status, **more}])
 
 

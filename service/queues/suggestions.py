@@ -1,4 +1,4 @@
-"""Raises a suggestion on a running job, and says that it is over: an event and a note each."""
+"""Suggestions on a running job, raised and ended: an event of the job and a note each."""
 
 from sqlalchemy.orm import Session
 
@@ -10,7 +10,7 @@ from automap.service.schemas.documents import JsonObject
 
 
 def add(session: Session, held: JobClaim, suggestion: Suggestion) -> bool:
-    """Raise it on the job; False: the job is over or no longer ours, or it stands already."""
+    """Raise a suggestion; False: the job is no longer ours, or this drift has an active one."""
     event: JsonObject = {
         "type": "drift",
         "state": "raised",
@@ -34,7 +34,7 @@ def add(session: Session, held: JobClaim, suggestion: Suggestion) -> bool:
 
 
 def end(session: Session, held: JobClaim, window: Window) -> bool:
-    """Say that the one that stands is over; False: none does, or the job is no longer ours."""
+    """End the active suggestion; False: there is none, or the job is no longer ours."""
     event: JsonObject = {"type": "drift", "state": "over", "iteration": window.last}
 
     def annotate(measured: JsonObject, _: int) -> JsonObject | None:

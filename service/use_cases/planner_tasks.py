@@ -8,10 +8,7 @@ from pydantic import JsonValue
 from automap.planner.errors import SpecError
 from automap.planner.spec import ClusterSpec, JobSpec
 from automap.service.errors.domain import NotFoundError
-from automap.service.planners.messages import (
-    PlannerTask,
-    spec_of,
-)
+from automap.service.planners.messages import PlannerTask, spec_of
 from automap.service.storage import clusters, profile_files, profiles
 from automap.service.use_cases.service_parts import ServiceParts
 

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from automap.planner import Plan
 from automap.planner.errors import PlanningError
-from automap.planner.runs import Drift, Suggestion, Watched, Window, drift_of_window
+from automap.planner.runs import Drift, RunWindow, Suggestion, Window, drift_of_window
 from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
 from automap.service.planners.messages import SuggestTask
 from automap.service.planners.pool import PlannerProcess
@@ -45,13 +45,13 @@ class DriftWatch:
         except Exception:
             log.exception("job %s: cannot be compared with its plan", self._held.job_id)
 
-    def answer(self, plan: Plan, watched: Watched) -> Suggestion:
+    def answer(self, plan: Plan, run_window: RunWindow) -> Suggestion:
         """Why the run has drifted and whether to move, by a planner process of its own."""
         profile_files.materialise(self._database, self._settings.profiles_folder, plan.spec)
         process = PlannerProcess(profiles_folder=self._settings.profiles_folder)
         try:
             answer = process.run(
-                SuggestTask(plan=plan, watched=watched),
+                SuggestTask(plan=plan, run_window=run_window),
                 limit_seconds=ANSWER_SECONDS,
                 keep_going=lambda: not self._closed.is_set(),
             )
@@ -83,13 +83,13 @@ class DriftWatch:
             with self._database.transaction() as session:
                 suggestions.end(session, self._held, window)
         elif self._may_ask(window, progress) and suggestion_notes.is_new(found, raised):
-            watched = Watched(
+            run_window = RunWindow(
                 window=window,
                 first=known.first_window(before=window.first),
                 iterations_left=progress.iterations - progress.iteration,
                 threshold=self._settings.drift_threshold,
             )
-            self._ask(watched, found)
+            self._ask(run_window, found)
 
     @property
     def _is_computing(self) -> bool:
@@ -101,28 +101,28 @@ class DriftWatch:
         paused = 0 <= since < self._settings.drift_pause_iterations
         return not paused and progress.iteration < progress.iterations
 
-    def _ask(self, watched: Watched, found: Drift) -> None:
-        self._asked_after = watched.window.last
+    def _ask(self, run_window: RunWindow, found: Drift) -> None:
+        self._asked_after = run_window.window.last
         self._thread = threading.Thread(
             target=self._raise,
-            args=(watched, found),
+            args=(run_window, found),
             name=f"drift {self._held.job_id}",
             daemon=True,
         )
         self._thread.start()
 
-    def _raise(self, watched: Watched, found: Drift) -> None:
+    def _raise(self, run_window: RunWindow, found: Drift) -> None:
         """Compute the suggestion and store it; without a re-plan where that failed."""
         job = self._held.job_id
         try:
-            suggestion = self.answer(self._plan, watched)
+            suggestion = self.answer(self._plan, run_window)
         except PlannerCancelledError:
             return
         except Exception as error:
             log.warning("job %s: nothing can be said of another plan: %s", job, error)
             suggestion = Suggestion(
-                after_iteration=watched.window.last,
-                window=watched.window,
+                after_iteration=run_window.window.last,
+                window=run_window.window,
                 drift=found,
                 problem=_reason(error),
             )

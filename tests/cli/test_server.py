@@ -134,7 +134,7 @@ def test_a_stored_profile_is_deleted_by_its_version(server, capsys):
 
 
 def test_a_stored_profile_is_fetched_as_it_was(server, capsys, tmp_path):
-    taught = bases_of([plain_plan()])[0].laid_out(tmp_path)
+    taught = bases_of([plain_plan()])[0].materialised(tmp_path)
     found = {"kind": "train", "role_class": "language", "factor": 2.0, "observations": 1}
     (taught / "corrections.json").write_text(json.dumps({"corrections": [found]}))
     at = ("--server", server)

@@ -5,33 +5,37 @@ import faulthandler
 import multiprocessing
 import socket
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+PRELOAD = (
+    "automap.executor.rollout.vllm_engine",
+    "automap.executor.engines.megatron",
+    "automap.executor.engines.fsdp",
+)
+"""Imported once for all ranks of all tests: they are forked from the process that did."""
 DEADLINE_SECONDS = 400
 """A rank that is not done by then prints where it is and ends."""
 Case = Callable[[Path], None]
 """Runs on every rank of the default group, with a folder that all ranks share; raises to fail."""
 
 
-def run_cases(
-    cases: dict[str, Case], *, world_size: int, folder: Path, preload: Sequence[str] = ()
-) -> dict[str, str | None]:
+def run_cases(cases: dict[str, Case], *, world_size: int, folder: Path) -> dict[str, str | None]:
     """What went wrong in each case, None if nothing did.
 
     A failed case ends the processes, because the others may wait in a collective; those after it
-    are reported as not run. Modules to `preload` are imported once, and the processes forked from
-    the one that did; the first call's count, for as long as the tests run.
+    are reported as not run.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    context = multiprocessing.get_context("forkserver" if preload else "spawn")
-    if preload:
-        context.set_forkserver_preload(list(preload))
+    assert all(map(find_spec, PRELOAD)), "one that is missing would be passed over in silence"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(PRELOAD))
     queue = context.SimpleQueue()
     processes = [
         context.Process(target=_rank, args=(rank, world_size, port, cases, folder, queue))

@@ -40,15 +40,17 @@ def node(name: str) -> Node:
     return Node(id=name, name=name, address=name, device="cpu", reserved=2, found=found)
 
 
-class Told:
+class Reports:
     """What each node tells, in place of Ray; the files that each was given before."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **by_node: Any) -> None:
         self.before: dict[str, dict[str, bytes]] = {}
         self._by_node = by_node
-        monkeypatch.setattr(ray_cluster, "_told", self._told)
+        monkeypatch.setattr(ray_cluster, "_reported", self._reported)
 
-    def _told(self, node: Node, wanted: str, before: dict[str, bytes]) -> Iterator[dict[str, Any]]:
+    def _reported(
+        self, node: Node, wanted: str, before: dict[str, bytes]
+    ) -> Iterator[dict[str, Any]]:
         self.before[node.name] = before
         for each in self._by_node[node.name]:
             if isinstance(each, Exception):
@@ -70,7 +72,7 @@ def test_the_next_node_is_given_what_the_lost_one_had_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = str(tmp_path / "cpu")
-    told = Told(
+    reported = Reports(
         monkeypatch,
         a=[{"progress": PROGRESS}, JOURNAL, JOURNAL, NodeLostError("a: was lost")],
         b=[{"error": {"headline": "others use it", "lines": ["python"]}}],
@@ -79,9 +81,9 @@ def test_the_next_node_is_given_what_the_lost_one_had_measured(
     found, done = outcome(tmp_path, node("a"), node("b"), node("c"))
     assert isinstance(found, KindReport)
     assert done == ["cpu"]
-    assert told.before["a"] == {}
+    assert reported.before["a"] == {}
     kept = {fingerprint.FILE: b"{}", "measurements.jsonl": 2 * LINE.encode()}
-    assert told.before["b"] == told.before["c"] == kept
+    assert reported.before["b"] == reported.before["c"] == kept
     assert found.remarks == ["a: was lost", "b: others use it; python"]
     assert found.nodes == ["b", "c"]  # the lost one is no node any more
     assert found.link is None
@@ -94,7 +96,7 @@ def test_the_next_node_is_given_what_the_lost_one_had_measured(
 def test_what_was_measured_on_the_last_node_that_was_lost_is_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    Told(monkeypatch, a=[JOURNAL, NodeLostError("a: was lost")], b=[ProfileError("b: busy")])
+    Reports(monkeypatch, a=[JOURNAL, NodeLostError("a: was lost")], b=[ProfileError("b: busy")])
     found, done = outcome(tmp_path, node("a"), node("b"))
     assert isinstance(found, NodeLostError)
     assert found.headline == "no node of the kind cpu could be measured: a: was lost"
@@ -104,7 +106,7 @@ def test_what_was_measured_on_the_last_node_that_was_lost_is_kept(
 
 
 def test_a_refusal_is_no_loss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    Told(monkeypatch, a=[{"error": {"headline": "others use it", "lines": []}}])
+    Reports(monkeypatch, a=[{"error": {"headline": "others use it", "lines": []}}])
     found, _ = outcome(tmp_path, node("a"))
     assert isinstance(found, ProfileError)
     assert not isinstance(found, NodeLostError)

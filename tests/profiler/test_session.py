@@ -118,7 +118,7 @@ def test_only_the_tables_that_are_asked_for_are_measured_in_their_order(tmp_path
     )
     report = profile(asked_for, lambda progress: None)
     assert [each.table for each in report.tables] == ["optimizer", "memory_bound"]
-    assert report.tables[0].measured > 0
+    assert all(each.wanted > 0 for each in report.tables)
     session = Session(settings(tmp_path, seconds=60.0), tmp_path, CpuDevice(), print)
     assert session.wanted()["host_work"] == [], "engines take longer to start than a minute gives"
     asked_for = asked_for.model_copy(update={"tables": ("host_work",), "budget_seconds": 60.0})

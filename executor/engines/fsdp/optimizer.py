@@ -66,7 +66,7 @@ class ShardedAdamW:
                 dist.all_reduce(master.grad, group=self._tensor_group)
 
     def gradient_norm(self) -> Tensor:
-        """Of the whole model's gradient, the same on all ranks."""
+        """Norm of the whole model's gradient, equal on all ranks."""
         total = torch.zeros((), dtype=torch.float64, device=self._masters[0].device)
         for each, master in zip(self.parameters, self._masters, strict=True):
             assert master.grad is not None

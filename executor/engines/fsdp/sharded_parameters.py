@@ -50,12 +50,12 @@ class ShardedParameter:
         return self.name.removeprefix(ADAPTER_PREFIX)
 
     def nbytes(self, dtype: torch.dtype | None = None) -> int:
-        """Of the whole tensor, in the dtype given or its own."""
+        """Bytes of the whole tensor, in the dtype given or its own."""
         return math.prod(self.shape) * (dtype or self.parameter.dtype).itemsize
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole tensor."""
+        """Shape of the whole tensor."""
         return tuple(self.parameter.shape)
 
     def local(self) -> Tensor:

@@ -5,7 +5,7 @@ import warnings
 import torch
 
 with warnings.catch_warnings():
-    # Of Transformer Engine and Apex, which are not needed.
+    # Warnings that Transformer Engine and Apex are missing, which are not needed.
     warnings.simplefilter("ignore", UserWarning)
     from automap.executor.engines.megatron.engine import MegatronEngine
     from automap.executor.engines.megatron.parallel_groups import ParallelGroups

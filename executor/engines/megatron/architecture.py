@@ -32,7 +32,7 @@ class Architecture:
     vocab_size: int
     norm_epsilon: float
     standard_deviation: float
-    """Of the initial weights."""
+    """Standard deviation of the initial weights."""
     qkv_bias: bool
     qk_norm: bool
     tied_embeddings: bool
@@ -94,7 +94,7 @@ class Architecture:
         return padded
 
     def inverse_frequencies(self) -> tuple[Tensor, float]:
-        """Of the rotary embedding: [head_dim ÷ 2] float32, and the factor on cosine and sine."""
+        """Rotary embedding: float32 [head_dim ÷ 2], and the factor on cosine and sine."""
         rope = self.config.rope_parameters
         if rope["rope_type"] == "default":
             steps = torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim

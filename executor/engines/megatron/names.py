@@ -45,7 +45,7 @@ class _Split:
     ranks: int
     """That split it: tensor ranks, or those of one expert."""
     width: int = 0
-    """Of a gated layer."""
+    """Width of a gated layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class NameMap:
 
 
 def _window(rows: Iterator[_Rows], start: int, count: int) -> Iterator[tuple[int, _Rows]]:
-    """Of rows one after the other, those from `start` on: place in the window, and which."""
+    """The `count` rows from `start` on: the place of each part in the window, and the part."""
     position = 0
     for each in rows:
         first = max(start, position)

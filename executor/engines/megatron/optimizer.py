@@ -121,7 +121,7 @@ class Optimizer:
         return False
 
     def gradient_norm(self) -> float:
-        """Of the whole model's gradient, the same on all ranks."""
+        """Norm of the whole model's gradient, equal on all ranks."""
         return float(self._megatron.get_grad_norm())
 
     def check_finite(self, name: str, value: float) -> None:

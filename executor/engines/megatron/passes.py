@@ -141,7 +141,7 @@ def predict(
         temperature=temperature,
         with_entropy=with_entropy,
         group=group if group.size() > 1 else None,
-        # The same on all ranks, whatever their real rows: they reduce chunk by chunk.
+        # Equal on all ranks, whatever their real rows: they reduce chunk by chunk.
         chunk_tokens=max(CHUNK_BYTES // (4 * rows), 1),
     )
 

@@ -25,41 +25,44 @@ BUSY_CELLS = 4
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The busy phase and what follows it, one row per cache size, per sequence."""
+    """The busy phase and what follows it: [row] is a cache size; numbers are per sequence."""
 
     steps: FloatArray
-    """Those in which none runs are left out."""
+    """[row]: decode steps of the busy phase; steps in which no sequence runs are left out."""
     running: FloatArray
-    """[row, part]"""
+    """[row, part]: running sequences over all."""
     age_tokens: FloatArray
     """[row, part]: generated tokens of a running sequence."""
     evicted_tokens: FloatArray
-    """Cached tokens that were lost and are prefilled again."""
+    """[row]: cached tokens that were lost and are prefilled again."""
     last_ages: FloatArray
     """[row, representative]: tokens generated when the last one has been admitted."""
     beside: FloatArray
-    """[row, cell]: of the unfinished, those that run beside the one that ends last."""
+    """[row, cell]: share of the unfinished sequences that run beside the one that ends last."""
     absences: FloatArray
-    """Environment times during which none runs, beside the steps."""
+    """[row]: number of environment times during which no sequence runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What is followed: representative sequences on caches of several sizes."""
+    """Input of `follow`: representative sequences, and the cache sizes [row] they are run on."""
 
     lengths: FloatArray
     prompt_tokens: float
     cache_tokens: FloatArray
-    """[row]"""
+    """[row]: tokens that the cache holds, for all representatives together."""
     turns: int
     absent_steps: FloatArray
-    """[row]: environment time after each turn."""
+    """[row]: environment time after each turn, in decode steps."""
     stride: float
-    """Steps."""
+    """Decode steps that are taken at once."""
 
 
 def follow(what: Followed, cells: FloatArray) -> Busy:
-    """Run the representatives to their end; `cells` are steps since the busy phase."""
+    """Run the representatives to their end.
+
+    `cells` are the decode steps since the end of the busy phase at which `Busy.beside` is wanted.
+    """
     batch = _Batch(what)
     while batch.unfinished.any():
         batch.proceed(*batch.admitted())
@@ -81,15 +84,15 @@ def follow(what: Followed, cells: FloatArray) -> Busy:
 
 @dataclass
 class _Batch:
-    """State [row, representative]; the steps taken so far are the clock."""
+    """State of the representatives [row, representative]; `now` counts the steps taken so far."""
 
     what: Followed
     now: float = 0.0
     shares: list[FloatArray] = field(default_factory=list)
-    """Per stride: [row] running sequences over all."""
+    """For each stride, running sequences over all [row]."""
     ages: list[FloatArray] = field(default_factory=list)
     ran: list[BoolArray] = field(default_factory=list)
-    """Per stride: [row, representative]"""
+    """For each stride, which sequences ran [row, representative]."""
 
     def __post_init__(self) -> None:
         rows = len(self.what.cache_tokens)
@@ -106,7 +109,7 @@ class _Batch:
         return np.asarray(self.age < self.what.lengths - 1e-9)
 
     def admitted(self) -> tuple[BoolArray, BoolArray]:
-        """(present, running) of the next stride."""
+        """(present, running) sequences [row, representative] of the next stride."""
         what = self.what
         present = self.unfinished & (self.arrival <= self.now + what.stride / 2)
         held = np.where(present, what.prompt_tokens + self.age + what.stride / 2, 0.0)
@@ -124,7 +127,7 @@ class _Batch:
         return present, present & fits
 
     def proceed(self, present: BoolArray, running: BoolArray) -> None:
-        """One stride of those running."""
+        """Take one stride: the running sequences grow, end, or finish a turn."""
         what, count = self.what, len(self.what.lengths)
         waits = (running != present).any(axis=1)
         self._lose(present, waits)
@@ -157,7 +160,10 @@ class _Batch:
         self.last[waits] = self.age[waits]
 
     def _lose(self, present: BoolArray, waits: BoolArray) -> None:
-        """Those who return to a cache that was full since they left are prefilled again."""
+        """Count the tokens of sequences that return to a cache which was full since they left.
+
+        Their blocks were taken, so they are prefilled again.
+        """
         returned = present & self.is_away
         left = self.arrival - self.what.absent_steps[:, None]
         lost = returned & (left <= self.last_full[:, None])
@@ -168,7 +174,7 @@ class _Batch:
 
 
 def _beside(batch: _Batch, rest: FloatArray, cells: FloatArray) -> FloatArray:
-    """Of those unfinished after so many steps of the longest, the share that runs beside it.
+    """Share of the unfinished sequences [row, cell] that run beside the one that ends last.
 
     Turns of different lengths fall out of step: while the longest runs, others are away.
     """

@@ -6,8 +6,8 @@ import numpy as np
 
 from automap.planner.catalogue.architecture import CACHE_OVERRIDE_BYTES_PER_ELEMENT
 from automap.planner.cost import constants
-from automap.planner.cost.generation.engine_pass import EnginePass, engine_pass
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.generation.forward_pass import ForwardPass, forward_pass_seconds
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import local_key_value_heads
@@ -19,7 +19,7 @@ CACHE_POINTS = 5
 
 @dataclass(frozen=True, slots=True)
 class EngineShapes:
-    """Distinct (tensor, pipeline, expert) sizes of engine replicas."""
+    """Distinct (tensor, pipeline, expert) parallel sizes of engine replicas [shape]."""
 
     tensor_parallel_size: IntArray
     pipeline_parallel_size: IntArray
@@ -31,7 +31,7 @@ class EngineShapes:
 
 @dataclass(frozen=True, slots=True)
 class StepTables:
-    """Seconds of a decode step through all stages: [shape, batch] and [shape, batch, cache].
+    """Seconds of a decode step through all stages: [shape, batch]; attention [shape, batch, cache].
 
     `batch` is the running batch of one pipeline micro-batch.
     """
@@ -42,7 +42,7 @@ class StepTables:
     attention: FloatArray
     communication: FloatArray
     source: IntArray
-    """Weakest provenance per shape."""
+    """Weakest provenance [shape], as an index into layout.SOURCES."""
 
     def at(
         self, shape: IntArray, batch: FloatArray, cache_length: FloatArray
@@ -76,16 +76,16 @@ def _between(table: FloatArray, low: IntArray, high: IntArray, weight: FloatArra
 
 
 def step_tables(
-    setting: Setting, shapes: EngineShapes, *, largest_batch: int, cache_lengths: FloatArray
+    context: KernelContext, shapes: EngineShapes, *, largest_batch: int, cache_lengths: FloatArray
 ) -> StepTables:
     """Tabulate a decode step; micro-batches of a pipeline each pass all stages."""
     count = int(np.ceil(2 * np.log2(max(largest_batch, 2)))) + 2
     batches = np.sqrt(2.0) ** np.arange(count)
     grid = _grid(shapes, batches)
-    arch = setting.model.architecture
-    compute, moved = engine_pass(setting, grid)
+    arch = context.model.architecture
+    compute, moved = forward_pass_seconds(context, grid)
     attention = _attention(
-        setting,
+        context,
         shapes.tensor_parallel_size[:, None, None],
         batches[None, :, None],
         cache_lengths[None, None, :],
@@ -104,16 +104,16 @@ def step_tables(
 
 
 def _attention(
-    setting: Setting, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
+    context: KernelContext, tensor: IntArray, batch: FloatArray, cache_length: FloatArray
 ) -> Timed:
-    """One layer's attention of a decode step; arguments broadcast.
+    """Seconds of one layer's attention in a decode step; arguments broadcast.
 
     Latent attention (MLA) reads one vector per token, which serves all heads as key and as value
     (the up-projections are absorbed by query and output); every GPU of the tensor group has it.
     """
-    arch = setting.model.architecture
+    arch = context.model.architecture
     heads = ceil_div(arch.num_attention_heads, tensor)
-    element = constants.PRECISION_BYTES[setting.cache_precision]
+    element = constants.PRECISION_BYTES[context.cache_precision]
     latent = arch.key_value_bytes_per_token_per_layer // CACHE_OVERRIDE_BYTES_PER_ELEMENT
     if latent:
         key_value, width, cache_bytes = np.ones_like(tensor), latent, element
@@ -121,7 +121,7 @@ def _attention(
         key_value, width = local_key_value_heads(arch, tensor), arch.head_dim
         cache_bytes = 2 * element
     as_measured = 2 * constants.PRECISION_BYTES["bf16"]
-    return setting.profile.decode_attention(
+    return context.profile.decode_attention(
         batch_size=batch,
         kv_length=cache_length,
         num_attention_heads=heads,
@@ -131,10 +131,10 @@ def _attention(
     )
 
 
-def _grid(shapes: EngineShapes, batches: FloatArray) -> EnginePass:
+def _grid(shapes: EngineShapes, batches: FloatArray) -> ForwardPass:
     count = len(batches)
     tokens = np.tile(np.ceil(batches - 1e-9).astype(np.int64), len(shapes))
-    return EnginePass(
+    return ForwardPass(
         np.repeat(shapes.tensor_parallel_size, count),
         np.repeat(shapes.pipeline_parallel_size, count),
         np.repeat(shapes.expert_parallel_size, count),

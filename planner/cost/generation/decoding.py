@@ -1,4 +1,4 @@
-"""All decode steps of a generate call: the course of the batch, and what its steps take."""
+"""All decode steps of a generate call: the timeline of the batch, and what its steps take."""
 
 from dataclasses import dataclass
 
@@ -13,34 +13,35 @@ from automap.planner.layout import FloatArray, IntArray
 from automap.planner.spec import WorkloadSpec
 
 CAPACITY_LEVELS = 512
-"""Per factor of 2: cache sizes that differ by less than 0.1 % count as one."""
+"""Levels per factor of 2 to which cache sizes are rounded: less than 0.1 % apart count as one."""
 ROUNDS = 3
-"""In which environment seconds and the seconds of a busy step are brought into agreement."""
+"""Iterations in which environment seconds and the seconds of a busy step are made to agree."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What one replica has to do and what its cache holds, one row per candidate."""
+    """Work of one replica and the size of its cache [candidate]."""
 
     process: Rollout
     absent: tuple[Rollout, ...]
-    """The same with environment times between turns; none where there are none."""
+    """`process` with each of several environment times between turns; empty where there are no
+    turns or no environment time."""
     sequences: IntArray
     cache_tokens: IntArray
     num_sequences: int
-    """Of all replicas."""
+    """Sequences of the whole call, over all replicas."""
     most_at_once: IntArray
-    """Before they have grown."""
+    """Most sequences [candidate] that a replica can run at once, before any has grown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a step takes, one row per candidate."""
+    """What a decode step takes [candidate]."""
 
     tables: StepTables
     engine: EngineProfile
     shape: IntArray
-    """Which of the tables' shapes."""
+    """Index of the candidate's shape in `tables`."""
     stages: IntArray
     """Pipeline stages, which a batch passes in as many micro-batches."""
 
@@ -48,98 +49,103 @@ class Steps:
         """The given rows, in that order."""
         return Steps(self.tables, self.engine, self.shape[rows], self.stages[rows])
 
-    def at(self, course: Phases, prompt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def at(self, timeline: Phases, prompt: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """(compute, communication, overhead) seconds [row, cell]."""
-        each = np.maximum(course.batch / self.stages[:, None], 1.0)
-        compute, moved = self.tables.at(self.shape[:, None], each, prompt + course.age_tokens)
-        overhead = self.engine.step_seconds + self.engine.sequence_seconds * course.batch
+        each = np.maximum(timeline.batch / self.stages[:, None], 1.0)
+        compute, moved = self.tables.at(self.shape[:, None], each, prompt + timeline.age_tokens)
+        overhead = self.engine.step_seconds + self.engine.sequence_seconds * timeline.batch
         return compute, moved, overhead
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """The distinct courses of the batch, and which of them is a candidate's."""
+class BatchTimeline:
+    """How the running batch changes over the decode steps: distinct timelines, and whose they are.
+
+    Many candidates share a timeline: it depends only on sequences and cache size per replica, and
+    on what a step takes.
+    """
 
     process: Rollout
     phases: Phases
     step_seconds: FloatArray
-    """[course, cell]"""
-    course_of: IntArray
-    """[row]"""
+    """[timeline, cell]: seconds of one decode step in each cell."""
+    timeline_of: IntArray
+    """[candidate]: index of the candidate's timeline."""
 
     def deviation_seconds(self) -> FloatArray:
-        """Per candidate."""
-        return self.phases.deviation_seconds(self.step_seconds, self.process)[self.course_of]
+        """Standard deviation of the decode seconds [candidate] when lengths are drawn anew."""
+        return self.phases.deviation_seconds(self.step_seconds, self.process)[self.timeline_of]
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """Seconds of all decode steps of a replica, and the tokens it has to prefill again."""
+    """Seconds of all decode steps of a replica, and tokens it has to prefill again [candidate]."""
 
     compute: FloatArray
     communication: FloatArray
     overhead: FloatArray
     waiting: FloatArray
-    """Environment time that nothing hides: while the cache is short, others run meanwhile."""
+    """Seconds of environment time that nothing hides; while the cache is short, other sequences
+    run meanwhile."""
     evicted_tokens: FloatArray
-    course: Course
+    timeline: BatchTimeline
 
 
 def decode(steps: Steps, prefill: Prefill, running: Running, workload: WorkloadSpec) -> Decoded:
-    """All decode steps of a replica; the slowest of the replicas counts."""
-    # Many layouts, budgets and replica counts lead to the same course of the batch.
+    """Price all decode steps of a generate call [candidate]; the slowest replica counts."""
+    # Many layouts, budgets and replica counts lead to the same timeline of the batch.
     level = np.ceil(CAPACITY_LEVELS * np.log2(running.cache_tokens / running.sequences + 1.0))
-    alike, course_of = distinct_rows(running.sequences, level.astype(np.int64))
+    alike, timeline_of = distinct_rows(running.sequences, level.astype(np.int64))
     sequences = running.sequences[alike]
     # The level's own size: whatever else is priced beside it, a row has the same seconds.
     cache_tokens = sequences * (np.exp2(level[alike] / CAPACITY_LEVELS) - 1.0)
-    courses = phases(
+    timelines = phases(
         running.process,
         sequences=sequences,
         cache_tokens=cache_tokens,
         num_sequences=running.num_sequences,
     )
-    first, inverse = distinct_rows(steps.shape, course_of)
-    steps, which = steps.take(first), course_of[first]
-    course = courses.take(which)
+    first, inverse = distinct_rows(steps.shape, timeline_of)
+    steps, which = steps.take(first), timeline_of[first]
+    timeline = timelines.take(which)
     if running.absent:
         prefills = (prefill.seconds.total[first], prefill.tokens[first])
-        course = _with_absences(steps, course, cache_tokens[which], running, workload, prefills)
-    compute, moved, overhead = steps.at(course, running.process.prompt_tokens)
+        timeline = _with_absences(steps, timeline, cache_tokens[which], running, workload, prefills)
+    compute, moved, overhead = steps.at(timeline, running.process.prompt_tokens)
     return Decoded(
-        compute=(compute * course.steps).sum(axis=1)[inverse],
-        communication=(moved * course.steps).sum(axis=1)[inverse],
-        overhead=(overhead * course.steps).sum(axis=1)[inverse],
-        waiting=course.absences[inverse] * workload.environment_seconds_per_turn,
-        evicted_tokens=course.evicted_tokens[inverse],
-        course=Course(running.process, course, compute + moved + overhead, inverse),
+        compute=(compute * timeline.steps).sum(axis=1)[inverse],
+        communication=(moved * timeline.steps).sum(axis=1)[inverse],
+        overhead=(overhead * timeline.steps).sum(axis=1)[inverse],
+        waiting=timeline.absences[inverse] * workload.environment_seconds_per_turn,
+        evicted_tokens=timeline.evicted_tokens[inverse],
+        timeline=BatchTimeline(running.process, timeline, compute + moved + overhead, inverse),
     )
 
 
 def _with_absences(
     steps: Steps,
-    course: Phases,
+    timeline: Phases,
     cache_tokens: FloatArray,
     running: Running,
     workload: WorkloadSpec,
     prefills: tuple[FloatArray, FloatArray],
 ) -> Phases:
-    """The course where sequences are with their environment between turns.
+    """Timelines where sequences are away with their environment between turns.
 
     How many steps pass meanwhile depends on what the steps take, prefills between them included,
-    and so on the course.
+    and so on the timeline: the two are brought into agreement in a few rounds.
     """
     turn_tokens = running.process.mean_tokens / workload.turns
     seconds, tokens = prefills
     for _ in range(ROUNDS):
-        decode_seconds = sum(steps.at(course, running.process.prompt_tokens)) * course.steps
-        total = decode_seconds.sum(axis=1) + seconds * (1.0 + course.evicted_tokens / tokens)
-        turn_seconds = turn_tokens * total / course.steps.sum(axis=1)
-        course = phases_with_absences(
+        decode_seconds = sum(steps.at(timeline, running.process.prompt_tokens)) * timeline.steps
+        total = decode_seconds.sum(axis=1) + seconds * (1.0 + timeline.evicted_tokens / tokens)
+        turn_seconds = turn_tokens * total / timeline.steps.sum(axis=1)
+        timeline = phases_with_absences(
             running.absent,
             absent_turns=workload.environment_seconds_per_turn / turn_seconds,
-            sequences=course.sequences,
+            sequences=timeline.sequences,
             cache_tokens=cache_tokens,
             num_sequences=running.num_sequences,
         )
-    return course
+    return timeline

@@ -14,14 +14,14 @@ from automap.planner.cost.generation.decode import (
     StepTables,
     step_tables,
 )
-from automap.planner.cost.generation.decoding import Course, Decoded, Running, Steps, decode
+from automap.planner.cost.generation.decoding import BatchTimeline, Decoded, Running, Steps, decode
 from automap.planner.cost.generation.kv_cache import (
     absent_processes,
     kv_bytes_per_token,
     response_process,
 )
 from automap.planner.cost.generation.prefill import prefill_seconds
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
 from automap.planner.cost.rows import ceil_div, distinct_rows
@@ -29,7 +29,7 @@ from automap.planner.cost.shards import padded_vocabulary
 from automap.planner.cost.stacks import STACKS
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, FloatArray, IntArray
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 from automap.planner.spec import WorkloadSpec
 
 PARTS = tuple(field.name for field in fields(SecondsColumns))
@@ -37,25 +37,25 @@ PARTS = tuple(field.name for field in fields(SecondsColumns))
 
 @dataclass(frozen=True, slots=True)
 class GenerationPhases:
-    """Seconds of the two phases of a replica, one row per candidate."""
+    """Prefill and decode of a generate call, and what they were priced with [candidate]."""
 
     prefill: SecondsColumns
     decode: SecondsColumns
-    """Environment time included, as overhead."""
+    """Seconds of all decode steps; environment time that nothing hides is part of `overhead`."""
     running: Running
     source: IntArray
     tables: StepTables
-    """What a decode step takes on the GPU."""
+    """Seconds of a decode step on the GPU, without the engine's host work."""
     engine: EngineProfile
     shape: IntArray
-    """Which of the tables' shapes a row is."""
+    """Index of the candidate's shape in `tables`."""
     prefill_tokens: FloatArray
-    course: Course
+    timeline: BatchTimeline
 
     @property
     def deviation_seconds(self) -> FloatArray:
         """Standard deviation of the decode seconds when lengths are drawn anew."""
-        return self.course.deviation_seconds()
+        return self.timeline.deviation_seconds()
 
 
 def price_generate(
@@ -64,7 +64,7 @@ def price_generate(
     workload: WorkloadSpec,
     pool: Pool,
     profile: Profile,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
 ) -> CallEstimates:
@@ -73,7 +73,7 @@ def price_generate(
     The seconds of `generation_phases` together, and what the engine holds beside its weights.
     """
     phase = generation_phases(
-        model, call, workload, pool, profile, engine, kv_cache_bytes=kv_cache_bytes
+        model, call, workload, pool, profile, generation_layouts, kv_cache_bytes=kv_cache_bytes
     )
     prefill, decode = phase.prefill, phase.decode
     seconds = SecondsColumns(
@@ -81,7 +81,7 @@ def price_generate(
     )
     transient = _transient_bytes(
         model,
-        engine,
+        generation_layouts,
         kv_cache_bytes=kv_cache_bytes,
         running_batch=phase.running.most_at_once,
         # A CPU captures no graphs.
@@ -96,7 +96,7 @@ def generation_phases(
     workload: WorkloadSpec,
     pool: Pool,
     profile: Profile,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
 ) -> GenerationPhases:
@@ -108,25 +108,25 @@ def generation_phases(
     along the length distribution. The longest of the call's sequences ends it. A budget below
     `minimum_kv_cache_bytes` is priced as one sequence at a time; callers leave it out.
     """
-    setting = _setting(model, workload, pool, profile)
+    context = _kernel_context(model, workload, pool, profile)
     columns = (
-        engine.tensor_parallel_size,
-        engine.pipeline_parallel_size,
-        engine.expert_parallel_size,
+        generation_layouts.tensor_parallel_size,
+        generation_layouts.pipeline_parallel_size,
+        generation_layouts.expert_parallel_size,
     )
     first, shape = distinct_rows(*columns)
     shapes = EngineShapes(*(column[first] for column in columns))
-    running = _running(model, call, workload, engine, kv_cache_bytes=kv_cache_bytes)
+    running = _running(model, call, workload, generation_layouts, kv_cache_bytes=kv_cache_bytes)
     longest = workload.prompt_length.max_tokens + running.process.longest_tokens
     tables = step_tables(
-        setting,
+        context,
         shapes,
         # Of any batch, so that no row is extrapolated whatever else is priced beside it.
         largest_batch=int(running.sequences.max(initial=1)),
-        cache_lengths=np.linspace(setting.lengths.mean_tokens, longest, CACHE_POINTS),
+        cache_lengths=np.linspace(context.lengths.mean_tokens, longest, CACHE_POINTS),
     )
-    steps = Steps(tables, setting.engine, shape, engine.pipeline_parallel_size)
-    prefill = prefill_seconds(setting, call, workload, shapes, shape, running.sequences)
+    steps = Steps(tables, context.engine, shape, generation_layouts.pipeline_parallel_size)
+    prefill = prefill_seconds(context, call, workload, shapes, shape, running.sequences)
     decoded = decode(steps, prefill, running, workload)
     again = 1.0 + decoded.evicted_tokens / prefill.tokens
     return GenerationPhases(
@@ -135,16 +135,18 @@ def generation_phases(
         running=running,
         source=np.maximum(tables.source[shape], prefill.source),
         tables=tables,
-        engine=setting.engine,
+        engine=context.engine,
         shape=shape,
         prefill_tokens=prefill.tokens * again,
-        course=decoded.course,
+        timeline=decoded.timeline,
     )
 
 
-def _setting(model: Model, workload: WorkloadSpec, pool: Pool, profile: Profile) -> Setting:
+def _kernel_context(
+    model: Model, workload: WorkloadSpec, pool: Pool, profile: Profile
+) -> KernelContext:
     host_work = profile.host_work(STACKS[workload.training_stack].host_work)
-    return Setting(
+    return KernelContext(
         model,
         pool,
         profile,
@@ -156,7 +158,7 @@ def _setting(model: Model, workload: WorkloadSpec, pool: Pool, profile: Profile)
 
 
 def _prefill_columns(once: SecondsColumns, again: FloatArray) -> SecondsColumns:
-    """What was evicted passes again; the pipeline fills once."""
+    """Seconds of the prefill with evicted tokens passing again; the pipeline fills only once."""
     return replace(
         once,
         compute=once.compute * again,
@@ -185,12 +187,19 @@ def _prompt_lengths(workload: WorkloadSpec) -> SequenceLengths:
 
 
 def _running(
-    model: Model, call: Call, workload: WorkloadSpec, engine: Engine, *, kv_cache_bytes: IntArray
+    model: Model,
+    call: Call,
+    workload: WorkloadSpec,
+    generation_layouts: GenerationLayouts,
+    *,
+    kv_cache_bytes: IntArray,
 ) -> Running:
-    """What the cache of each candidate's replicas holds."""
+    """Sequences of each candidate's replicas, and the tokens their cache holds."""
     process = response_process(call, workload)
-    per_token = kv_bytes_per_token(model, engine, precision=workload.rollout_cache_precision)
-    sequences = ceil_div(call.num_sequences, engine.data_parallel_size)
+    per_token = kv_bytes_per_token(
+        model, generation_layouts, precision=workload.rollout_cache_precision
+    )
+    sequences = ceil_div(call.num_sequences, generation_layouts.data_parallel_size)
     capacity = kv_cache_bytes // per_token
     started = np.maximum((capacity / process.prompt_tokens).astype(np.int64), 1)
     return Running(
@@ -205,14 +214,17 @@ def _running(
 
 def _transient_bytes(
     model: Model,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     kv_cache_bytes: IntArray,
     running_batch: IntArray,
     graph_bytes: int,
 ) -> BytesColumns:
-    """Cache as given; the engine's graphs and workspace, a prefill chunk, logits of the batch."""
-    arch, tensor = model.architecture, engine.tensor_parallel_size
+    """Bytes per GPU [candidate] that a generate call adds to its weights.
+
+    The cache as given; the engine's graphs and workspace, a prefill chunk, logits of the batch.
+    """
+    arch, tensor = model.architecture, generation_layouts.tensor_parallel_size
     width = arch.intermediate_size
     if arch.num_moe_layers:
         width = max(width, arch.num_experts_per_token * arch.moe_intermediate_size)
@@ -222,7 +234,7 @@ def _transient_bytes(
     logits = running_batch * (
         arch.vocab_size * 4 + padded_vocabulary(arch, tensor) * constants.PRECISION_BYTES["bf16"]
     )
-    parallel = tensor * engine.pipeline_parallel_size > 1
+    parallel = tensor * generation_layouts.pipeline_parallel_size > 1
     return memory.bytes_columns(
         len(tensor),
         activations=2 * per_token * constants.PREFILL_CHUNK_TOKENS,

@@ -15,51 +15,51 @@ from automap.planner.cost.generation.streaming import TailEstimates, TailSetting
 from automap.planner.cost.priced_job import PricedJob
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, FloatArray, IntArray, Layouts
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """Parts of a generation's seconds."""
+class OutputTimeline:
+    """When the output of a generation is ready: shares of its seconds, rounded up to 1/64."""
 
-    released: tuple[float, ...]
-    """Until each chunk but the last is out; none where nothing is streamed."""
-    bulk: float | None
-    """Until its tail begins; None: it has none."""
+    chunk_ready_shares: tuple[float, ...]
+    """Share until each chunk but the last is ready; empty where nothing is streamed."""
+    main_phase_share: float | None
+    """Share until the tail begins, on fewer GPUs; None: no tail, or none that frees GPUs."""
 
 
 @dataclass(frozen=True)
 class GenerationPricing(PricedJob):
-    """What the generate calls of a job take."""
+    """Prices of a job's generate calls."""
 
     @cached_property
     def streaming_calls(self) -> frozenset[str]:
-        """Calls whose responses others take in chunks."""
+        """Ids of calls whose responses others take in chunks."""
         return frozenset(edge.source for edge in self.job.dataflow.edges if edge.streamed)
 
     def generate(
         self,
         call: Call,
         pool: Pool,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting | None = None,
     ) -> CallEstimates:
-        """Generation on weights that are already laid out for it."""
+        """Price a generation on weights that already lie in its layout, one row per candidate."""
         estimates = generate_call.price_generate(
             self._model(call),
             call,
             self.workload,
             pool,
             self.profile(pool),
-            engine,
+            generation_layouts,
             kv_cache_bytes=kv_cache_bytes,
         )
         estimates = self._corrected(estimates, "generate", call, pool)
         if tail is None:
             return estimates
-        priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+        priced = self.tail(call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes, tail=tail)
         weights = estimates.transient.weights + priced.weight_bytes
         return replace(
             estimates,
@@ -72,14 +72,16 @@ class GenerationPricing(PricedJob):
         call: Call,
         pool: Pool,
         layouts: Layouts,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting | None = None,
     ) -> CallEstimates:
-        """Generation on a training home: the reshard is part of the call."""
-        estimates = self.generate(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
-        seconds, transient = self.reshard(call, pool, layouts, engine)
+        """Price a generation on a training home; the reshard is part of the call."""
+        estimates = self.generate(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes, tail=tail
+        )
+        seconds, transient = self.reshard(call, pool, layouts, generation_layouts)
         return CallEstimates(
             replace(estimates.seconds, transition=estimates.seconds.transition + seconds),
             replace(estimates.transient, weights=estimates.transient.weights + transient),
@@ -87,7 +89,7 @@ class GenerationPricing(PricedJob):
         )
 
     def reshard(
-        self, call: Call, pool: Pool, layouts: Layouts, engine: Engine
+        self, call: Call, pool: Pool, layouts: Layouts, generation_layouts: GenerationLayouts
     ) -> tuple[FloatArray, IntArray]:
         """(seconds, transient weight bytes) from home layouts to generation layouts."""
         seconds, _, transient = transition.reshard(
@@ -96,107 +98,137 @@ class GenerationPricing(PricedJob):
             pool,
             self.profile(pool),
             layouts,
-            tensor_parallel_size=engine.tensor_parallel_size,
-            pipeline_parallel_size=engine.pipeline_parallel_size,
-            expert_parallel_size=engine.expert_parallel_size,
+            tensor_parallel_size=generation_layouts.tensor_parallel_size,
+            pipeline_parallel_size=generation_layouts.pipeline_parallel_size,
+            expert_parallel_size=generation_layouts.expert_parallel_size,
         )
         return self.factor(pool, "transition", self._model(call)) * seconds, transient
 
-    def kv_cache_limits(self, call: Call, engine: Engine) -> tuple[IntArray, IntArray]:
-        """(least, full) cache bytes per GPU: one longest sequence; no sequence ever waits."""
+    def kv_cache_limits(
+        self, call: Call, generation_layouts: GenerationLayouts
+    ) -> tuple[IntArray, IntArray]:
+        """(least, full) cache bytes per GPU [candidate].
+
+        With the least, one longest sequence runs; with the full, hardly a sequence ever waits.
+        """
         model = self._model(call)
         return (
-            minimum_kv_cache_bytes(model, self.workload, engine),
-            full_kv_cache_bytes(model, call, self.workload, engine),
+            minimum_kv_cache_bytes(model, self.workload, generation_layouts),
+            full_kv_cache_bytes(model, call, self.workload, generation_layouts),
         )
 
     def generation_phases(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        generation_layouts: GenerationLayouts,
+        *,
+        kv_cache_bytes: IntArray,
     ) -> generate_call.GenerationPhases:
-        """Prefill and decode of a generation, with the course of its batch."""
+        """Prefill and decode of a generation, with the timeline of its batch."""
         return generate_call.generation_phases(
             self._model(call),
             call,
             self.workload,
             pool,
             self.profile(pool),
-            engine,
+            generation_layouts,
             kv_cache_bytes=kv_cache_bytes,
         )
 
     def generation_deviation(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        generation_layouts: GenerationLayouts,
+        *,
+        kv_cache_bytes: IntArray,
     ) -> FloatArray:
         """Standard deviation of a generation's seconds when its lengths are drawn anew."""
-        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        phases = self.generation_phases(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
         return self._generate_factor(call, pool) * phases.deviation_seconds
 
     def outstanding_seconds(
-        self, call: Call, pool: Pool, engine: Engine, *, kv_cache_bytes: IntArray
+        self,
+        call: Call,
+        pool: Pool,
+        generation_layouts: GenerationLayouts,
+        *,
+        kv_cache_bytes: IntArray,
     ) -> FloatArray | None:
-        """[row, chunk]: how long before a generation's end each chunk but the last is out.
+        """Seconds [candidate, chunk] from each chunk but the last being ready to the end.
 
         None where no call takes its responses in chunks.
         """
         if call.id not in self.streaming_calls:
             return None
-        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        phases = self.generation_phases(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
         chunks = self.job.spec.search.stream_chunks
         return self._generate_factor(call, pool) * streaming.outstanding_seconds(phases, chunks)
 
-    def course(
+    def output_timeline(
         self,
         call: Call,
         pool: Pool,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting | None,
         seconds: float,
-    ) -> Course:
-        """When a single generation's chunks are out and its bulk ends.
+    ) -> OutputTimeline:
+        """When the chunks of a single generation are ready, and when its tail begins.
 
         `seconds` are the whole call's, its reshard included.
         """
-        column, bulk = np.array([seconds]), None
+        column, main_phase = np.array([seconds]), None
         if tail is None:
             outstanding = self.outstanding_seconds(
-                call, pool, engine, kv_cache_bytes=kv_cache_bytes
+                call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
             )
         else:
-            priced = self.tail(call, pool, engine, kv_cache_bytes=kv_cache_bytes, tail=tail)
+            priced = self.tail(
+                call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes, tail=tail
+            )
             outstanding = priced.outstanding
             if tail.ratio > 1:
-                split = streaming.release_shares(priced.bulk_outstanding[:, None], column)
-                bulk = float(split[0, 0])
+                split = streaming.ready_shares(priced.seconds_after_split[:, None], column)
+                main_phase = float(split[0, 0])
         if outstanding is None:
-            return Course((), bulk)
-        return Course(tuple(streaming.release_shares(outstanding, column)[0].tolist()), bulk)
+            return OutputTimeline((), main_phase)
+        return OutputTimeline(
+            tuple(streaming.ready_shares(outstanding, column)[0].tolist()), main_phase
+        )
 
     def tail(
         self,
         call: Call,
         pool: Pool,
-        engine: Engine,
+        generation_layouts: GenerationLayouts,
         *,
         kv_cache_bytes: IntArray,
         tail: TailSetting,
     ) -> TailEstimates:
-        """What a generation's tail on fewer, or on wider, replicas changes."""
+        """Price what a tail on fewer, or on wider, replicas changes in a generation."""
         chunks = self.job.spec.search.stream_chunks if call.id in self.streaming_calls else None
-        phases = self.generation_phases(call, pool, engine, kv_cache_bytes=kv_cache_bytes)
+        phases = self.generation_phases(
+            call, pool, generation_layouts, kv_cache_bytes=kv_cache_bytes
+        )
         factor = self._generate_factor(call, pool)
         if tail.tensor_factor == 1:
-            priced = streaming.price_tail(phases, tail, phases, engine, chunks=chunks)
+            priced = streaming.price_tail(phases, tail, phases, generation_layouts, chunks=chunks)
             return priced.times(factor)
-        wide = tail.widened(engine)
+        wide = tail.widened(generation_layouts)
         after = self.generation_phases(call, pool, wide, kv_cache_bytes=kv_cache_bytes)
         weights = self._shard_bytes(call, wide)
         priced = streaming.price_tail(
             phases,
             tail,
             after,
-            engine,
+            generation_layouts,
             chunks=chunks,
             relayout_seconds=weights / pool.intra_node_bytes_per_second,
         )
@@ -204,22 +236,24 @@ class GenerationPricing(PricedJob):
         return replace(priced, possible=possible, weight_bytes=weights).times(factor)
 
     def relayout_seconds(
-        self, call: Call, pool: Pool, engine: Engine, tail: TailSetting
+        self, call: Call, pool: Pool, generation_layouts: GenerationLayouts, tail: TailSetting
     ) -> FloatArray:
-        """What it takes to lay the weights out anew for a tail of another tensor size."""
+        """Seconds [candidate] to move the weights for a tail of another tensor size."""
         if tail.tensor_factor == 1:
-            return np.zeros(len(engine.tensor_parallel_size))
-        weights = self._shard_bytes(call, tail.widened(engine))
+            return np.zeros(len(generation_layouts.tensor_parallel_size))
+        weights = self._shard_bytes(call, tail.widened(generation_layouts))
         seconds = weights / pool.intra_node_bytes_per_second
         return self._generate_factor(call, pool) * seconds
 
-    def _shard_bytes(self, call: Call, wide: Engine) -> IntArray:
-        """What each GPU gets for the tail, beside its old shard."""
+    def _shard_bytes(self, call: Call, wide: GenerationLayouts) -> IntArray:
+        """Bytes of weights that each GPU gets for the tail, beside its old shard."""
         precision = self.workload.rollout_precision or self.workload.precision
         return memory.weight_bytes(self._model(call), wide.layouts(), precision=precision)
 
-    def _may_be_wide(self, model: Model, pool: Pool, wide: Engine) -> npt.NDArray[np.bool_]:
-        """Where the tail's tensor groups are such as a call may begin with."""
+    def _may_be_wide(
+        self, model: Model, pool: Pool, wide: GenerationLayouts
+    ) -> npt.NDArray[np.bool_]:
+        """Rows whose tail has a tensor size that a call could also begin with."""
         tensor = wide.tensor_parallel_size
         across_nodes = self.job.spec.constraints.tensor_parallel_across_nodes
         fits: npt.NDArray[np.bool_] = (

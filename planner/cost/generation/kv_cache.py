@@ -9,15 +9,15 @@ from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import local_key_value_heads
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.layout import Engine, IntArray
+from automap.planner.layout import GenerationLayouts, IntArray
 from automap.planner.spec import WorkloadSpec
 
 CACHE_SIGMAS = 2.0
-"""Deviations of the cached tokens that a full cache has room for, beside the mean."""
+"""Standard deviations of the cached tokens that a full cache has room for, beside the mean."""
 
 
 def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
-    """How many of the call's responses run at once, environments aside."""
+    """How many of the call's responses run at once, without environment times."""
     points, weights = workload.response_length.distribution()
     return rollout(
         tuple(points.tolist()),
@@ -28,7 +28,10 @@ def response_process(call: Call, workload: WorkloadSpec) -> Rollout:
 
 
 def absent_processes(call: Call, workload: WorkloadSpec) -> tuple[Rollout, ...]:
-    """The same where sequences are away between their turns; none where they never are."""
+    """How many responses run at once, for several environment times between turns.
+
+    Empty where sequences have one turn or no environment time.
+    """
     if workload.turns == 1 or not workload.environment_seconds_per_turn:
         return ()
     points, weights = workload.response_length.distribution()
@@ -42,36 +45,42 @@ def absent_processes(call: Call, workload: WorkloadSpec) -> tuple[Rollout, ...]:
 
 
 def _prompt_tokens(workload: WorkloadSpec) -> float:
-    """Of the cache; a block is half empty on average."""
+    """Mean cached tokens of a prompt; the last block of a sequence is half empty on average."""
     return workload.prompt_length.mean_tokens + constants.CACHE_BLOCK_TOKENS / 2
 
 
-def kv_bytes_per_token(model: Model, engine: Engine, *, precision: str = "bf16") -> IntArray:
+def kv_bytes_per_token(
+    model: Model, generation_layouts: GenerationLayouts, *, precision: str = "bf16"
+) -> IntArray:
     """Cache bytes of one token on one GPU of the fullest stage.
 
     Key-value heads split over the tensor group, at least one each; an approximated attention's
     compressed cache (MLA) is held whole by every GPU.
     """
     arch = model.architecture
-    layers = ceil_div(arch.num_layers, engine.pipeline_parallel_size)
+    layers = ceil_div(arch.num_layers, generation_layouts.pipeline_parallel_size)
     element = constants.PRECISION_BYTES[precision]
     if arch.key_value_bytes_per_token_per_layer:
         stated = arch.key_value_bytes_per_token_per_layer
         return layers * (stated * element // CACHE_OVERRIDE_BYTES_PER_ELEMENT)
-    heads = local_key_value_heads(arch, engine.tensor_parallel_size)
+    heads = local_key_value_heads(arch, generation_layouts.tensor_parallel_size)
     return layers * heads * (2 * arch.head_dim * element)
 
 
-def minimum_kv_cache_bytes(model: Model, workload: WorkloadSpec, engine: Engine) -> IntArray:
+def minimum_kv_cache_bytes(
+    model: Model, workload: WorkloadSpec, generation_layouts: GenerationLayouts
+) -> IntArray:
     """Cache bytes per GPU that one longest sequence needs; below it nothing can run."""
     longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
     tokens = longest + constants.CACHE_BLOCK_TOKENS
-    per_token = kv_bytes_per_token(model, engine, precision=workload.rollout_cache_precision)
+    per_token = kv_bytes_per_token(
+        model, generation_layouts, precision=workload.rollout_cache_precision
+    )
     return per_token * np.int64(tokens)
 
 
 def full_kv_cache_bytes(
-    model: Model, call: Call, workload: WorkloadSpec, engine: Engine
+    model: Model, call: Call, workload: WorkloadSpec, generation_layouts: GenerationLayouts
 ) -> IntArray:
     """Cache bytes per GPU with which hardly a sequence ever waits; never below the minimum.
 
@@ -79,9 +88,11 @@ def full_kv_cache_bytes(
     ones have left. How many these are is a matter of chance: two deviations are added.
     """
     process = response_process(call, workload)
-    sequences = ceil_div(call.num_sequences, engine.data_parallel_size)
+    sequences = ceil_div(call.num_sequences, generation_layouts.data_parallel_size)
     spread = CACHE_SIGMAS * process.peak_deviation_tokens * np.sqrt(sequences)
     tokens = sequences * process.peak_tokens + spread
-    per_token = kv_bytes_per_token(model, engine, precision=workload.rollout_cache_precision)
-    least = minimum_kv_cache_bytes(model, workload, engine)
+    per_token = kv_bytes_per_token(
+        model, generation_layouts, precision=workload.rollout_cache_precision
+    )
+    least = minimum_kv_cache_bytes(model, workload, generation_layouts)
     return np.asarray(np.maximum(np.ceil(tokens).astype(np.int64) * per_token, least))

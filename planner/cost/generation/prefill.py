@@ -7,8 +7,12 @@ import numpy as np
 from automap.planner.cost import constants
 from automap.planner.cost.estimates import SecondsColumns
 from automap.planner.cost.generation.decode import EngineShapes
-from automap.planner.cost.generation.engine_pass import EnginePass, eager_seconds, engine_pass
-from automap.planner.cost.layer.transformer_layer import Setting, add, scaled
+from automap.planner.cost.generation.forward_pass import (
+    ForwardPass,
+    eager_seconds,
+    forward_pass_seconds,
+)
+from automap.planner.cost.layer.transformer_layer import KernelContext, add, scaled
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.cost.shards import local_key_value_heads
@@ -19,7 +23,7 @@ from automap.planner.spec import WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """All prompts of a replica, one row per candidate."""
+    """Seconds and tokens of all prompts of a replica [candidate]."""
 
     seconds: SecondsColumns
     tokens: FloatArray
@@ -27,7 +31,7 @@ class Prefill:
 
 
 def prefill_seconds(
-    setting: Setting,
+    context: KernelContext,
     call: Call,
     workload: WorkloadSpec,
     shapes: EngineShapes,
@@ -41,13 +45,13 @@ def prefill_seconds(
     """
     shared = max(call.num_sequences // workload.prompts_per_iteration, 1)
     prompts = ceil_div(sequences, min(shared, workload.responses_per_prompt))
-    mean = setting.lengths.mean_tokens
+    mean = context.lengths.mean_tokens
     tokens = prompts * mean
     chunk = np.minimum(constants.PREFILL_CHUNK_TOKENS, tokens)
     chunk_size = np.ceil(chunk).astype(np.int64)
     first, inverse = distinct_rows(shape, chunk_size)
     which = shape[first]
-    rows = EnginePass(
+    rows = ForwardPass(
         shapes.tensor_parallel_size[which],
         shapes.pipeline_parallel_size[which],
         shapes.expert_parallel_size[which],
@@ -55,11 +59,11 @@ def prefill_seconds(
         logits=np.ceil(chunk_size[first] / mean).astype(np.int64),
         captured=False,
     )
-    compute, moved = engine_pass(setting, rows)
-    compute = add(compute, _attention(setting, rows))
+    compute, moved = forward_pass_seconds(context, rows)
+    compute = add(compute, _attention(context, rows))
     stages, chunks = shapes.pipeline_parallel_size[shape], tokens / chunk
     work = compute.seconds + moved.seconds
-    waiting = np.maximum(eager_seconds(setting) - work, 0.0)
+    waiting = np.maximum(eager_seconds(context) - work, 0.0)
     each = (work + waiting)[inverse] / stages
     zero = np.zeros(len(shape))
     seconds = SecondsColumns(
@@ -68,17 +72,17 @@ def prefill_seconds(
         bubble=each * (stages - 1),
         optimizer=zero,
         transition=zero,
-        overhead=(waiting[inverse] / stages + setting.engine.step_seconds) * chunks
-        + (setting.engine.call_seconds + setting.engine.request_seconds * sequences),
+        overhead=(waiting[inverse] / stages + context.engine.step_seconds) * chunks
+        + (context.engine.call_seconds + context.engine.request_seconds * sequences),
     )
     source = np.maximum(compute.source, moved.source)[inverse]
     return Prefill(seconds, np.asarray(tokens, dtype=np.float64), source)
 
 
-def _attention(setting: Setting, rows: EnginePass) -> Timed:
-    """Causal attention of a chunk's prompts in all layers, averaged over their lengths."""
-    arch, lengths = setting.model.architecture, setting.lengths
-    one = setting.profile.prefill_attention(
+def _attention(context: KernelContext, rows: ForwardPass) -> Timed:
+    """Seconds of the causal attention of a chunk's prompts in all layers, averaged over lengths."""
+    arch, lengths = context.model.architecture, context.lengths
+    one = context.profile.prefill_attention(
         batch_size=1,
         sequence_length=lengths.points[None, :],
         num_attention_heads=ceil_div(arch.num_attention_heads, rows.tensor_parallel_size)[:, None],

@@ -25,41 +25,47 @@ from automap.planner.cost.rows import distinct_rows
 from automap.planner.layout import FloatArray, IntArray
 
 CELLS = 32
-"""Cells that the shrinking phase is cut into."""
+"""Number of cells that the shrinking phase is cut into."""
 REPRESENTATIVES = (256, 64)
-"""Sequences that stand for the batch while it is followed; of such pairs, the second where it has
-turns, which are followed once for each environment time."""
+"""Number of sequences that represent the batch while it is followed: (without turns, with turns).
+With turns there are fewer, because they are followed once for each environment time."""
 STRIDES = 16
-"""Strides per mean response in which it is followed; where it has turns, 8 per mean turn."""
+"""Strides per mean response in which the batch is followed; where it has turns, 8 per mean turn."""
 MOST_TURNS = 16
-"""More turns are followed in fewer strides each."""
+"""Turns up to which each has its full number of strides; more turns have fewer strides each."""
 LEAST_SHARES = (1 / 16, 1 / 12)
-"""Of the sequences; a cache of fewer only prolongs a flow that is steady by then."""
+"""Smallest cache that is followed, over that of all sequences: (without turns, with turns). A
+smaller one only prolongs a flow that is steady by then."""
 ABSENT_TURNS = 2.0 ** np.arange(-2, 6)
-"""Environment times that are followed, over the decode time of a mean turn."""
+"""Environment times that are followed, as multiples of the decode time of a mean turn."""
 FINENESS = (4, 2)
-"""Cache sizes that are followed, per factor of 2."""
+"""Cache sizes that are followed per factor of 2: (without turns, with turns)."""
 NEARLY_ALL = 0.97
-"""And this share of what makes nobody wait: where lengths are equal, the first to wait double the
-time."""
+"""Share of the cache that makes nobody wait which is followed as well: where lengths are equal, the
+first sequences to wait double the time."""
 UNSEEN = 0.005
 """Expected number of sequences, in the whole call, that are longer than the last cell's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One length distribution and prompt; k counts cache sizes, upwards to one that suffices."""
+    """How one length distribution is generated on caches of several sizes, for interpolation.
+
+    Arrays with [k] have one entry per cache size, rising up to one with which nobody waits.
+    """
 
     prompt_tokens: float
     mean_tokens: float
     load_variation: float
-    """Of a sequence's cached tokens, summed over its steps: what it takes of a short cache."""
+    """Coefficient of variation of a sequence's cached tokens, summed over its steps: of the load it
+    puts on a short cache."""
     peak_tokens: float
     """Cached tokens per sequence at the worst moment, when all start at once."""
     peak_deviation_tokens: float
-    """Their standard deviation; that of n sequences is √n times as much."""
+    """Standard deviation of a sequence's cached tokens at that moment; of n sequences together it
+    is √n times as much."""
     edges: FloatArray
-    """[cell + 1]: tokens since the start of the shrinking phase."""
+    """[cell + 1]: borders of the cells, in tokens since the start of the shrinking phase."""
     capacities: FloatArray
     """[k]: cache tokens per sequence of the replica."""
     busy_tokens: FloatArray
@@ -67,29 +73,31 @@ class Rollout:
     busy: FloatArray
     """[k, 2 busy cells]: running sequences per token of cache; their mean tokens generated."""
     flow: float
-    """The same where the flow is steady: what a smaller cache than all these adds to."""
+    """Running sequences per token of cache where the flow is steady: used for caches smaller than
+    all of `capacities`."""
     evicted_tokens: FloatArray
     """[k]: cached tokens per sequence that were lost and are prefilled again."""
     running: FloatArray
     """[k, cell]: share of the sequences that run in each cell of the shrinking phase."""
     age_tokens: FloatArray
-    """[k, cell]: their mean tokens generated."""
+    """[k, cell]: mean tokens that the running sequences have generated."""
     log_ended: FloatArray
     """[k, cell]: ln of the probability that all have ended, per sequence of the replica."""
     absences: FloatArray
-    """[k]: environment times that nothing hides."""
+    """[k]: number of environment times that nothing hides."""
 
     @property
     def longest_tokens(self) -> float:
-        """Length of the shrinking phase where nobody waits."""
+        """Steps of the shrinking phase where nobody waits."""
         return float(self.edges[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """Busy phase and shrinking phase of a replica, one row per candidate."""
+    """Busy phase and shrinking phase of a replica, one row per timeline of the batch."""
 
     sequences: IntArray
+    """[row]: sequences of the replica."""
     steps: FloatArray
     """[row, cell]: decode steps of each cell: the busy ones first, then those of the shrinking
     phase, which are expected numbers: the longest sequence may have ended."""
@@ -100,7 +108,7 @@ class Phases:
     evicted_tokens: FloatArray
     """[row]: tokens that the replica prefills again."""
     absences: FloatArray
-    """[row]: environment times that nothing hides."""
+    """[row]: number of environment times that nothing hides."""
 
     def take(self, rows: IntArray) -> "Phases":
         """The given rows, in that order."""
@@ -131,7 +139,7 @@ def rollout(
     prompt_tokens: float,
     num_draws: int,
 ) -> Rollout:
-    """The process of a distribution given by points, for a call of `num_draws` sequences."""
+    """Follow a length distribution given by points, for a call of `num_draws` sequences."""
     stated = (np.array(lengths), np.array(weights), prompt_tokens, num_draws)
     return _rollouts(*stated, turns=1, absent_steps=np.zeros(1))[0]
 
@@ -145,7 +153,7 @@ def rollouts_with_absences(
     num_draws: int,
     turns: int,
 ) -> tuple[Rollout, ...]:
-    """The same with an environment time of each of `ABSENT_TURNS` after every turn."""
+    """Follow a length distribution in turns, once for each environment time of `ABSENT_TURNS`."""
     points, mass = np.array(lengths), np.array(weights)
     steps = ABSENT_TURNS * float(points @ mass) / turns
     return _rollouts(points, mass, prompt_tokens, num_draws, turns=turns, absent_steps=steps)
@@ -160,7 +168,7 @@ def _rollouts(
     turns: int,
     absent_steps: FloatArray,
 ) -> tuple[Rollout, ...]:
-    """One for each environment time."""
+    """One rollout for each environment time in `absent_steps`."""
     mean = float(points @ mass)
     alive = np.append(1.0, 1.0 - np.cumsum(mass)[:-1])  # at the end of each length's last step
     alive = np.maximum(alive, 0.0)
@@ -222,7 +230,10 @@ def _capacities(most: float, *, least: float, fineness: int) -> FloatArray:
 def phases(
     process: Rollout, *, sequences: IntArray, cache_tokens: FloatArray, num_sequences: int
 ) -> Phases:
-    """Both phases for n sequences on a replica, of `num_sequences` on all: the slowest counts."""
+    """Interpolate both phases of a replica [row]; the slowest of the call's replicas counts.
+
+    `sequences` and `cache_tokens` [row] are of one replica, `num_sequences` of the whole call.
+    """
     capacity = np.maximum(cache_tokens, 1) / sequences
     known = np.clip(capacity, process.capacities[0], process.capacities[-1])
     logs = np.log(process.capacities)
@@ -266,9 +277,10 @@ def phases_with_absences(
     cache_tokens: FloatArray,
     num_sequences: int,
 ) -> Phases:
-    """The same with an environment time after each turn, between those that were followed.
+    """Interpolate both phases of a replica [row] where sequences are away after each turn.
 
-    `absent_turns` is its seconds over those of a mean turn.
+    `absent_turns` [row] is the environment time over the decode time of a mean turn; `processes`
+    are those of the environment times that were followed.
     """
     ratio = np.log2(np.maximum(absent_turns, ABSENT_TURNS[0]) / ABSENT_TURNS[0])
     place = np.minimum(ratio, len(ABSENT_TURNS) - 1.0)

@@ -1,4 +1,4 @@
-"""The course of a generation: when its responses are out, and a tail on fewer of its replicas.
+"""Output timeline of a generation: when its responses are ready, and a tail on fewer replicas.
 
 Calls may take responses in chunks as they finish (`outstanding_seconds`). And once most responses
 have ended, those that still run may move together onto a part of the replicas, so that the GPUs of
@@ -15,34 +15,34 @@ from automap.planner.cost.estimates import SecondsColumns
 from automap.planner.cost.generation.admission import BUSY_CELLS
 from automap.planner.cost.generation.generate_call import GenerationPhases
 from automap.planner.cost.generation.rollout import Phases
-from automap.planner.layout import Engine, FloatArray, IntArray
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 
 SHARE_STEPS = 64
-"""Shares are rounded up to so many parts: settings of few kinds can then be compared by their ends
-alone, since the one that ends first has every chunk out first."""
+"""Shares of a call's seconds are rounded up to multiples of 1/64. Settings with equal shares can
+then be compared by their ends alone: the one that ends first has every chunk ready first."""
 
 
 @dataclass(frozen=True, slots=True)
 class TailSetting:
-    """Where a generation splits, and what goes on."""
+    """How a generation splits into a main phase and a tail (the drain phase)."""
 
     ratio: int
-    """GPUs before the split per GPU after it."""
+    """GPUs of the main phase per GPU of the tail."""
     ended_share: float
-    """Of the responses, before the split."""
+    """Share of the responses that end before the split."""
     tensor_factor: int = 1
-    """Tensor size after the split per tensor size before it; so many replicas become one."""
+    """Tensor size of the tail over that of the main phase; so many replicas become one."""
 
     @property
     def gathers(self) -> int:
-        """Replicas before the split per replica after it."""
+        """Replicas of the main phase per replica of the tail."""
         return self.ratio * self.tensor_factor
 
-    def widened(self, engine: Engine) -> Engine:
-        """The layout on all GPUs with the tensor size after the split."""
-        tensor = engine.tensor_parallel_size * self.tensor_factor
-        data = np.maximum(engine.data_parallel_size // self.tensor_factor, 1)
-        return replace(engine, tensor_parallel_size=tensor, data_parallel_size=data)
+    def widened(self, generation_layouts: GenerationLayouts) -> GenerationLayouts:
+        """Generation layouts on all GPUs with the tensor size of the tail."""
+        tensor = generation_layouts.tensor_parallel_size * self.tensor_factor
+        data = np.maximum(generation_layouts.data_parallel_size // self.tensor_factor, 1)
+        return replace(generation_layouts, tensor_parallel_size=tensor, data_parallel_size=data)
 
 
 TAILS = (
@@ -55,47 +55,48 @@ TAILS = (
     TailSetting(1, 0.9, 4),
     TailSetting(1, 0.97, 4),
 )
-"""Those that are tried: on fewer GPUs, or with a larger tensor size on all of them."""
+"""The tails that are tried: on fewer GPUs, or with a larger tensor size on all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class TailEstimates:
-    """What a tail changes, one row per candidate."""
+    """What a tail changes in a generation [candidate]."""
 
     possible: npt.NDArray[np.bool_]
-    """The replicas can be parted, and their cache holds what moves there."""
+    """Whether the replicas can be split, and the cache of the tail's holds what moves there."""
     extra: SecondsColumns
-    """Beyond the seconds without a tail."""
-    bulk_outstanding: FloatArray
+    """Seconds added to those without a tail."""
+    seconds_after_split: FloatArray
     """Seconds from the split to the end."""
     moving_seconds: FloatArray
-    """Of these, until what moves is prefilled again, on weights laid out anew."""
+    """The part of `seconds_after_split` until what moves is prefilled again, weights included."""
     weight_bytes: IntArray
-    """Of the tail's layout, per GPU, beside those of the bulk's; 0 where the layout stays."""
+    """Bytes of weights per GPU in the tail's layout, beside those of the main phase; 0 where the
+    layout stays."""
     outstanding: FloatArray | None
-    """As of `outstanding_seconds`, if asked for."""
+    """What `outstanding_seconds` says of the generation with its tail, if it was asked for."""
 
     def times(self, factor: float) -> "TailEstimates":
-        """All seconds so many times as long."""
+        """All seconds multiplied by a factor."""
         return replace(
             self,
             extra=self.extra.times(factor),
-            bulk_outstanding=factor * self.bulk_outstanding,
+            seconds_after_split=factor * self.seconds_after_split,
             moving_seconds=factor * self.moving_seconds,
             outstanding=None if self.outstanding is None else factor * self.outstanding,
         )
 
 
 def outstanding_seconds(phases: GenerationPhases, chunks: int) -> FloatArray:
-    """[row, chunk]: seconds from the moment each chunk but the last is out to the end.
+    """Seconds [candidate, chunk] from the moment each chunk but the last is ready to the end.
 
-    Chunk k of K is out when k/K of a replica's responses have ended. While the cache is short they
-    end evenly; then as many have ended as no longer run. Replicas go alike.
+    Chunk k of K is ready when k/K of a replica's responses have ended. While the cache is short
+    they end evenly; then as many have ended as no longer run. All replicas proceed alike.
     """
-    mine = _course(phases)
-    lasts = mine.steps * phases.course.step_seconds
+    mine = _timelines(phases)
+    lasts = mine.steps * phases.timeline.step_seconds
     left, _ = _left(mine, lasts, chunks)
-    rows: FloatArray = left[phases.course.course_of] * _waiting_factor(phases)[:, None]
+    rows: FloatArray = left[phases.timeline.timeline_of] * _waiting_factor(phases)[:, None]
     return rows
 
 
@@ -103,7 +104,7 @@ def price_tail(
     phases: GenerationPhases,
     tail: TailSetting,
     after: GenerationPhases,
-    engine: Engine,
+    generation_layouts: GenerationLayouts,
     *,
     chunks: int | None,
     relayout_seconds: FloatArray | IntArray | float = 0.0,
@@ -118,22 +119,22 @@ def price_tail(
     the replicas of a range interleave, so there is no tail; nor where expert groups reach over the
     border.
     """
-    course, mine = phases.course, _course(phases)
+    timeline, mine = phases.timeline, _timelines(phases)
     first = split_cell(phases, tail)
     late = np.arange(mine.steps.shape[1]) >= first[:, None]
-    cached = course.process.prompt_tokens + mine.age_tokens
+    cached = timeline.process.prompt_tokens + mine.age_tokens
     more = _more_per_step(phases, after, mine.batch, cached, tail.gathers)
     slower = [np.where(late, part, 0.0) * mine.steps for part in more]
-    lasts = mine.steps * course.step_seconds + sum(slower)
+    lasts = mine.steps * timeline.step_seconds + sum(slower)
     at = np.minimum(first, mine.steps.shape[1] - 1)[:, None]
     held = mine.batch * cached * np.where(late, tail.gathers, 0.0)
     moving = tail.gathers if tail.tensor_factor > 1 else tail.gathers - 1
     tokens = np.take_along_axis(mine.batch * cached, at, axis=1)[:, 0] * moving
-    again = tokens[course.course_of] / after.prefill_tokens
+    again = tokens[timeline.timeline_of] / after.prefill_tokens
     factor = _waiting_factor(phases)
     zero = np.zeros(len(again))
     compute, communication, overhead = (
-        factor * part.sum(axis=1)[course.course_of] for part in slower
+        factor * part.sum(axis=1)[timeline.timeline_of] for part in slower
     )
     extra = SecondsColumns(
         compute=after.prefill.compute * again + compute,
@@ -149,14 +150,14 @@ def price_tail(
     if chunks is not None:
         left, out = _left(mine, lasts, chunks)
         before = out < (lasts.sum(axis=1) - tail_seconds)[:, None]
-        outstanding = left[course.course_of] * factor[:, None]
-        outstanding = outstanding + np.where(before[course.course_of], moved[:, None], 0.0)
+        outstanding = left[timeline.timeline_of] * factor[:, None]
+        outstanding = outstanding + np.where(before[timeline.timeline_of], moved[:, None], 0.0)
     return TailEstimates(
-        possible=(first < mine.steps.shape[1])[course.course_of]
-        & _parts_replicas(engine, tail)
-        & (held.max(axis=1)[course.course_of] <= after.running.cache_tokens),
+        possible=(first < mine.steps.shape[1])[timeline.timeline_of]
+        & _parts_replicas(generation_layouts, tail)
+        & (held.max(axis=1)[timeline.timeline_of] <= after.running.cache_tokens),
         extra=extra,
-        bulk_outstanding=factor * tail_seconds[course.course_of] + moved,
+        seconds_after_split=factor * tail_seconds[timeline.timeline_of] + moved,
         moving_seconds=moved,
         weight_bytes=np.zeros(len(again), dtype=np.int64),
         outstanding=outstanding,
@@ -164,42 +165,48 @@ def price_tail(
 
 
 def split_cell(phases: GenerationPhases, tail: TailSetting) -> IntArray:
-    """[course]: the cell of its steps with which a tail begins."""
-    ended = _ended(_course(phases))
+    """Index of the cell with which a tail begins [timeline]."""
+    ended = _ended(_timelines(phases))
     return np.asarray(BUSY_CELLS + (ended < tail.ended_share).sum(axis=1), dtype=np.int64)
 
 
 def ended_share(phases: GenerationPhases) -> FloatArray:
-    """[row]: share of the responses that have ended with the busy phase."""
-    return np.asarray(_ended(_course(phases))[phases.course.course_of, 0], dtype=np.float64)
+    """Share of the responses that have ended with the busy phase [candidate]."""
+    return np.asarray(_ended(_timelines(phases))[phases.timeline.timeline_of, 0], dtype=np.float64)
 
 
-def _parts_replicas(engine: Engine, tail: TailSetting) -> npt.NDArray[np.bool_]:
-    """Where whole replicas remain, and no expert group reaches over the border."""
-    kept_gpus = engine.tensor_parallel_size * engine.data_parallel_size // tail.ratio
+def _parts_replicas(
+    generation_layouts: GenerationLayouts, tail: TailSetting
+) -> npt.NDArray[np.bool_]:
+    """Rows where whole replicas remain after the split, and no expert group spans both parts."""
+    kept_gpus = (
+        generation_layouts.tensor_parallel_size
+        * generation_layouts.data_parallel_size
+        // tail.ratio
+    )
     parts: npt.NDArray[np.bool_] = (
-        (engine.pipeline_parallel_size == 1)
-        & (engine.data_parallel_size % tail.gathers == 0)
-        & (kept_gpus % engine.expert_parallel_size == 0)
+        (generation_layouts.pipeline_parallel_size == 1)
+        & (generation_layouts.data_parallel_size % tail.gathers == 0)
+        & (kept_gpus % generation_layouts.expert_parallel_size == 0)
     )
     return parts
 
 
-def _course(phases: GenerationPhases) -> Phases:
-    """The distinct courses of the batch."""
-    return phases.course.phases
+def _timelines(phases: GenerationPhases) -> Phases:
+    """The distinct timelines of the batch."""
+    return phases.timeline.phases
 
 
 def _waiting_factor(phases: GenerationPhases) -> FloatArray:
-    """[row]: decode seconds, environments included, per second of steps."""
-    course, mine = phases.course, _course(phases)
-    steps = (mine.steps * course.step_seconds).sum(axis=1)
-    factor: FloatArray = phases.decode.total / np.maximum(steps[course.course_of], 1e-12)
+    """Decode seconds, environment times included, per second of steps [candidate]."""
+    timeline, mine = phases.timeline, _timelines(phases)
+    steps = (mine.steps * timeline.step_seconds).sum(axis=1)
+    factor: FloatArray = phases.decode.total / np.maximum(steps[timeline.timeline_of], 1e-12)
     return factor
 
 
 def _ended(mine: Phases) -> FloatArray:
-    """[course, cell]: share of the responses that have ended in the middle of a shrinking cell."""
+    """Share of the responses that ended by the middle of each shrinking cell [timeline, cell]."""
     ended = 1.0 - mine.batch[:, BUSY_CELLS:] / mine.sequences[:, None]
     rising: FloatArray = np.maximum.accumulate(np.clip(ended, 0.0, 1.0), axis=1)
     return rising
@@ -212,13 +219,13 @@ def _more_per_step(
     cached: FloatArray,
     gathers: int,
 ) -> list[FloatArray]:
-    """[course, cell]: how much longer a step of so many times the batch takes, by part.
+    """Seconds by part [timeline, cell] that a step with `gathers` times the batch takes longer.
 
     Less than 0 where a larger tensor size makes it faster.
     """
     shapes = np.zeros((2, len(batch)), dtype=np.int64)
-    shapes[0, phases.course.course_of] = phases.shape
-    shapes[1, phases.course.course_of] = after.shape
+    shapes[0, phases.timeline.timeline_of] = phases.shape
+    shapes[1, phases.timeline.timeline_of] = after.shape
     small = phases.tables.at(shapes[0, :, None], batch, cached)
     large = after.tables.at(shapes[1, :, None], gathers * batch, cached)
     return [
@@ -228,7 +235,7 @@ def _more_per_step(
 
 
 def _left(mine: Phases, lasts: FloatArray, chunks: int) -> tuple[FloatArray, FloatArray]:
-    """[course, chunk]: seconds until all has ended once a chunk is out; and when it is out."""
+    """(seconds from a chunk being ready to the end, seconds until it is) [timeline, chunk]."""
     ends, ended = np.cumsum(lasts, axis=1), _ended(mine)
     busy = ended[:, :1] * np.linspace(0.0, 1.0, BUSY_CELLS + 1)
     middles = ends[:, BUSY_CELLS:] - lasts[:, BUSY_CELLS:] / 2
@@ -241,7 +248,7 @@ def _left(mine: Phases, lasts: FloatArray, chunks: int) -> tuple[FloatArray, Flo
 
 
 def _reached(shares: FloatArray, times: FloatArray, share: float) -> FloatArray:
-    """Per row the time at which its rising shares reach one, interpolated."""
+    """Time [row] at which each row's rising shares reach `share`, interpolated."""
     rows = np.arange(len(shares))
     high = np.clip((shares < share).sum(axis=1), 1, shares.shape[1] - 1)
     low = high - 1
@@ -252,12 +259,15 @@ def _reached(shares: FloatArray, times: FloatArray, share: float) -> FloatArray:
     return found
 
 
-def release_shares(outstanding: FloatArray, seconds: FloatArray) -> FloatArray:
-    """[row, chunk]: the part of a call's seconds after which each chunk but the last is out."""
+def ready_shares(outstanding: FloatArray, seconds: FloatArray) -> FloatArray:
+    """Share of a call's seconds [row, chunk] after which each chunk is ready, rounded up to 1/64.
+
+    `outstanding` [row, chunk] are the seconds from then to the end, `seconds` [row] the call's.
+    """
     shares = 1.0 - outstanding / seconds[:, None]
     return np.asarray(np.clip(np.ceil(SHARE_STEPS * shares - 1e-6), 1, SHARE_STEPS) / SHARE_STEPS)
 
 
-def released_seconds(shares: FloatArray, seconds: FloatArray) -> FloatArray:
-    """[row, chunk]: those parts in whole microseconds, rounded up."""
+def ready_seconds(shares: FloatArray, seconds: FloatArray) -> FloatArray:
+    """Seconds [row, chunk] after which each chunk is ready, in whole microseconds, rounded up."""
     return np.ceil(1e6 * shares * seconds[:, None] - 1e-3) * 1e-6

@@ -9,17 +9,18 @@ from automap.planner.layout import FloatArray, IntArray
 LOWEST_LOG = -40.0
 """ln of a probability that is as good as none."""
 Shrinking = tuple[FloatArray, FloatArray, FloatArray]
-"""Per cache size and cell: share of the sequences that run, their mean tokens generated, and ln of
-the probability that all have ended, per sequence."""
+"""Three arrays [cache size, cell]: share of the sequences that run, mean tokens that those have
+generated, and ln of the probability that all have ended, per sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Representatives:
-    """Lengths of equally probable parts of the distribution, well mixed."""
+    """Sequences that represent equally probable parts of a length distribution, well mixed."""
 
     lengths: FloatArray
+    """[representative]: mean length of its part, in tokens."""
     part: IntArray
-    """Which part, the shortest first."""
+    """[representative]: index of the part of the distribution, the shortest first."""
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -27,16 +28,18 @@ class Representatives:
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """P(length > x), and its integral from 0."""
+    """The function P(length > x) of a length distribution, and its integral from 0."""
 
     points: FloatArray
+    """[point]: lengths in tokens, rising from 0."""
     above: FloatArray
-    """Share longer than each point."""
+    """[point]: share of the sequences that are longer."""
     integral: FloatArray
+    """[point]: integral of the function from 0, in tokens."""
 
     @staticmethod
     def of(points: FloatArray, mass: FloatArray) -> "Survival":
-        """The lengths that occur, and how often."""
+        """Survival function of the lengths `points` [point], which have probabilities `mass`."""
         starts = np.append(0.0, points)
         above = np.maximum(1.0 - np.append(0.0, np.cumsum(mass)), 0.0)
         above[-1] = 0.0
@@ -45,7 +48,11 @@ class Survival:
     def shrinking(
         self, ages: FloatArray, sequences: Representatives, edges: FloatArray
     ) -> Shrinking:
-        """From [cache size, representative] of these ages, whose lengths nobody knows yet."""
+        """The shrinking phase of sequences whose remaining lengths are unknown.
+
+        `ages` [cache size, representative] are tokens generated at its start, `edges` [cell + 1]
+        the borders of its cells.
+        """
         shape = (len(ages), len(edges) - 1)
         running, held, ended = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         middles = (edges[1:] + edges[:-1]) / 2
@@ -63,7 +70,7 @@ class Survival:
     def shrinking_in_turns(
         self, ages: FloatArray, sequences: Representatives, edges: FloatArray
     ) -> Shrinking:
-        """The same where the longest are ahead: of each representative, a share is left.
+        """The shrinking phase where the longest are ahead: of each representative, a share is left.
 
         In turns all proceed side by side, so what one has generated tells how long it is; the
         lengths of a representative's part of the distribution have the same share left.
@@ -85,7 +92,7 @@ class Survival:
 
 
 def representatives(points: FloatArray, mass: FloatArray, number: int) -> Representatives:
-    """So many sequences of a distribution."""
+    """`number` sequences that represent a distribution, each by the mean length of its part."""
     levels = np.linspace(0.0, 1.0, number + 1)
     reached = np.append(0.0, np.cumsum(mass))
     tokens = np.append(0.0, np.cumsum(points * mass))
@@ -96,13 +103,13 @@ def representatives(points: FloatArray, mass: FloatArray, number: int) -> Repres
 
 
 def variation(values: FloatArray, mass: FloatArray) -> float:
-    """Standard deviation over mean."""
+    """Coefficient of variation of a distribution: standard deviation over mean."""
     mean = float(values @ mass)
     return float(np.sqrt(max(float((values - mean) ** 2 @ mass), 0.0))) / mean
 
 
 def _integral(points: FloatArray, values: FloatArray) -> FloatArray:
-    """Of a step function, from 0 to each point."""
+    """Integral of a step function from 0 to each point."""
     return np.append(0.0, np.cumsum(values[:-1] * np.diff(points)))
 
 

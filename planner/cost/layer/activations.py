@@ -64,7 +64,7 @@ def layer_activation_bytes(
 def _attention_elements(
     arch: ModelArchitecture, tensor: IntArray, *, written_out: bool
 ) -> FloatArray:
-    """Queries, keys, values and the attention's output of one token."""
+    """Elements of one token's queries, keys, values and attention output on one GPU."""
     query = arch.query_size / tensor
     grouped = 2 * arch.head_dim * local_key_value_heads(arch, tensor)
     return 2 * query + (2 * query if written_out else grouped)
@@ -73,7 +73,7 @@ def _attention_elements(
 def _mlp_elements(
     arch: ModelArchitecture, tensor: IntArray, *, moe: bool, written_out: bool
 ) -> tuple[FloatArray, FloatArray]:
-    """One token's elements (before, after) the activation of the MLP or of its chosen experts."""
+    """Elements (before, after) the activation of one token's MLP or chosen experts, on one GPU."""
     width = arch.intermediate_size
     if moe:
         chosen = arch.num_experts_per_token * arch.moe_intermediate_size
@@ -142,7 +142,7 @@ def _tokens_in_flight(
     micro_batch_size: IntArray,
     num_micro_batches: IntArray,
 ) -> FloatArray:
-    """Tokens of which the first stage holds the activations, on one GPU."""
+    """Tokens whose activations one GPU of the first stage holds [candidate]."""
     in_flight = micro_batches_in_flight(layouts, num_micro_batches)
     held = np.ceil(micro_batch_size * np.maximum(in_flight, 1)).astype(np.int64)
     tokens = ceil_div(peak_tokens(lengths, held), layouts.context_parallel_size)
@@ -152,12 +152,14 @@ def _tokens_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """Bytes per token that are kept for the backward pass, one row per candidate."""
+    """Bytes per token that are kept for the backward pass [candidate]."""
 
     working: FloatArray
-    """The layer that backward re-creates in full; without recomputation it is counted already."""
+    """Bytes of the layer that the backward pass re-creates in full; 0 without recomputation, where
+    it is kept already."""
     early_stage: FloatArray
-    """The first stage, or a middle one: that may have a layer more, but a micro-batch less."""
+    """Bytes on the first stage, or on a middle one, which may have a layer more but holds a
+    micro-batch less."""
     last_stage: FloatArray
 
 

@@ -56,9 +56,10 @@ def _flash(
     tensor_parallel_size: IntArray,
     num_sequences: IntArray,
 ) -> tuple[Timed, Timed]:
-    """At the rate of the profile's context kernel; backward has five products for two.
+    """(forward, backward) seconds at the rate of the profile's flash-attention kernels.
 
-    Where the profile has the backward kernel too, at its rate.
+    Without a measured backward kernel, backward takes five products for forward's two (Dao 2023,
+    arXiv:2307.08691).
     """
     shape: dict[str, FloatArray | IntArray | float] = {
         "batch_size": num_sequences[:, None],
@@ -86,7 +87,9 @@ def _unfused(
     heads: IntArray,
     num_sequences: IntArray,
 ) -> tuple[Timed, Timed]:
-    """Scores in memory: two products forward, four backward, no use of the causal mask.
+    """(forward, backward) seconds with the scores in memory: two products forward, four backward.
+
+    The causal mask saves nothing.
 
     A masked softmax reads and writes each score; its gradient reads two and writes one. Heads
     whose rows are no multiple of 16 bytes miss the tensor cores.

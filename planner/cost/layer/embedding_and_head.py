@@ -1,12 +1,12 @@
-"""Seconds of one micro-batch in what stands before and after the layers: embedding and head."""
+"""Seconds of one micro-batch in the embedding and in the output head."""
 
 from dataclasses import replace
 
 import numpy as np
 
 from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
     MicroBatch,
-    Setting,
     UnitSeconds,
     add,
     collective,
@@ -18,13 +18,16 @@ from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.shards import Linear, padded_vocabulary
 
 
-def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
-    """Look-up (read and write h per token) and the reduce-scatter of a split vocabulary."""
-    size = batch.tokens * setting.model.architecture.hidden_size * setting.element_bytes
-    lookup = setting.profile.memory_bound(2 * size)
+def embedding_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
+    """Seconds of the embedding: the look-up reads and writes h elements per token.
+
+    A vocabulary that is split over the tensor group adds a reduce-scatter.
+    """
+    size = batch.tokens * context.model.architecture.hidden_size * context.element_bytes
+    lookup = context.profile.memory_bound(2 * size)
     group = batch.tensor_parallel_size
-    scatter = collective(setting, "reduce_scatter", size, group_size=group, stride=1)
-    gather = collective(setting, "all_gather", size, group_size=group, stride=1)
+    scatter = collective(context, "reduce_scatter", size, group_size=group, stride=1)
+    gather = collective(context, "all_gather", size, group_size=group, stride=1)
     return UnitSeconds(
         forward=lookup.seconds,
         backward=2.0 * lookup.seconds,
@@ -35,27 +38,27 @@ def embedding_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
     )
 
 
-def head_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
-    """Output head with log-probabilities or values, and their gradient.
+def head_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
+    """Seconds of the output head with log-probabilities or values, and of their gradient.
 
     Forward casts the logits to fp32 (2 + 4 bytes) and takes the log-softmax (4 + 4); backward
     reads both, writes the gradient (12) and casts it to bf16 (4 + 2).
     """
-    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
-    size = batch.tokens * arch.hidden_size * setting.element_bytes
-    if setting.model.scalar_head:
-        there = setting.profile.memory_bound(size / tensor)
+    arch, tensor = context.model.architecture, batch.tensor_parallel_size
+    size = batch.tokens * arch.hidden_size * context.element_bytes
+    if context.model.scalar_head:
+        there = context.profile.memory_bound(size / tensor)
         back = scaled(there, 2.0)
         moved = Timed(np.zeros(len(batch)), np.zeros(len(batch), dtype=np.int64))
     else:
         vocabulary = padded_vocabulary(arch, tensor)
         hidden = np.full_like(tensor, arch.hidden_size)
         # Low-precision recipes leave the head as it is; adapters do not stand beside it.
-        whole = replace(setting.frozen, product_precision=None)
+        whole = replace(context.frozen, product_precision=None)
         product = linears_seconds(whole, batch.tokens, (Linear(hidden, vocabulary),))
         logits = batch.tokens * vocabulary
-        there = add(product[0], setting.profile.memory_bound(14 * logits))
-        back = add(product[1], setting.profile.memory_bound(18 * logits))
+        there = add(product[0], context.profile.memory_bound(14 * logits))
+        back = add(product[1], context.profile.memory_bound(18 * logits))
         moved = tensor_pair(whole, batch)
         moved = Timed(moved.seconds * 0.5, moved.source)  # one gather each way
     return UnitSeconds(

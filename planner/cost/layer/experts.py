@@ -10,8 +10,8 @@ import numpy as np
 from automap.planner.cost import constants
 from automap.planner.cost.communication import collective_seconds
 from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
     MicroBatch,
-    Setting,
     UnitSeconds,
     add,
     collective,
@@ -28,91 +28,93 @@ from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import Linear, attention_linears, expert_shards, mlp_linears
 
 
-def moe_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
-    """One layer with routed experts: attention as ever, dispatch, experts, combine."""
-    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+def moe_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
+    """Seconds of one layer with routed experts: attention, dispatch, experts, combine."""
+    arch, tensor = context.model.architecture, batch.tensor_parallel_size
     linears: tuple[Linear, ...] = attention_linears(arch, tensor)
     width = arch.num_experts_per_token * arch.moe_intermediate_size // tensor
-    communication = add(tensor_pair(setting, batch), expert_exchange(setting, batch))
+    communication = add(tensor_pair(context, batch), expert_exchange(context, batch))
     if arch.shared_expert_intermediate_size:
         linears += mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
         width = width + ceil_div(arch.shared_expert_intermediate_size, tensor)
-        communication = add(communication, tensor_pair(setting, batch))
-    forward, backward = linears_seconds(setting, batch.tokens, linears)
-    experts, experts_backward = experts_seconds(setting, batch)
-    sorting = permutation_seconds(setting, batch)
-    attention = layer_attention(setting, batch)
+        communication = add(communication, tensor_pair(context, batch))
+    forward, backward = linears_seconds(context, batch.tokens, linears)
+    experts, experts_backward = experts_seconds(context, batch)
+    sorting = permutation_seconds(context, batch)
+    attention = layer_attention(context, batch)
     return layer_seconds(
-        setting,
+        context,
         forward=add(forward, experts, sorting),
         backward=add(backward, experts_backward, sorting),
         attention=attention,
-        elementwise=elementwise_seconds(setting, batch, width),
+        elementwise=elementwise_seconds(context, batch, width),
         communication=communication,
-        ring=context_ring(setting, batch, attention[0]),
+        ring=context_ring(context, batch, attention[0]),
         num_sequences=batch.num_sequences,
-        least_seconds=setting.stack.expert_layer_seconds,
+        least_seconds=context.stack.expert_layer_seconds,
     )
 
 
-def experts_seconds(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
-    """(forward, backward) of a GPU's routed experts: one product after the other, balanced.
+def experts_seconds(context: KernelContext, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of a GPU's routed experts: one product after the other, balanced.
 
     A grouped product is about as fast as its parts; the profile's fused expert kernels belong to
     inference engines. What arrives for products in 8 bits is cast by a kernel of its own.
     """
-    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    arch, tensor = context.model.architecture, batch.tensor_parallel_size
     shards, inside = expert_shards(
         tensor_parallel_size=tensor, expert_parallel_size=batch.expert_parallel_size
     )
     group_tokens = ceil_div(batch.tokens * shards, tensor)
     rows = ceil_div(group_tokens * arch.num_experts_per_token, arch.num_experts)
     linears = mlp_linears(arch, inside, arch.moe_intermediate_size)
-    trained = setting if setting.adapters == "all" else setting.frozen
+    trained = context if context.adapters == "all" else context.frozen
     forward, backward = linears_seconds(trained, rows, linears)
     local = ceil_div(arch.num_experts, batch.expert_parallel_size)
     launch = 2.0 * constants.LAUNCH_SECONDS
-    if setting.product_bytes < setting.element_bytes:
+    if context.product_bytes < context.element_bytes:
         operands = rows * (linears[0].inputs + linears[1].inputs)
-        cast = setting.profile.memory_bound(constants.CAST_BYTES * operands)
+        cast = context.profile.memory_bound(constants.CAST_BYTES * operands)
         forward = add(forward, cast)
         launch += 2.0 * constants.EXPERT_OPERAND_HOST_SECONDS
     # The number of tokens of each expert is known after the dispatch; before, nothing is launched.
-    least = 0.0 if setting.drops_tokens else launch
+    least = 0.0 if context.drops_tokens else launch
     return (
         scaled(Timed(np.maximum(forward.seconds, least), forward.source), local),
         scaled(Timed(np.maximum(backward.seconds, least), backward.source), local),
     )
 
 
-def permutation_seconds(setting: Setting, batch: MicroBatch) -> Timed:
-    """Copies sorted by expert and summed again: memory traffic of one direction.
+def permutation_seconds(context: KernelContext, batch: MicroBatch) -> Timed:
+    """Seconds to sort token copies by expert and sum them again: memory traffic of one direction.
 
     A token is read and its k copies written, and the other way round for the results. Where
     copies travel, both sides sort them once more by local expert (read and write each).
     """
-    arch, group = setting.model.architecture, batch.expert_parallel_size
+    arch, group = context.model.architecture, batch.expert_parallel_size
     copies = arch.num_experts_per_token
     per_token = np.where(group > 1, 6 * copies + 2, 2 * copies + 2) * arch.hidden_size
     tokens = ceil_div(batch.tokens, batch.tensor_parallel_size)
-    return setting.profile.memory_bound(setting.element_bytes * per_token * tokens)
+    return context.profile.memory_bound(context.element_bytes * per_token * tokens)
 
 
-def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
-    """Tokens to their experts and back: two all-to-alls, gather and scatter inside an expert.
+def expert_exchange(context: KernelContext, batch: MicroBatch) -> Timed:
+    """Seconds to send tokens to their experts and the results back.
+
+    There are two all-to-alls, and a gather and a scatter inside an expert that is itself split.
 
     Nothing runs beside them, so no software makes them shorter than the tables.
     """
-    arch, expert = setting.model.architecture, batch.expert_parallel_size
+    arch, expert = context.model.architecture, batch.expert_parallel_size
     shards, inside = expert_shards(
         tensor_parallel_size=batch.tensor_parallel_size, expert_parallel_size=expert
     )
-    token = arch.hidden_size * setting.element_bytes
+    token = arch.hidden_size * context.element_bytes
     own = ceil_div(batch.tokens, batch.tensor_parallel_size) * token
     copies = np.where(expert > 1, arch.num_experts_per_token, 1)
     exchange = collective_seconds(
-        setting.pool,
-        setting.profile,
+        context.pool,
+        context.profile,
         "all_to_all",
         own * copies,
         group_size=expert,
@@ -121,6 +123,6 @@ def expert_exchange(setting: Setting, batch: MicroBatch) -> Timed:
     gathered = own * copies * inside
     return add(
         scaled(exchange, 2.0),
-        collective(setting, "all_gather", gathered, group_size=inside, stride=1),
-        collective(setting, "reduce_scatter", gathered, group_size=inside, stride=1),
+        collective(context, "all_gather", gathered, group_size=inside, stride=1),
+        collective(context, "reduce_scatter", gathered, group_size=inside, stride=1),
     )

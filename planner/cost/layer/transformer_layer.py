@@ -42,22 +42,22 @@ Product = tuple[IntArray, IntArray | int, IntArray | int]
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """One pass over a micro-batch, one row each."""
+    """Micro-batches and the parallel sizes they are computed with, one row per micro-batch."""
 
     tensor_parallel_size: IntArray
     context_parallel_size: IntArray
     expert_parallel_size: IntArray
     num_sequences: IntArray
     tokens: IntArray
-    """Of the whole tensor group: this context rank's share of the micro-batch."""
+    """[row]: tokens of a tensor group together: its context rank's share of the micro-batch."""
 
     def __len__(self) -> int:
         return len(self.tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What every operator of a call shares."""
+class KernelContext:
+    """What every operator of a call shares: model, hardware, software and precisions."""
 
     model: Model
     pool: Pool
@@ -65,17 +65,18 @@ class Setting:
     precision: str
     lengths: SequenceLengths
     product_precision: str | None = None
-    """Of the layers' matrix products where it differs (fp8 recipes); the rest keeps `precision`."""
+    """Precision of the layers' matrix products where it differs (fp8 recipes); everything else
+    keeps `precision`."""
     stack: SoftwareStack = STACKS["megatron-core"]
-    """Of training and scoring; an inference engine reads none of it."""
+    """Software that trains and scores; not used for generation."""
     adapters: Adapters = "all"
-    """Which of a layer's linear layers have one, where only adapters are trained."""
+    """Which of a layer's linear layers have an adapter, where only adapters are trained."""
     drops_tokens: bool = False
     """Experts take a fixed number of tokens and drop the rest; otherwise as many as come."""
     engine: EngineProfile = ENGINES["vllm"]
-    """Of generation; training and scoring read none of it."""
+    """Inference engine that generates; not used for training and scoring."""
     cache_precision: str = "bf16"
-    """Of the key-value cache of generation."""
+    """Precision of the key-value cache in generation."""
 
     @property
     def element_bytes(self) -> int:
@@ -90,7 +91,7 @@ class Setting:
     def rank_imbalance(
         self, sequences_per_rank: IntArray, data_parallel_size: IntArray
     ) -> FloatArray | float:
-        """Slowest data rank's tokens over the mean rank's."""
+        """Tokens of the slowest data rank over those of the mean rank [candidate]."""
         if self.stack.balances_ranks:
             return 1.0
         return rank_imbalance(
@@ -101,22 +102,25 @@ class Setting:
 
     @property
     def host_work(self) -> HostWork:
-        """Of the framework that trains and scores."""
+        """Host work of the framework that trains and scores."""
         return self.profile.host_work(self.stack.host_work)
 
     @property
     def in_turn(self) -> bool:
-        """The device is the host itself, measured: it computes or communicates, never both."""
+        """Whether the device computes or communicates, never both: a measured host itself."""
         return not self.host_work.beside_kernels
 
     @property
     def collective_slowdown(self) -> float:
-        """Of exposed collectives; what GPUs' streams hide or delay, a host that does neither."""
+        """Factor on the seconds of exposed collectives, for what streams on GPUs hide or delay.
+
+        On a device that does one thing after the other it is 1.
+        """
         return 1.0 if self.in_turn else self.stack.collective_slowdown
 
     @property
-    def frozen(self) -> "Setting":
-        """The same where adapters leave weights alone: no gradient of theirs, no adapter."""
+    def frozen(self) -> "KernelContext":
+        """The context of linear layers without an adapter: their weights have no gradient."""
         if self.model.lora_rank is None:
             return self
         return replace(self, model=replace(self.model, trainable=False))
@@ -124,12 +128,12 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class UnitSeconds:
-    """Seconds of a layer (or embedding, or head) for one micro-batch, one row each."""
+    """Seconds of a layer (or embedding, or head) [row], one row per micro-batch."""
 
     forward: FloatArray
     backward: FloatArray
     selective: FloatArray
-    """What selective recomputation repeats in the backward pass."""
+    """Seconds of forward work that selective recomputation repeats in the backward pass."""
     forward_communication: FloatArray
     backward_communication: FloatArray
     source: IntArray
@@ -140,7 +144,7 @@ class UnitSeconds:
 
 
 def add(*parts: Timed) -> Timed:
-    """Seconds summed, the weakest provenance kept."""
+    """The sum of several times, with the weakest of their provenances."""
     seconds, source = parts[0]
     for part in parts[1:]:
         seconds = seconds + part.seconds
@@ -149,30 +153,33 @@ def add(*parts: Timed) -> Timed:
 
 
 def scaled(timed: Timed, factor: FloatArray | IntArray | float) -> Timed:
-    """Seconds times a factor, provenance as it is."""
+    """Seconds multiplied by a factor, with their provenance."""
     return Timed(timed.seconds * factor, timed.source)
 
 
-def _product_seconds(setting: Setting, products: Sequence[Product]) -> list[Timed]:
-    """Of products at the rate that lasts; all are looked up at once."""
-    precision = setting.product_precision or setting.precision
+def _product_seconds(context: KernelContext, products: Sequence[Product]) -> list[Timed]:
+    """Seconds of matrix products at the rate that a GPU sustains; all are looked up at once."""
+    precision = context.product_precision or context.precision
     collector = FASTEST if precision == "fp8" else None
     rows = len(products[0][0])
     m, n, k = (
         np.concatenate([np.broadcast_to(size, rows) for size in sizes])
         for sizes in zip(*products, strict=True)
     )
-    short = setting.profile.gemm(m, n, k, precision=precision, collector=collector)
-    generation = over_tables(setting.profile)
+    short = context.profile.gemm(m, n, k, precision=precision, collector=collector)
+    generation = over_tables(context.profile)
     gain = generation.eight_bit_gain if precision == "fp8" else 1.0
     lasting = scaled(short, 1.0 / (generation.sustained_share * gain))
     parts = len(products)
     return list(map(Timed, np.split(lasting.seconds, parts), np.split(lasting.source, parts)))
 
 
-def _products(setting: Setting, tokens: IntArray, linear: Linear) -> list[Product]:
-    """(m, n, k) of the forward product, of the data gradient, and of what trains the weights."""
-    inputs, outputs, model = linear.inputs, linear.outputs, setting.model
+def _products(context: KernelContext, tokens: IntArray, linear: Linear) -> list[Product]:
+    """Sizes (m, n, k) of the forward product, the data gradient, and the weight gradient.
+
+    With LoRA the last are the two products of the adapter; frozen weights have none.
+    """
+    inputs, outputs, model = linear.inputs, linear.outputs, context.model
     products: list[Product] = [(tokens, outputs, inputs), (tokens, inputs, outputs)]
     if not model.trainable:
         return products
@@ -182,153 +189,153 @@ def _products(setting: Setting, tokens: IntArray, linear: Linear) -> list[Produc
 
 
 def _linear(
-    setting: Setting, tokens: IntArray, linear: Linear, products: list[Timed]
+    context: KernelContext, tokens: IntArray, linear: Linear, products: list[Timed]
 ) -> tuple[Timed, Timed]:
     """(forward, backward) seconds of a product; frozen weights have no weight gradient."""
     forward, data_gradient, *training = products
-    if setting.product_bytes < setting.element_bytes:
+    if context.product_bytes < context.element_bytes:
         # Forward, the kernel before (norm, activation) writes 8 bits instead of 16.
         traffic = constants.CAST_BYTES * tokens * linear.outputs
-        data_gradient = add(data_gradient, setting.profile.memory_bound(traffic))
+        data_gradient = add(data_gradient, context.profile.memory_bound(traffic))
     if not training:
         return forward, data_gradient
-    if setting.model.lora_rank is None:
+    if context.model.lora_rank is None:
         traffic = constants.GRADIENT_TRAFFIC_BYTES * linear.inputs * linear.outputs
-        return forward, add(data_gradient, *training, setting.profile.memory_bound(traffic))
+        return forward, add(data_gradient, *training, context.profile.memory_bound(traffic))
     adapter = add(*training)
     return add(forward, adapter), add(data_gradient, scaled(adapter, 2.0))
 
 
 def linears_seconds(
-    setting: Setting, tokens: IntArray, linears: tuple[Linear, ...]
+    context: KernelContext, tokens: IntArray, linears: tuple[Linear, ...]
 ) -> tuple[Timed, Timed]:
     """(forward, backward) seconds of several products over the same tokens, attention's first."""
-    others = setting if setting.adapters == "all" else setting.frozen
-    settings = [setting, *[others] * (len(linears) - 1)]
-    products = [_products(own, tokens, one) for own, one in zip(settings, linears, strict=True)]
-    found = iter(_product_seconds(setting, [each for own in products for each in own]))
+    others = context if context.adapters == "all" else context.frozen
+    contexts = [context, *[others] * (len(linears) - 1)]
+    products = [_products(own, tokens, one) for own, one in zip(contexts, linears, strict=True)]
+    found = iter(_product_seconds(context, [each for own in products for each in own]))
     pairs = [
         _linear(own, tokens, linear, list(islice(found, len(each))))
-        for own, linear, each in zip(settings, linears, products, strict=True)
+        for own, linear, each in zip(contexts, linears, products, strict=True)
     ]
     return add(*(pair[0] for pair in pairs)), add(*(pair[1] for pair in pairs))
 
 
-def layer_attention(setting: Setting, batch: MicroBatch) -> tuple[Timed, Timed]:
-    """(forward, backward) of attention itself, between its projections."""
+def layer_attention(context: KernelContext, batch: MicroBatch) -> tuple[Timed, Timed]:
+    """(forward, backward) seconds of attention itself, between its projections."""
     return attention_seconds(
-        setting.model.architecture,
-        setting.pool,
-        setting.profile,
-        setting.stack,
-        setting.lengths,
-        precision=setting.precision,
+        context.model.architecture,
+        context.pool,
+        context.profile,
+        context.stack,
+        context.lengths,
+        precision=context.precision,
         tensor_parallel_size=batch.tensor_parallel_size,
         context_parallel_size=batch.context_parallel_size,
         num_sequences=batch.num_sequences,
     )
 
 
-def elementwise_seconds(setting: Setting, batch: MicroBatch, width: IntArray) -> Timed:
-    """Norms, residuals, rotary and activation forward of one layer: bytes moved.
+def elementwise_seconds(context: KernelContext, batch: MicroBatch, width: IntArray) -> Timed:
+    """Forward seconds of one layer's norms, residuals, rotary and activation, by bytes moved.
 
     Two norms read and write h, two residual sums read 2h and write h, over 1/t of the tokens;
     rotary reads and writes queries and keys; the activation reads `width` (twice when gated).
     """
-    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+    arch, tensor = context.model.architecture, batch.tensor_parallel_size
     rotary = 2 * (arch.query_size + arch.key_value_size) / tensor
     activation = width * (3 if arch.gated_mlp else 2)
     per_token = 10 * arch.hidden_size / tensor + rotary + activation
     kernels = 6.0
-    num_bytes = np.asarray(setting.element_bytes * per_token * batch.tokens, dtype=np.float64)
-    passes = setting.stack.elementwise_passes
-    return scaled(setting.profile.memory_bound(passes * num_bytes / kernels), kernels)
+    num_bytes = np.asarray(context.element_bytes * per_token * batch.tokens, dtype=np.float64)
+    passes = context.stack.elementwise_passes
+    return scaled(context.profile.memory_bound(passes * num_bytes / kernels), kernels)
 
 
 def collective(
-    setting: Setting,
+    context: KernelContext,
     name: Collective,
     num_bytes: FloatArray | IntArray,
     *,
     group_size: IntArray,
     stride: IntArray | int,
 ) -> Timed:
-    """Seconds of a collective as this software runs it."""
+    """Seconds of a collective as the context's software runs it."""
     alone = collective_seconds(
-        setting.pool, setting.profile, name, num_bytes, group_size=group_size, stride=stride
+        context.pool, context.profile, name, num_bytes, group_size=group_size, stride=stride
     )
-    return scaled(alone, setting.collective_slowdown)
+    return scaled(alone, context.collective_slowdown)
 
 
-def tensor_pair(setting: Setting, batch: MicroBatch) -> Timed:
-    """The all-gather before and the reduce-scatter after a block, in the tensor group.
+def tensor_pair(context: KernelContext, batch: MicroBatch) -> Timed:
+    """Seconds of the all-gather before and the reduce-scatter after a block, in the tensor group.
 
     What is gathered for products in fp8 is cast before it travels.
     """
-    elements = batch.tokens * setting.model.architecture.hidden_size
+    elements = batch.tokens * context.model.architecture.hidden_size
     group = batch.tensor_parallel_size
-    gathered = elements * setting.product_bytes
+    gathered = elements * context.product_bytes
     return add(
-        collective(setting, "all_gather", gathered, group_size=group, stride=1),
+        collective(context, "all_gather", gathered, group_size=group, stride=1),
         collective(
-            setting,
+            context,
             "reduce_scatter",
-            elements * setting.element_bytes,
+            elements * context.element_bytes,
             group_size=group,
             stride=1,
         ),
     )
 
 
-def context_ring(setting: Setting, batch: MicroBatch, attention: Timed) -> Timed:
-    """What of the ring's c − 1 key-value exchanges attention does not hide, forward."""
-    arch, context = setting.model.architecture, batch.context_parallel_size
+def context_ring(context: KernelContext, batch: MicroBatch, attention: Timed) -> Timed:
+    """Forward seconds of the ring's c − 1 key-value exchanges that attention does not hide."""
+    arch, group = context.model.architecture, batch.context_parallel_size
     heads = local_key_value_heads(arch, batch.tensor_parallel_size)
-    size = 2 * heads * arch.head_dim * setting.element_bytes * batch.tokens
+    size = 2 * heads * arch.head_dim * context.element_bytes * batch.tokens
     step = collective(
-        setting, "send_recv", size, group_size=context, stride=batch.tensor_parallel_size
+        context, "send_recv", size, group_size=group, stride=batch.tensor_parallel_size
     )
-    hidden = 0.0 if setting.in_turn else attention.seconds / context
+    hidden = 0.0 if context.in_turn else attention.seconds / group
     rest = np.maximum(step.seconds - hidden, 0.0)
-    exposed = np.asarray(rest * (context - 1), dtype=np.float64)
-    return Timed(exposed, np.where(context > 1, step.source, 0))
+    exposed = np.asarray(rest * (group - 1), dtype=np.float64)
+    return Timed(exposed, np.where(group > 1, step.source, 0))
 
 
-def dense_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
-    """One layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
-    arch, tensor = setting.model.architecture, batch.tensor_parallel_size
+def dense_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
+    """Seconds of one layer with a dense MLP: two all-gather + reduce-scatter pairs each way."""
+    arch, tensor = context.model.architecture, batch.tensor_parallel_size
     linears = attention_linears(arch, tensor) + mlp_linears(arch, tensor, arch.intermediate_size)
-    forward, backward = linears_seconds(setting, batch.tokens, linears)
-    attention = layer_attention(setting, batch)
-    elementwise = elementwise_seconds(setting, batch, ceil_div(arch.intermediate_size, tensor))
+    forward, backward = linears_seconds(context, batch.tokens, linears)
+    attention = layer_attention(context, batch)
+    elementwise = elementwise_seconds(context, batch, ceil_div(arch.intermediate_size, tensor))
     return layer_seconds(
-        setting,
+        context,
         forward=forward,
         backward=backward,
         attention=attention,
         elementwise=elementwise,
-        communication=scaled(tensor_pair(setting, batch), 2.0),
-        ring=context_ring(setting, batch, attention[0]),
+        communication=scaled(tensor_pair(context, batch), 2.0),
+        ring=context_ring(context, batch, attention[0]),
         num_sequences=batch.num_sequences,
-        gathered_again=scaled(_gathered_again(setting, batch), 2.0),
+        gathered_again=scaled(_gathered_again(context, batch), 2.0),
     )
 
 
-def _gathered_again(setting: Setting, batch: MicroBatch) -> Timed:
-    """The all-gather of a block's input that its weight gradients need, backward.
+def _gathered_again(context: KernelContext, batch: MicroBatch) -> Timed:
+    """Backward seconds of the all-gather of a block's input, which its weight gradients need.
 
     On a GPU it travels beside the product of the data gradient, and nothing of it shows.
     """
-    if not (setting.in_turn and setting.model.trainable):
+    if not (context.in_turn and context.model.trainable):
         nothing = np.zeros(len(batch))
         return Timed(nothing, nothing.astype(np.int64))
-    size = batch.tokens * setting.model.architecture.hidden_size * setting.product_bytes
+    size = batch.tokens * context.model.architecture.hidden_size * context.product_bytes
     group = batch.tensor_parallel_size
-    return collective(setting, "all_gather", size, group_size=group, stride=1)
+    return collective(context, "all_gather", size, group_size=group, stride=1)
 
 
 def layer_seconds(
-    setting: Setting,
+    context: KernelContext,
     *,
     forward: Timed,
     backward: Timed,
@@ -340,14 +347,14 @@ def layer_seconds(
     least_seconds: float = 0.0,
     gathered_again: Timed | None = None,
 ) -> UnitSeconds:
-    """Assemble a layer; elementwise kernels move twice the bytes backward.
+    """Assemble the seconds of a layer; elementwise kernels move twice the bytes backward.
 
-    `least_seconds`: of the whole layer forward, communication included. `gathered_again`: what only
-    the backward pass receives.
+    `least_seconds` bounds the whole layer's forward from below, communication included;
+    `gathered_again` are collectives of the backward pass alone.
     """
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
-    host = setting.host_work
+    host = context.host_work
     moved = add(communication, ring)
     moved_back = add(communication, scaled(ring, 2.0))
     if gathered_again is not None:
@@ -367,13 +374,13 @@ def layer_seconds(
     )
 
 
-def agreement_seconds(setting: Setting, num_devices: IntArray, *, times: int) -> FloatArray:
-    """Small all-reduces in which all ranks of a call agree on counts, losses, norms.
+def agreement_seconds(context: KernelContext, num_devices: IntArray, *, times: int) -> FloatArray:
+    """Seconds of small all-reduces in which all ranks of a call agree on counts, losses, norms.
 
     On GPUs they are microseconds, and part of the host's work of a step.
     """
-    if not setting.in_turn:
+    if not context.in_turn:
         return np.zeros(len(num_devices))
     number = np.full(len(num_devices), 8)
-    found = collective(setting, "all_reduce", number, group_size=num_devices, stride=1)
+    found = collective(context, "all_reduce", number, group_size=num_devices, stride=1)
     return times * found.seconds

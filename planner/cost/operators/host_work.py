@@ -1,4 +1,4 @@
-"""What frameworks take on the host beside their kernels: measured in a profile, else constants."""
+"""Seconds that frameworks take on the host beside their kernels: measured, else constants."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ Seconds = FloatArray | float
 
 @dataclass(frozen=True, slots=True)
 class CallWork:
-    """A scoring call, or an optimizer step, outside its layers."""
+    """Host seconds of a scoring call, or of an optimizer step, outside its layers."""
 
     call: float
     layer: float = 0.0
-    """Of each layer, once per call: its parameters in the optimizer."""
+    """Seconds per layer and call: a layer's parameters in the optimizer."""
     micro_batch: float = 0.0
     sequence: float = 0.0
 
@@ -31,7 +31,10 @@ class CallWork:
         micro_batches: IntArray,
         micro_batch_size: IntArray,
     ) -> FloatArray:
-        """Of a call of so many micro-batches; layers of the model, dealt to pipeline stages."""
+        """Seconds of a call [candidate] on one pipeline stage.
+
+        `num_layers` are the whole model's, dealt to `stages` pipeline stages.
+        """
         if not (self.layer or self.micro_batch or self.sequence):
             return np.full(len(stages), self.call)
         each = self.micro_batch + self.sequence * micro_batch_size
@@ -41,13 +44,13 @@ class CallWork:
 
 @dataclass(frozen=True, slots=True)
 class LayerWork:
-    """A layer in one pass over a micro-batch."""
+    """Host seconds of a layer in one pass over a micro-batch."""
 
     layer: float
     sequence: float = 0.0
 
     def seconds(self, sequences: IntArray) -> Seconds:
-        """With so many sequences in the micro-batch."""
+        """Seconds of a layer with that many sequences in the micro-batch."""
         if not self.sequence:
             return self.layer
         return np.asarray(self.layer + self.sequence * sequences, dtype=np.float64)
@@ -55,24 +58,24 @@ class LayerWork:
 
 @dataclass(frozen=True, slots=True)
 class EngineWork:
-    """The inference engine; None: not measured."""
+    """Host seconds of an inference engine; None: not measured."""
 
     call: float | None = None
     request: float | None = None
-    """Of each request of a call: admitted, and its tokens handed over."""
+    """Seconds per request of a call: to admit it, and to hand over its tokens."""
     step: float | None = None
     sequence: float | None = None
-    """Of a step, for each running sequence."""
+    """Seconds of a step per running sequence."""
     layer: float | None = None
-    """Of a step, for each layer."""
+    """Seconds of a step per layer."""
     weights: float = 0.0
-    """To take weights from the training engine on the same device."""
+    """Seconds to take weights from the training engine on the same device."""
     weights_layer: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class HostWork:
-    """Of a training framework, beside an inference engine."""
+    """Host work of a training framework, and of an inference engine."""
 
     forward: LayerWork
     backward: LayerWork
@@ -81,14 +84,19 @@ class HostWork:
     """One optimizer step, with its forward and backward passes."""
     engine: EngineWork = EngineWork()
     beside_kernels: bool = True
-    """The host goes on while kernels run. A CPU does one thing after the other; where nothing was
-    measured on it, the difference is left out, as it is smaller than what is not known."""
+    """Whether the host goes on while kernels run. A CPU does one thing after the other; where
+    nothing was measured on it, the difference is left out, as it is smaller than what is not
+    known."""
 
     @classmethod
     def of(
         cls, framework: str, measured: Callable[[str, str], float | None], *, on_host: bool
     ) -> "HostWork":
-        """From measured seconds by framework and part; `on_host`: the device is the host itself."""
+        """Host work of a framework, measured or else by constants.
+
+        `measured` gives the seconds of a part by (framework, part), None where it was not measured;
+        `on_host` says that the device is the host itself.
+        """
 
         def part(name: str, otherwise: float = 0.0) -> float:
             found = measured(framework, name)
@@ -135,16 +143,19 @@ class HostWork:
         )
 
     def with_kernels(self, kernels: FloatArray, host: Seconds) -> FloatArray:
-        """A layer's seconds: the longer of the two where they run side by side, else both."""
+        """Seconds of a layer: the longer of kernels and host work, or their sum.
+
+        They are summed where the device does one thing after the other.
+        """
         if self.beside_kernels:
             return np.maximum(kernels, host)
         return np.asarray(kernels + host, dtype=np.float64)
 
     def of_engine(self, engine: EngineProfile) -> EngineProfile:
-        """An engine with what was measured of it in place of its constants.
+        """An engine's constants, replaced by what was measured of it.
 
-        Of a layer only where its kernels do not run beside the host: else the constant has the
-        starts of its kernels in a graph.
+        The seconds of a layer are replaced only where kernels do not run beside the host; else the
+        constant stands for the starts of its kernels in a graph.
         """
         if engine.name != "vllm":
             return engine
@@ -160,7 +171,7 @@ class HostWork:
         )
 
     def weights_seconds(self, layers: IntArray) -> FloatArray:
-        """Of weights that training gives to generation on the same device, so many layers."""
+        """Seconds to hand `layers` layers of weights from training to generation on one device."""
         return np.asarray(self.engine.weights + self.engine.weights_layer * layers)
 
 

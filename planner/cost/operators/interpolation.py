@@ -1,4 +1,4 @@
-"""Multilinear interpolation on logarithmic grids, and where each answer comes from."""
+"""Multilinear interpolation on logarithmic grids, with the provenance of each answer."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,7 +22,7 @@ CHUNK_ROWS = 1 << 15
 
 
 class Timed(NamedTuple):
-    """Seconds per row and the provenance code of each (index into layout.SOURCES)."""
+    """Seconds [row], and the provenance code of each as an index into layout.SOURCES."""
 
     seconds: FloatArray
     source: IntArray
@@ -33,7 +33,7 @@ class Timed(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """Interpolated values, and the provenance code of each."""
+    """Interpolated values [row], and the provenance code of each."""
 
     values: FloatArray
     source: IntArray
@@ -44,9 +44,11 @@ class Grid:
     """Values on a dense grid whose axes are ascending positive numbers, read in log space."""
 
     axes: tuple[FloatArray, ...]
+    """The coordinates of the grid lines of each axis, rising."""
     values: FloatArray
+    """[axis 0, axis 1, …]: value at each point of the grid."""
     measured: BoolArray
-    """Where the value is a measurement; elsewhere it was filled in from neighbours."""
+    """Whether each value is a measurement; the others were filled in from neighbours."""
 
     @classmethod
     def of(cls, axes: tuple[FloatArray, ...], values: FloatArray) -> "Grid":
@@ -126,7 +128,7 @@ def _blend(
 
 
 def fill_gaps(values: FloatArray, *, axis: int, positions: FloatArray) -> FloatArray:
-    """Values with NaN replaced along one axis: linear between knowns, nearest at the ends."""
+    """Replace NaN along one axis: linear between known values, the nearest one at the ends."""
     moved = np.moveaxis(values, axis, 0)
     known = ~np.isnan(moved)
     if known.all():

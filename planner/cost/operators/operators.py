@@ -33,19 +33,20 @@ from automap.planner.cost.operators.table_reader import TableReader
 from automap.planner.layout import FloatArray, IntArray
 
 ENGINE_COLLECTOR = "vllm"
-"""Whose fp8 kernels count where no engine is named. The engines' fp8 kernels quantise
+"""The engine whose fp8 kernels count where none is named. Engines' fp8 kernels quantise
 differently and differ by a factor of 2, so a median over them would belong to none."""
 FASTEST = "fastest"
-"""Instead of a collector's name: the fastest kernel that any measured at a shape. Training's fp8
-products are these, because its library chooses among kernels and its operands are cast already."""
+"""Stands for a collector's name and means the fastest kernel that any measured at a shape. Training
+has these for fp8 products: its library chooses among kernels, and its operands are cast already."""
 
 CONFIG_NEIGHBOURS = 3
-"""Measured configurations blended for one that was not measured."""
+"""Number of measured configurations that are blended for one that was not measured."""
 PREFILL_EMPHASIS = (1.0, 0.5, 2.0)
 DECODE_EMPHASIS = (1.0, 2.0, 4.0)
-"""Of heads, key-value heads, head_dim: how far apart a factor of two sets two configurations.
-These, and the number of neighbours, gave the least error when each measured configuration in
-turn was predicted from the others (H100, B200): 5 % at the median for prefill, 3 % for decode."""
+"""How far apart a factor of two in (heads, key-value heads, head_dim) sets two configurations.
+These values, and the number of neighbours, gave the least error when each measured configuration
+in turn was predicted from the others (H100, B200): 5 % at the median for prefill, 3 % for
+decode."""
 
 ATTENTION_FEATURES = ("num_attention_heads", "num_key_value_heads", "head_dim")
 LAYER_SIZES = (
@@ -73,9 +74,9 @@ class ConfigGrid:
     configs: FloatArray
     """[configuration, feature]"""
     emphasis: FloatArray
-    """Per feature: how far apart a factor of two sets two configurations."""
+    """[feature]: how far apart a factor of two sets two configurations."""
     grid: Grid
-    """First axis: the configuration's number + 1."""
+    """Log efficiency; its first axis is the configuration's number + 1."""
 
     def at(
         self,
@@ -142,7 +143,7 @@ class Tables:
         self._fixed_seconds: dict[str, float] = {}
 
     def fixed_seconds(self, table: str) -> float:
-        """The least that was measured of an operator: what starting its kernels takes.
+        """Least seconds that were measured of an operator: what starting its kernels takes.
 
         Raises:
             ValueError: the table has no rows.
@@ -153,7 +154,10 @@ class Tables:
         return self._fixed_seconds[table]
 
     def gemm(self, precision: str, collector: str | None = None) -> Grid | None:
-        """Axes m, n, k; in fp8 of one collector's kernels, where it was measured."""
+        """Log efficiency of matrix products over axes m, n, k; in fp8 of one collector's kernels.
+
+        None where the precision was not measured.
+        """
         key = precision, collector
         if key not in self._gemm:
             self._gemm[key] = self._gemm_grid(precision, collector)
@@ -181,7 +185,10 @@ class Tables:
 
     @cached_property
     def prefill_attention(self) -> ConfigGrid | None:
-        """Axes batch_size, sequence_length; features heads, key-value heads, head_dim."""
+        """Log efficiency of causal attention over axes batch_size, sequence_length.
+
+        Features are heads, key-value heads, head_dim.
+        """
         axes = ("batch_size", "sequence_length")
         return self._attention(
             "prefill_attention", axes, prefill_attention_roofline, PREFILL_EMPHASIS
@@ -189,7 +196,10 @@ class Tables:
 
     @cached_property
     def prefill_attention_backward(self) -> ConfigGrid | None:
-        """As `prefill_attention`, of the backward pass; over the roofline of the forward one."""
+        """Log efficiency of attention's backward pass, over the roofline of the forward one.
+
+        Axes and features are those of `prefill_attention`.
+        """
         axes = ("batch_size", "sequence_length")
         return self._attention(
             "prefill_attention_backward", axes, prefill_attention_roofline, PREFILL_EMPHASIS
@@ -197,7 +207,7 @@ class Tables:
 
     @cached_property
     def memory_bound(self) -> Grid | None:
-        """Axis bytes moved; the median of the kernels that were measured at a size."""
+        """Log efficiency over the bytes moved: the median of the kernels measured at a size."""
         rows = self._reader.rows("memory_bound")
         if not rows.any():
             return None
@@ -222,7 +232,10 @@ class Tables:
 
     @cached_property
     def decode_attention(self) -> ConfigGrid | None:
-        """Axes batch_size, kv_length; features heads, key-value heads, head_dim."""
+        """Log efficiency of a decode step's attention over axes batch_size, kv_length.
+
+        Features are heads, key-value heads, head_dim.
+        """
         axes = ("batch_size", "kv_length")
         return self._attention("decode_attention", axes, decode_attention_roofline, DECODE_EMPHASIS)
 
@@ -242,7 +255,7 @@ class Tables:
         return _config_grid(np.stack(features, axis=1), emphasis, (batch, length), efficiency)
 
     def moe(self, precision: str) -> MoeGrid | None:
-        """The routed experts of one GPU."""
+        """Log efficiency of one GPU's routed experts; None where they were not measured."""
         if precision not in self._moe:
             self._moe[precision] = self._moe_grid(precision)
         return self._moe[precision]

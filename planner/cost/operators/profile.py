@@ -1,4 +1,4 @@
-"""Measured operator times of one GPU type, interpolated; every answer says where it is from."""
+"""Operator seconds on one GPU type, interpolated from measurements, with their provenance."""
 
 import hashlib
 from collections.abc import Callable
@@ -54,11 +54,11 @@ class Profile:
         link_bytes_per_second: float | None = None,
         learnt: Path | None = None,
     ) -> None:
-        """Tables are those shipped for `gpu.profile`, or those in `folder`, measured on this GPU.
+        """Take the tables shipped for `gpu.profile`, or those in `folder`, measured on this GPU.
 
-        `link_bytes_per_second`: of the link inside the node on which collectives were measured;
-        None: the catalogue's. `learnt`: the folder with what runs taught of the shipped tables;
-        what they taught of those in `folder` is in there.
+        `link_bytes_per_second`: bandwidth of the link inside the node on which collectives were
+        measured; None: the catalogue's. `learnt`: the folder with corrections of the shipped
+        tables; those of the tables in `folder` are in `folder` itself.
 
         `table_gpu`: the GPU whose measured tables apply; None: there are none, and everything is
         a roofline. `derived`: the tables are another GPU's (or there are none), so its efficiency
@@ -81,19 +81,19 @@ class Profile:
 
     @cached_property
     def table_link_bytes_per_second(self) -> float:
-        """One direction of the link inside the node on which the collectives were measured."""
+        """Bandwidth, one way, of the link in the node on which the collectives were measured."""
         if self._link_bytes_per_second is not None:
             return self._link_bytes_per_second
         return node_type(self._table_node).intra_node_bytes_per_second
 
     @cached_property
     def corrections(self) -> Corrections:
-        """What runs have taught about a measured profile, or about the shipped tables."""
+        """Corrections that runs have taught of a measured profile, or of the shipped tables."""
         return read_corrections(self._learnt) if self._learnt else NONE
 
     @cached_property
     def version(self) -> str:
-        """Hash of tables and corrections, twelve hexadecimal digits; the GPU's figures left out."""
+        """Hash of tables and corrections, twelve hexadecimal digits; not of the GPU's figures."""
         digest = hashlib.sha256()
         learnt = self._learnt.glob(CORRECTIONS) if self._learnt else ()
         for path in sorted([*self._folder.glob("*.parquet"), *learnt], key=lambda path: path.name):
@@ -110,7 +110,7 @@ class Profile:
         collector: str | None = None,
         captured: bool = False,
     ) -> Timed:
-        """Forward matrix product C[m,n] = A[m,k]·B[k,n].
+        """Seconds of the matrix product C[m,n] = A[m,k]·B[k,n].
 
         fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape. `collector`
         names whose fp8 kernels count (default: vLLM's). `captured`: as part of a CUDA graph. The
@@ -145,7 +145,7 @@ class Profile:
         n: FloatArray | IntArray | float,
         k: FloatArray | IntArray | float,
     ) -> Timed:
-        """The eager fp8 product, or if that is faster, one at the efficiency of bf16."""
+        """Seconds of an fp8 product: the eager one's, or fewer at the efficiency of bf16."""
         if self.tables is None:
             return eager
         wide = self.gemm(m, n, k, precision="bf16")
@@ -169,7 +169,7 @@ class Profile:
         num_key_value_heads: FloatArray | IntArray | float,
         head_dim: FloatArray | IntArray | float,
     ) -> Timed:
-        """Causal attention forward of one layer, in bf16, with this GPU's share of the heads."""
+        """Seconds of one layer's causal attention forward, in bf16, with one GPU's heads."""
         columns, shape = _columns(
             batch_size, sequence_length, num_attention_heads, num_key_value_heads, head_dim
         )
@@ -186,7 +186,7 @@ class Profile:
         num_key_value_heads: FloatArray | IntArray | float,
         head_dim: FloatArray | IntArray | float,
     ) -> Timed | None:
-        """The backward pass of `prefill_attention`; None where it was not measured."""
+        """Seconds of one layer's causal attention backward; None where it was not measured."""
         grid = self.tables.prefill_attention_backward if self.tables else None
         if grid is None:
             return None
@@ -206,9 +206,9 @@ class Profile:
         head_dim: FloatArray | IntArray | float,
         cache_bytes: float | None = None,
     ) -> Timed:
-        """Attention of one decode step of one layer over a cache of `kv_length` tokens.
+        """Seconds of one layer's attention in a decode step over a cache of `kv_length` tokens.
 
-        `cache_bytes`: of an element of a key and that of its value together where that is not 4
+        `cache_bytes`: bytes of an element of a key and of its value together where that is not 4
         (both in bf16, as measured): 2 in fp8, or where a latent cache serves as both.
         """
         columns, shape = _columns(
@@ -228,7 +228,10 @@ class Profile:
         shape: tuple[int, ...],
         narrow: Roofline | None = None,
     ) -> Timed:
-        """`narrow`: the roofline of a cache in another format than the measured bf16."""
+        """Seconds of attention, from the grid's efficiency and the roofline.
+
+        `narrow` is the roofline of a cache in another format than the measured bf16.
+        """
         batch_size, length, *features = columns
         found = grid.at(np.stack(features, axis=1), batch_size, length) if grid else None
 
@@ -250,7 +253,7 @@ class Profile:
         expert_parallel_size: FloatArray | IntArray | float,
         precision: str,
     ) -> Timed:
-        """One GPU's routed experts of one MoE layer, gated (three matrices), balanced routing.
+        """Seconds of one GPU's routed experts of a layer, gated (three matrices), balanced routing.
 
         `num_tokens` are the tokens of the whole expert group (all expert_parallel_size ×
         expert_tensor_parallel_size GPUs together). As in the measured tables, every GPU of the
@@ -288,7 +291,7 @@ class Profile:
         return np.where(untuned, tuned, seconds), np.where(untuned, weaker, source)
 
     def memory_bound(self, num_bytes: FloatArray | IntArray | float) -> Timed:
-        """A kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
+        """Seconds of a kernel that only moves bytes: norm, elementwise, optimizer step, copy."""
         (num_bytes,), shape = _columns(num_bytes)
         grid = self.tables.memory_bound if self.tables else None
         if grid is not None:
@@ -315,7 +318,7 @@ class Profile:
     def _measured(
         self, precision: str, table: Callable[[Tables, str], _Grid | None]
     ) -> tuple[_Grid | None, str]:
-        """The grid for a precision, or else that of bf16; and which of the two it is."""
+        """(grid for a precision, or else that of bf16; the precision that it is of)."""
         if self.tables is None:
             return None, precision
         grid = table(self.tables, precision)
@@ -356,7 +359,7 @@ def load_profile(gpu: GpuType) -> Profile:
 def measured_profile(gpu: GpuType, folder: Path, link_bytes_per_second: float) -> Profile:
     """The operator times in a folder, measured on that GPU type and link, read once per process.
 
-    Or the shipped ones, with what the folder says that runs have taught of them.
+    A folder that holds only corrections of shipped tables gives those tables with the corrections.
     """
     if is_of_shipped_tables(folder):
         return Profile(gpu, learnt=folder)

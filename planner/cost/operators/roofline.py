@@ -10,14 +10,15 @@ from automap.planner.layout import FloatArray
 
 BF16_BYTES = 2
 BYTES_PER_ELEMENT = {"bf16": 2, "fp16": 2, "fp8": 1, "fp32": 4}
-"""Of a matrix product's operands, by precision; the keys are all the precisions known here."""
+"""Bytes per element of a matrix product's operands by precision; the keys are all precisions that
+are known."""
 
 Roofline = Callable[..., FloatArray]
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """What a roofline needs of a GPU."""
+    """Peak rates of a GPU that its rooflines need."""
 
     memory_bytes_per_second: float
     bf16_flops_per_second: float
@@ -35,7 +36,7 @@ class Peaks:
         )
 
     def flops_per_second(self, precision: str) -> float:
-        """Dense peak; fp8 weights on a device without fp8 arithmetic are multiplied in bf16."""
+        """Dense peak rate; on a device without fp8 arithmetic fp8 weights multiply in bf16."""
         if precision == "fp32":
             return self.fp32_flops_per_second
         if precision == "fp8" and self.fp8_flops_per_second is not None:
@@ -84,9 +85,9 @@ def decode_attention_roofline(
     *,
     cache_bytes: float = 2 * BF16_BYTES,
 ) -> FloatArray:
-    """Least seconds of one decode step: the KV cache of `length` tokens read once.
+    """Least seconds of a decode step's attention: the KV cache of `length` tokens read once.
 
-    `cache_bytes`: of an element of a key and that of its value together.
+    `cache_bytes`: bytes of an element of a key and of its value together.
     """
     flops = 4.0 * batch_size * length * heads * head_dim
     num_bytes = batch_size * (cache_bytes * length * kv_heads + 2 * BF16_BYTES * heads) * head_dim
@@ -103,7 +104,7 @@ def expert_share(
     expert_tensor_parallel_size: FloatArray,
     expert_parallel_size: FloatArray,
 ) -> FloatArray:
-    """What one GPU has of an MoE layer, one row each.
+    """One GPU's share of a layer with experts [row, column].
 
     Columns: hidden size, width of its part of an expert, its number of experts, experts per
     token, expert_parallel_size.

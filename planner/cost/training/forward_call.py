@@ -9,7 +9,7 @@ from automap.planner.cost import constants, memory
 from automap.planner.cost.batches import SequenceLengths, micro_batches, sequence_lengths
 from automap.planner.cost.estimates import BytesColumns, CallEstimates, SecondsColumns
 from automap.planner.cost.layer.activations import forward_activation_bytes
-from automap.planner.cost.layer.transformer_layer import Setting, agreement_seconds
+from automap.planner.cost.layer.transformer_layer import KernelContext, agreement_seconds
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.shards import stage_parameters
 from automap.planner.cost.stacks import STACKS
@@ -44,7 +44,7 @@ def price_forward(
     each = layouts.take(rows)
     lengths = sequence_lengths(workload)
     # Only backward passes differ between a trained and a frozen model.
-    setting = Setting(
+    context = KernelContext(
         replace(model, trainable=False),
         pool,
         profile,
@@ -58,13 +58,13 @@ def price_forward(
         data_parallel_size=each.data_parallel_size,
         micro_batch_size=micro_batch_size,
     )
-    blocks = units(setting, each, micro_batch_size)
-    stage = worst_stage(setting, each, *blocks.forward())
-    slowest = setting.rank_imbalance(per_rank, each.data_parallel_size)
-    hop = stage_hop(setting, each, micro_batch_size)
-    gather = gathered_weights(setting, layouts, stage_parameters(model, layouts)).take(rows)
+    blocks = units(context, each, micro_batch_size)
+    stage = worst_stage(context, each, *blocks.forward())
+    slowest = context.rank_imbalance(per_rank, each.data_parallel_size)
+    hop = stage_hop(context, each, micro_batch_size)
+    gather = gathered_weights(context, layouts, stage_parameters(model, layouts)).take(rows)
     sharded = each.sharding == memory.FULLY_SHARDED
-    streamed = np.where(sharded, exposed(setting, gather.seconds, stage.compute), 0.0)
+    streamed = np.where(sharded, exposed(context, gather.seconds, stage.compute), 0.0)
     work = num_micro_batches * slowest
     # Rounding leaves a single stage a hair off zero.
     piped = each.pipeline_parallel_size > 1
@@ -79,13 +79,13 @@ def price_forward(
         bubble=slowest * (waiting + hops * hop.seconds),
         optimizer=zero,
         transition=away[rows],
-        overhead=setting.host_work.scoring.seconds(
+        overhead=context.host_work.scoring.seconds(
             num_layers=model.architecture.num_layers,
             stages=each.pipeline_parallel_size,
             micro_batches=num_micro_batches,
             micro_batch_size=micro_batch_size,
         )
-        + agreement_seconds(setting, each.num_gpus, times=constants.SCORING_AGREEMENTS),
+        + agreement_seconds(context, each.num_gpus, times=constants.SCORING_AGREEMENTS),
     )
     source = np.maximum(blocks.source, hop.source)
     source = np.where(sharded, np.maximum(source, gather.source), source)
@@ -111,7 +111,10 @@ def _transient_bytes(
     rows: IntArray,
     micro_batch_size: IntArray,
 ) -> BytesColumns:
-    """One layer's activations, logits, buffers, gathered layers, and reloaded weights."""
+    """Bytes per GPU that a forward adds: activations of one layer, logits, buffers, and weights.
+
+    The weights are layers that full sharding gathers, and those reloaded from the host.
+    """
     gathered, _ = memory.gathered_layer_bytes(model, workload, layouts)
     each = layouts.take(rows)
     activations, logits = forward_activation_bytes(

@@ -6,7 +6,7 @@ import numpy as np
 
 from automap.planner.cost import constants, memory
 from automap.planner.cost.communication import Collective
-from automap.planner.cost.layer.transformer_layer import Setting, add, collective, scaled
+from automap.planner.cost.layer.transformer_layer import KernelContext, add, collective, scaled
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.shards import StageParameters, expert_shards
 from automap.planner.cost.stacks import STACKS
@@ -16,7 +16,7 @@ from automap.planner.spec import WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What moves and updates weights and gradients once, with nothing to hide behind."""
+    """Seconds of each part of an optimizer step by itself, with nothing to hide behind [row]."""
 
     gather: Timed
     scatter: Timed
@@ -29,13 +29,13 @@ class Step:
         return Step(*(part.take(rows) for part in parts))
 
 
-def exposed(setting: Setting, seconds: FloatArray, behind: FloatArray) -> FloatArray:
-    """What a collective adds to the compute behind which it hides.
+def exposed(context: KernelContext, seconds: FloatArray, behind: FloatArray) -> FloatArray:
+    """Seconds that a collective adds to the compute behind which it hides.
 
     Its first or last part never hides, and while both run, compute is slower. On a device that
     does one thing after the other nothing hides.
     """
-    if setting.in_turn:
+    if context.in_turn:
         return seconds
     share = constants.DATA_OVERLAP_SHARE
     open_part = np.maximum(seconds - share * behind, (1.0 - share) * seconds)
@@ -43,45 +43,50 @@ def exposed(setting: Setting, seconds: FloatArray, behind: FloatArray) -> FloatA
 
 
 def whole_step(
-    setting: Setting, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
+    context: KernelContext, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
 ) -> Step:
-    """All-gather of weights, reduce-scatter and all-reduce of gradients, and the update."""
-    adapters = setting.model.trainable and setting.model.lora_rank is not None
+    """Price the parts of an optimizer step.
+
+    They are the all-gather of weights, reduce-scatter and all-reduce of gradients, and the update.
+    """
+    adapters = context.model.trainable and context.model.lora_rank is not None
     trained = parameters.adapter if adapters else parameters.dense
     experts = None if adapters else parameters.expert
-    gradient = setting.stack.memory.gradient_bytes
+    gradient = context.stack.memory.gradient_bytes
     return Step(
-        gather=gathered_weights(setting, layouts, parameters),
-        scatter=_over_repeated(setting, layouts, "reduce_scatter", trained, experts, gradient),
-        reduce=_over_repeated(setting, layouts, "all_reduce", trained, experts, gradient),
-        optimizer=optimizer_seconds(setting, workload, layouts, parameters),
+        gather=gathered_weights(context, layouts, parameters),
+        scatter=_over_repeated(context, layouts, "reduce_scatter", trained, experts, gradient),
+        reduce=_over_repeated(context, layouts, "all_reduce", trained, experts, gradient),
+        optimizer=optimizer_seconds(context, workload, layouts, parameters),
     )
 
 
-def gathered_weights(setting: Setting, layouts: Layouts, parameters: StageParameters) -> Timed:
-    """All-gather of the weights that products need, over the ranks that share them."""
+def gathered_weights(
+    context: KernelContext, layouts: Layouts, parameters: StageParameters
+) -> Timed:
+    """Seconds to all-gather the weights that products need, over the ranks that share them."""
     dense, experts = parameters.dense, parameters.expert
-    size = setting.product_bytes
-    return _over_repeated(setting, layouts, "all_gather", dense, experts, size)
+    size = context.product_bytes
+    return _over_repeated(context, layouts, "all_gather", dense, experts, size)
 
 
 def _over_repeated(
-    setting: Setting,
+    context: KernelContext,
     layouts: Layouts,
     name: Collective,
     dense: IntArray,
     experts: IntArray | None,
     size: int,
 ) -> Timed:
-    """A collective of parameters of `size` bytes over the ranks on which they repeat.
+    """Seconds of a collective of parameters of `size` bytes over the ranks on which they repeat.
 
     Dense weights repeat over data × context ranks, experts over what the expert group leaves.
     """
-    tensor, architecture = layouts.tensor_parallel_size, setting.model.architecture
-    messages = architecture.num_layers + 1 if _by_layer(setting) else 1
+    tensor, architecture = layouts.tensor_parallel_size, context.model.architecture
+    messages = architecture.num_layers + 1 if _by_layer(context) else 1
     each = dense * size / messages
     group = memory.data_shards(layouts)
-    found = collective(setting, name, each, group_size=group, stride=tensor)
+    found = collective(context, name, each, group_size=group, stride=tensor)
     found = scaled(found, messages)
     if experts is None or not architecture.num_moe_layers:
         return found
@@ -89,17 +94,17 @@ def _over_repeated(
         tensor_parallel_size=tensor, expert_parallel_size=layouts.expert_parallel_size
     )
     group = memory.expert_data_shards(layouts)
-    other = collective(setting, name, experts * size, group_size=group, stride=shards)
+    other = collective(context, name, experts * size, group_size=group, stride=shards)
     return add(found, other)
 
 
-def _by_layer(setting: Setting) -> bool:
+def _by_layer(context: KernelContext) -> bool:
     """Whether it shows that FSDP moves each layer by itself, gradients in every micro-batch."""
-    return setting.in_turn and setting.stack.host_work == "fsdp"
+    return context.in_turn and context.stack.host_work == "fsdp"
 
 
 def data_parallel_seconds(
-    setting: Setting,
+    context: KernelContext,
     step: Step,
     sharding: IntArray,
     num_micro_batches: IntArray,
@@ -116,10 +121,10 @@ def data_parallel_seconds(
     gather, scatter, reduce = step.gather, step.scatter, step.reduce
 
     def behind(seconds: FloatArray, passes: FloatArray) -> FloatArray:
-        return exposed(setting, seconds, passes)
+        return exposed(context, seconds, passes)
 
     updated = behind(gather.seconds, forward)
-    reductions = num_micro_batches if _by_layer(setting) else 1
+    reductions = num_micro_batches if _by_layer(context) else 1
     by_code = np.stack(
         [
             behind(reduce.seconds, backward),
@@ -134,13 +139,13 @@ def data_parallel_seconds(
 
 
 def optimizer_seconds(
-    setting: Setting, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
+    context: KernelContext, workload: WorkloadSpec, layouts: Layouts, parameters: StageParameters
 ) -> Timed:
-    """Memory traffic of one optimizer step over this GPU's shard."""
+    """Seconds of the memory traffic of one optimizer step over a GPU's shard."""
     updated = memory.trained_parameters(
-        setting.model, parameters, layouts, since=memory.OPTIMIZER_SHARDED
+        context.model, parameters, layouts, since=memory.OPTIMIZER_SHARDED
     )
-    return setting.profile.memory_bound(optimizer_traffic_bytes(workload) * updated)
+    return context.profile.memory_bound(optimizer_traffic_bytes(workload) * updated)
 
 
 def optimizer_traffic_bytes(workload: WorkloadSpec) -> int:

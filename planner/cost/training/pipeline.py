@@ -1,4 +1,4 @@
-"""From layers to pipeline stages: what the slowest stage takes, and all stages together."""
+"""Seconds of pipeline stages from those of layers: the slowest stage, and all together."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,19 @@ import numpy as np
 from automap.planner.cost.batches import micro_batch_tokens
 from automap.planner.cost.layer.embedding_and_head import embedding_seconds, head_seconds
 from automap.planner.cost.layer.experts import moe_layer_seconds
-from automap.planner.cost.layer.transformer_layer import MicroBatch, Setting, UnitSeconds
+from automap.planner.cost.layer.transformer_layer import KernelContext, MicroBatch, UnitSeconds
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.cost.shards import stage_layers
 from automap.planner.cost.training.whole_layers import priced_layer_seconds
 from automap.planner.layout import FloatArray, IntArray, Layouts
 
 Blocks = tuple[FloatArray, FloatArray | None, FloatArray, FloatArray]
-"""Seconds of a dense layer, an expert layer (None in a dense model), the embedding, the head."""
+"""Seconds [row] of (dense layer, expert layer or None in a dense model, embedding, head)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Seconds per micro-batch of each building block, one row per candidate."""
+    """Seconds of each building block of a model per micro-batch [candidate]."""
 
     dense: UnitSeconds
     moe: UnitSeconds | None
@@ -28,7 +28,7 @@ class Units:
 
     @property
     def source(self) -> IntArray:
-        """Weakest provenance of the blocks."""
+        """Weakest provenance of the blocks [candidate], as an index into layout.SOURCES."""
         blocks = [self.dense, self.embedding, self.head]
         if self.moe is not None:
             blocks.append(self.moe)
@@ -36,7 +36,7 @@ class Units:
         return weakest
 
     def forward(self) -> tuple[Blocks, Blocks]:
-        """(compute, communication) of the forward pass."""
+        """(compute, communication) seconds of the forward pass by block."""
         moe = self.moe
         compute = (
             self.dense.forward,
@@ -55,16 +55,16 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class StageSeconds:
-    """One micro-batch on the slowest stage, and on all stages one after the other."""
+    """Seconds of one micro-batch on the slowest stage, and on all stages in turn [candidate]."""
 
     compute: FloatArray
     communication: FloatArray
     pipeline_total: FloatArray
-    """Compute and communication of all stages."""
+    """Compute and communication of all stages, one after the other."""
 
 
-def units(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) -> Units:
-    """Price the distinct (tensor, context, expert, micro-batch) shapes and spread them to rows."""
+def units(context: KernelContext, layouts: Layouts, micro_batch_size: IntArray) -> Units:
+    """Price the building blocks once per (tensor, context, expert, micro-batch) shape."""
     columns = (
         layouts.tensor_parallel_size,
         layouts.context_parallel_size,
@@ -72,27 +72,27 @@ def units(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) -> Uni
         micro_batch_size,
     )
     first, inverse = distinct_rows(*columns)
-    tensor, context, expert, sequences = (column[first] for column in columns)
-    tokens = ceil_div(micro_batch_tokens(setting.lengths, sequences), context)
-    batch = MicroBatch(tensor, context, expert, sequences, tokens)
-    has_experts = setting.model.architecture.num_moe_layers > 0
+    tensor, context_size, expert, sequences = (column[first] for column in columns)
+    tokens = ceil_div(micro_batch_tokens(context.lengths, sequences), context_size)
+    batch = MicroBatch(tensor, context_size, expert, sequences, tokens)
+    has_experts = context.model.architecture.num_moe_layers > 0
     return Units(
-        dense=priced_layer_seconds(setting, batch).take(inverse),
-        moe=moe_layer_seconds(setting, batch).take(inverse) if has_experts else None,
-        embedding=embedding_seconds(setting, batch).take(inverse),
-        head=head_seconds(setting, batch).take(inverse),
+        dense=priced_layer_seconds(context, batch).take(inverse),
+        moe=moe_layer_seconds(context, batch).take(inverse) if has_experts else None,
+        embedding=embedding_seconds(context, batch).take(inverse),
+        head=head_seconds(context, batch).take(inverse),
     )
 
 
 def worst_stage(
-    setting: Setting,
+    context: KernelContext,
     layouts: Layouts,
     blocks: Blocks,
     communication: Blocks,
 ) -> StageSeconds:
     """Combine (dense layer, expert layer, embedding, head) seconds into stages."""
-    compute, compute_total = _by_stage(setting, layouts, blocks)
-    moved, moved_total = _by_stage(setting, layouts, communication)
+    compute, compute_total = _by_stage(context, layouts, blocks)
+    moved, moved_total = _by_stage(context, layouts, communication)
     stages = layouts.pipeline_parallel_size
     both = compute + moved
     both[1, stages < 3] = -1.0  # no middle stage, no last one
@@ -106,9 +106,11 @@ def worst_stage(
     )
 
 
-def _by_stage(setting: Setting, layouts: Layouts, blocks: Blocks) -> tuple[FloatArray, FloatArray]:
-    """([first, middle, last] × rows, sum over all stages)."""
-    arch = setting.model.architecture
+def _by_stage(
+    context: KernelContext, layouts: Layouts, blocks: Blocks
+) -> tuple[FloatArray, FloatArray]:
+    """(seconds [stage, row] of first, middle and last stage, seconds [row] of all stages)."""
+    arch = context.model.architecture
     dense, moe, embedding, head = blocks
     experts = np.zeros_like(dense) if moe is None else moe
     layers = stage_layers(arch, layouts.pipeline_parallel_size)

@@ -12,7 +12,7 @@ from automap.planner.cost.estimates import BytesColumns, CallEstimates, SecondsC
 from automap.planner.cost.layer.activations import FULL, SELECTIVE, activation_bytes
 from automap.planner.cost.layer.transformer_layer import (
     Adapters,
-    Setting,
+    KernelContext,
     UnitSeconds,
     agreement_seconds,
 )
@@ -36,7 +36,7 @@ from automap.planner.spec import WorkloadSpec
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """Forward and backward (recomputation included) of one micro-batch."""
+    """Forward and backward pass of one micro-batch [candidate]; recomputation is in backward."""
 
     forward: StageSeconds
     backward: StageSeconds
@@ -44,17 +44,18 @@ class Passes:
 
     @property
     def compute(self) -> FloatArray:
-        """Of both passes on the slowest stage."""
+        """Compute seconds of both passes on the slowest stage."""
         return self.forward.compute + self.backward.compute
 
     @property
     def communication(self) -> FloatArray:
-        """Of both passes on the slowest stage."""
+        """Communication seconds of both passes on the slowest stage."""
         return self.forward.communication + self.backward.communication
 
     @property
     def elsewhere(self) -> FloatArray:
-        """What both passes take on all other stages; rounding leaves a single one a hair off 0."""
+        """Seconds of both passes on all stages but the slowest."""
+        # Rounding leaves it a hair off 0 where there is a single stage.
         whole = self.forward.pipeline_total + self.backward.pipeline_total
         return np.maximum(whole - self.compute - self.communication, 0.0)
 
@@ -80,7 +81,7 @@ def price_train(
     distribution. `adapters`: which linear layers have one, where the model trains adapters.
     `drops_tokens`: experts take a fixed number of tokens.
     """
-    setting = Setting(
+    context = KernelContext(
         model,
         pool,
         profile,
@@ -101,19 +102,19 @@ def price_train(
         micro_batch_size=micro_batch_size,
     )
     step, source = _step_seconds(
-        setting,
+        context,
         each,
-        _passes(setting, each, micro_batch_size, recompute),
-        whole_step(setting, workload, layouts, stage_parameters(model, layouts)).take(rows),
-        hop=stage_hop(setting, each, micro_batch_size),
+        _passes(context, each, micro_batch_size, recompute),
+        whole_step(context, workload, layouts, stage_parameters(model, layouts)).take(rows),
+        hop=stage_hop(context, each, micro_batch_size),
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
-        slowest=setting.rank_imbalance(per_rank, each.data_parallel_size),
+        slowest=context.rank_imbalance(per_rank, each.data_parallel_size),
     )
     away, held = offloaded(model, workload, pool, layouts)
     seconds = replace(step.times(updates), transition=away[rows])
     transient = _transient_bytes(
-        setting,
+        context,
         workload,
         layouts,
         held,
@@ -126,7 +127,7 @@ def price_train(
 
 
 def _step_seconds(
-    setting: Setting,
+    context: KernelContext,
     layouts: Layouts,
     passes: Passes,
     whole: Step,
@@ -142,7 +143,7 @@ def _step_seconds(
     slowest)/v (Narayanan et al. 2021, arXiv:2104.04473); then reduces gradients and updates.
     """
     reduction = data_parallel_seconds(
-        setting,
+        context,
         whole,
         layouts.sharding,
         num_micro_batches,
@@ -151,7 +152,7 @@ def _step_seconds(
     )
     hops = layouts.pipeline_parallel_size - 1
     waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
-    moved = passes.communication + _hops_in_steady_state(setting, layouts, hop, passes)
+    moved = passes.communication + _hops_in_steady_state(context, layouts, hop, passes)
     work = num_micro_batches * slowest
     seconds = SecondsColumns(
         compute=work * passes.compute,
@@ -159,55 +160,58 @@ def _step_seconds(
         bubble=slowest * waiting / layouts.virtual_pipeline_parallel_size,
         optimizer=whole.optimizer.seconds,
         transition=np.zeros(len(layouts)),
-        overhead=setting.host_work.step.seconds(
-            num_layers=setting.model.architecture.num_layers,
+        overhead=context.host_work.step.seconds(
+            num_layers=context.model.architecture.num_layers,
             stages=layouts.pipeline_parallel_size,
             micro_batches=num_micro_batches,
             micro_batch_size=micro_batch_size,
         )
-        + agreement_seconds(setting, layouts.num_gpus, times=constants.STEP_AGREEMENTS),
+        + agreement_seconds(context, layouts.num_gpus, times=constants.STEP_AGREEMENTS),
     )
     sources = [passes.source, hop.source, reduction.source, whole.optimizer.source]
     source: IntArray = np.maximum.reduce(sources)
     return seconds, source
 
 
-def stage_hop(setting: Setting, layouts: Layouts, micro_batch_size: IntArray) -> Timed:
-    """Activations of one micro-batch to the next stage; every GPU sends its 1/t of the tokens."""
+def stage_hop(context: KernelContext, layouts: Layouts, micro_batch_size: IntArray) -> Timed:
+    """Seconds to send a micro-batch's activations to the next stage.
+
+    Every GPU of the tensor group sends its 1/t of the tokens.
+    """
     tokens = ceil_div(
-        micro_batch_tokens(setting.lengths, micro_batch_size), layouts.context_parallel_size
+        micro_batch_tokens(context.lengths, micro_batch_size), layouts.context_parallel_size
     )
-    arch = setting.model.architecture
-    size = tokens * arch.hidden_size * setting.element_bytes / layouts.tensor_parallel_size
-    crosses = layouts.num_gpus > setting.pool.nvlink_domain_gpus
+    arch = context.model.architecture
+    size = tokens * arch.hidden_size * context.element_bytes / layouts.tensor_parallel_size
+    crosses = layouts.num_gpus > context.pool.nvlink_domain_gpus
     seconds, source = point_to_point_seconds(
-        setting.pool, setting.profile, size, crosses_node=crosses
+        context.pool, context.profile, size, crosses_node=crosses
     )
     piped = layouts.pipeline_parallel_size > 1
-    seconds = seconds * setting.collective_slowdown
+    seconds = seconds * context.collective_slowdown
     return Timed(np.where(piped, seconds, 0.0), np.where(piped, source, 0))
 
 
 def _hops_in_steady_state(
-    setting: Setting, layouts: Layouts, hop: Timed, passes: Passes
+    context: KernelContext, layouts: Layouts, hop: Timed, passes: Passes
 ) -> FloatArray:
-    """What the messages between stages add to a micro-batch while the pipeline is full.
+    """Seconds that messages between stages add to a micro-batch while the pipeline is full.
 
     1F1B waits for each of its two. Interleaved stages have another chunk to work on meanwhile,
     where the software overlaps them.
     """
     chunks = layouts.virtual_pipeline_parallel_size
     sent = 2.0 * chunks * hop.seconds
-    if not setting.stack.overlaps_stages:
+    if not context.stack.overlaps_stages:
         return sent
-    return np.where(chunks > 1, exposed(setting, sent, passes.compute), sent)
+    return np.where(chunks > 1, exposed(context, sent, passes.compute), sent)
 
 
 def _passes(
-    setting: Setting, layouts: Layouts, micro_batch_size: IntArray, recompute: IntArray
+    context: KernelContext, layouts: Layouts, micro_batch_size: IntArray, recompute: IntArray
 ) -> Passes:
-    """Forward and backward of one micro-batch per stage; recomputation repeats forward work."""
-    blocks = units(setting, layouts, micro_batch_size)
+    """Price forward and backward of one micro-batch; recomputation repeats forward work."""
+    blocks = units(context, layouts, micro_batch_size)
     selective = recompute == SELECTIVE
     full = recompute == FULL
 
@@ -218,9 +222,9 @@ def _passes(
 
     dense, moe = back(blocks.dense), back(blocks.moe) if blocks.moe else (None, None)
     embedding, head = blocks.embedding, blocks.head
-    forward = worst_stage(setting, layouts, *blocks.forward())
+    forward = worst_stage(context, layouts, *blocks.forward())
     backward = worst_stage(
-        setting,
+        context,
         layouts,
         (dense[0], moe[0], embedding.backward, head.backward),
         (dense[1], moe[1], embedding.backward_communication, head.backward_communication),
@@ -231,7 +235,7 @@ def _passes(
 def offloaded(
     model: Model, workload: WorkloadSpec, pool: Pool, layouts: Layouts
 ) -> tuple[FloatArray, BytesColumns]:
-    """(seconds, bytes) that a train call takes for what its home keeps on the host.
+    """(seconds, bytes per GPU) that a train call takes for what its home keeps on the host.
 
     It is reloaded before and stored after the call; freed gradients are there meanwhile.
     """
@@ -248,13 +252,13 @@ def offloaded(
 
 
 def _beside(gradients: IntArray, activations: IntArray, logits: IntArray) -> tuple[IntArray, ...]:
-    """(activations, logits) as far as both together exceed the gradients."""
+    """(activations, logits) in bytes beyond the gradients, in whose place they are kept."""
     left = np.maximum(gradients - activations, 0)
     return np.maximum(activations - gradients, 0), np.maximum(logits - left, 0)
 
 
 def _transient_bytes(
-    setting: Setting,
+    context: KernelContext,
     workload: WorkloadSpec,
     layouts: Layouts,
     held: BytesColumns,
@@ -264,8 +268,11 @@ def _transient_bytes(
     num_micro_batches: IntArray,
     recompute: IntArray,
 ) -> BytesColumns:
-    """Activations, logits, buffers, layers gathered under `full`, and the reloaded state."""
-    model, lengths, each = setting.model, setting.lengths, layouts.take(rows)
+    """Bytes per GPU that a train call adds [candidate].
+
+    They are activations, logits, buffers, layers gathered under `full`, and the reloaded state.
+    """
+    model, lengths, each = context.model, context.lengths, layouts.take(rows)
     activations, logits = activation_bytes(
         model,
         workload,
@@ -277,7 +284,7 @@ def _transient_bytes(
     )
     gathered, gathered_layer = memory.gathered_layer_bytes(model, workload, layouts)
     gathered_gradients = gathered_layer[rows]
-    if setting.stack.memory.gradients_on_demand:
+    if context.stack.memory.gradients_on_demand:
         # With one micro-batch activations go as gradients come, so that the larger of them counts,
         # and there is no sum to which the embedding's gradient would be added.
         _, gradients, _ = memory.training_state(model, workload, layouts)

@@ -1,9 +1,10 @@
 """Whole layers measured in an engine, beside the sum of their operators.
 
-An operator timed by itself, over and over, finds operands and results where it left them; in a
-layer each finds what the one before has left, in memory just asked for, and what stands between
-operators is nobody's. So a profile measures some layers end to end. They validate it, and where it
-has them, layers are priced as the sum times what a measured layer takes of its sum.
+An operator that is timed alone, over and over, finds its operands and results in the caches; in a
+layer each operator finds what the one before has left, in memory just allocated, and the time
+between operators is counted nowhere. So a profile measures some layers end to end. They validate
+it, and where it has them, layers are priced as the sum of their operators times the ratio of
+measured to summed seconds.
 """
 
 from collections.abc import Iterator
@@ -19,8 +20,8 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import GpuType, Pool
 from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
     MicroBatch,
-    Setting,
     UnitSeconds,
     dense_layer_seconds,
 )
@@ -34,44 +35,45 @@ Recompute = Literal["none", "selective", "full"]
 Part = Literal["forward", "training"]
 FRAMEWORKS: tuple[TrainingStack, ...] = ("megatron-core", "fsdp")
 PRECISIONS = ("fp32", "bf16")
-"""In which devices train, by kind of device."""
+"""Precisions in which layers are measured: fp32 on a CPU, bf16 on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerKey:
-    """What was measured: so many layers of a model more, in one pass over one micro-batch."""
+    """Identity of a measurement: one more layer of a model in one pass over one micro-batch."""
 
     framework: TrainingStack
     recompute: Recompute
     part: Part
-    """Training: forward, backward and the optimizer step of the layer's weights."""
+    """What was timed: `forward`, or `training`, which is forward, backward and the optimizer step
+    of the layer's weights."""
     precision: str
     num_sequences: int
     sequence_length: int
     sizes: tuple[tuple[str, int], ...]
-    """Of the layer, by name: hidden_size, intermediate_size and those of attention."""
+    """Sizes of the layer by name: hidden_size, intermediate_size and those of attention."""
 
     @property
     def micro_batch(self) -> tuple[object, ...]:
-        """Equal for the same layer and micro-batch."""
+        """Key that is equal for measurements of one layer with one micro-batch."""
         return self.num_sequences, self.sequence_length, self.sizes
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSum:
-    """Seconds of a layer by the operators and the host work of a profile."""
+    """Seconds of a layer as the sum of its operators and host work in a profile."""
 
     forward: float
     backward: float
     again: float
-    """What recomputation repeats."""
+    """Seconds of forward work that recomputation repeats."""
     step: float
-    """The optimizer step of its weights."""
+    """Seconds of the optimizer step of its weights."""
     host: float
-    """Of all these, what the host takes beside the kernels."""
+    """Seconds that the host takes in all of these, beside the kernels."""
 
     def seconds(self, part: Part, *, forward: float = 1.0, backward: float = 1.0) -> float:
-        """Of a part, with a factor on each pass."""
+        """Seconds of `forward` or `training`, with a factor on each pass."""
         there = self.forward * forward
         if part == "forward":
             return there
@@ -80,32 +82,32 @@ class LayerSum:
 
 @dataclass(frozen=True, slots=True)
 class LayerCheck:
-    """One layer that was measured, and what the profile says of it."""
+    """A measured layer beside what the profile's operators give for it, in seconds."""
 
     key: LayerKey
     measured: float
     summed: float
-    """Its operators and the host's work: their sum, or on a GPU the longer of the two."""
+    """Seconds by operators and host work: their sum, or on a GPU the longer of the two."""
     host: float
     priced: float
-    """As plans are priced: the sum times the ratio of the framework's layers."""
+    """Seconds at which plans price it: the sum times the ratio of the framework's layers."""
 
     @property
     def error(self) -> float:
-        """Of the sum, over what was measured."""
+        """Relative error of the sum of operators: summed ÷ measured − 1."""
         return self.summed / self.measured - 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """Measured over summed seconds of a framework's layers, medians over those measured."""
+    """Measured over summed seconds of a framework's layers: medians over the layers measured."""
 
     forward: float = 1.0
     backward: float = 1.0
 
 
 def layer_checks(profile: Profile) -> Iterator[LayerCheck]:
-    """Every layer that the profile has measured."""
+    """Compare every layer that the profile has measured with the sum of its operators."""
     for framework in FRAMEWORKS:
         for precision in PRECISIONS:
             ratios = _ratios(profile, framework, precision)
@@ -124,12 +126,12 @@ def layer_checks(profile: Profile) -> Iterator[LayerCheck]:
                         )
 
 
-def priced_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
-    """A dense layer's operators, as they take together where the profile knows that."""
-    summed = dense_layer_seconds(setting, batch)
-    if not setting.profile.measured_here:
+def priced_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
+    """Seconds of a dense layer: its operators' sum, corrected where whole layers were measured."""
+    summed = dense_layer_seconds(context, batch)
+    if not context.profile.measured_here:
         return summed
-    ratios = _ratios(setting.profile, setting.stack.host_work, setting.precision)
+    ratios = _ratios(context.profile, context.stack.host_work, context.precision)
     return UnitSeconds(
         forward=summed.forward * ratios.forward,
         backward=summed.backward * ratios.backward,
@@ -141,7 +143,7 @@ def priced_layer_seconds(setting: Setting, batch: MicroBatch) -> UnitSeconds:
 
 
 def layer_architecture(sizes: dict[str, int], *, num_layers: int = 1) -> ModelArchitecture:
-    """A model of such layers; what stands before and after them is as small as it can be."""
+    """Architecture of a model of such layers, with embedding and head as small as they can be."""
     return ModelArchitecture.model_validate(
         {"num_layers": num_layers, "vocab_size": 256, "max_position_embeddings": 65_536, **sizes}
     )
@@ -149,7 +151,8 @@ def layer_architecture(sizes: dict[str, int], *, num_layers: int = 1) -> ModelAr
 
 @lru_cache(maxsize=64)
 def _ratios(profile: Profile, framework: TrainingStack, precision: str) -> Ratios:
-    """Medians: a single layer may have been disturbed while it was measured."""
+    """Ratios of a framework's layers; 1 where none was measured."""
+    # Medians, because a single layer may have been disturbed while it was measured.
     forward = _measured(profile, framework, "none", "forward", precision)
     training = {
         key.micro_batch: measured
@@ -182,10 +185,10 @@ def _measured(
 
 
 def _sum(profile: Profile, key: LayerKey) -> LayerSum:
-    """Of the layer alone on one device."""
+    """Sum the operators of a layer alone on one device."""
     architecture = layer_architecture(dict(key.sizes))
     length = key.sequence_length
-    setting = Setting(
+    context = KernelContext(
         Model("layer", architecture, scalar_head=False, trainable=True, lora_rank=None),
         _one_device(profile.gpu),
         profile,
@@ -194,9 +197,9 @@ def _sum(profile: Profile, key: LayerKey) -> LayerSum:
         stack=STACKS[key.framework],
     )
     one, sequences = np.ones(1, dtype=np.int64), np.array([key.num_sequences])
-    found = dense_layer_seconds(setting, MicroBatch(one, one, one, sequences, sequences * length))
+    found = dense_layer_seconds(context, MicroBatch(one, one, one, sequences, sequences * length))
     forward, backward = float(found.forward[0]), float(found.backward[0])
-    work = setting.host_work
+    work = context.host_work
     there = float(np.max(work.forward.seconds(sequences)))
     back = float(np.max(work.backward.seconds(sequences)))
     update = float(profile.memory_bound(_step_bytes(key, architecture)).seconds)
@@ -214,7 +217,7 @@ def _sum(profile: Profile, key: LayerKey) -> LayerSum:
 
 
 def _step_bytes(key: LayerKey, arch: ModelArchitecture) -> int:
-    """What the optimizer step moves for a layer's weights."""
+    """Bytes that an optimizer step moves for a layer's weights."""
     workload = WorkloadSpec.model_validate(
         {
             "prompts_per_iteration": 1,
@@ -228,7 +231,7 @@ def _step_bytes(key: LayerKey, arch: ModelArchitecture) -> int:
 
 
 def _one_device(gpu: GpuType) -> Pool:
-    """Nothing leaves it, so its links do not matter."""
+    """A pool of one GPU; nothing leaves it, so its links do not matter."""
     node = node_type(gpu.node)
     return Pool(
         name=gpu.name,

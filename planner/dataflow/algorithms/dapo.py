@@ -11,7 +11,7 @@ from automap.planner.dataflow.algorithms.program import (
 
 
 def dapo(models: Models, prompts: Data, ops: Ops) -> None:
-    """One iteration. The paper has no KL: set workload.kl to none."""
+    """Run one iteration of DAPO. The paper has no KL: set workload.kl to none."""
 
     def draw(fresh_prompts: Data) -> tuple[Data, Data]:
         rollout = models.actor.generate(fresh_prompts)

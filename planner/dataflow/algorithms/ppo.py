@@ -11,7 +11,7 @@ from automap.planner.dataflow.algorithms.program import (
 
 
 def ppo(models: Models, prompts: Data, ops: Ops) -> None:
-    """One iteration."""
+    """Run one iteration of PPO."""
     rollout = models.actor.generate(prompts)
     old = old_log_probs(models, rollout, ops)
     reference = reference_log_probs(models, rollout, ops)

@@ -1,4 +1,4 @@
-"""What an algorithm is written against: model handles, numeric operations, and its declaration.
+"""Interface that algorithms are written against: model handles, numeric operations, declaration.
 
 The planner runs a program with recording handles (`dataflow.trace`), the executor with worker
 groups. Both give the program opaque data: it passes results on and never looks inside.
@@ -17,26 +17,26 @@ Loss = Literal["ppo_clip", "policy_gradient", "value"]
 
 
 class Handle(Protocol):
-    """One role's model."""
+    """Handle of one role's model, with the calls that an algorithm can make."""
 
     def generate(self, prompts: Data, *, greedy: bool = False) -> Data:
-        """Respond to every prompt: responses_per_prompt times, or once without sampling."""
+        """Generate responses to every prompt: responses_per_prompt, or one without sampling."""
         ...
 
     def log_probs(self, rollout: Data) -> Data:
-        """Log-probability of every response token, in one forward pass."""
+        """Log-probabilities [sequence, token] of the responses, in one forward pass."""
         ...
 
     def values(self, rollout: Data) -> Data:
-        """Expected return at every response token, in one forward pass."""
+        """Expected returns [sequence, token] at the response tokens, in one forward pass."""
         ...
 
     def score(self, rollout: Data, *, name: str = "") -> Data:
-        """Score of every response; `name` tells a second call on the same role from the first."""
+        """Scores [sequence] of the responses; `name` distinguishes a second call on one role."""
         ...
 
     def train(self, rollout: Data, *, loss: Loss, **inputs: Data | None) -> Data:
-        """All epochs and mini-batches over the rollout, one optimizer step per mini-batch.
+        """Train for all epochs over the rollout, one optimizer step per mini-batch.
 
         `inputs` are what the loss reads besides: old_log_probs, advantages, returns, values,
         reference_log_probs, pretrain, and the numbers that shape it (clip_low, clip_high).
@@ -57,7 +57,7 @@ class Ops(Protocol):
 
     @property
     def workload(self) -> WorkloadSpec:
-        """The settings of the iteration."""
+        """The workload of the job's spec."""
         ...
 
     def rollout_log_probs(self, rollout: Data) -> Data:
@@ -65,27 +65,30 @@ class Ops(Protocol):
         ...
 
     def penalise_kl(self, scores: Data, log_probs: Data | None, reference: Data | None) -> Data:
-        """Scores minus the KL estimate; without a reference the scores as they are."""
+        """Scores minus an estimate of the KL divergence; without a reference the scores alone."""
         ...
 
     def penalise_overlong(self, scores: Data, rollout: Data) -> Data:
-        """DAPO's soft penalty on responses close to the maximum length."""
+        """Scores minus a soft penalty on responses close to the maximum length (DAPO)."""
         ...
 
     def gae(self, rewards: Data, values: Data) -> tuple[Data, Data]:
-        """Generalised advantage estimation: (advantages, returns)."""
+        """(advantages, returns) [sequence, token] by generalised advantage estimation.
+
+        Source: Schulman et al. 2016, arXiv:1506.02438.
+        """
         ...
 
     def group_normalise(self, rewards: Data) -> Data:
-        """GRPO: minus the mean, divided by the standard deviation, of the prompt's responses."""
+        """Rewards minus mean, over standard deviation, of the prompt's responses (GRPO)."""
         ...
 
     def leave_one_out(self, rewards: Data) -> Data:
-        """RLOO: minus the mean of the prompt's other responses."""
+        """Rewards minus the mean of the prompt's other responses (RLOO)."""
         ...
 
     def batch_normalise(self, rewards: Data) -> Data:
-        """REINFORCE++: normalised over the whole batch."""
+        """Rewards minus mean, over standard deviation, of the whole batch (REINFORCE++)."""
         ...
 
     def subtract(self, rewards: Data, baseline: Data) -> Data:
@@ -93,11 +96,11 @@ class Ops(Protocol):
         ...
 
     def lagrangian(self, rewards: Data, costs: Data) -> Data:
-        """Safe-RLHF: (rewards − λ·costs) / (1 + λ); λ follows the mean cost of the batch."""
+        """(rewards − λ·costs) / (1 + λ), where λ follows the mean cost of the batch (Safe-RLHF)."""
         ...
 
     def pretrain_batch(self) -> Data | None:
-        """Pre-train rows, as many as the rollout, if the workload asks for that loss."""
+        """Pre-train rows, as many as the rollout's, if the workload asks for that loss."""
         ...
 
     def repeat_until(
@@ -127,16 +130,16 @@ class Program:
     name: str
     run: Callable[[Models, Data, Ops], None]
     roles: tuple[str, ...]
-    """Models that it always calls."""
+    """Roles that the algorithm always calls."""
     optional_roles: tuple[str, ...]
-    """Models that it calls when given; the reference also depends on workload.kl."""
+    """Roles that it calls if they are given; the reference also depends on workload.kl."""
     has_importance_ratio: bool
     """Whether the loss corrects for rollouts of an older policy; if not, staleness is refused."""
     paper: str
 
     @property
     def all_roles(self) -> tuple[str, ...]:
-        """Required roles, then optional ones."""
+        """All roles that it may call, the required ones first."""
         return self.roles + self.optional_roles
 
 

@@ -11,7 +11,10 @@ from automap.planner.dataflow.algorithms.program import (
 
 
 def remax(models: Models, prompts: Data, ops: Ops) -> None:
-    """One iteration. The loss has no ratio: only the KL reads log-probs before the update."""
+    """Run one iteration of ReMax.
+
+    The loss has no importance ratio: only the KL reads log-probabilities before the update.
+    """
     rollout = models.actor.generate(prompts)
     greedy = models.actor.generate(prompts, greedy=True)
     reference = reference_log_probs(models, rollout, ops)

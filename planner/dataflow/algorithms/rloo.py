@@ -11,7 +11,10 @@ from automap.planner.dataflow.algorithms.program import (
 
 
 def rloo(models: Models, prompts: Data, ops: Ops) -> None:
-    """One iteration. The loss has no ratio: only the KL reads log-probs before the update."""
+    """Run one iteration of RLOO.
+
+    The loss has no importance ratio: only the KL reads log-probabilities before the update.
+    """
     rollout = models.actor.generate(prompts)
     reference = reference_log_probs(models, rollout, ops)
     needs_log_probs = reference.for_reward is not None

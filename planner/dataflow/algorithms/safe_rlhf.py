@@ -12,7 +12,7 @@ from automap.planner.dataflow.algorithms.program import (
 
 
 def safe_rlhf(models: Models, prompts: Data, ops: Ops) -> None:
-    """One iteration."""
+    """Run one iteration of Safe-RLHF."""
     rollout = models.actor.generate(prompts)
     old = old_log_probs(models, rollout, ops)
     reference = reference_log_probs(models, rollout, ops)

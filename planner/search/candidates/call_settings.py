@@ -6,14 +6,14 @@ import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.estimates import CallEstimates
-from automap.planner.cost.pricing import Engine, Pricing, whole_microseconds
+from automap.planner.cost.pricing import GenerationLayouts, Pricing, whole_microseconds
 from automap.planner.cost.rows import distinct_columns, distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.layout import FloatArray, IntArray, Layouts
 from automap.planner.search.candidates import enumeration
-from automap.planner.search.candidates.generate_settings import Engines, Generations
-from automap.planner.search.candidates.tables import BoolArray, CallTable, front_rows, kinds_of
+from automap.planner.search.candidates.generate_settings import Generations, LayoutsBySize
+from automap.planner.search.candidates.tables import CallTable, front_rows, kinds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,6 @@ class Block:
     host_bytes: IntArray
     sync_seconds: FloatArray
     node_sync_seconds: FloatArray
-
-    def take(self, keep: BoolArray) -> "Block":
-        """Those of its rows that a mask over the copy's table keeps."""
-        here = np.flatnonzero(keep[self.rows])
-        return Block(
-            self.pool_index,
-            self.pool,
-            self.rows[here],
-            self.layouts.take(here),
-            self.resident_bytes[here],
-            self.host_bytes[here],
-            self.sync_seconds[here],
-            self.node_sync_seconds[here],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +52,6 @@ class Settings:
             price = self._generate_on_shadow if on_shadow else self._generate_from_home
             return price(index, call, copy_index, block)
         return self._batched(index, call, copy_index, block)
-
-    def least_seconds(self, call: Call, block: Block) -> tuple[FloatArray, int]:
-        """(per row seconds that no setting of a call there is below, how many were priced).
-
-        Recomputation, offload and the reshard before a generation only add to a call.
-        """
-        if call.kind == "generate":
-            known = self.generations.of(call, block.pool)
-            size = np.searchsorted(known.engines.counts, block.layouts.num_gpus)
-            return whole_microseconds(known.least_seconds[size]), 0
-        first, base_of = distinct_rows(*block.layouts.columns_without_offload())
-        base = block.layouts.take(first).without_offload()
-        rows, micro, recompute = self._grid(call, base, modes=[0])
-        priced = self._priced(call, block.pool, base, rows, micro, recompute)
-        least = np.full(len(first), np.inf)
-        np.minimum.at(least, rows, priced.seconds.total)
-        return whole_microseconds(least[base_of]), len(rows)
 
     def _batched(
         self, index: int, call: Call, copy_index: int, block: Block
@@ -113,7 +82,7 @@ class Settings:
             micro_batch_size=micro[setting],
             recompute=recompute[setting],
             kv_cache_bytes=np.zeros_like(setting),
-            engine=Engine.of(base).take(rows[setting]),
+            engine=GenerationLayouts.of(base).take(rows[setting]),
         )
         return table, num_priced
 
@@ -159,7 +128,7 @@ class Settings:
         self, index: int, call: Call, copy_index: int, block: Block
     ) -> tuple[CallTable, int]:
         """Every shadow with every cache budget: it is stored as one of the engines of the homes."""
-        known, number = self.generations.on(call, block.pool, Engine.of(block.layouts))
+        known, number = self.generations.on(call, block.pool, GenerationLayouts.of(block.layouts))
         ran, owner = known.runs, known.owner[known.runs.base]
         by_engine = np.argsort(owner, kind="stable")
         row, place = _settings_of_rows(number, owner[by_engine])
@@ -185,8 +154,8 @@ class Settings:
     ) -> tuple[CallTable, int]:
         """Every home layout with every engine layout on the same GPUs and every cache budget.
 
-        Engines are priced once per size of the range, reshards once per pair of layouts; homes
-        that reshard alike share the settings among which nothing beats another.
+        Generation layouts are priced once per size of the range, reshards once per pair of
+        layouts; homes that reshard alike share the settings among which nothing beats another.
         """
         known = self.generations.of(call, block.pool)
         engines, owner, priced, ran = known.engines, known.owner, known.estimates, known.runs
@@ -221,7 +190,7 @@ class Settings:
         return table, num_priced
 
     def _reshards(
-        self, call: Call, block: Block, engines: Engines, home_size: IntArray
+        self, call: Call, block: Block, engines: LayoutsBySize, home_size: IntArray
     ) -> tuple[IntArray, IntArray, FloatArray, IntArray, IntArray]:
         """(a home of every kind, kind of every home, seconds and bytes per pair, first pair).
 
@@ -252,7 +221,7 @@ def no_rows(call: int, copy: int) -> CallTable:
         micro_batch_size=none,
         recompute=none,
         kv_cache_bytes=none,
-        engine=Engine(none, none, none, none),
+        engine=GenerationLayouts(none, none, none, none),
     )
 
 

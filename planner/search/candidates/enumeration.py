@@ -7,7 +7,7 @@ import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
-from automap.planner.cost.pricing import Engine
+from automap.planner.cost.pricing import GenerationLayouts
 from automap.planner.job.job import Job, Model
 from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
 from automap.planner.spec import ParallelismConstraint
@@ -99,11 +99,11 @@ def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
     return _counts(pool, _wanted(job, role))
 
 
-def engines(job: Job, role: str, pool: Pool, count: int) -> Engine:
+def engines(job: Job, role: str, pool: Pool, count: int) -> GenerationLayouts:
     """Generation layouts on a range of `count` GPUs."""
     rows = list(_engine_sizes(job, job.models[role], pool, count, _wanted(job, role)))
     columns = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
-    return Engine(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+    return GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
 
 
 def cache_budgets(least: IntArray, full: IntArray, *, usable_bytes: int) -> IntArray:

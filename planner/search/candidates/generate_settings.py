@@ -8,23 +8,23 @@ import numpy as np
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.memory import usable_bytes
-from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.cost.pricing import GenerationLayouts, Pricing
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
-from automap.planner.layout import FloatArray, IntArray
+from automap.planner.layout import IntArray
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.streams_and_tails import Runs, runs, wanted_tails
 from automap.planner.search.candidates.tables import front_rows
 
 
 @dataclass(frozen=True, slots=True)
-class Engines:
-    """Engine layouts in the order of their sizes."""
+class LayoutsBySize:
+    """Generation layouts of one pool, sorted by the number of GPUs of their range."""
 
     counts: IntArray
     """[size] GPUs of a range, rising."""
-    layouts: Engine
+    layouts: GenerationLayouts
     size_of: IntArray
     """[engine]"""
     first: IntArray
@@ -33,15 +33,15 @@ class Engines:
     """[size] engines."""
 
     @classmethod
-    def of_any_size(cls, layouts: Engine) -> "Engines":
-        """Engines as they come, where their sizes do not matter."""
+    def of_any_size(cls, layouts: GenerationLayouts) -> "LayoutsBySize":
+        """Layouts in the given order, where their sizes do not matter."""
         zero = np.zeros(1, dtype=np.int64)
         number = len(layouts.tensor_parallel_size)
         return cls(zero, layouts, np.zeros(number, dtype=np.int64), zero, zero + number)
 
-    def numbers_of(self, asked: Engine) -> IntArray | None:
+    def numbers_of(self, asked: GenerationLayouts) -> IntArray | None:
         """[row] which of the engines each of those asked is; None where one is none of them."""
-        columns = Engine.joined([self.layouts, asked]).columns().values()
+        columns = GenerationLayouts.joined([self.layouts, asked]).columns().values()
         _, codes = distinct_rows(*columns)
         own, theirs = np.split(codes, [len(self.size_of)])
         number = np.full(len(codes), -1, dtype=np.int64)
@@ -54,8 +54,8 @@ class Engines:
 class Generation:
     """A generate call on the engines of one pool, without what a home's reshard adds."""
 
-    engines: Engines
-    engine: Engine
+    engines: LayoutsBySize
+    engine: GenerationLayouts
     """[row] of every engine with each of its budgets."""
     owner: IntArray
     """[row] number of the engine."""
@@ -66,8 +66,6 @@ class Generation:
     """Those that may be best in some home, in the order of the sizes of their engines."""
     num_runs: IntArray
     """[size] of all that were priced."""
-    least_seconds: FloatArray
-    """[size] of the fastest engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,48 +86,46 @@ class Generations:
                 self.known[key] = self._priced(call, pool, self._engines(call, pool))
         return self.known[key]
 
-    def on(self, call: Call, pool: Pool, asked: Engine) -> tuple[Generation, IntArray]:
+    def on(self, call: Call, pool: Pool, asked: GenerationLayouts) -> tuple[Generation, IntArray]:
         """The call on engines of the caller's, and which of its engines each of those is."""
         known = self.of(call, pool)
         number = known.engines.numbers_of(asked)
         if number is not None:
             return known, number
-        engines = Engines.of_any_size(asked)  # constraints set homes apart from shadows
+        engines = LayoutsBySize.of_any_size(asked)  # constraints set homes apart from shadows
         return self._priced(call, pool, engines), np.arange(len(engines.size_of))
 
-    def _priced(self, call: Call, pool: Pool, engines: Engines) -> Generation:
+    def _priced(self, call: Call, pool: Pool, engines: LayoutsBySize) -> Generation:
         engine, owner, budgets = self._with_budgets(call, pool, engines.layouts)
         estimates = self.pricing.generate(call, pool, engine, kv_cache_bytes=budgets)
         ran = runs(self.pricing, call, pool, engine, budgets, estimates)
         size_of = engines.size_of[owner[ran.base]]
         num_runs = np.bincount(size_of, minlength=len(engines.counts))
-        least = np.full(len(engines.counts), np.inf)
-        np.minimum.at(least, engines.size_of[owner], estimates.seconds.total)
         if ran.plain:
             # Of the budgets of one engine those that another one beats are beaten in every home.
             ran = ran.take(front_rows(owner, ran.seconds, ran.transient_bytes(estimates)))
         else:
             # Which shares of the seconds pass before something is free depends on the reshard.
             ran = ran.take(np.argsort(size_of, kind="stable"))
-        return Generation(engines, engine, owner, budgets, estimates, ran, num_runs, least)
+        return Generation(engines, engine, owner, budgets, estimates, ran, num_runs)
 
-    def _engines(self, call: Call, pool: Pool) -> Engines:
+    def _engines(self, call: Call, pool: Pool) -> LayoutsBySize:
         assert call.model is not None, "a function does not generate"
         counts = enumeration.home_counts(self.job, call.model, pool)
         none = np.zeros(0, dtype=np.int64)
         parts = [enumeration.engines(self.job, call.role, pool, count) for count in counts]
         lengths = np.array([len(part.tensor_parallel_size) for part in parts], dtype=np.int64)
-        return Engines(
+        return LayoutsBySize(
             counts=np.array(counts, dtype=np.int64),
-            layouts=Engine.joined([Engine(none, none, none, none), *parts]),
+            layouts=GenerationLayouts.joined([GenerationLayouts(none, none, none, none), *parts]),
             size_of=np.repeat(np.arange(len(counts)), lengths),
             first=np.cumsum(lengths) - lengths,
             lengths=lengths,
         )
 
     def _with_budgets(
-        self, call: Call, pool: Pool, engine: Engine
-    ) -> tuple[Engine, IntArray, IntArray]:
+        self, call: Call, pool: Pool, engine: GenerationLayouts
+    ) -> tuple[GenerationLayouts, IntArray, IntArray]:
         """(engines, their rows, cache bytes): every engine layout with every distinct budget."""
         least, full = self.pricing.kv_cache_limits(call, engine)
         if wanted_tails(self.job.spec.search):

@@ -7,8 +7,8 @@ import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.estimates import CallEstimates
-from automap.planner.cost.generation.streaming import TAILS, release_shares
-from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.cost.generation.streaming import TAILS, ready_shares
+from automap.planner.cost.pricing import GenerationLayouts, Pricing
 from automap.planner.dataflow.graph import Call
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.spec import SearchSpec
@@ -35,7 +35,7 @@ class Runs:
     """Without the reshard."""
     outstanding: FloatArray | None = None
     tail: IntArray | None = None
-    bulk_outstanding: FloatArray | None = None
+    seconds_after_split: FloatArray | None = None
     weight_bytes: IntArray | None = None
     """Transient, beside what the engine and its budget take."""
 
@@ -59,9 +59,9 @@ class Runs:
         """Optional columns of a call table for the given rows, which take so many seconds."""
         found: dict[str, Any] = {}
         if self.outstanding is not None:
-            found["shares"] = release_shares(self.outstanding[rows], seconds)
-        if self.tail is not None and self.bulk_outstanding is not None:
-            bulk = release_shares(self.bulk_outstanding[rows][:, None], seconds)[:, 0]
+            found["shares"] = ready_shares(self.outstanding[rows], seconds)
+        if self.tail is not None and self.seconds_after_split is not None:
+            bulk = ready_shares(self.seconds_after_split[rows][:, None], seconds)[:, 0]
             # Where no GPU is freed early it does not matter when.
             bulk = np.where(_RATIOS[self.tail[rows]] > 1, bulk, 1.0)
             found |= {"tail": self.tail[rows], "bulk_shares": bulk}
@@ -72,7 +72,7 @@ def runs(
     pricing: Pricing,
     call: Call,
     pool: Pool,
-    engine: Engine,
+    engine: GenerationLayouts,
     budgets: IntArray,
     estimates: CallEstimates,
 ) -> Runs:
@@ -94,7 +94,7 @@ def runs(
                 (seconds + priced.extra.total)[rows],
                 None if priced.outstanding is None else priced.outstanding[rows],
                 np.full(len(rows), number, dtype=np.int64),
-                priced.bulk_outstanding[rows],
+                priced.seconds_after_split[rows],
                 priced.weight_bytes[rows],
             )
         )

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 import numpy.typing as npt
 
-from automap.planner.cost.generation.streaming import SHARE_STEPS, TAILS, released_seconds
-from automap.planner.cost.pricing import Engine
+from automap.planner.cost.generation.streaming import SHARE_STEPS, TAILS, ready_seconds
+from automap.planner.cost.pricing import GenerationLayouts
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.layout import FloatArray, IntArray, Layouts
@@ -96,7 +96,7 @@ class CallTable:
     """0 where it does not apply."""
     recompute: IntArray
     kv_cache_bytes: IntArray
-    engine: Engine
+    engine: GenerationLayouts
     """Generation layouts; the copy's own sizes for other calls."""
     shares: FloatArray | None = None
     """[row, chunk]: where a streamed edge leads on, the part of the seconds after which each chunk
@@ -118,7 +118,7 @@ class CallTable:
         if self.tail is None or self.bulk_shares is None:
             return num_gpus, self.seconds
         ratios = np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64)
-        bulk = released_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
+        bulk = ready_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
         return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
 
     def kinds(self) -> IntArray | None:
@@ -129,7 +129,7 @@ class CallTable:
         """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
         if self.shares is None:
             return np.zeros((len(self), 0))
-        return released_seconds(self.shares, self.seconds)
+        return ready_seconds(self.shares, self.seconds)
 
     def take(self, rows: IntArray | BoolArray) -> "CallTable":
         """The given rows."""
@@ -193,7 +193,7 @@ def joined_calls(parts: list[CallTable]) -> CallTable:
     """Tables of one call on one copy, one below the other."""
     # Without rows a table has no columns of streams and tails either.
     parts = [part for part in parts if len(part)] or parts[:1]
-    engine = Engine.joined([part.engine for part in parts])
+    engine = GenerationLayouts.joined([part.engine for part in parts])
     columns = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in PLAIN_COLUMNS
     }

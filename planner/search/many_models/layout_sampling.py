@@ -8,7 +8,7 @@ import numpy as np
 
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates.tables import BoolArray, CallTable
-from automap.planner.search.decomposition.sizes import fastest_rows
+from automap.planner.search.decomposition.master import fastest_rows
 from automap.planner.search.space.rows import Rows
 from automap.planner.search.space.search_space import SearchSpace
 

@@ -1,15 +1,16 @@
 """A start for jobs of so many calls that sizes cannot be decided one vector at a time.
 
-The relaxed problem is sketched by a population and improved by neighbourhoods. What was found is
-solved again with memory and a few layouts of every size, as often as that still shortens it.
+The relaxed problem is sketched by list schedules drawn from the linear relaxation and improved by
+neighbourhoods. What was found is solved again with memory and a few layouts of every size, as often
+as that still shortens it.
 """
 
 from functools import partial
 
-from automap.planner.search.decomposition.sizes import relaxed_problem
-from automap.planner.search.many_models.annealing import sketch
+from automap.planner.search.decomposition.master import relaxed_problem
 from automap.planner.search.many_models.layout_sampling import roomy_rows, thinned_layouts
 from automap.planner.search.many_models.linear_bound import relax
+from automap.planner.search.many_models.list_schedules import sketch
 from automap.planner.search.many_models.neighbourhood import (
     AT_ONCE,
     STEP,
@@ -26,8 +27,8 @@ from automap.planner.search.space.search_space import SearchSpace
 
 MANY_CALLS = 12
 """Up to so many the search over sizes proves its plan without such a start."""
-SKETCH_SECONDS = 0.35
-"""Deterministic seconds that the population counts as."""
+SKETCH_SECONDS = 0.05
+"""Deterministic seconds that drawing list schedules counts as."""
 ENOUGH_SECONDS = 1.5
 """Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
 MOST_SKETCHES = 8
@@ -53,7 +54,7 @@ def large_start(
     """A solution shorter than the limit, and the problem whose options it takes."""
     roomy = roomy_rows(space, rows)
     problem = relaxed_problem(space, roomy)
-    relaxation = relax(problem, horizon_seconds=limit_seconds, rounds=0)
+    relaxation = relax(problem, horizon_seconds=limit_seconds)
     shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
     relaxed = partial(_relaxed, space, roomy)
     found: list[Structure] = []

@@ -2,7 +2,8 @@
 
 What a sync takes depends on the whole placement: inside the node where all of it lies in one,
 across nodes anywhere else. So the placements in one node are a search of their own, on the first
-node of every pool (nodes of a pool are alike), with prices of their own.
+node of every pool (nodes of a pool are alike), with prices of their own. It makes no search faster:
+without it a plan on one node of several would be priced too dear and its bound would not hold.
 """
 
 from collections.abc import Iterator

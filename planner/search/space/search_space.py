@@ -12,7 +12,7 @@ from automap.planner.layout import IntArray
 from automap.planner.search.candidates.tables import BoolArray, Tables
 from automap.planner.search.model.problem import Assignment, CopyChoice, Problem, Range, Timing
 from automap.planner.search.model.timing import exact_timing
-from automap.planner.search.space.bounds_filter import least_period
+from automap.planner.search.space.bounds_filter import least_period, rows_within
 from automap.planner.search.space.options import problem_of
 from automap.planner.search.space.rows import (
     Rows,
@@ -137,6 +137,16 @@ class SearchSpace:
             call_rows[table.call, table.copy] = mine
         small = replace(self.tables, copies=copies, calls=calls)
         return SearchSpace(small, self.problem, all_rows(small), Origin(copy_rows, call_rows))
+
+    def within(self, cutoff: float) -> "SearchSpace | None":
+        """The candidates that a placement of at most so many seconds may have.
+
+        None: there is no such placement.
+        """
+        if not self.is_complete():
+            return None
+        rows = rows_within(self.tables.least_syncs(), self.problem, self.rows, cutoff)
+        return self.restrict(rows) if self.is_complete(rows) else None
 
     def lift(self, selected: Selected) -> Selected:
         """A placement in this space by the rows of the space that it was taken from."""

@@ -95,7 +95,7 @@ def _learn(runs: Sequence[MeasuredRun], given: str | None, output: Path) -> list
     with tempfile.TemporaryDirectory(prefix="automap-shipped-") as scratch:
         taught = []
         for base in _bases(runs, given):
-            folder = base.laid_out(Path(scratch))
+            folder = base.materialised(Path(scratch))
             if evidence := _evidence(runs, base, folder, is_given=given not in (None, SHIPPED)):
                 taught.append((base, folder, evidence))
         if not taught:

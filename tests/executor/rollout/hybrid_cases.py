@@ -41,8 +41,8 @@ def alternates(
     """Two rounds of generating and training; weights change, and both engines with them."""
     from automap.executor.engines.fsdp import FsdpEngine
     from automap.executor.engines.megatron import MegatronEngine
-    from automap.executor.rollout.hybrid_engine import HybridEngine
     from automap.executor.rollout.vllm_engine import VllmEngine
+    from tests.executor.rollout.hybrid_engine import HybridEngine
 
     config = tiny_config(family)
     config.initializer_range = 0.2  # far from uniform

@@ -10,11 +10,6 @@ from tests.executor.rollout import hybrid_cases, rollout_cases
 
 pytestmark = pytest.mark.many_processes
 
-PRELOAD = (
-    "automap.executor.rollout.vllm_engine",
-    "automap.executor.engines.megatron",
-    "automap.executor.engines.fsdp",
-)
 ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR
 MORE_ON_FOUR: dict[str, Case] = rollout_cases.ON_FOUR | hybrid_cases.MORE_ON_FOUR
 
@@ -23,7 +18,7 @@ def run(
     cases: dict[str, Case], factory: pytest.TempPathFactory, size: int
 ) -> dict[str, str | None]:
     folder = factory.mktemp("rollout")
-    return run_cases(cases, world_size=size, folder=folder, preload=PRELOAD)
+    return run_cases(cases, world_size=size, folder=folder)
 
 
 @pytest.fixture(scope="module")

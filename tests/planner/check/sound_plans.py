@@ -13,7 +13,14 @@ import numpy as np
 from automap.planner.cost.memory import usable_bytes
 from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from automap.planner.job.job import Job
-from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, SOURCES, Engine, Layouts
+from automap.planner.layout import (
+    OFFLOADS,
+    RECOMPUTES,
+    SHARDINGS,
+    SOURCES,
+    GenerationLayouts,
+    Layouts,
+)
 from automap.planner.plan.types import (
     BytesByKind,
     CallPlan,
@@ -90,7 +97,10 @@ def call_plan(
     pricing, pool, layouts = Pricing(job), job.pools[0], layouts_of(copy.layout, copy.offload)
     if call.kind == "generate":
         base |= {"parallelism": engine or copy.layout, "kv_cache_bytes": kv_cache_bytes}
-        columns, cache = Engine.of(layouts_of(engine or copy.layout, "none")), row(kv_cache_bytes)
+        columns, cache = (
+            GenerationLayouts.of(layouts_of(engine or copy.layout, "none")),
+            row(kv_cache_bytes),
+        )
         if copy.kind == "shadow":
             priced = pricing.generate(call, pool, columns, kv_cache_bytes=cache)
         else:

@@ -7,7 +7,11 @@ import pytest
 
 from automap.planner.catalogue import gpu_type
 from automap.planner.cost.communication import point_to_point_seconds
-from automap.planner.cost.layer.transformer_layer import Setting, agreement_seconds, collective
+from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
+    agreement_seconds,
+    collective,
+)
 from automap.planner.cost.memory import OPTIMIZER_SHARDED
 from automap.planner.cost.operators.interpolation import ANALYTICAL, MEASURED
 from automap.planner.cost.operators.profile import Profile, load_profile
@@ -41,11 +45,13 @@ LATENCIES = [
 ]
 
 
-def setting_of(profile: Profile, stack: TrainingStack = "megatron-core") -> Setting:
+def setting_of(profile: Profile, stack: TrainingStack = "megatron-core") -> KernelContext:
     from automap.planner.cost.batches import sequence_lengths
 
     lengths = sequence_lengths(workload())
-    return Setting(model("tiny-llama"), pool("cpu"), profile, "fp32", lengths, stack=STACKS[stack])
+    return KernelContext(
+        model("tiny-llama"), pool("cpu"), profile, "fp32", lengths, stack=STACKS[stack]
+    )
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from automap.planner.cost.layer.experts import (
     permutation_seconds,
 )
 from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
     MicroBatch,
-    Setting,
     linears_seconds,
     tensor_pair,
 )
@@ -34,9 +34,9 @@ MOE = "qwen3-30b-a3b"
 
 def setting(
     name: str = MOE, gpu: str = "b200-180gb-sxm", *, lora_rank: int | None = None, **changes: object
-) -> Setting:
+) -> KernelContext:
     where = pool(gpu)
-    own = Setting(
+    own = KernelContext(
         model(name, lora_rank=lora_rank),
         where,
         load_profile(where.gpu),
@@ -50,7 +50,7 @@ def batch(*, tokens: int = 4096, expert: int = 8, tensor: int = 1) -> MicroBatch
     return MicroBatch(ints(tensor), ints(1), ints(expert), ints(1), ints(tokens))
 
 
-def one_linear(of: Setting, tokens: int = 4096) -> tuple[float, float]:
+def one_linear(of: KernelContext, tokens: int = 4096) -> tuple[float, float]:
     forward, backward = linears_seconds(of, ints(tokens), (Linear(ints(4096), ints(14336)),))
     return float(forward.seconds[0]), float(backward.seconds[0])
 
@@ -155,7 +155,7 @@ def test_adapters_before_attention_alone_leave_other_linears_frozen() -> None:
     every, first = own, replace(own, adapters="query-key-value")
     frozen, trained = own.frozen, setting("llama-3.1-8b")
 
-    def total(of: Setting, linears: tuple[Linear, ...]) -> float:
+    def total(of: KernelContext, linears: tuple[Linear, ...]) -> float:
         return float(sum(part.seconds[0] for part in linears_seconds(of, ints(4096), linears)))
 
     assert total(first, both) == pytest.approx(total(every, both[:1]) + total(frozen, both[1:]))

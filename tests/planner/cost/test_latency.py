@@ -6,7 +6,7 @@ import pytest
 from automap.planner.cost import constants, memory
 from automap.planner.cost.batches import micro_batches, rank_imbalance, sequence_lengths
 from automap.planner.cost.estimates import CallEstimates
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.training.forward_call import price_forward
 from automap.planner.cost.training.optimizer_step import exposed
@@ -182,7 +182,7 @@ def test_pipeline_agrees_with_a_simulation_of_1f1b(pipeline: int, sequences: int
     """Stages of a real model: ⌈L/p⌉ layers in the middle, embedding and head at the ends."""
     rows, spec, hardware = layouts(pipeline=pipeline), of_length(2048, sequences), pool()
     actor, profile = model(), load_profile(hardware.gpu)
-    setting = Setting(actor, hardware, profile, "bf16", sequence_lengths(spec))
+    setting = KernelContext(actor, hardware, profile, "bf16", sequence_lengths(spec))
     found = units(setting, rows, ints(1))
     extra = pipeline * (32 // pipeline + 1) - 32  # stages with a layer less, if any has
     counts = [32 // pipeline] * pipeline
@@ -343,7 +343,7 @@ def test_what_overlap_leaves_is_between_nothing_and_all() -> None:
     collective, compute = np.array([1.0, 1.0, 1.0]), np.array([0.0, 1.0, 10.0])
     hardware = pool()
     profile = load_profile(hardware.gpu)
-    setting = Setting(model(), hardware, profile, "bf16", sequence_lengths(workload()))
+    setting = KernelContext(model(), hardware, profile, "bf16", sequence_lengths(workload()))
     left = exposed(setting, collective, compute)
     assert left[0] == 1.0
     assert np.all(np.diff(left) <= 0)

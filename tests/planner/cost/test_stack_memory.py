@@ -13,7 +13,7 @@ from automap.planner.cost.layer.activations import (
     forward_activation_bytes,
     layer_activation_bytes,
 )
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.pricing import Pricing
 from automap.planner.cost.shards import stage_parameters
@@ -89,7 +89,7 @@ def test_gradients_travel_as_wide_as_the_stack_keeps_them() -> None:
         # One software's slowdown for both, so that the bytes alone differ.
         stack = replace(STACKS[name], collective_slowdown=1.0)
         lengths = sequence_lengths(workload())
-        of = Setting(actor, h100, load_profile(h100.gpu), "bf16", lengths, stack=stack)
+        of = KernelContext(actor, h100, load_profile(h100.gpu), "bf16", lengths, stack=stack)
         found = whole_step(of, workload(), rows, stage_parameters(actor, rows)).reduce
         return float(found.seconds[0])
 

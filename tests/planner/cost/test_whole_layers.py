@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from automap.planner.catalogue import gpu_type
-from automap.planner.cost.layer.transformer_layer import MicroBatch, Setting, dense_layer_seconds
+from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
+    MicroBatch,
+    dense_layer_seconds,
+)
 from automap.planner.cost.operators.profile import Profile, load_profile
 from automap.planner.cost.training.whole_layers import (
     layer_architecture,
@@ -39,7 +43,7 @@ def seconds_of(profile: Profile, *, priced: bool) -> tuple[float, float]:
     """(forward, backward) of a micro-batch of 16 sequences of 64 tokens."""
     from automap.planner.cost.batches import SequenceLengths
 
-    setting = Setting(
+    setting = KernelContext(
         Model("actor", layer_architecture(SIZES), False, trainable=True, lora_rank=None),
         pool("cpu"),
         profile,

@@ -10,14 +10,14 @@ from automap.planner.assembly import plan as assembly
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
 from automap.planner.explanation.contenders import contender
-from automap.planner.explanation.explain import explain, opened
+from automap.planner.explanation.explain import explain, open_plan
 from automap.planner.explanation.factors import Factors, scaled
-from automap.planner.explanation.locating import located, timing_of
+from automap.planner.explanation.locating import locate, timing_of
 from automap.planner.explanation.questions import questions
 from automap.planner.explanation.regret import corners, factors_of, groups_of
 from automap.planner.explanation.result import Alternative, ExplainOptions, Explanation
 from automap.planner.explanation.sensitivity import subjects, threshold
-from automap.planner.explanation.solving import Pool
+from automap.planner.explanation.solving import Contenders
 from automap.planner.explanation.study import TableCache, study
 from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate, make_plan, why_stopped
@@ -65,7 +65,7 @@ def answer(found: Explanation, question: str) -> Alternative:
 
 @pytest.mark.parametrize(("algorithm", "staleness"), [("ppo", 0), ("grpo", 1)])
 def test_contenders_are_timed_as_the_search_times_them(algorithm: str, staleness: int) -> None:
-    given, selected = opened(plan(algorithm, staleness), TableCache())
+    given, selected = open_plan(plan(algorithm, staleness), TableCache())
     each = contender(given, selected)
     draw = np.random.default_rng(3)
     groups = groups_of(given)
@@ -93,7 +93,7 @@ def test_a_plan_of_the_callers_own_is_found_although_its_settings_are_not_listed
         for call in placement.calls
     ]
     own = estimate(job(), placement.model_copy(update={"calls": calls}))
-    given, selected = opened(own, TableCache())
+    given, selected = open_plan(own, TableCache())
     assert len(given.tables.calls[0]) == len(study(job()).tables.calls[0]) + 1
     back = given.placement(selected)
     assert {c.id: c for c in back.calls} == {c.id: c for c in own.placement().calls}
@@ -154,7 +154,7 @@ def test_what_does_not_fit_says_by_how_many_bytes_and_where() -> None:
         constraints__allow_shadow_copies=False,
     )
     made = make_plan(spec)
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     (question,) = (
         q for q in questions(given, selected, fewer_gpus=3) if q.name.startswith("fewer_gpus")
     )
@@ -169,7 +169,7 @@ def test_what_does_not_fit_says_by_how_many_bytes_and_where() -> None:
 def test_a_size_that_is_not_there_says_why() -> None:
     found = answer(explained(), "tensor_parallel_size:actor:2")
     assert found.outcome == "slower"
-    given, selected = opened(plan(), TableCache())
+    given, selected = open_plan(plan(), TableCache())
     (question,) = (
         q
         for q in questions(given, selected, fewer_gpus=1)
@@ -183,14 +183,14 @@ def test_a_size_that_is_not_there_says_why() -> None:
 @pytest.mark.parametrize(("name", "end"), [("reference.forward", 4.0), ("actor.train", 0.25)])
 def test_another_plan_wins_at_the_threshold_and_none_before(name: str, end: float) -> None:
     made, margin = plan("ppo"), 0.001
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     (subject,) = (each for each in subjects(given, selected, made) if each.name == name)
-    found = threshold(Pool(given, selected), made, subject, end, margin, 2.0)
+    found = threshold(Contenders(given, selected), made, subject, end, margin, 2.0)
     assert found.proven
     assert found.error is not None
     for closer, wins in ((0.97, False), (1.03, True)):
         factors = subject.factors((1 + found.error) ** closer)
-        own = Pool(given, selected)
+        own = Contenders(given, selected)
         own.refit(factors)
         value = float(own.plan_values([factors])[0])
         best = least_period(job("ppo"), factors)
@@ -200,7 +200,7 @@ def test_another_plan_wins_at_the_threshold_and_none_before(name: str, end: floa
 
 
 def test_no_plan_wins_where_none_is_named() -> None:
-    given, selected = opened(plan(), TableCache())
+    given, selected = open_plan(plan(), TableCache())
     known = list(subjects(given, selected, plan()))
     assert [each.subject for each in explained().sensitivity] == [each.name for each in known]
     named = 0
@@ -221,7 +221,7 @@ def test_regret_is_what_the_best_plan_would_have_saved() -> None:
     found = explain(made, ExplainOptions(parts=["regret"], scenarios=4)).regret
     assert found is not None
     assert found.unproven == 0
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     groups = groups_of(given)
 
     def regret(errors: np.ndarray) -> float:
@@ -258,7 +258,7 @@ def test_a_robust_plan_has_the_smaller_worst_regret() -> None:
     assert loss == pytest.approx(report.nominal_loss, abs=1e-6)
     assert robust.search.lower_bound == pytest.approx(nominal.iteration_seconds)
     given = study(robust.spec)
-    given, selected = located(given, robust.placement(), timing_of(given, robust))
+    given, selected = locate(given, robust.placement(), timing_of(given, robust))
     groups = groups_of(given)
     corner = factors_of(given, groups, np.array([group.spread for group in groups]))
     own = float(contender(given, selected).periods([corner])[0])
@@ -279,7 +279,6 @@ def test_the_searches_for_regret_share_one_time_limit(
         )
 
     monkeypatch.setattr(solving, "best_within", cut_short)
-    monkeypatch.setattr(solving.Exclusion, "nothing_within", lambda *_: False)
     spec = small_job(
         "rloo",
         search__robust=True,
@@ -307,10 +306,10 @@ def test_robust_is_for_searched_seconds_and_prices(objective: str) -> None:
 def test_every_part_knows_every_objective(objective: str) -> None:
     spec = small_job("rloo", search__objective=objective, workload__startup_seconds=600.0)
     made = make_plan(spec)
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     value = pytest.approx(made.search.objective_value)
     assert bill(given, selected).value == value
-    assert float(Pool(given, selected).own_values([Factors.ones(given)])[0]) == value
+    assert float(Contenders(given, selected).own_values([Factors.ones(given)])[0]) == value
     found = replan(made, ReplanOptions(search_seconds=1.0))
     assert (found.verdict, found.proven) == ("keep", True)
     assert 0 <= found.relative_gap <= found.margin * (1 + 1e-6)
@@ -345,14 +344,14 @@ def test_what_is_excluded_before_a_threshold_holds_however_few_searches_there_we
     """A search at a large error bounds nothing at the smaller one that its winner leads to."""
     monkeypatch.setattr(sensitivity, "MOST_SOLVES", most)
     made = plan("ppo")
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     for name in ("actor.train", "critic.train"):
         (subject,) = (each for each in subjects(given, selected, made) if each.name == name)
-        found = threshold(Pool(given, selected), made, subject, 4.0, 0.001, 2.0)
+        found = threshold(Contenders(given, selected), made, subject, 4.0, 0.001, 2.0)
         assert found.error is not None
         for part in (0.5, 0.9, 1.0):
             factors = subject.factors((1 + found.error) ** part)
-            own = Pool(given, selected)
+            own = Contenders(given, selected)
             own.refit(factors)
             value = float(own.plan_values([factors])[0])
             best = least_period(job("ppo"), factors)
@@ -365,9 +364,9 @@ def test_no_bound_of_a_plan_that_is_given_is_taken_for_a_proof() -> None:
     search = spec.search.model_copy(update={"strategy": "standalone"})
     given = make_plan(spec.model_copy(update={"search": search}))
     assert (given.search.proof, given.relative_gap) == (None, 0.0)
-    posed, selected = opened(given, TableCache())
+    posed, selected = open_plan(given, TableCache())
     (idle,) = (s for s in subjects(posed, selected, given) if s.name == "reward.forward")
-    found = threshold(Pool(posed, selected), given, idle, 4.0, 0.001, 2.0)
+    found = threshold(Contenders(posed, selected), given, idle, 4.0, 0.001, 2.0)
     lost = 1 - best / given.iteration_seconds
     assert lost > 0.01
     assert found.excluded_share >= lost - 1e-6
@@ -375,7 +374,7 @@ def test_no_bound_of_a_plan_that_is_given_is_taken_for_a_proof() -> None:
 
 def test_more_gpus_than_the_plan_has_are_not_taken_away_in_silence() -> None:
     made = plan("ppo")
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     (asked,) = (
         q for q in questions(given, selected, fewer_gpus=99) if q.name.startswith("fewer_gpus")
     )
@@ -383,13 +382,13 @@ def test_more_gpus_than_the_plan_has_are_not_taken_away_in_silence() -> None:
     assert refused.outcome == "no_layout"
     assert refused.answer == (f"none are left: the plan uses only {made.gpus_used} GPUs of a100")
     alone = make_plan(small_job("grpo", num_nodes=1))
-    given, selected = opened(alone, TableCache())
+    given, selected = open_plan(alone, TableCache())
     names = [q.name for q in questions(given, selected, fewer_gpus=None)]
     assert "fewer_gpus:a100:2" in names
 
 
 def test_every_answered_placement_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    given, selected = opened(plan(), TableCache())
+    given, selected = open_plan(plan(), TableCache())
     monkeypatch.setattr(assembly, "violations", lambda *_: ["a made-up violation"])
     question = next(iter(questions(given, selected, fewer_gpus=None)))
     with pytest.raises(RuntimeError, match="a made-up violation"):

@@ -10,12 +10,12 @@ import pytest
 from automap.planner.errors import SpecError
 from automap.planner.explanation.alternatives import Alternatives
 from automap.planner.explanation.contenders import contender
-from automap.planner.explanation.explain import explain, opened
+from automap.planner.explanation.explain import explain, open_plan
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.regret import corners, factors_of, groups_of
 from automap.planner.explanation.result import ExplainOptions
 from automap.planner.explanation.sensitivity import subjects, threshold
-from automap.planner.explanation.solving import Pool, best_within, limits_of
+from automap.planner.explanation.solving import Contenders, best_within, limits_of
 from automap.planner.explanation.stream_questions import streams_and_tails
 from automap.planner.explanation.study import TableCache, study
 from automap.planner.plan.types import Plan
@@ -126,7 +126,7 @@ def least_value(spec: JobSpec, factors: Factors) -> float:
 
 @pytest.mark.parametrize("name", kinds(*QUICK))
 def test_every_kind_is_timed_as_the_search_times_it(name: str) -> None:
-    given, selected = opened(plan(name), TableCache())
+    given, selected = open_plan(plan(name), TableCache())
     each, groups = contender(given, selected), groups_of(given)
     assert each.periods([Factors.ones(given)])[0] == pytest.approx(
         plan(name).iteration_seconds, abs=1e-5
@@ -200,15 +200,15 @@ def test_the_best_plan_without_a_node_is_that_of_the_smaller_cluster(name: str) 
 )
 def test_a_threshold_is_where_another_plan_wins(name: str, subject: str, end: float) -> None:
     made, margin = plan(name), 0.001
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     (about,) = (each for each in subjects(given, selected, made) if each.name == subject)
-    found = threshold(Pool(given, selected), made, about, end, margin, 2.0)
+    found = threshold(Contenders(given, selected), made, about, end, margin, 2.0)
     assert found.proven
     factor = end if found.error is None else 1 + found.error
     closer = [(0.97, False)] if found.error is None else [(0.97, False), (1.03, True)]
     for power, wins in closer:
         factors = about.factors(factor**power)
-        own = Pool(given, selected)
+        own = Contenders(given, selected)
         own.refit(factors)
         value = float(own.plan_values([factors])[0])
         assert (least_value(made.spec, factors) < (1 - margin) * value - 1e-4) is wins
@@ -229,7 +229,7 @@ def test_a_robust_plan_of_every_kind_regrets_no_more_than_the_best_by_estimate(n
     best = np.array([least_value(spec, factors) for factors in every])
     regret = []
     for made in (robust, plan(name)):
-        study_, selected = opened(made, TableCache())
+        study_, selected = open_plan(made, TableCache())
         regret.append(float((contender(study_, selected).periods(every) / best).max() - 1))
     assert regret[0] <= regret[1] + 1e-6
     assert regret[0] <= report.worst_regret + 2 * report.margin
@@ -238,7 +238,7 @@ def test_a_robust_plan_of_every_kind_regrets_no_more_than_the_best_by_estimate(n
 
 def test_the_switch_of_a_schedule_moves_weights() -> None:
     made = plan("tensor schedule")
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     (generate,) = (call for call in made.calls if call.kind == "generate")
     assert generate.tail is not None
     each, ones = contender(given, selected), Factors.ones(given)
@@ -250,7 +250,7 @@ def test_the_switch_of_a_schedule_moves_weights() -> None:
 
 def test_without_streams_and_tails_is_the_job_without_the_options() -> None:
     made = plan("streaming and tails")
-    given, selected = opened(made, TableCache())
+    given, selected = open_plan(made, TableCache())
     asked = {each.name: each for each in streams_and_tails(given, selected)}
     assert set(asked) in ({"streaming:no", f"tail:actor.generate:{it}"} for it in ("no", "yes"))
     search = made.spec.search.model_copy(update={"streaming": False})
@@ -270,9 +270,10 @@ def test_without_streams_and_tails_is_the_job_without_the_options() -> None:
 def test_tables_of_other_streams_are_not_taken() -> None:
     spec = job("streams and staleness")
     fewer = spec.model_copy(update={"search": spec.search.model_copy(update={"stream_chunks": 2})})
-    one, other = study(spec).tables, study(fewer).tables
+    kept = TableCache()
+    one, other = kept.study(spec).tables, kept.study(fewer).tables
     assert one is not other
-    assert study(spec).tables is one
+    assert kept.study(spec).tables is one
 
 
 def test_a_tail_that_the_search_does_not_try_is_refused() -> None:
@@ -295,7 +296,7 @@ def test_a_tail_that_the_job_does_not_ask_for_is_explained() -> None:
     made = plan("tensor schedule")
     search = made.spec.search.model_copy(update={"generation_tensor_schedule": False})
     own = estimate(made.spec.model_copy(update={"search": search}), made.placement())
-    given, selected = opened(own, TableCache())
+    given, selected = open_plan(own, TableCache())
     assert contender(given, selected).periods([Factors.ones(given)])[0] == pytest.approx(
         own.iteration_seconds, abs=1e-5
     )

@@ -14,7 +14,11 @@ from automap.planner.cost.batches import sequence_lengths
 from automap.planner.cost.communication import collective_seconds
 from automap.planner.cost.gpu_generations import Generation, generation_of, over_tables
 from automap.planner.cost.layer.attention import attention_seconds
-from automap.planner.cost.layer.transformer_layer import MicroBatch, Setting, dense_layer_seconds
+from automap.planner.cost.layer.transformer_layer import (
+    KernelContext,
+    MicroBatch,
+    dense_layer_seconds,
+)
 from automap.planner.cost.operators.host_work import CallWork, EngineWork, HostWork, LayerWork
 from automap.planner.cost.operators.interpolation import INTERPOLATED, MEASURED
 from automap.planner.cost.operators.profile import MEMORY_EFFICIENCY, Profile, load_profile
@@ -171,7 +175,7 @@ def test_every_stack_takes_the_host_work_of_the_framework_it_is_built_on(tmp_pat
         stack = STACKS[name]  # type: ignore[index]
         tiny, lengths = model("tiny-llama"), sequence_lengths(workload())
         where = replace(pool(), gpu=CPU)
-        setting = Setting(tiny, where, profile, "bf16", lengths, stack=stack)
+        setting = KernelContext(tiny, where, profile, "bf16", lengths, stack=stack)
         found = float(dense_layer_seconds(setting, one).forward[0])
         assert found == pytest.approx(seconds[framework], abs=0.1)
 

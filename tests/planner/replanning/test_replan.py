@@ -18,14 +18,13 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.replanning import warm_search
-from automap.planner.replanning.cluster_state import changed_spec, situation_of
+from automap.planner.replanning.cluster_state import changed_spec, cluster_state_of
 from automap.planner.replanning.moves import move_between
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import MoveCost, Replan, ReplanOptions
 from automap.planner.replanning.verdict import Verdict, kept
 from automap.planner.search import (
     Budget,
-    Exclusion,
     Limits,
     Proven,
     SearchSpace,
@@ -227,12 +226,12 @@ def test_sizes_between_the_steps_are_priced_by_themselves() -> None:
     """Above 32 nodes ranges grow by two nodes: of 34 nodes none has 33, but all that are left."""
     made = make_plan(small_job("grpo", cluster__pools=[pool(34, gpus_per_node=1)]))
     options = ReplanOptions(lose_nodes={"a100": 1})
-    situation = situation_of(made, changed_spec(made.spec, options), options, TableCache())
-    given = situation.study
+    state = cluster_state_of(made, changed_spec(made.spec, options), options, TableCache())
+    given = state.study
     assert max(int(copy.layouts.num_gpus.max()) for copy in given.tables.copies) == 33
     # Of 33 nodes the plan's search knew nothing, so its bound says nothing of them.
-    assert warm_search.floor_of(made, situation, []) == 0.0
-    same = situation_of(made, made.spec, ReplanOptions(), TableCache())
+    assert warm_search.floor_of(made, state, []) == 0.0
+    same = cluster_state_of(made, made.spec, ReplanOptions(), TableCache())
     assert warm_search.floor_of(made, same, []) == made.lower_bound_seconds
 
 
@@ -261,19 +260,20 @@ def errors(given: Study, *, seed: int) -> Factors:
 @pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) -> None:
     given = study(small_job("grpo", search__staleness=staleness))
-    exclusion, limits = Exclusion(), Limits.within(20.0, seed=0)
+    limits = Limits.within(20.0, seed=0)
     for seed in range(2):
         now = scaled(given, errors(given, seed=seed))
         best = best_within(now, inf, limits)
         assert best.solution is not None
         assert best.is_proven
         seconds = best.solution.timing.period
-        budget = Budget(limits)
-        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=budget)
+        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=Budget(limits))
         assert found.solution is not None
         assert found.lower_bound - 1e-5 <= seconds <= found.solution.timing.period + 1e-5
-        assert exclusion.nothing_within(now.space, 0.9999 * seconds, Budget(limits))
-        assert not exclusion.nothing_within(now.space, 1.0001 * seconds, Budget(limits))
+        nothing = best_within(now, 0.9999 * seconds, limits)
+        assert nothing.is_proven
+        assert nothing.solution is None
+        assert best_within(now, 1.0001 * seconds, limits).solution is not None
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_bound_counts_only_where_it_was_proven() -> None:
     assert not bound_is_proven(job, changed(made, lower_bound=0.9 * made.search.lower_bound))
     assert not bound_is_proven(job, changed(made, space="fewer layouts"))
     assert not bound_is_proven(job, changed(made, proof=None))
-    older = made.provenance.model_copy(update={"code_version": "0.0.1"})
+    older = made.provenance.model_copy(update={"cost_model_version": "0"})
     assert not bound_is_proven(job, made.model_copy(update={"provenance": older}))
     looser = made.spec.model_copy(update={"name": "another"})
     assert not bound_is_proven(resolve(looser), made.model_copy(update={"spec": looser}))

@@ -117,7 +117,7 @@ def test_a_log_teaches_the_shipped_tables(
 
 
 def test_other_shipped_tables_than_were_learnt_of_are_told(tmp_path: Path) -> None:
-    folder = bases_of([plain_plan()])[0].laid_out(tmp_path)
+    folder = bases_of([plain_plan()])[0].materialised(tmp_path)
     (folder / "corrections.json").write_text(
         '{"corrections": [{"kind": "train", "role_class": "language", "factor": 2, '
         '"observations": 1}]}'

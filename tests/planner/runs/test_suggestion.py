@@ -9,8 +9,8 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.runs.iterations import Iteration, ObservedLengths, SlowRank, Window
 from automap.planner.runs.suggestion import (
+    RunWindow,
     Suggestion,
-    Watched,
     drift_of_window,
     planned_seconds,
     suggest,
@@ -47,8 +47,8 @@ def iteration(
     )
 
 
-def watched(latest: Window, first: Window | None = None, **changes: Any) -> Watched:
-    return Watched.model_validate(
+def run_window(latest: Window, first: Window | None = None, **changes: Any) -> RunWindow:
+    return RunWindow.model_validate(
         {"window": latest, "first": first, "iterations_left": 400, "threshold": 0.15, **changes}
     )
 
@@ -72,14 +72,14 @@ def test_one_bad_iteration_is_no_drift_and_three_of_five_are() -> None:
 
 
 def test_what_was_slower_from_the_start_is_an_estimates_error_and_what_was_not_a_slowdown() -> None:
-    always = suggest(plan(), watched(window(30, 1.4), window(2, 1.35)))
+    always = suggest(plan(), run_window(window(30, 1.4), window(2, 1.35)))
     assert set(kinds(always)) == {"estimate"}
-    since = suggest(plan(), watched(window(30, 1.4), window(2, 1.0)))
+    since = suggest(plan(), run_window(window(30, 1.4), window(2, 1.0)))
     assert set(kinds(since)) == {"slowdown"}
     assert "actor.train" in kinds(since)["slowdown"]
-    at_first = suggest(plan(), watched(window(2, 1.4)))
+    at_first = suggest(plan(), run_window(window(2, 1.4)))
     assert set(kinds(at_first)) == {"estimate"}
-    both = suggest(plan(), watched(window(30, 1.4, actor_train=2.0), window(2, 1.4)))
+    both = suggest(plan(), run_window(window(30, 1.4, actor_train=2.0), window(2, 1.4)))
     assert kinds(both)["slowdown"] == ["actor.train"]
     assert "actor.generate" in kinds(both)["estimate"]
     assert [cause.ratio for cause in both.causes] == pytest.approx([2.0, 1.4])
@@ -91,7 +91,7 @@ def test_longer_responses_explain_what_the_cost_model_makes_of_them() -> None:
     spec = plan().spec.model_copy(update={"workload": workload})
     priced = estimate(spec, plan().placement())
     assert priced.iteration_seconds > 1.15 * plan().iteration_seconds
-    found = suggest(plan(), watched(window(30, of=priced, tokens=1.6), window(2)))
+    found = suggest(plan(), run_window(window(30, of=priced, tokens=1.6), window(2)))
     assert set(kinds(found)) == {"lengths"}
     assert found.response_length == longer
     assert found.replan is not None
@@ -102,7 +102,7 @@ def test_longer_responses_explain_what_the_cost_model_makes_of_them() -> None:
     assert found.replan.keep_seconds == pytest.approx(priced.iteration_seconds, rel=1e-3)
     # Training slowed down besides.
     slower = window(30, of=priced, tokens=1.6, actor_train=1.5)
-    found = suggest(plan(), watched(slower, window(2)))
+    found = suggest(plan(), run_window(slower, window(2)))
     assert kinds(found)["slowdown"] == ["actor.train"]
     assert "actor.train" in kinds(found)["lengths"]
 
@@ -114,10 +114,10 @@ def test_a_longer_tail_is_seen_although_the_mean_is_as_planned() -> None:
     longer = workload.model_copy(update={"response_length": tail.spec(spec_lengths())})
     priced = estimate(plan().spec.model_copy(update={"workload": longer}), plan().placement())
     latest = window(30, of=priced, actor_train=1.5).model_copy(update={"lengths": tail})
-    found = suggest(plan(), watched(latest, window(2)))
+    found = suggest(plan(), run_window(latest, window(2)))
     assert found.response_length == tail.spec(spec_lengths())
     assert kinds(found)["slowdown"] == ["actor.train"]
-    as_planned = suggest(plan(), watched(window(30, actor_train=1.5), window(2)))
+    as_planned = suggest(plan(), run_window(window(30, actor_train=1.5), window(2)))
     assert as_planned.response_length is None
 
 
@@ -128,7 +128,7 @@ def test_a_device_that_is_always_the_slowest_is_named_and_its_node_weighed() -> 
         return one.model_copy(update={"slowest": dict.fromkeys(one.calls, rank)})
 
     always = Window.of([slow(number, "a100[3]") for number in range(30, 35)])
-    found = suggest(plan(), watched(always, window(2)))
+    found = suggest(plan(), run_window(always, window(2)))
     (cause,) = found.causes
     assert (cause.kind, cause.device) == ("slow_device", "a100[3]")
     without = found.without_node
@@ -139,13 +139,13 @@ def test_a_device_that_is_always_the_slowest_is_named_and_its_node_weighed() -> 
         assert without.break_even_iterations is not None
         assert without.break_even_iterations * without.gain_seconds >= 70.0
     changing = Window.of([slow(number, f"a100[{number % 4}]") for number in range(30, 35)])
-    assert set(kinds(suggest(plan(), watched(changing, window(2))))) == {"slowdown"}
+    assert set(kinds(suggest(plan(), run_window(changing, window(2))))) == {"slowdown"}
 
 
 def test_time_between_calls_is_told_apart() -> None:
     same = iteration(30)
     longer = same.model_copy(update={"seconds": 1.5 * same.seconds})
-    found = suggest(plan(), watched(Window.of([longer] * 5), window(2)))
+    found = suggest(plan(), run_window(Window.of([longer] * 5), window(2)))
     (cause,) = found.causes
     assert (cause.kind, cause.calls) == ("between_calls", [])
     assert cause.ratio == pytest.approx(1.5)

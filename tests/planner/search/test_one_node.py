@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from automap.planner.assembly.given import scheduled
-from automap.planner.explanation.locating import located
+from automap.planner.explanation.locating import locate
 from automap.planner.explanation.solving import placement_key
 from automap.planner.explanation.study import study
 from automap.planner.plan.types import Placement
@@ -154,7 +154,7 @@ def test_explanations_tell_one_node_from_several() -> None:
     keys = []
     for placement in (alone, apart):
         ordered, timing = scheduled(several.job, placement)
-        at, selected = located(several, ordered, timing)
+        at, selected = locate(several, ordered, timing)
         keys.append(placement_key(at, selected))
     assert keys[0] != keys[1]
 

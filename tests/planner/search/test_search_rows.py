@@ -11,9 +11,9 @@ import pytest
 from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import CallTable, joined_calls
 from automap.planner.search.candidates.tabulate import price_candidates
+from automap.planner.search.decomposition.benders import shadow_sets
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.race import scenarios
-from automap.planner.search.decomposition.sizes import Sizes, relaxed_problem
+from automap.planner.search.decomposition.master import Sizes, relaxed_problem
 from automap.planner.search.model.bounds import Bounds, CallMinimum
 from automap.planner.search.model.solve import Limits, minimise_period
 from automap.planner.search.search import solve
@@ -36,10 +36,10 @@ def optimum(space: SearchSpace, rows: Rows, *, relaxed: bool = False) -> float |
     return None if solution is None else solution.timing.period
 
 
-def first_scenario(seed: int) -> tuple[SearchSpace, Rows]:
+def without_shadows(seed: int) -> tuple[SearchSpace, Rows]:
     """A random problem as tables, and its rows without shadows."""
     space = space_of(random_problem(seed, barrier=seed % 2 == 0))
-    return space, next(scenarios(space))
+    return space, next(shadow_sets(space))
 
 
 def streamed_space(seed: int) -> SearchSpace:
@@ -77,7 +77,7 @@ def every_size(space: SearchSpace) -> Sizes:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
-    space, rows = first_scenario(seed)
+    space, rows = without_shadows(seed)
     kept = Undominated(space, rows).of_sizes(rows, every_size(space))
     assert all((few <= many).all() for few, many in zip(kept.copies, rows.copies, strict=True))
     assert optimum(space, kept) == optimum(space, rows)
@@ -86,7 +86,7 @@ def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
 def test_some_random_rows_are_dominated() -> None:
     dropped = 0
     for seed in range(12):
-        space, rows = first_scenario(seed)
+        space, rows = without_shadows(seed)
         kept = Undominated(space, rows).of_sizes(rows, every_size(space))
         dropped += sum(int(mask.sum()) for mask in rows.copies)
         dropped -= sum(int(mask.sum()) for mask in kept.copies)
@@ -95,7 +95,7 @@ def test_some_random_rows_are_dominated() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_relaxed_problem_is_no_slower_than_the_real_one(seed: int) -> None:
-    space, rows = first_scenario(seed)
+    space, rows = without_shadows(seed)
     real, relaxed = optimum(space, rows), optimum(space, rows, relaxed=True)
     if real is not None:
         assert relaxed is not None
@@ -157,7 +157,7 @@ def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_compact_arena_has_the_rows_that_it_was_made_of(seed: int) -> None:
-    space, rows = first_scenario(seed)
+    space, rows = without_shadows(seed)
     best = optimum(space, rows)
     if best is None:
         return

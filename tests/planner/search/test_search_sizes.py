@@ -1,7 +1,7 @@
 """The search over sizes against brute force: tables from random problems, the same optimum.
 
 `test_search_oracle` solves whole problems; here the same problems go through the tables, the
-scenarios, the relaxed sizes and their cuts, the tie-break, and the objectives.
+sets of shadows, the master problem and its cuts, the tie-break, and the objectives.
 """
 
 import random
@@ -12,9 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from automap.planner.layout import Engine, Layouts
+from automap.planner.layout import GenerationLayouts, Layouts
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
-from automap.planner.search.decomposition.sizes import is_excluded
 from automap.planner.search.model.problem import (
     Assignment,
     CallChoice,
@@ -27,7 +26,7 @@ from automap.planner.search.model.problem import (
     WeightSyncChoice,
     copy_range,
 )
-from automap.planner.search.model.solve import MOST_TICKS, Budget, Limits, minimise_period
+from automap.planner.search.model.solve import MOST_TICKS, Limits, minimise_period
 from automap.planner.search.objectives import (
     RunPrice,
     attempted,
@@ -84,7 +83,7 @@ def tables_of(problem: Problem) -> Tables:
                     micro_batch_size=zero,
                     recompute=zero,
                     kv_cache_bytes=zero,
-                    engine=Engine(zero, zero, zero, zero),
+                    engine=GenerationLayouts(zero, zero, zero, zero),
                 )
             )
     flow = tuple(
@@ -190,7 +189,7 @@ def check_barrier(problem: Problem) -> None:
     assert found.solution.timing.period == pytest.approx(expected)
     assert found.lower_bound == pytest.approx(expected)
     assert_sound(problem, found.solution)
-    exact = proven(problem, horizon_seconds=float(expected))
+    exact = proven(problem, cutoff=float(expected))
     assert exact.solution is not None
     assert exact.solution.timing.period == pytest.approx(expected)
     assert proven(problem, cutoff=expected - 0.5).solution is None
@@ -390,12 +389,9 @@ def test_coarse_ticks_exclude_and_bound_no_more_than_their_seconds() -> None:
     pools = (PoolSlice("p", 0, 1, 1, 8 * MIB, 8 * MIB, 1.0),)
     problem = Problem(pools, copies, calls, edges)
     period = sum(seconds)
-    assert not is_excluded(
-        problem, limit_seconds=period, budget=Budget(LIMITS), patience_seconds=1.0
-    )
-    assert is_excluded(
-        problem, limit_seconds=period * 0.999, budget=Budget(LIMITS), patience_seconds=1.0
-    )
+    shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=period * 0.999)
+    assert shorter.is_proven
+    assert shorter.solution is None
     outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=period)
     assert outcome.solution is not None or outcome.lower_bound < period
     found = solve(space_of(problem), limits=LIMITS, incumbent=None)

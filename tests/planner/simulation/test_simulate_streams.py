@@ -218,7 +218,9 @@ def test_an_iteration_is_the_longest_chain_of_what_was_drawn():
             if tail is not None:
                 tail = (tail[0], float(drawn.splits[number][iteration]) / seconds)
             shares = tuple(float(out) / seconds for out in outs)
-            events.append(replace(event, price_seconds=seconds, released_shares=shares, tail=tail))
+            events.append(
+                replace(event, price_seconds=seconds, chunk_ready_shares=shares, tail=tail)
+            )
         longest = least_period(replace(schedule, events=events))
         assert found.each_iteration_seconds[iteration] == pytest.approx(longest, abs=5e-6)
 

@@ -283,7 +283,7 @@ def test_what_runs_taught_goes_with_a_profile(live: TestClient, profiles_folder:
 
 def test_what_runs_taught_of_the_shipped_tables_is_stored(live: TestClient, tmp_path: Path) -> None:
     shipped = planned(live, tiny_spec())
-    folder = bases_of([Plan.model_validate(shipped["plan"])])[0].laid_out(tmp_path)
+    folder = bases_of([Plan.model_validate(shipped["plan"])])[0].materialised(tmp_path)
     found = corrections_of(
         [
             Evidence(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import Suggestion, Watched, suggest
+from automap.planner.runs.suggestion import RunWindow, Suggestion, suggest
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import JobRecord
 from automap.service.settings import Settings
@@ -38,11 +38,11 @@ class Watch(DriftWatch):
     error: Exception | None = None
     asked = 0
 
-    def answer(self, plan: Plan, watched: Watched) -> Suggestion:
+    def answer(self, plan: Plan, run_window: RunWindow) -> Suggestion:
         self.asked += 1
         if self.error is not None:
             raise self.error
-        return suggest(plan, watched)
+        return suggest(plan, run_window)
 
 
 class Run:

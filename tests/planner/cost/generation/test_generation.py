@@ -17,7 +17,7 @@ from automap.planner.cost.generation.kv_cache import (
 from automap.planner.cost.generation.rollout import Rollout, phases, rollout
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.rollout_engines import ENGINES
-from automap.planner.layout import Engine, IntArray
+from automap.planner.layout import GenerationLayouts, IntArray
 from automap.planner.spec import WorkloadSpec
 from tests.helpers.cost_model import (
     GIB,
@@ -33,13 +33,13 @@ from tests.helpers.cost_model import (
 LONG_TAIL = {"p50": 600, "p90": 2500, "p99": 6000, "max": 8192}
 
 
-def sizes(tensor: IntArray, data: IntArray, pipeline: IntArray | None = None) -> Engine:
+def sizes(tensor: IntArray, data: IntArray, pipeline: IntArray | None = None) -> GenerationLayouts:
     ones = np.ones_like(tensor)
-    return Engine(tensor, ones if pipeline is None else pipeline, ones, data)
+    return GenerationLayouts(tensor, ones if pipeline is None else pipeline, ones, data)
 
 
 def price(
-    engine: Engine,
+    engine: GenerationLayouts,
     *,
     share: float | np.ndarray = 1.0,
     name: str = "llama-2-7b",

@@ -10,21 +10,21 @@ from automap.planner.catalogue.hardware import GpuType
 from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.generation.decode import EngineShapes, step_tables
-from automap.planner.cost.generation.engine_pass import (
-    EnginePass,
+from automap.planner.cost.generation.forward_pass import (
+    ForwardPass,
     eager_seconds,
-    engine_pass,
+    forward_pass_seconds,
     hit_share,
 )
 from automap.planner.cost.generation.generate_call import price_generate
 from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes
-from automap.planner.cost.layer.transformer_layer import Setting
+from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.rollout_engines import ENGINES
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from tests.helpers.cost_model import call, ints, model, pool, workload
 
-EIGHT = Engine(ints(8), ints(1), ints(1), ints(1))
+EIGHT = GenerationLayouts(ints(8), ints(1), ints(1), ints(1))
 
 
 def price(name: str, *, num_sequences: int = 64, **changes: Any) -> CallEstimates:
@@ -39,16 +39,16 @@ def price(name: str, *, num_sequences: int = 64, **changes: Any) -> CallEstimate
     return price_generate(actor, generate, spec, hardware, profile, EIGHT, kv_cache_bytes=cache)
 
 
-def setting(name: str, engine: str = "vllm", precision: str = "bf16") -> Setting:
+def setting(name: str, engine: str = "vllm", precision: str = "bf16") -> KernelContext:
     hardware = pool("h200-141gb-sxm", num_nodes=2)
     lengths = SequenceLengths(np.array([1024.0]), np.array([1.0]), 1024)
     profile = load_profile(hardware.gpu)
-    return Setting(model(name), hardware, profile, precision, lengths, engine=ENGINES[engine])
+    return KernelContext(model(name), hardware, profile, precision, lengths, engine=ENGINES[engine])
 
 
-def tokens(*counts: int, captured: bool) -> EnginePass:
+def tokens(*counts: int, captured: bool) -> ForwardPass:
     ones = np.ones(len(counts), dtype=np.int64)
-    return EnginePass(8 * ones, ones, ones, ints(*counts), ints(*counts), captured=captured)
+    return ForwardPass(8 * ones, ones, ones, ints(*counts), ints(*counts), captured=captured)
 
 
 @pytest.mark.parametrize("name", ENGINES)
@@ -109,7 +109,7 @@ def test_random_routing_hits_fewer_experts_than_an_even_hand_out():
 
 def test_a_step_of_a_mixture_takes_longer_the_more_tokens_draw_experts():
     """Up to 2 %: measured kernels are not perfectly monotonic in the batch."""
-    compute, _ = engine_pass(
+    compute, _ = forward_pass_seconds(
         setting("qwen3-30b-a3b"), tokens(*(2**power for power in range(10)), captured=True)
     )
     assert np.all(compute.seconds[1:] > 0.98 * compute.seconds[:-1])
@@ -133,10 +133,14 @@ def test_latent_attention_reads_one_vector_for_all_heads():
 
 def test_a_graph_hides_the_launches_of_quantised_products():
     wide, narrow = (
-        engine_pass(setting("llama-3.1-70b", "trtllm", precision), tokens(4, captured=True))[0]
+        forward_pass_seconds(
+            setting("llama-3.1-70b", "trtllm", precision), tokens(4, captured=True)
+        )[0]
         for precision in ("bf16", "fp8")
     )
-    eager, _ = engine_pass(setting("llama-3.1-70b", "trtllm", "fp8"), tokens(4, captured=False))
+    eager, _ = forward_pass_seconds(
+        setting("llama-3.1-70b", "trtllm", "fp8"), tokens(4, captured=False)
+    )
     assert narrow.seconds[0] < wide.seconds[0]
     assert narrow.seconds[0] < eager.seconds[0]
 

@@ -11,12 +11,12 @@ from automap.planner.cost.generation.streaming import (
     TailSetting,
     outstanding_seconds,
     price_tail,
-    release_shares,
+    ready_shares,
 )
 from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import SpecError
 from automap.planner.job.resolution import resolve
-from automap.planner.layout import Engine
+from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.simulation.comparison import Generation, sampled
@@ -93,7 +93,7 @@ def tail_of(
 def test_a_tail_takes_longer_the_more_moves_there() -> None:
     few, many = tail_of(setting=TailSetting(2, 0.95)), tail_of(setting=TailSetting(2, 0.6))
     assert 0 < few.extra.total[0] < many.extra.total[0]
-    assert few.bulk_outstanding[0] < many.bulk_outstanding[0]
+    assert few.seconds_after_split[0] < many.seconds_after_split[0]
     narrow = tail_of(setting=TailSetting(4, 0.95))
     assert narrow.extra.total[0] > few.extra.total[0]
     assert few.outstanding is not None
@@ -104,11 +104,11 @@ def test_what_is_out_before_the_split_waits_for_the_weights_laid_out_anew() -> N
     plain, laid_out = (tail_of(relayout_seconds=seconds) for seconds in (0.0, 10.0))
     assert plain.outstanding is not None
     assert laid_out.outstanding is not None
-    before = plain.outstanding[0] > plain.bulk_outstanding[0]
+    before = plain.outstanding[0] > plain.seconds_after_split[0]
     assert before.any()
     waited = laid_out.outstanding[0] - plain.outstanding[0]
     assert waited == pytest.approx(np.where(before, 10.0, 0.0))
-    assert laid_out.bulk_outstanding[0] - plain.bulk_outstanding[0] == pytest.approx(10.0)
+    assert laid_out.seconds_after_split[0] - plain.seconds_after_split[0] == pytest.approx(10.0)
     assert laid_out.extra.transition[0] == 10.0
 
 
@@ -120,7 +120,7 @@ def wide_tails(num_nodes: int) -> list[bool]:
     pricing, (rack,) = Pricing(job), job.pools
     sizes = {"tensor_parallel_size": [4, 2], "data_parallel_size": [16, 16]}
     one = {"pipeline_parallel_size": [1, 1], "expert_parallel_size": [1, 1]}
-    engine = Engine(**{name: np.array(column) for name, column in (sizes | one).items()})
+    engine = GenerationLayouts(**{name: np.array(column) for name, column in (sizes | one).items()})
     call = next(call for call in job.dataflow.calls if call.kind == "generate")
     cache = np.array([2**36, 2**36])
     priced = pricing.tail(call, rack, engine, kv_cache_bytes=cache, tail=TailSetting(1, 0.9, 2))
@@ -141,7 +141,7 @@ def test_a_tail_needs_replicas_that_part_and_a_cache_that_holds_it() -> None:
 
 
 def test_shares_are_rounded_up_and_never_beyond_the_end() -> None:
-    shares = release_shares(np.array([[9.0, 0.02, 0.0]]), np.array([10.0]))
+    shares = ready_shares(np.array([[9.0, 0.02, 0.0]]), np.array([10.0]))
     assert shares.tolist() == [[7 / SHARE_STEPS, 1.0, 1.0]]
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from automap.planner.search.many_models import annealing, neighbourhood
-from automap.planner.search.many_models.annealing import sketch
+from automap.planner.search.many_models import neighbourhood
 from automap.planner.search.many_models.linear_bound import relax
+from automap.planner.search.many_models.list_schedules import sketch
 from automap.planner.search.many_models.many_model_search import large_start
 from automap.planner.search.many_models.neighbourhood import Structure, improved, shortest
 from automap.planner.search.model.problem import Problem
@@ -18,7 +18,6 @@ from tests.planner.search.test_search_sizes import space_of
 
 @pytest.fixture(autouse=True)
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annealing, "ROUNDS", 10)
     monkeypatch.setattr(neighbourhood, "TRIES", 4)
 
 

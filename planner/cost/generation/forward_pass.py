@@ -11,7 +11,7 @@ from automap.planner.cost.communication import (
     custom_all_reduce_seconds,
     point_to_point_seconds,
 )
-from automap.planner.cost.layer.transformer_layer import Setting, add, scaled
+from automap.planner.cost.layer.transformer_layer import KernelContext, add, scaled
 from automap.planner.cost.operators.profile import MEMORY_EFFICIENCY, Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import (
@@ -25,61 +25,62 @@ from automap.planner.layout import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class EnginePass:
-    """Tokens through all layers of an engine replica, one row each."""
+class ForwardPass:
+    """Passes of tokens through all layers of an engine replica, one row per pass."""
 
     tensor_parallel_size: IntArray
     pipeline_parallel_size: IntArray
     expert_parallel_size: IntArray
     tokens: IntArray
     logits: IntArray
-    """Tokens whose successor is sampled: all that decode, of a prompt the last."""
+    """Tokens whose successor is sampled: every decoding token, and the last token of a prompt."""
     captured: bool
-    """A decode step, replayed from a CUDA graph; a prefill's kernels are launched one by one."""
+    """Whether kernels are replayed from a CUDA graph, as in a decode step; a prefill's are launched
+    one by one."""
 
 
-def engine_pass(setting: Setting, rows: EnginePass) -> tuple[Timed, Timed]:
-    """(compute without attention, communication) of tokens through embedding, layers and head.
+def forward_pass_seconds(context: KernelContext, rows: ForwardPass) -> tuple[Timed, Timed]:
+    """(compute without attention, communication) seconds [row] of embedding, layers and head.
 
     Tensor parallelism all-reduces after attention and after the MLP; experts over several
     replicas gather all their tokens and scatter the sums instead.
     """
-    arch, tensor = setting.model.architecture, rows.tensor_parallel_size
-    engine = replace(setting, model=replace(setting.model, trainable=False, lora_rank=None))
-    attention = _products(engine, rows, attention_linears(arch, tensor))
-    reduced = _all_reduce(setting, rows)
+    arch, tensor = context.model.architecture, rows.tensor_parallel_size
+    inference = replace(context, model=replace(context.model, trainable=False, lora_rank=None))
+    attention = _products(inference, rows, attention_linears(arch, tensor))
+    reduced = _all_reduce(context, rows)
     num_dense = arch.num_layers - arch.num_moe_layers
     parts, moves = [scaled(attention, arch.num_layers)], [scaled(reduced, arch.num_layers)]
     if num_dense:
-        mlp = _products(engine, rows, mlp_linears(arch, tensor, arch.intermediate_size))
+        mlp = _products(inference, rows, mlp_linears(arch, tensor, arch.intermediate_size))
         parts.append(scaled(mlp, num_dense))
         moves.append(scaled(reduced, num_dense))
     if arch.num_moe_layers:
-        experts, exchange = _moe(engine, rows, reduced)
+        experts, exchange = _moe(inference, rows, reduced)
         parts.append(scaled(experts, arch.num_moe_layers))
         moves.append(scaled(exchange, arch.num_moe_layers))
-    parts.append(_small_kernels(setting, rows))
-    parts.append(_head(engine, rows))
+    parts.append(_small_kernels(context, rows))
+    parts.append(_head(inference, rows))
     hop = point_to_point_seconds(
-        setting.pool,
-        setting.profile,
-        rows.tokens * arch.hidden_size * _activation_bytes(setting),
-        crosses_node=tensor * rows.pipeline_parallel_size > setting.pool.nvlink_domain_gpus,
+        context.pool,
+        context.profile,
+        rows.tokens * arch.hidden_size * _activation_bytes(context),
+        crosses_node=tensor * rows.pipeline_parallel_size > context.pool.nvlink_domain_gpus,
     )
     hops = rows.pipeline_parallel_size - 1
     moves.append(Timed(hop.seconds * hops, np.where(hops > 0, hop.source, 0)))
     return add(*parts), add(*moves)
 
 
-def eager_seconds(setting: Setting) -> float:
-    """Least seconds of a pass outside CUDA graphs: its kernels' launches."""
-    arch = setting.model.architecture
+def eager_seconds(context: KernelContext) -> float:
+    """Least seconds of a pass outside CUDA graphs: the time to launch its kernels."""
+    arch = context.model.architecture
     layers = arch.num_layers + (constants.ENGINE_EXPERT_PREFILLS - 1.0) * arch.num_moe_layers
-    return layers * setting.engine.prefill_layer_seconds
+    return layers * context.engine.prefill_layer_seconds
 
 
 def hit_share(arch: ModelArchitecture, tokens: IntArray) -> FloatArray:
-    """Experts that a batch hits when each token draws its own, over those of balanced routing.
+    """Ratio of experts hit [row] when each token draws its own to those hit in balanced routing.
 
     The tables hand the batch's rows out to as many different experts as there are rows. Of E
     experts, n tokens that draw k each leave E·(1 − k/E)^n alone.
@@ -89,40 +90,40 @@ def hit_share(arch: ModelArchitecture, tokens: IntArray) -> FloatArray:
     return np.asarray(drawn / np.minimum(tokens * chosen, experts), dtype=np.float64)
 
 
-def _products(setting: Setting, rows: EnginePass, linears: tuple[Linear, ...]) -> Timed:
-    seconds, source = setting.profile.gemm(
+def _products(context: KernelContext, rows: ForwardPass, linears: tuple[Linear, ...]) -> Timed:
+    seconds, source = context.profile.gemm(
         rows.tokens,
         np.stack([one.outputs for one in linears]),
         np.stack([one.inputs for one in linears]),
-        precision=setting.precision,
-        collector=setting.engine.name,
+        precision=context.precision,
+        collector=context.engine.name,
         captured=rows.captured,
     )
     return add(*map(Timed, seconds, source))
 
 
-def _activation_bytes(setting: Setting) -> int:
-    """What travels between GPUs stays in 16 bits where weights have 8."""
-    return max(setting.element_bytes, 2)
+def _activation_bytes(context: KernelContext) -> int:
+    """Bytes of an activation that travels between GPUs: 16 bits even where weights have 8."""
+    return max(context.element_bytes, 2)
 
 
-def _all_reduce(setting: Setting, rows: EnginePass) -> Timed:
-    """One all-reduce in the tensor group; a decode step's as the engine exposes it."""
+def _all_reduce(context: KernelContext, rows: ForwardPass) -> Timed:
+    """Seconds of one all-reduce in the tensor group; in a decode step the part that is exposed."""
     size, tensor = (
-        rows.tokens * setting.model.architecture.hidden_size * _activation_bytes(setting),
+        rows.tokens * context.model.architecture.hidden_size * _activation_bytes(context),
         rows.tensor_parallel_size,
     )
-    reduced = custom_all_reduce_seconds(setting.pool, setting.profile, size, group_size=tensor)
-    return scaled(reduced, setting.engine.all_reduce_share if rows.captured else 1.0)
+    reduced = custom_all_reduce_seconds(context.pool, context.profile, size, group_size=tensor)
+    return scaled(reduced, context.engine.all_reduce_share if rows.captured else 1.0)
 
 
-def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Timed]:
-    """(experts, exchange) of one layer; every GPU of the group sees all the group's tokens."""
-    arch, tensor = setting.model.architecture, rows.tensor_parallel_size
+def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Timed, Timed]:
+    """(experts, exchange) seconds of one layer; every GPU of the group sees all its tokens."""
+    arch, tensor = context.model.architecture, rows.tensor_parallel_size
     expert = rows.expert_parallel_size
     shards, inside = expert_shards(tensor_parallel_size=tensor, expert_parallel_size=expert)
     tokens = ceil_div(rows.tokens * shards, tensor)
-    balanced = setting.profile.moe(
+    balanced = context.profile.moe(
         num_tokens=tokens,
         hidden_size=arch.hidden_size,
         moe_intermediate_size=arch.moe_intermediate_size,
@@ -130,22 +131,22 @@ def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Tim
         num_experts_per_token=arch.num_experts_per_token,
         expert_tensor_parallel_size=inside,
         expert_parallel_size=expert,
-        precision=setting.precision,
+        precision=context.precision,
     )
     experts = scaled(balanced, hit_share(arch, tokens))
     if arch.shared_expert_intermediate_size:
         shared = mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
-        experts = add(experts, _products(setting, rows, shared))
+        experts = add(experts, _products(context, rows, shared))
     spread = expert > tensor
     group = np.where(spread, expert, 1)
-    each = arch.hidden_size * _activation_bytes(setting)
+    each = arch.hidden_size * _activation_bytes(context)
     size = rows.tokens * np.maximum(group // tensor, 1) * each
     gathered = add(
         collective_seconds(
-            setting.pool, setting.profile, "all_gather", size, group_size=group, stride=1
+            context.pool, context.profile, "all_gather", size, group_size=group, stride=1
         ),
         collective_seconds(
-            setting.pool, setting.profile, "reduce_scatter", size, group_size=group, stride=1
+            context.pool, context.profile, "reduce_scatter", size, group_size=group, stride=1
         ),
     )
     return experts, Timed(
@@ -154,12 +155,13 @@ def _moe(setting: Setting, rows: EnginePass, reduced: Timed) -> tuple[Timed, Tim
     )
 
 
-def _small_kernels(setting: Setting, rows: EnginePass) -> Timed:
-    """Two fused add-and-norms (6h), rotary with cache write, and the activation of all layers.
+def _small_kernels(context: KernelContext, rows: ForwardPass) -> Timed:
+    """Seconds of the small kernels of all layers: memory traffic, and in a graph their starts.
 
-    Their traffic; in a graph their starts as well, which `eager_seconds` covers elsewhere.
+    They are two fused add-and-norms (6h), rotary with cache write, and the activation. Outside a
+    graph `eager_seconds` covers the starts.
     """
-    arch, tensor = setting.model.architecture, rows.tensor_parallel_size
+    arch, tensor = context.model.architecture, rows.tensor_parallel_size
     width = arch.num_experts_per_token * arch.moe_intermediate_size or arch.intermediate_size
     per_token = (
         8 * arch.hidden_size
@@ -167,21 +169,21 @@ def _small_kernels(setting: Setting, rows: EnginePass) -> Timed:
         + (3 if arch.gated_mlp else 2) * width / tensor
     )
     num_bytes = 2 * constants.ENGINE_ELEMENTWISE_PASSES * per_token * rows.tokens * arch.num_layers
-    kernel, source = setting.profile.memory_bound(num_bytes)
-    moved = num_bytes / (MEMORY_EFFICIENCY * setting.profile.peaks.memory_bytes_per_second)
-    if setting.profile.measured_here:
+    kernel, source = context.profile.memory_bound(num_bytes)
+    moved = num_bytes / (MEMORY_EFFICIENCY * context.profile.peaks.memory_bytes_per_second)
+    if context.profile.measured_here:
         moved = kernel
-    starts = arch.num_layers * setting.engine.layer_seconds
+    starts = arch.num_layers * context.engine.layer_seconds
     starts += arch.num_moe_layers * constants.ENGINE_EXPERT_LAYER_SECONDS
     return Timed(np.asarray(moved + starts * rows.captured, dtype=np.float64), source)
 
 
-def _head(setting: Setting, rows: EnginePass) -> Timed:
-    """Logits of the tokens that are sampled after, and sampling over them in fp32."""
-    arch, tensor = setting.model.architecture, rows.tensor_parallel_size
+def _head(context: KernelContext, rows: ForwardPass) -> Timed:
+    """Seconds to compute the logits of `rows.logits` tokens, and to sample from them in fp32."""
+    arch, tensor = context.model.architecture, rows.tensor_parallel_size
     vocabulary = padded_vocabulary(arch, tensor)
     # Engines in 8 bits keep the head in 16.
-    precision = "fp32" if setting.precision == "fp32" else "bf16"
-    product = setting.profile.gemm(rows.logits, vocabulary, arch.hidden_size, precision=precision)
+    precision = "fp32" if context.precision == "fp32" else "bf16"
+    product = context.profile.gemm(rows.logits, vocabulary, arch.hidden_size, precision=precision)
     sampled = np.asarray(rows.logits * arch.vocab_size * 14.0, dtype=np.float64)
-    return add(product, setting.profile.memory_bound(sampled))
+    return add(product, context.profile.memory_bound(sampled))
