@@ -55,7 +55,7 @@ serve: $(RUNTIME_STAMP)  ## run the HTTP service and, after make executor, a wor
 	@$(BIN)/automap serve --with-worker $(if $(HOST),--host $(HOST)) $(if $(PORT),--port $(PORT))
 
 test-fast: $(TEST_STAMP)  ## run the planner's quick tests: a minute, without Ray and torch
-	$(PYTEST) -m "not slow and not solver" tests/planner
+	$(PYTEST) -m "not slow and not thorough" tests/planner
 
 test: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the tests, except those marked slow (AREA=search, WORKERS=)
 	$(PYTEST) -m "not slow" $(TESTS)

@@ -1,3 +1,4 @@
+from .planner import QUICK as QUICK
 from .planner import STRATEGIES as STRATEGIES
 from .planner import ExplainOptions as ExplainOptions
 from .planner import Explanation as Explanation
@@ -15,6 +16,8 @@ from .planner import ReplanOptions as ReplanOptions
 from .planner import Simulation as Simulation
 from .planner import SpecError as SpecError
 from .planner import Strategy as Strategy
+from .planner import StrategyInfo as StrategyInfo
+from .planner import TableCache as TableCache
 from .planner import WhatIf as WhatIf
 from .planner import compare as compare
 from .planner import estimate as estimate

@@ -32,12 +32,12 @@ from rich.table import Table
 
 from automap.planner.errors import PlanningError
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import attempted, best_placement
-from automap.planner.search.space.search_space import arena, skeleton
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
 from automap.planner.spec import JobSpec
 
@@ -121,7 +121,7 @@ def _bytes_there(job: Job) -> float:
 def measured(seed: int, number: int, budget: float) -> dict[str, Any]:
     """One instance: the search, and the strategies on the same priced options."""
     job = resolve(drawn(seed, number))
-    tables = price(job)
+    tables = price_candidates(job)
     found = _searched(job, tables)
     strategies = {name: _tried(job, tables, name, budget) for name in STRATEGIES}
     return {"seed": seed, "number": number, "budget": budget, **found, "strategies": strategies}
@@ -130,12 +130,12 @@ def measured(seed: int, number: int, budget: float) -> dict[str, Any]:
 def searched_again(row: dict[str, Any]) -> dict[str, Any]:
     """An instance of the results file whose search is measured anew, its strategies kept."""
     job = resolve(drawn(row["seed"], row["number"]))
-    return {**row, **_searched(job, price(job))}
+    return {**row, **_searched(job, price_candidates(job))}
 
 
 def _searched(job: Job, tables: Tables) -> dict[str, Any]:
     start = time.process_time()
-    best = best_placement(job, tables, skeleton(job, tables), STARTS)
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
     seconds = time.process_time() - start
     return {
         "algorithm": job.spec.algorithm,
@@ -143,8 +143,8 @@ def _searched(job: Job, tables: Tables) -> dict[str, Any]:
         "gpus": [pool.num_gpus for pool in job.pools],
         "models": len(job.models),
         "staleness": job.spec.search.staleness,
-        "period": None if best.selected is None else best.selected.timing.period,
-        "proven": best.proven,
+        "period": None if best.solution is None else best.solution.timing.period,
+        "proven": best.is_proven,
         "bound": best.lower_bound,
         "search_seconds": seconds,
     }
@@ -153,7 +153,7 @@ def _searched(job: Job, tables: Tables) -> dict[str, Any]:
 def _tried(job: Job, tables: Tables, name: str, budget: float) -> dict[str, Any]:
     start = time.process_time()
     limits = Limits.within(budget, seed=job.spec.search.seed)
-    (attempt,) = attempted(arena(tables, skeleton(job, tables)), [name], limits, most_counts=None)
+    (attempt,) = attempted(SearchSpace.of(job, tables), [name], limits, most_counts=None)
     seconds = time.process_time() - start
     period = None if attempt.selected is None else attempt.selected.timing.period
     return {"period": period, "seconds": seconds, "reason": attempt.reason}

@@ -16,7 +16,7 @@ from automap.executor.batch import Batch
 from automap.executor.engines.random_model import config_of
 from automap.executor.settings import RunSettings
 from automap.executor.workers.cpu_workers import load_function
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 
 

@@ -286,7 +286,7 @@ def run_speed(out: Console, repeat: int) -> None:
 def objective_by_check(spec: JobSpec, plan: Plan) -> float:
     """The job's objective by the independent check: seconds, price of an iteration, or GPUs."""
     from automap.planner.check.check import recomputed_iteration_seconds
-    from automap.planner.job.resolve import resolve
+    from automap.planner.job.resolution import resolve
 
     if spec.search.objective == "fewest_gpus":
         return plan.gpus_used

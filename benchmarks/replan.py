@@ -19,7 +19,7 @@ import yaml
 
 from automap.planner.explanation.factors import scaled
 from automap.planner.explanation.solving import best_within, limits_of
-from automap.planner.explanation.study import forget, study
+from automap.planner.explanation.study import TableCache, study
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.replanning.cluster_state import changed_spec, factors_of
@@ -73,8 +73,8 @@ def best_seconds(plan: Plan, options: ReplanOptions) -> float:
     given = study(changed_spec(plan.spec, options))
     now = scaled(given, factors_of(given, plan, options))
     solved = best_within(now, inf, limits_of(now, plan.spec.search.time_limit_seconds))
-    assert solved.selected is not None
-    return solved.selected.timing.period
+    assert solved.solution is not None
+    return solved.solution.timing.period
 
 
 def main() -> None:
@@ -102,13 +102,13 @@ def main() -> None:
 
 def timed(plan: Plan, options: ReplanOptions, repeat: int) -> tuple[float, float, float, Replan]:
     """(seconds of the first answer, medians of later ones by clock and processor, the answer)."""
-    forget()
+    tables = TableCache()
     started = time.perf_counter()
-    replan(plan, options)
+    replan(plan, options, tables=tables)
     first, clock, used = time.perf_counter() - started, [], []
     for _ in range(repeat):
         started, processor = time.perf_counter(), time.process_time()
-        answer = replan(plan, options)
+        answer = replan(plan, options, tables=tables)
         clock.append(time.perf_counter() - started)
         used.append(time.process_time() - processor)
     return first, statistics.median(clock), statistics.median(used), answer

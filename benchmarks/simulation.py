@@ -17,7 +17,7 @@ import numpy as np
 from automap.planner import catalogue
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
-from automap.planner.job.resolve import resolve_pool
+from automap.planner.job.resolution import resolve_pool
 from automap.planner.layout import Engine
 from automap.planner.simulation.comparison import Generation, compare
 from automap.planner.spec import PoolSpec, WorkloadSpec

@@ -26,12 +26,13 @@ from rich.console import Console
 from rich.table import Table
 
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import Best, attempted, best_placement
-from automap.planner.search.space.search_space import arena, skeleton
+from automap.planner.search.objectives import attempted, best_placement
+from automap.planner.search.search import SearchResult
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS, STRATEGIES
 from automap.planner.search.strategies.attempts import Attempt
 from automap.planner.spec import JobSpec
@@ -53,12 +54,12 @@ def fastest(path: Path) -> JobSpec:
     return spec.model_copy(update={"search": spec.search.model_copy(update=search)})
 
 
-def searched(job: Job, tables: Tables, repeat: int) -> tuple[Best, float]:
+def searched(job: Job, tables: Tables, repeat: int) -> tuple[SearchResult, float]:
     """The best placement, and the median seconds of the search."""
     seconds = []
     for _ in range(repeat):
         start = time.process_time()
-        best = best_placement(job, tables, skeleton(job, tables), STARTS)
+        best = best_placement(job, SearchSpace.of(job, tables), STARTS)
         seconds.append(time.process_time() - start)
     return best, statistics.median(seconds)
 
@@ -71,9 +72,7 @@ def tried(
     seconds = []
     for _ in range(repeat):
         start = time.process_time()
-        (attempt,) = attempted(
-            arena(tables, skeleton(job, tables)), [name], limits, most_counts=None
-        )
+        (attempt,) = attempted(SearchSpace.of(job, tables), [name], limits, most_counts=None)
         seconds.append(time.process_time() - start)
     return attempt, statistics.median(seconds)
 
@@ -82,14 +81,14 @@ def measure(out: Console, path: Path, names: Sequence[str], *, budget: float, re
     """Print the plan of an example and every strategy beside it."""
     job = resolve(fastest(path))
     start = time.process_time()
-    tables = price(job)
+    tables = price_candidates(job)
     pricing = time.process_time() - start
     best, search_seconds = searched(job, tables, repeat)
-    if best.selected is None:
+    if best.solution is None:
         out.print(f"{path.stem}: no placement")
         return
-    period = best.selected.timing.period
-    status = "proven optimal" if best.proven else f"not proven, bound {best.lower_bound:.3f} s"
+    period = best.solution.timing.period
+    status = "proven optimal" if best.is_proven else f"not proven, bound {best.lower_bound:.3f} s"
     found = f"found in {search_seconds:.2f} s (pricing {pricing:.2f} s)"
     table = Table(title=f"{path.stem}: {period:.3f} s an iteration, {status}, {found}", box=None)
     table.add_column("strategy", no_wrap=True)
@@ -99,7 +98,7 @@ def measure(out: Console, path: Path, names: Sequence[str], *, budget: float, re
     for name in names:
         attempt, ran = tried(job, tables, name, budget=budget, repeat=repeat)
         table.add_row(name, *_cells(attempt, period, ran, search_seconds))
-        if best.proven and attempt.selected is not None:
+        if best.is_proven and attempt.selected is not None:
             assert attempt.selected.timing.period >= period * (1 - 1e-9), f"{name} beats the plan"
     out.print(table)
     out.print()

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from automap.planner.errors import InfeasibleError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from automap.planner.studies.infeasibility_report import explain_refusal

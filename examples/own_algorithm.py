@@ -5,7 +5,7 @@ The better half: like GRPO, but responses that score below their prompt's mean t
 
 from typing import Any
 
-from automap.planner.dataflow.algorithms.program import Data, Models, Ops, Program
+from automap.planner.dataflow import Data, Models, Ops, Program
 
 
 def better_half(models: Models, prompts: Data, ops: Ops) -> None:

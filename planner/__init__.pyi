@@ -7,10 +7,13 @@ from .errors import SpecError as SpecError
 from .explanation.explain import explain as explain
 from .explanation.result import ExplainOptions as ExplainOptions
 from .explanation.result import Explanation as Explanation
+from .explanation.study import TableCache as TableCache
 from .plan.types import Placement as Placement
 from .plan.types import Plan as Plan
 from .plan.types import Strategy as Strategy
+from .planning import QUICK as QUICK
 from .planning import STRATEGIES as STRATEGIES
+from .planning import StrategyInfo as StrategyInfo
 from .planning import compare as compare
 from .planning import estimate as estimate
 from .planning import make_plan as make_plan

@@ -16,18 +16,23 @@ from automap.planner.explanation.robust import least_regret
 from automap.planner.explanation.study import Study
 from automap.planner.infeasible.reasons import explain_infeasible, explain_strategy
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan, SearchReport, Strategy
-from automap.planner.search.candidates import enumeration
+from automap.planner.search import (
+    STARTS,
+    STRATEGIES,
+    Attempt,
+    Limits,
+    SearchResult,
+    SearchSpace,
+    Tables,
+    attempted,
+    best_placement,
+    price_candidates,
+)
+from automap.planner.search.candidates.enumeration import SPACE
 from automap.planner.search.candidates.streams_and_tails import wanted_tails
-from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
-from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import Best, attempted, best_placement
-from automap.planner.search.space.search_space import arena, skeleton
-from automap.planner.search.staged import Staged, can_be_staged, staged
-from automap.planner.search.strategies import QUICK, STARTS, STRATEGIES, StrategyInfo
-from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.search.strategies import QUICK, StrategyInfo
 from automap.planner.spec import JobSpec, StrategyName
 
 __all__ = ["QUICK", "STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
@@ -50,13 +55,9 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    if not can_be_staged(job):
-        tables = price(job)
-        seconds = time.perf_counter() - started
-        return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
-    start = staged(job)
-    seconds = time.perf_counter() - started - start.placing_seconds
-    return make_plan_of(job, start.tables, pricing_seconds=seconds, explain=explain, start=start)
+    tables = price_candidates(job)
+    seconds = time.perf_counter() - started
+    return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
 
 
 def make_plan_of(
@@ -65,20 +66,18 @@ def make_plan_of(
     *,
     pricing_seconds: float,
     explain: Callable[[Job], list[Reason]] = explain_infeasible,
-    start: Staged | None = None,
 ) -> Plan:
-    """make_plan of a job that is priced already, and started where `start` is given.
+    """make_plan of a job that is priced already.
 
     The tables may also be those of the job on a larger cluster.
     """
-    priced = time.perf_counter() - (0.0 if start is None else start.placing_seconds)
-    attempts = None if start is None else start.attempts
+    priced = time.perf_counter()
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, tables, skeleton(job, tables), STARTS, attempts)
-    if best.selected is None and not best.proven:
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
+    if best.solution is None and not best.is_proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
-    if best.selected is None:
+    if best.solution is None:
         raise InfeasibleError(explain(job))
     plan = plan_of(job, tables, best, pricing_seconds=pricing_seconds, searched_since=priced)
     alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
@@ -88,7 +87,7 @@ def make_plan_of(
 def plan_of(
     job: Job,
     tables: Tables,
-    best: Best,
+    best: SearchResult,
     *,
     pricing_seconds: float,
     searched_since: float,
@@ -98,10 +97,10 @@ def plan_of(
 
     `part` is the plan's own job where it is not that of the tables but on a part of its cluster.
     """
-    assert best.selected is not None
-    chosen, robust = best.selected, None
+    assert best.solution is not None
+    chosen, robust = best.solution, None
     if job.spec.search.robust and part is None:
-        chosen, robust = least_regret(Study(job, tables, skeleton(job, tables)), chosen)
+        chosen, robust = least_regret(Study(job, SearchSpace.of(job, tables)), chosen)
     placement = placement_of(job, tables, chosen)
     job = part or job
     solved = time.perf_counter()
@@ -111,7 +110,7 @@ def plan_of(
     status = _status(job.spec, best, robust=robust is not None)
     report = SearchReport(
         status=status,
-        within_gap=best.proven and robust is None and status == "feasible",
+        within_gap=best.is_proven and robust is None and status == "feasible",
         objective=job.spec.search.objective,
         objective_value=value,
         lower_bound=best.lower_bound,
@@ -121,16 +120,16 @@ def plan_of(
         options=best.options,
         warm_start=best.warm_start,
         robust=robust,
-        space=enumeration.SPACE + _further_space(job),
+        space=SPACE + _further_space(job),
     )
-    stopped = _stopped(job.spec, report, nominal_proven=best.proven)
+    stopped = why_stopped(job.spec, report, nominal_proven=best.is_proven)
     report = report.model_copy(update={"stopped": stopped})
     return plan_from(job, placement, chosen.timing, report, best.lower_bound_seconds)
 
 
-def _status(spec: JobSpec, best: Best, *, robust: bool) -> Literal["optimal", "feasible"]:
+def _status(spec: JobSpec, best: SearchResult, *, robust: bool) -> Literal["optimal", "feasible"]:
     """Within a gap that the spec allows a plan may be the best, but nobody has looked."""
-    proven = best.proven and not robust and not spec.search.optimality_gap
+    proven = best.is_proven and not robust and not spec.search.optimality_gap
     return "optimal" if proven else "feasible"
 
 
@@ -182,7 +181,7 @@ def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: fl
 def _attempts(job: Job, tables: Tables, names: list[str]) -> list[Attempt]:
     """The named strategies on all sizes of ranges, within the job's limits."""
     limits = Limits.within(job.spec.search.time_limit_seconds, seed=job.spec.search.seed)
-    return attempted(arena(tables, skeleton(job, tables)), names, limits, most_counts=None)
+    return attempted(SearchSpace.of(job, tables), names, limits, most_counts=None)
 
 
 def estimate(spec: JobSpec, placement: Placement) -> Plan:
@@ -208,11 +207,11 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     for name in strategies:
         STRATEGIES[name]
     job = resolve(spec)
-    tables = price(job)
+    tables = price_candidates(job)
     return [strategy(job, tables, plan, each) for each in _attempts(job, tables, strategies)]
 
 
-def _stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
+def why_stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
     """Why the search ended: only a proof, the gap or the limit ends it."""
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"

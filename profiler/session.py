@@ -91,10 +91,15 @@ def profile(settings: ProfileSettings, listener: Listener) -> ProfileReport:
         device_lock(fingerprint.device_keys(device), wait_seconds=wait),
         folder_lock(folder, wait_seconds=wait),
     ):
-        return _Session(settings, folder, device, listener).run()
+        return Session(settings, folder, device, listener).run()
 
 
-class _Session:
+def num_ranks(settings: ProfileSettings, device: Device) -> int:
+    """How many processes measure collectives: as many as asked for and there are devices."""
+    return min(settings.ranks or MAX_RANKS, device.count)
+
+
+class Session:
     """One run of the profiler into one folder."""
 
     def __init__(
@@ -130,7 +135,7 @@ class _Session:
                 budget_seconds=self._settings.budget_seconds,
                 strict=self._settings.strict,
             )
-            wanted = self._wanted()
+            wanted = self.wanted()
             again = [table for table in wanted if table not in PROCESSES]
             for tables in (list(wanted), again):
                 self._measure_round({table: wanted[table] for table in tables}, journal)
@@ -177,30 +182,34 @@ class _Session:
         limit = min(REFERENCE_SHARE * self._settings.budget_seconds, MOST_LIMIT_SECONDS)
         return measure(sampler, limit_seconds=limit).seconds
 
-    def _wanted(self) -> dict[str, list[Shape]]:
+    def wanted(self) -> dict[str, list[Shape]]:
+        """Table → the shapes that this session is to measure, in the order of their worth."""
         models = list(self._settings.models.values())
         budget = self._settings.budget_seconds
         found = shapes(self._device, models, budget_seconds=budget)
-        keys = collective_keys(self._ranks())
+        keys = collective_keys(num_ranks(self._settings, self._device))
         found[COLLECTIVES] = [
             Shape(COLLECTIVES, key, 0.0, float(key["size_bytes"])) for key in keys
         ]
         reduced = (
-            engine_keys(self._device, self._ranks())
-            if budget >= LEAST_ENGINE_BUDGET_SECONDS
+            engine_keys(self._device, num_ranks(self._settings, self._device))
+            if self._engines_fit
             else []
         )
         found[ENGINE_ALL_REDUCE] = [
             Shape(ENGINE_ALL_REDUCE, key, 0.0, float(key["size_bytes"])) for key in reduced
         ]
-        engines = host_work_keys() if budget >= LEAST_ENGINE_BUDGET_SECONDS else []
+        engines = host_work_keys() if self._engines_fit else []
         found[HOST_WORK] = [Shape(HOST_WORK, key, 0.0, 0.0) for key in engines]
         whole = layer_keys(self._device, models, budget_seconds=budget) if engines else []
         found[LAYERS] = [Shape(LAYERS, key, 0.0, 0.0) for key in whole]
-        return {table: found[table] for table in WEIGHTS}
+        return {table: found[table] for table in self._settings.tables or WEIGHTS}
 
-    def _ranks(self) -> int:
-        return min(self._settings.ranks or MAX_RANKS, self._device.count)
+    @property
+    def _engines_fit(self) -> bool:
+        """Whether there is time for processes that import and start engines."""
+        asked_for = {ENGINE_ALL_REDUCE, HOST_WORK, LAYERS}.intersection(self._settings.tables)
+        return bool(asked_for) or self._settings.budget_seconds >= LEAST_ENGINE_BUDGET_SECONDS
 
     def _measure_round(self, wanted: Mapping[str, Sequence[Shape]], journal: Journal) -> None:
         rest = list(wanted)
@@ -236,7 +245,7 @@ class _Session:
             entries = measure_collectives(
                 self._device,
                 [shape.key for shape in missing],
-                ranks=self._ranks(),
+                ranks=num_ranks(self._settings, self._device),
                 deadline=deadline,
                 table=table,
             )

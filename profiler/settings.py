@@ -3,12 +3,22 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
+from automap.planner.profiles import COLUMNS
 
 DeviceKind = Literal["cpu", "cuda"]
 MAX_RANKS = 64
+
+
+def _known_table(name: str) -> str:
+    if name not in COLUMNS:
+        raise ValueError(f"no such table; there are {', '.join(COLUMNS)}")
+    return name
+
+
+TableName = Annotated[str, AfterValidator(_known_table)]
 
 
 class MeasureSettings(BaseModel):
@@ -32,6 +42,8 @@ class ProfileSettings(MeasureSettings):
     """One request for a profile of this machine, or of the nodes of a Ray cluster."""
 
     output: Path
+    tables: tuple[TableName, ...] = ()
+    """Only these, in this order; empty: all that the budget is long enough for."""
     ray_address: str | None = None
     """Of a Ray cluster: one node of each kind is profiled, each into a folder in `output`."""
     wait_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.0

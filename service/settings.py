@@ -6,8 +6,7 @@ from typing import Annotated
 from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from automap.planner.runs.drift import THRESHOLD
-from automap.planner.runs.iterations import RECENT
+from automap.planner.runs import RECENT, THRESHOLD
 
 PositiveSeconds = Annotated[float, Field(gt=0, le=86_400)]
 

@@ -8,7 +8,7 @@ import numpy as np
 from automap.planner.cost.communication import collective_seconds
 from automap.planner.cost.pricing import Pricing
 from automap.planner.cost.transition import model_bytes
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from benchmarks.reproduction.cases import Case, Outcome
 from benchmarks.reproduction.jobs import ROLES, job, llama_1
 from benchmarks.reproduction.pictures import lines

@@ -11,14 +11,14 @@ from automap.planner.assembly.parts import (
     pricing_of,
 )
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Parallelism, Placement
 from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import best_placement
-from automap.planner.search.space.search_space import Rows, arena, skeleton
-from automap.planner.search.space.selected import Selected
+from automap.planner.search.space.rows import Rows, Selected
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
 from automap.planner.search.strategies.attempts import attempt
 from automap.planner.spec import JobSpec
@@ -74,8 +74,8 @@ class Outcome:
 def outcomes(case: Case) -> dict[str, Outcome]:
     """Place the job in every way of the case."""
     job = resolve(case.spec)
-    tables = price(job)
-    space = arena(tables, skeleton(job, tables))
+    tables = price_candidates(job)
+    space = SearchSpace.of(job, tables)
     if case.layouts is not None:
         space = replace(space, rows=space.rows.both(case.layouts(tables)))
     limits = Limits.within(case.spec.search.time_limit_seconds, seed=case.spec.search.seed)
@@ -90,8 +90,8 @@ def outcomes(case: Case) -> dict[str, Outcome]:
 
 
 def _searched(job: Job, tables: Tables) -> Outcome:
-    best = best_placement(job, tables, skeleton(job, tables), STARTS)
-    return _outcome(job, tables, best.selected, "no placement fits", proven=best.proven)
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
+    return _outcome(job, tables, best.solution, "no placement fits", proven=best.is_proven)
 
 
 def _outcome(

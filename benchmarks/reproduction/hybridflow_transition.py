@@ -13,7 +13,7 @@ from automap.planner.cost.transition import (
     sync_send_seconds,
 )
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
 from benchmarks.reproduction.jobs import LLAMA, ROLES, hybridflow_workload, job
 from benchmarks.reproduction.pictures import bars

@@ -4,7 +4,7 @@ import numpy as np
 
 from automap.planner.layout import SHARDINGS
 from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.space.search_space import Rows, all_rows
+from automap.planner.search.space.rows import Rows, all_rows
 from automap.planner.search.strategies.restrictions import one_parallelism
 from benchmarks.reproduction.jobs import GPUS_PER_NODE
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.space.search_space import Rows
+from automap.planner.search.space.rows import Rows
 from automap.planner.spec import TrainingStack
 from benchmarks.reproduction.cases import Case
 from benchmarks.reproduction.jobs import job

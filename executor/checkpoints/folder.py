@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from automap.executor.checkpoints.errors import CheckpointError
 from automap.executor.checkpoints.manifest import ControllerState, FileEntry, Manifest
 from automap.executor.checkpoints.random_state import write_synced
-from automap.planner.plan.types import Parallelism
+from automap.planner.plan import Parallelism
 
 MANIFEST = "manifest.json"
 CONTROLLER = "controller.json"

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from automap.executor.checkpoints.random_state import RandomState
 from automap.executor.data.shuffled import DataPosition
-from automap.planner.plan.types import Parallelism
+from automap.planner.plan import Parallelism
 
 
 class CheckpointModel(BaseModel):

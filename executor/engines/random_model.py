@@ -2,7 +2,7 @@
 
 from transformers import LlamaConfig, PreTrainedConfig, Qwen2Config, Qwen3Config
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
 
 
 def config_of(architecture: ModelArchitecture) -> PreTrainedConfig:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from automap.executor.layout.coordinates import Coordinates, ExpertCoordinates, groups_over
 from automap.executor.layout.shards import Shard, equal_part
-from automap.planner.plan.types import Parallelism
+from automap.planner.plan import Parallelism
 
 Order = Literal["megatron", "hybridflow"]
 

@@ -29,8 +29,8 @@ from automap.executor.run.parent import when_stdin_closes
 from automap.executor.run.ray_address import knock
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.events import Events
+from automap.planner import Plan
 from automap.planner.errors import PlanningError
-from automap.planner.plan.types import Plan
 
 if TYPE_CHECKING:
     from automap.executor.run.attempts import Run
@@ -84,10 +84,10 @@ def _run(given: argparse.Namespace, events: Events, cancel: threading.Event) -> 
     plan = _read(given.plan, Plan, "--plan")
     settings = _read(given.settings, RunSettings, "--settings")
     events.send("state", state="starting Ray")
-    _check(plan, settings)
+    refuse_unfit(plan, settings)
     from automap.executor.run.attempts import Run  # Ray and torch take seconds to import
 
-    with _ray(given.ray_address, plan):
+    with ray_for(given.ray_address, plan):
         _cancel_on_signals(cancel)  # Ray has put its own handlers in their place
         run = Run(
             plan,
@@ -161,7 +161,7 @@ def _read(path: Path, kind: type[_Document], option: str) -> _Document:
         raise RefusedError("; ".join(lines)) from error
 
 
-def _check(plan: Plan, settings: RunSettings) -> None:
+def refuse_unfit(plan: Plan, settings: RunSettings) -> None:
     """Everything that can be said without starting anything."""
     from automap.executor.data import RunData
     from automap.executor.run.factories import check_setup
@@ -198,7 +198,7 @@ def _num_cores(plan: Plan) -> int:
 
 
 @contextmanager
-def _ray(address: str | None, plan: Plan) -> Iterator[None]:
+def ray_for(address: str | None, plan: Plan) -> Iterator[None]:
     """Join a cluster, or start a Ray on this machine that ends with the run."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray

@@ -20,7 +20,7 @@ from automap.executor.telemetry.events import Events
 from automap.executor.telemetry.run_report import RunReport, RunState
 from automap.executor.workers.model_setup import smallest_vocabulary
 from automap.executor.workers.model_worker import Factories
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 
 logger = logging.getLogger(__name__)
 

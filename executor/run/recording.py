@@ -28,7 +28,7 @@ from automap.executor.telemetry.run_report import (
     RunState,
     build_report,
 )
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 
 logger = logging.getLogger(__name__)
 

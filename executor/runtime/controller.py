@@ -31,9 +31,10 @@ from automap.executor.telemetry.call_records import CallRecord
 from automap.executor.workers.model_setup import model_setups
 from automap.executor.workers.model_worker import Factories, ModelWorker
 from automap.executor.workers.row_references import BLOCK_BYTES, put
-from automap.planner.dataflow.algorithms.program import Program
-from automap.planner.job.resolve import resolve
-from automap.planner.plan.types import Parallelism, Plan
+from automap.planner import Plan
+from automap.planner.dataflow import Program
+from automap.planner.job import resolve
+from automap.planner.plan import Parallelism
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +111,10 @@ class Controller:
             block_bytes=block_bytes,
         )
         if plan.staleness or not plan.iteration_barrier:
-            logger.warning("iterations do not overlap here: every one ends before the next begins")
+            logger.warning(
+                "the plan lets iterations overlap; they run one after another, so an iteration "
+                "takes longer than planned"
+            )
 
     # Start and end
 

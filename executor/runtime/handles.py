@@ -21,8 +21,8 @@ from automap.executor.settings import AlgorithmSettings
 from automap.executor.workers import numeric_steps
 from automap.executor.workers.protocols import Layout, row_ranges
 from automap.executor.workers.row_references import Rows
-from automap.planner.dataflow.algorithms.program import Loss
-from automap.planner.plan.types import CallPlacement
+from automap.planner.dataflow import Loss
+from automap.planner.plan import CallPlacement
 from automap.planner.spec import CallKind, WorkloadSpec
 
 _READ_BY_MODELS = ("prompt_tokens", "response_tokens")

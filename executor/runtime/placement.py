@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from automap.executor.errors import PlacementError
 from automap.planner import catalogue
-from automap.planner.plan.types import CopyPlacement
+from automap.planner.plan import CopyPlacement
 from automap.planner.spec import ClusterSpec
 
 POOL_LABEL = "automap-pool"

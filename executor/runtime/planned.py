@@ -2,7 +2,7 @@
 
 from automap.executor.runtime.placement import Device, DeviceRange, device_pools
 from automap.executor.runtime.scheduler import PlannedCall
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.planner.spec import ClusterSpec
 
 

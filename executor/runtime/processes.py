@@ -13,7 +13,7 @@ from automap.executor.workers.model_setup import ModelSetup, num_scoring_process
 from automap.executor.workers.model_worker import Factories, ModelWorker, SyncPlace
 from automap.executor.workers.process import Identity, ProcessContext
 from automap.executor.workers.row_references import BLOCK_BYTES
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.planner.spec import ClusterSpec
 
 _COLLECTIVE_GRACE_SECONDS = 60.0

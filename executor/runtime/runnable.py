@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from automap.executor.errors import RunError
 from automap.executor.settings import RunSettings
 from automap.executor.workers.model_setup import ModelSetup, model_setups
-from automap.planner.dataflow.algorithms import PROGRAMS
-from automap.planner.dataflow.algorithms.program import Program
-from automap.planner.dataflow.user_program import check_program, load_program
-from automap.planner.job.resolve import resolve
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
+from automap.planner.dataflow import PROGRAMS, Program, check_program, load_program
+from automap.planner.job import resolve
 
 
 def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:

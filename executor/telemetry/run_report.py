@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from automap.executor.telemetry.call_records import BytesKind, CallRecord, RecordKind
-from automap.planner.plan.types import CallPlan, CopyPlan, Plan, WeightSync
+from automap.planner import Plan
+from automap.planner.plan import CallPlan, CopyPlan, WeightSync
 
 Count = Annotated[int, Field(ge=0)]
 RunState = Literal["running", "succeeded", "failed", "cancelled"]

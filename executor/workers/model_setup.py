@@ -10,9 +10,10 @@ from automap.executor.engines.training_engine import Head
 from automap.executor.layout import GenerationLayout, RankLayout
 from automap.executor.settings import RolloutSettings, RunSettings, TrainingSettings
 from automap.executor.workers.protocols import Layout
-from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.job.job import Job
-from automap.planner.plan.types import CallPlacement, CopyPlacement, Placement
+from automap.planner import Placement
+from automap.planner.catalogue import ModelArchitecture
+from automap.planner.job import Job
+from automap.planner.plan import CallPlacement, CopyPlacement
 from automap.planner.spec import JobSpec
 
 _SAME_WEIGHTS = {"reference": "actor", "critic": "reward", "cost_critic": "cost"}

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
-from automap.planner.dataflow.code_files import load_module
+from automap.planner.dataflow import load_module
 
 Arguments = Mapping[str, Sequence[object]]
 """Keyword → one item per response."""

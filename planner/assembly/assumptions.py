@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import length_warnings
+from automap.planner.job.resolution import length_warnings
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
 from automap.planner.spec import unrunnable_field
 
@@ -23,6 +23,7 @@ def assumptions(job: Job) -> list[str]:
         *_missing_precisions(job),
         *_what_cannot_run(job),
         *_schedule_that_cannot_run(job),
+        *_overlap_that_is_planned_only(job),
         *_slow_networks(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
@@ -108,6 +109,17 @@ def _schedule_that_cannot_run(job: Job) -> Iterator[str]:
     field = unrunnable_field(job.spec)
     if field is not None:
         yield f"{field}: is priced; running the plan needs it to be false"
+
+
+def _overlap_that_is_planned_only(job: Job) -> Iterator[str]:
+    search = job.spec.search
+    given = [f"staleness: {search.staleness}"] if search.staleness else []
+    given += [] if search.iteration_barrier else ["iteration_barrier: false"]
+    if given:
+        yield (
+            f"search.{given[0]} is planned only: iterations overlap in this schedule, and the "
+            "executor runs them one after another"
+        )
 
 
 def _slow_networks(job: Job) -> Iterator[str]:

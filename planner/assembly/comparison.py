@@ -4,8 +4,7 @@ from automap.planner.assembly.parts import placement_of
 from automap.planner.job.job import Job
 from automap.planner.plan.price import paid_gpus, price_per_second
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Placement, Plan, Strategy
-from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.search import Attempt, Tables
 
 SHOWN_SECONDS = 5e-4
 """Half of the last digit shown: what is closer counts as equally fast."""

@@ -1,5 +1,6 @@
 """A placement of the caller's own: refuse nonsense, say what does not fit, find its schedule."""
 
+from dataclasses import replace
 from typing import Any
 
 from automap.planner.assembly.memory_violations import overflows
@@ -15,8 +16,7 @@ from automap.planner.check.prices import caches_too_small, impossible_tails
 from automap.planner.check.spec import broken_constraints
 from automap.planner.check.structure import broken_references
 from automap.planner.check.subject import Subject
-from automap.planner.cost.transition import sync_bucket_bytes
-from automap.planner.dataflow.graph import Dataflow, weights_edge, with_staleness
+from automap.planner.dataflow.graph import weights_edge
 from automap.planner.errors import InfeasibleError, SpecError
 from automap.planner.job.job import Job
 from automap.planner.plan.types import (
@@ -28,21 +28,17 @@ from automap.planner.plan.types import (
     SecondsByPart,
     WeightSync,
 )
+from automap.planner.search import Limits, Timing, schedule
 from automap.planner.search.model.problem import (
     Assignment,
-    CallChoice,
     CallOption,
     CopyChoice,
     CopyOption,
     Precedence,
     Problem,
     Tail,
-    Timing,
-    WeightSyncChoice,
 )
-from automap.planner.search.model.solve import Limits
-from automap.planner.search.space.search_space import pool_slices
-from automap.planner.search.space.selected import schedule
+from automap.planner.search.space.structure import problem_structure
 
 
 def scheduled(job: Job, placement: Placement) -> tuple[Placement, Timing]:
@@ -158,8 +154,6 @@ def _problem(
     job: Job, copies: list[PricedCopy], calls: list[PricedCall]
 ) -> tuple[Problem, Assignment]:
     """A problem with one option for everything, and the assignment that takes it."""
-    flow = with_staleness(job.dataflow, job.spec.search.staleness)
-    numbers = {call.id: number for number, call in enumerate(flow.calls)}
     homes = {c.placement.role: i for i, c in enumerate(copies) if c.placement.kind == "home"}
     positions = {copy.placement.id: i for i, copy in enumerate(copies)}
     pools = {pool.name: i for i, pool in enumerate(job.pools)}
@@ -181,40 +175,39 @@ def _problem(
         )
         for copy in copies
     )
+    structure = problem_structure(job, choices)
     by_id = {call.placement.id: call for call in calls}
-    call_choices = []
-    for call in flow.calls:
-        priced = by_id[call.id]
-        copy_id = priced.placement.copy_id
-        options: tuple[CallOption, ...] = ()
-        if copy_id is not None:
-            transient = priced.bytes_by_kind.total
-            position, seconds = positions[copy_id], priced.seconds
-            tail = None
-            if priced.bulk_seconds is not None:
-                assert priced.placement.tail is not None
-                tail = Tail(priced.placement.tail.num_gpus, priced.bulk_seconds)
-            options = (CallOption(position, 0, seconds, transient, 0, priced.releases, tail),)
-        call_choices.append(CallChoice(call.id, options, call.fixed_seconds or 0.0))
-    chunks = job.spec.search.stream_chunks
-    precedences = [
-        Precedence(numbers[e.source], numbers[e.target], e.distance, chunks if e.streamed else 0)
-        for e in flow.edges
-    ]
-    problem = Problem(
-        pools=tuple(pool_slices(job)),
-        copies=choices,
-        calls=tuple(call_choices),
-        precedences=(*precedences, *_kept_order(job, copies, calls, numbers)),
-        syncs=tuple(_syncs(flow, copies, homes)),
-        barrier=not job.spec.search.cyclic,
+    problem = replace(
+        structure,
+        calls=tuple(
+            replace(choice, options=_options(by_id[choice.id], positions))
+            for choice in structure.calls
+        ),
+        precedences=(*structure.precedences, *_kept_order(job, copies, calls)),
+        # Already checked, and the ranges are given.
+        colocate=(),
+        separate=(),
     )
     assignment = Assignment(
         tuple(0 for _ in copies),
         tuple(copy.span.start for copy in copies),
-        tuple(None if by_id[c.id].placement.copy_id is None else 0 for c in flow.calls),
+        tuple(0 if choice.options else None for choice in problem.calls),
     )
     return problem, assignment
+
+
+def _options(call: PricedCall, positions: dict[str, int]) -> tuple[CallOption, ...]:
+    """What a call runs with, as the only option; none for a call without GPUs."""
+    copy_id = call.placement.copy_id
+    if copy_id is None:
+        return ()
+    tail = None
+    if call.bulk_seconds is not None:
+        assert call.placement.tail is not None
+        tail = Tail(call.placement.tail.num_gpus, call.bulk_seconds)
+    transient = call.bytes_by_kind.total
+    position = positions[copy_id]
+    return (CallOption(position, 0, call.seconds, transient, 0, call.releases, tail),)
 
 
 def _is_synced(copies: list[PricedCopy], copy: PricedCopy) -> bool:
@@ -224,15 +217,14 @@ def _is_synced(copies: list[PricedCopy], copy: PricedCopy) -> bool:
     )
 
 
-def _kept_order(
-    job: Job, copies: list[PricedCopy], calls: list[PricedCall], numbers: dict[str, int]
-) -> list[Precedence]:
+def _kept_order(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> list[Precedence]:
     """Under the barrier: of two calls on a shared GPU the one listed first runs first.
 
     A call beside the tail of another is free: only the dataflow orders the two.
     """
     if job.spec.search.cyclic:
         return []
+    numbers = {call.id: number for number, call in enumerate(job.dataflow.calls)}
     spans = {copy.placement.id: copy.span for copy in copies}
     order = []
     for place, later in enumerate(calls):
@@ -245,20 +237,3 @@ def _kept_order(
                 pair = numbers[earlier.placement.id], numbers[later.placement.id]
                 order.append(Precedence(*pair, 0))
     return order
-
-
-def _syncs(
-    flow: Dataflow, copies: list[PricedCopy], homes: dict[str, int]
-) -> list[WeightSyncChoice]:
-    """The weight sync of every shadow: after its role's train call, before its rollouts."""
-    numbers = {call.id: number for number, call in enumerate(flow.calls)}
-    syncs = []
-    for index, copy in enumerate(copies):
-        if copy.placement.kind != "shadow":
-            continue
-        role = copy.placement.role
-        edge = weights_edge(flow, role)
-        assert edge is not None, "refuse_nonsense was asked"
-        train, bucket = numbers[edge.source], sync_bucket_bytes()
-        syncs.append(WeightSyncChoice(homes[role], index, train, edge.distance, bucket))
-    return syncs

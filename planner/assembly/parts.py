@@ -35,9 +35,7 @@ from automap.planner.plan.types import (
     SecondsByPart,
     WeightSync,
 )
-from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
-from automap.planner.search.model.problem import Timing
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import CallTable, CopyTable, Selected, Tables, Timing
 
 
 def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:

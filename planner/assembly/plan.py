@@ -27,7 +27,7 @@ from automap.planner.plan.price import (
 )
 from automap.planner.plan.provenance import provenance_of
 from automap.planner.plan.types import Placement, Plan, SearchReport
-from automap.planner.search.model.problem import Timing
+from automap.planner.search import Timing
 
 GIVEN = "the given placement only; the order of its calls on shared GPUs is kept"
 

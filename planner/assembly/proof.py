@@ -45,6 +45,6 @@ def bound_is_proven(job: Job, plan: Plan) -> bool:
 
 
 def _versions(provenance: Provenance) -> str:
-    """All that prices rest on: not the spreads, of which only intervals are made, nor the release."""
+    """All that prices rest on: neither the release nor the spreads, which only widen intervals."""
     left_out = {"spreads"} | ({"code_version"} if provenance.cost_model_version else set())
     return json.dumps(provenance.model_dump(exclude=left_out), sort_keys=True)

@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.catalogue.hardware import GpuType, NodeType
+from automap.planner.catalogue.architecture import ModelArchitecture as ModelArchitecture
+from automap.planner.catalogue.hardware import GpuType as GpuType
+from automap.planner.catalogue.hardware import NodeType as NodeType
+from automap.planner.catalogue.huggingface import load_config as load_config
 from automap.planner.errors import SpecError
 from automap.planner.units import GIB, MIB
 

@@ -81,6 +81,11 @@ class Pool:
         """All GPUs of the pool, kept-free ones included."""
         return self.num_nodes * self.gpus_per_node
 
+    @property
+    def usable_gpus(self) -> int:
+        """GPUs of the pool that a plan may use."""
+        return self.num_gpus - self.kept_free_gpus
+
     def is_within_reach(
         self, size: int | IntArray, *, across_nodes: bool
     ) -> bool | npt.NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from automap.planner.check.check import violations
 from automap.planner.errors import PlanCheckError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.provenance import other_versions
 from automap.planner.plan.types import Plan
 

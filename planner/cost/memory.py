@@ -41,6 +41,11 @@ def usable_bytes(pool: Pool) -> int:
     return max(int(usable) - constants.CONTEXT_BYTES, 0)
 
 
+def usable_host_bytes(pool: Pool) -> int:
+    """Host memory per GPU that a plan may fill."""
+    return int(constants.HOST_SHARE * pool.host_memory_bytes / pool.gpus_per_node)
+
+
 def data_shards(layouts: Layouts) -> IntArray:
     """Ranks over which dense weights repeat: data × context parallel."""
     return layouts.data_parallel_size * layouts.context_parallel_size

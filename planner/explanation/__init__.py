@@ -1,0 +1,5 @@
+"""Why this plan: alternatives, sensitivity to each estimate, and regret, each proven."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

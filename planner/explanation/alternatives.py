@@ -3,30 +3,28 @@
 from dataclasses import dataclass, replace
 from math import inf
 
-import numpy as np
-
 from automap.planner.assembly.proof import bound_is_proven
-from automap.planner.explanation.ascending_bound import from_below
 from automap.planner.explanation.checked import checked
-from automap.planner.explanation.contenders import single
-from automap.planner.explanation.exclusion import Exclusion
 from automap.planner.explanation.locating import located
 from automap.planner.explanation.question import Question
 from automap.planner.explanation.questions import same_sizes
 from automap.planner.explanation.result import Alternative, CallDifference, Outcome
-from automap.planner.explanation.solving import Solved, best_within, limits_of
-from automap.planner.explanation.study import Study, study
+from automap.planner.explanation.solving import best_within, limits_of
+from automap.planner.explanation.study import Study, TableCache
 from automap.planner.explanation.words import sizes
-from automap.planner.infeasible.least_excess import least_shortfall
 from automap.planner.plan.price import objective_value
 from automap.planner.plan.types import Placement, Plan
-from automap.planner.search.decomposition.race import complete
-from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits
-from automap.planner.search.objectives import price_per_second, touched_gpus
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import Arena, arena
-from automap.planner.search.space.selected import Selected
-from automap.planner.search.strategies.attempts import STARTING_COUNTS, attempt
+from automap.planner.search import (
+    TICK_SECONDS,
+    Budget,
+    Limits,
+    Proven,
+    Selected,
+    attempted,
+    least_excess,
+    solve,
+    solve_ascending,
+)
 from automap.planner.units import GIB
 
 WORTH_TRYING = 1.1
@@ -59,11 +57,12 @@ class Alternatives:
     `given` grows by the settings of alternatives that its tables lack.
     """
 
-    def __init__(self, given: Study, plan: Plan, selected: Selected, *, seconds: float) -> None:
-        self.given, self.plan, self.selected = given, plan, selected
+    def __init__(
+        self, given: Study, plan: Plan, selected: Selected, *, seconds: float, tables: TableCache
+    ) -> None:
+        self.given, self.plan, self.selected, self.tables = given, plan, selected, tables
         self.limits = limits_of(given, seconds)
         self.bill = bill(given, selected)
-        self.exclusion = Exclusion()
         self.found: list[Selected] = [selected]
         """By rows of the given tables."""
 
@@ -71,11 +70,11 @@ class Alternatives:
         """One alternative beside the plan."""
         posed = question.posed(self.given)
         if posed is None:
-            return _without_placement(self.given, question)
+            return self._without_placement(question)
         solved = self._solved(posed, question)
-        if solved.selected is None and solved.proven:
-            return _without_placement(self.given, question)
-        if solved.selected is None:
+        if solved.solution is None and solved.is_proven:
+            return self._without_placement(question)
+        if solved.solution is None:
             bound = solved.lower_bound
             return Alternative(
                 question=question.name,
@@ -83,32 +82,25 @@ class Alternatives:
                 outcome="undecided",
                 answer=f"not decided: no placement was found in time, and none is below {bound:g}",
             )
-        placement = checked(posed, solved.selected)
-        self.given, found = located(self.given, placement, solved.selected.timing)
+        placement = checked(posed, solved.solution)
+        self.given, found = located(self.given, placement, solved.solution.timing)
         self.found.append(found)
         other = bill(self.given, found)
         return _beside(self.given, self.plan, self.bill, placement, other, solved, question)
 
-    def _solved(self, posed: Study, question: Question) -> Solved:
+    def _solved(self, posed: Study, question: Question) -> Proven[Selected]:
         """The best placement under the constraint; first on the plan's sizes, to have a limit."""
         if self.given.job.spec.search.objective != "throughput":
             return best_within(posed, inf, self.limits)
-        part = arena(posed.tables, posed.problem)
         starts = self._carried(posed, question)
         enough = WORTH_TRYING * self.plan.iteration_seconds
         if not any(each.timing.period <= enough for each in starts):
-            tried = attempt(part, TRIED, limits=self.limits, most_counts=STARTING_COUNTS)
+            tried = attempted(posed.space, TRIED, self.limits)
             starts += [each.selected for each in tried if each.selected]
         start = min(starts, key=lambda each: each.timing.period, default=None)
-        best, budget = self._soon(posed, start), Budget(self._part_of_limits())
-        if best is not None:
-            # The cyclic search knows whole ticks only.
-            limit = best.timing.period - TICK_SECONDS
-            if self.exclusion.nothing_within(posed, limit, budget):
-                return Solved(best, limit if posed.problem.barrier else limit - TICK_SECONDS, True)
+        best = self._soon(posed, start)
         near = self._on_same_sizes(posed, best)
-        found = search(part, limits=self.limits, incumbent=near or best)
-        return Solved(found.selected, found.lower_bound_seconds, found.proven)
+        return solve(posed.space, limits=self.limits, incumbent=near or best)
 
     def _part_of_limits(self) -> Limits:
         return replace(
@@ -121,52 +113,55 @@ class Alternatives:
         trusted = bound_is_proven(self.given.job, self.plan)
         floor = self.plan.lower_bound_seconds if trusted else 0.0
         budget = Budget(self._part_of_limits())
-        found = from_below(posed, period - TICK_SECONDS, floor, budget)
-        return found.selected or start
+        found = solve_ascending(
+            posed.space, cutoff=period - TICK_SECONDS, floor=floor, budget=budget
+        )
+        return found.solution or start
 
     def _on_same_sizes(self, posed: Study, start: Selected | None) -> Selected | None:
         """The best placement whose copies are as large as the plan's: few rows are left."""
         rows = same_sizes(posed, self.given, self.selected)
-        part = arena(posed.tables, posed.problem)
-        near = Arena(part.tables, part.problem, part.rows.both(rows))
-        if not complete(near, near.rows):
+        near = replace(posed.space, rows=rows)
+        if not near.is_complete():
             return None
-        return search(near, limits=self._part_of_limits(), incumbent=start).selected
+        return solve(near, limits=self._part_of_limits(), incumbent=start).solution
 
     def _carried(self, posed: Study, question: Question) -> list[Selected]:
         """Placements found so far that obey the constraint, by the posed rows."""
         if posed.problem != self.given.problem or not question.of_rows:
             return []
-        rows = question.rows(self.given)
-        numbers = [np.cumsum(mask) - 1 for mask in rows.copies]
-        tables = self.given.tables.calls
-        at = {(table.call, table.copy): n for n, table in enumerate(tables)}
-        # A call's row stays only with its copy's.
-        stay = [
-            mask & rows.copies[t.copy][t.copy_row]
-            for t, mask in zip(tables, rows.calls, strict=True)
-        ]
-        call_numbers = [np.cumsum(mask) - 1 for mask in stay]
-        carried = []
-        for each in self.found:
-            copies = list(enumerate(each.copy_rows))
-            calls = [(at[n, c[0]], c[1]) for n, c in enumerate(each.call_rows) if c is not None]
-            if not all(row is None or rows.copies[i][row] for i, row in copies):
-                continue
-            if not all(stay[n][row] for n, row in calls):
-                continue
-            carried.append(
-                Selected(
-                    tuple(None if row is None else int(numbers[i][row]) for i, row in copies),
-                    each.first_gpus,
-                    tuple(
-                        None if c is None else (c[0], int(call_numbers[at[n, c[0]]][c[1]]))
-                        for n, c in enumerate(each.call_rows)
-                    ),
-                    each.timing,
-                )
+        lowered = [posed.space.lowered(each) for each in self.found]
+        return [each for each in lowered if each is not None]
+
+    def _without_placement(self, question: Question) -> Alternative:
+        """Why nothing satisfies the constraint: no layout, or memory, in bytes and phase."""
+        loose = self.tables.study(self.given.job.spec, fits_only=False)
+        posed = question.posed(loose, fits_only=False)
+        if posed is None:
+            reason = question.missing or "no layout satisfies it"
+            return Alternative(
+                question=question.name, text=question.text, outcome="no_layout", answer=reason
             )
-        return carried
+        found = least_excess(posed.space)
+        if found is None or found.over_bytes <= 0:
+            answer = "no placement: the constraints or the host memory exclude it"
+            return Alternative(
+                question=question.name, text=question.text, outcome="does_not_fit", answer=answer
+            )
+        return Alternative(
+            question=question.name,
+            text=question.text,
+            outcome="does_not_fit",
+            answer=(
+                f"does not fit: in {found.call} {found.over_bytes:,} bytes per GPU too many "
+                f"({found.required_bytes / GIB:.1f} GiB of {found.capacity_bytes / GIB:.1f}), even "
+                "in the leanest layouts"
+            ),
+            phase=found.call,
+            required_bytes=found.required_bytes,
+            capacity_bytes=found.capacity_bytes,
+            over_bytes=found.over_bytes,
+        )
 
 
 def _beside(
@@ -175,7 +170,7 @@ def _beside(
     mine: Bill,
     placement: Placement,
     other: Bill,
-    solved: Solved,
+    solved: Proven[Selected],
     question: Question,
 ) -> Alternative:
     lost = other.value - mine.value
@@ -185,7 +180,7 @@ def _beside(
     elif lost < 0:
         outcome = "faster"
     differences = _differences(mine, other, placement)
-    bound = solved.lower_bound if solved.proven else min(solved.lower_bound, other.value)
+    bound = solved.lower_bound if solved.is_proven else min(solved.lower_bound, other.value)
     throughput = given.job.spec.search.objective == "throughput"
     return Alternative(
         question=question.name,
@@ -207,8 +202,8 @@ def _beside(
 
 def bill(given: Study, selected: Selected) -> Bill:
     """What a placement's calls take, and what is idle."""
-    tables, period = given.tables, selected.timing.period
-    placed, _ = single(given, selected)
+    period = selected.timing.period
+    placed, _ = given.space.alone(selected)
     seconds, num_gpus, busy = {}, {}, 0.0
     for call in placed.calls:
         seconds[call.id], num_gpus[call.id] = call.fixed_seconds, 0
@@ -216,8 +211,8 @@ def bill(given: Study, selected: Selected) -> Bill:
             count = placed.copies[option.copy].options[0].num_gpus
             seconds[call.id], num_gpus[call.id] = option.seconds, count
             busy += sum(gpus * held for gpus, held in option.held(count))
-    touched = touched_gpus(tables, given.problem, selected)
-    paid, price_rate = sum(touched), price_per_second(given.problem, touched)
+    touched = given.space.touched_gpus(selected)
+    paid, price_rate = sum(touched), given.space.price_per_second(touched)
     idle = max(1 - busy / (paid * period), 0.0) if paid and period else 0.0
     value = objective_value(given.job.spec, period, price_rate, paid)
     return Bill(period, seconds, num_gpus, paid, period * price_rate, idle, value)
@@ -252,7 +247,7 @@ def _answer(
     mine: Bill,
     other: Bill,
     differences: list[CallDifference],
-    solved: Solved,
+    solved: Proven[Selected],
     outcome: Outcome,
 ) -> str:
     if outcome == "same":
@@ -271,7 +266,7 @@ def _answer(
         parts[-1] += f", {_percent(dearer)} {'dearer' if dearer >= 0 else 'cheaper'}"
     if objective == "fewest_gpus" and other.paid != mine.paid:
         parts[-1] += f", on {other.paid} GPUs instead of {mine.paid}"
-    if not solved.proven:
+    if not solved.is_proven:
         lead = f"; at least {max(solved.lower_bound - mine.value, 0.0):.2f} s"
         parts[-1] += f" (the best found{lead if objective == 'throughput' else ''})"
     moved = [
@@ -282,38 +277,6 @@ def _answer(
         parts.append(", ".join(moved))
     parts.append(f"idle {100 * mine.idle_share:.0f} % → {100 * other.idle_share:.0f} %")
     return "; ".join(parts)
-
-
-def _without_placement(given: Study, question: Question) -> Alternative:
-    """Why nothing satisfies the constraint: no layout, or memory, in bytes and phase."""
-    loose = study(given.job.spec, fits_only=False)
-    posed = question.posed(loose, fits_only=False)
-    if posed is None:
-        reason = question.missing or "no layout satisfies it"
-        return Alternative(
-            question=question.name, text=question.text, outcome="no_layout", answer=reason
-        )
-    found = least_shortfall(posed.problem, posed.tables)
-    if found is None or found.over_bytes <= 0:
-        answer = "no placement: the constraints or the host memory exclude it"
-        return Alternative(
-            question=question.name, text=question.text, outcome="does_not_fit", answer=answer
-        )
-    required = found.capacity_bytes + found.over_bytes
-    return Alternative(
-        question=question.name,
-        text=question.text,
-        outcome="does_not_fit",
-        answer=(
-            f"does not fit: in {found.calls[0]} {found.over_bytes:,} bytes per GPU too many "
-            f"({required / GIB:.1f} GiB of {found.capacity_bytes / GIB:.1f}), even in the leanest "
-            "layouts"
-        ),
-        phase=found.calls[0],
-        required_bytes=required,
-        capacity_bytes=found.capacity_bytes,
-        over_bytes=found.over_bytes,
-    )
 
 
 def _percent(value: float) -> str:

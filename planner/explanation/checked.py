@@ -1,13 +1,11 @@
 """Placements that answer a question, after the same independent check as every plan."""
 
 from automap.planner.assembly.plan import placed
-from automap.planner.explanation.contenders import single
 from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement
-from automap.planner.search.model.timing import exact_timing
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Selected
 
 
 def checked(study: Study, selected: Selected) -> Placement:
@@ -16,12 +14,8 @@ def checked(study: Study, selected: Selected) -> Placement:
     Where calls were measured the study given is the one before: the check knows estimates alone,
     and the order of the calls is kept.
     """
-    timing = selected.timing
-    starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
-    stages = [*timing.call_stages, *timing.sync_stages]
-    estimated = exact_timing(*single(study, selected), starts, stages)
     placement = study.placement(selected)
-    placed(_job(study), placement, estimated, intervals=False)
+    placed(_job(study), placement, study.space.timed(selected), intervals=False)
     return placement
 
 

@@ -10,19 +10,21 @@ from automap.planner.explanation.regret import regret_of
 from automap.planner.explanation.result import ExplainOptions, Explanation
 from automap.planner.explanation.sensitivity import sensitivities
 from automap.planner.explanation.solving import Pool
-from automap.planner.explanation.study import Study, study
+from automap.planner.explanation.study import Study, TableCache
 from automap.planner.plan.types import Plan
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Selected
 
 LEAST_MARGIN = 0.001
 """Another plan wins only if it is better by more than this share, and than the plan's own gap: ties
 and the last digits of prices are no reason to move."""
 
 
-def explain(plan: Plan, options: ExplainOptions | None = None) -> Explanation:
+def explain(
+    plan: Plan, options: ExplainOptions | None = None, *, tables: TableCache | None = None
+) -> Explanation:
     """Answer for a plan of the search, of a strategy, or of a placement of the caller's own.
 
-    The tables of its job are priced once and kept for the next question.
+    The tables of its job are priced once, and kept in `tables` for the next question.
 
     Raises:
         PlanCheckError: the plan contradicts itself or the prices of its job.
@@ -32,14 +34,15 @@ def explain(plan: Plan, options: ExplainOptions | None = None) -> Explanation:
     options = options or ExplainOptions()
     parts, search_seconds = options.parts, options.search_seconds
     started = time.perf_counter()
-    given, selected = opened(plan)
+    tables = tables or TableCache()
+    given, selected = opened(plan, tables)
     margin = max(LEAST_MARGIN, plan.relative_gap)
     answers = []
-    alternatives = Alternatives(given, plan, selected, seconds=search_seconds)
+    alternatives = Alternatives(given, plan, selected, seconds=search_seconds, tables=tables)
     if "alternatives" in parts:
         for question in questions(given, selected, fewer_gpus=options.fewer_gpus):
             answers.append(alternatives.answer(question))
-    pool = Pool(alternatives.given, selected, exclusion=alternatives.exclusion)
+    pool = Pool(alternatives.given, selected)
     for found in alternatives.found:
         pool.add(found)
     return Explanation(
@@ -62,7 +65,7 @@ def explain(plan: Plan, options: ExplainOptions | None = None) -> Explanation:
     )
 
 
-def opened(plan: Plan) -> tuple[Study, Selected]:
+def opened(plan: Plan, tables: TableCache) -> tuple[Study, Selected]:
     """The priced job of a plan, and the plan by its rows."""
-    given = study(plan.spec)
+    given = tables.study(plan.spec)
     return located(given, plan.placement(), timing_of(given, plan))

@@ -7,7 +7,7 @@ import numpy as np
 from automap.planner.cost.pricing import whole_microseconds
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray
-from automap.planner.search.candidates.tables import CallTable, CopyTable
+from automap.planner.search import CallTable, CopyTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,8 @@ def scaled(study: Study, factors: Factors) -> Study:
         for index, call in enumerate(study.problem.calls)
     )
     problem = replace(study.problem, calls=choices)
-    return replace(study, tables=replace(tables, copies=copies, calls=calls), problem=problem)
+    tables = replace(tables, copies=copies, calls=calls)
+    return study.on(replace(study.space, tables=tables, problem=problem))
 
 
 def _scaled_copy(copy: CopyTable, side: FloatArray) -> CopyTable:

@@ -14,14 +14,7 @@ from automap.planner.explanation.study import Study
 from automap.planner.job.job import Job
 from automap.planner.layout import RECOMPUTES, Layouts
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
-from automap.planner.search.candidates.tables import (
-    CallTable,
-    CopyTable,
-    joined_calls,
-    joined_layouts,
-)
-from automap.planner.search.model.problem import Timing
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import CallTable, CopyTable, Selected, Timing
 
 
 def located(given: Study, placement: Placement, timing: Timing) -> tuple[Study, Selected]:
@@ -62,7 +55,7 @@ def located(given: Study, placement: Placement, timing: Timing) -> tuple[Study, 
         call_rows[call_index] = (copy_index, found)
     grown = replace(tables, copies=copies, calls=calls)
     selected = Selected(tuple(copy_rows), tuple(firsts), tuple(call_rows), timing)
-    return given.with_tables(grown), selected
+    return given.on(given.space.with_tables(grown)), selected
 
 
 def timing_of(given: Study, plan: Plan) -> Timing:
@@ -94,20 +87,22 @@ def _with_copy(given: Study, table: CopyTable, copy: CopyPlacement) -> tuple[Cop
     found = np.flatnonzero(same)
     if len(found):
         return table, int(found[0])
-    priced = price_copy(given.pricing, copy)
+    in_one_node = given.space.is_in_one_node
+    pricing = replace(given.pricing, one_node=True) if in_one_node else given.pricing
+    priced = price_copy(pricing, copy)
+    alone = None
     if table.node_sync_seconds is not None:
         alone = price_copy(replace(given.pricing, one_node=True), copy).sync_seconds
-        seconds = np.append(table.node_sync_seconds, alone)
-        table = replace(table, node_sync_seconds=seconds)
-    grown = replace(
+    row = replace(
         table,
-        pool=np.append(table.pool, pool),
-        layouts=joined_layouts([table.layouts, wanted]),
-        resident_bytes=np.append(table.resident_bytes, priced.resident_bytes),
-        host_bytes=np.append(table.host_bytes, priced.host_bytes),
-        sync_seconds=np.append(table.sync_seconds, priced.sync_seconds),
+        pool=np.array([pool], dtype=np.int64),
+        layouts=wanted,
+        resident_bytes=np.array([priced.resident_bytes], dtype=np.int64),
+        host_bytes=np.array([priced.host_bytes], dtype=np.int64),
+        sync_seconds=np.array([priced.sync_seconds]),
+        node_sync_seconds=None if alone is None else np.array([alone]),
     )
-    return grown, len(table)
+    return table.joined(row), len(table)
 
 
 def _with_call(
@@ -149,7 +144,7 @@ def _with_call(
         engine=engine,
         **columns,
     )
-    return joined_calls([table, row]), len(table)
+    return table.joined(row), len(table)
 
 
 def _tail_number(call: CallPlacement, copy: CopyPlacement) -> int:

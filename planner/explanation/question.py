@@ -1,19 +1,13 @@
 """A question about a plan: one more constraint, on the rows, the problem or the spec."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from automap.planner.errors import SpecError
-from automap.planner.explanation.study import Study, fresh, restricted
-from automap.planner.search.decomposition.race import complete
-from automap.planner.search.model.problem import Problem
-from automap.planner.search.space.search_space import Rows, all_rows, arena
+from automap.planner.explanation.study import Study
+from automap.planner.explanation.study import study as priced
+from automap.planner.search import Problem, Rows, SearchSpace
 from automap.planner.spec import JobSpec, ParallelismConstraint
-
-
-def all_rows_of(study: Study) -> Rows:
-    """Every row of a study."""
-    return all_rows(study.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +16,7 @@ class Question:
 
     name: str
     text: str
-    rows: Callable[[Study], Rows] = all_rows_of
+    rows: Callable[[SearchSpace], Rows] = lambda space: space.rows
     change: Callable[[Problem], Problem] = lambda problem: problem
     role: str | None = None
     fixed: dict[str, int | str] = field(default_factory=dict)
@@ -35,14 +29,14 @@ class Question:
         """The study under the constraint; None where a call or a model has no layout left."""
         if self.role is not None:
             try:
-                study = fresh(self._spec(study.job.spec), fits_only=fits_only)
+                study = priced(self._spec(study.job.spec), fits_only=fits_only)
             except SpecError:
                 return None
-        rows = self.rows(study)
-        if not complete(arena(study.tables, study.problem), rows):
+        rows = self.rows(study.space)
+        if not study.space.is_complete(rows):
             return None
-        part = restricted(study, rows)
-        return replace(part, problem=self.change(part.problem))
+        part = study.space.restrict(rows)
+        return study.on(part.with_problem(self.change(part.problem)))
 
     @property
     def of_rows(self) -> bool:

@@ -5,14 +5,13 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations
 
-from automap.planner.explanation.question import Question, all_rows_of
+import numpy as np
+
+from automap.planner.explanation.question import Question
 from automap.planner.explanation.stream_questions import streams_and_tails
 from automap.planner.explanation.study import Study
 from automap.planner.layout import OFFLOADS, RECOMPUTES
-from automap.planner.search.candidates.tables import BoolArray
-from automap.planner.search.model.problem import Problem
-from automap.planner.search.space.search_space import Rows, all_rows, rows_up_to
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Problem, Rows, SearchSpace, Selected
 
 
 def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterator[Question]:
@@ -46,25 +45,18 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
     yield Question(
         "all_apart",
         "every model on GPUs of its own",
-        all_rows_of,
-        lambda problem: replace(problem, separate=apart),
+        change=lambda problem: replace(problem, separate=apart),
     )
 
 
-def _without_shadows(study: Study, copies: frozenset[int] | None = None) -> Rows:
+def _without_shadows(space: SearchSpace, copies: frozenset[int] | None = None) -> Rows:
     """All rows but those of the shadows (of some of them)."""
-    gone = [
-        copy.shadow_of is not None and (copies is None or index in copies)
-        for index, copy in enumerate(study.tables.copies)
-    ]
-    rows = all_rows(study.tables)
-    return Rows(
-        [mask & (not away) for mask, away in zip(rows.copies, gone, strict=True)],
-        [
-            mask & (not gone[table.copy])
-            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
-        ],
-    )
+    gone = {
+        index: np.zeros(len(copy), dtype=bool)
+        for index, copy in enumerate(space.tables.copies)
+        if copy.shadow_of is not None and (copies is None or index in copies)
+    }
+    return space.rows_where(copies=gone)
 
 
 def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
@@ -85,43 +77,29 @@ def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
             )
 
 
-def _on_shadow(study: Study, shadow: int) -> Rows:
+def _on_shadow(space: SearchSpace, shadow: int) -> Rows:
     """Generation of the shadow's role runs on the shadow."""
-    rows = all_rows(study.tables)
-    served = {table.call for table in study.tables.calls if table.copy == shadow}
-    return Rows(
-        rows.copies,
-        [
-            mask & (table.call not in served or table.copy == shadow)
-            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
-        ],
-    )
+    served = {table.call for table in space.tables.calls if table.copy == shadow}
+    elsewhere = {
+        number: np.zeros(len(table), dtype=bool)
+        for number, table in enumerate(space.tables.calls)
+        if table.call in served and table.copy != shadow
+    }
+    return space.rows_where(calls=elsewhere)
 
 
-def _keep(study: Study, index: int, keep: BoolArray) -> Rows:
-    """All rows, of one copy those to keep."""
-    rows = all_rows(study.tables)
-    rows.copies[index] &= keep
-    return Rows(
-        rows.copies,
-        [
-            mask & rows.copies[table.copy][table.copy_row]
-            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
-        ],
-    )
+def _with_tensor_size(space: SearchSpace, index: int, size: int) -> Rows:
+    layouts = space.tables.copies[index].layouts
+    return space.rows_where(copies={index: layouts.tensor_parallel_size == size})
 
 
-def _with_tensor_size(study: Study, index: int, size: int) -> Rows:
-    layouts = study.tables.copies[index].layouts
-    return _keep(study, index, layouts.tensor_parallel_size == size)
+def _with_offload(space: SearchSpace, index: int, offload: bool) -> Rows:
+    layouts = space.tables.copies[index].layouts
+    return space.rows_where(copies={index: (layouts.offload > 0) == offload})
 
 
-def _with_offload(study: Study, index: int, offload: bool) -> Rows:
-    return _keep(study, index, (study.tables.copies[index].layouts.offload > 0) == offload)
-
-
-def _rows_up_to(study: Study, sizes: tuple[int, ...]) -> Rows:
-    return rows_up_to(study.tables, sizes)
+def _rows_up_to(space: SearchSpace, sizes: tuple[int, ...]) -> Rows:
+    return space.on_gpus(sizes).rows
 
 
 def _tensor_sizes(study: Study, plan: Selected) -> Iterator[Question]:
@@ -252,10 +230,9 @@ def _fewer(study: Study, plan: Selected, fewer_gpus: int | None) -> Iterator[Que
             )
 
 
-def _no_rows(study: Study) -> Rows:
+def _no_rows(space: SearchSpace) -> Rows:
     """No row at all."""
-    rows = all_rows(study.tables)
-    return Rows([mask & False for mask in rows.copies], [mask & False for mask in rows.calls])
+    return space.rows_where({i: mask & False for i, mask in enumerate(space.rows.copies)})
 
 
 def _used(study: Study, plan: Selected, pool: int) -> int:
@@ -279,8 +256,11 @@ def _on(problem: Problem, sizes: tuple[int, ...]) -> Problem:
 
 
 def same_sizes(study: Study, plan_study: Study, plan: Selected) -> Rows:
-    """Of a posed study the rows whose range is as large as in the plan, or the largest there is."""
-    rows = all_rows(study.tables)
+    """The rows whose range is as large as in the plan, or the largest there is.
+
+    The plan is one of another study of the same copies.
+    """
+    kept = {}
     for index, copy in enumerate(study.tables.copies):
         row = plan.copy_rows[index]
         if row is None or not len(copy):
@@ -290,11 +270,5 @@ def same_sizes(study: Study, plan_study: Study, plan: Selected) -> Rows:
             copy.layouts.num_gpus == planned.layouts.num_gpus[row]
         )
         if same.any():
-            rows.copies[index] &= same
-    return Rows(
-        rows.copies,
-        [
-            mask & rows.copies[table.copy][table.copy_row]
-            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
-        ],
-    )
+            kept[index] = same
+    return study.space.rows_where(copies=kept)

@@ -19,7 +19,7 @@ from automap.planner.explanation.result import ErrorGroup, Regret, RegretShare
 from automap.planner.explanation.solving import Pool, limits_of
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray
-from automap.planner.search.model.solve import Limits
+from automap.planner.search import Limits
 
 MOST_CORNERS = 32
 NOUNS = {"generate": "generation", "forward": "scoring", "train": "training"}
@@ -140,7 +140,7 @@ def _solve(pool: Pool, factors: Factors, *, margin: float, limits: Limits) -> No
     while True:
         known = float(pool.least_values([factors])[0])
         solved = pool.challenge(factors, known * (1 - margin), limits)
-        if solved.selected is None or solved.proven:
+        if solved.solution is None or solved.is_proven:
             return
         if float(pool.least_values([factors])[0]) >= known:
             return

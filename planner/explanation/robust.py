@@ -17,16 +17,14 @@ import numpy as np
 from ortools.linear_solver import pywraplp
 
 from automap.planner.errors import SpecError
-from automap.planner.explanation.contenders import Contender, single
+from automap.planner.explanation.contenders import Contender
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.regret import best_values, corners, factors_of, groups_of
 from automap.planner.explanation.solving import Pool, limits_of
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray
 from automap.planner.plan.types import RobustReport
-from automap.planner.search.model.solve import Budget
-from automap.planner.search.model.timing import exact_timing
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Budget, Selected
 
 MARGIN = 0.001
 """To which the best objective of every scenario is known, and a mixed search looks for better."""
@@ -73,7 +71,7 @@ def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustRepor
         rounding = ROUNDING_SECONDS * (len(study.problem.calls) + len(study.problem.syncs))
         least = min(solved.lower_bound, known) - rounding * best[0] / known
         bound = max(bound, least / best[0] - 1)
-        if solved.selected is None:
+        if solved.solution is None:
             break
     best = np.minimum(best, pool.least_values(scenarios))
     ratios = _ratios(pool, scenarios, best)
@@ -91,7 +89,9 @@ def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustRepor
         margin=MARGIN,
         unproven=pool.unproven,
     )
-    return _retimed(_candidates(pool)[chosen], study), report
+    placed = _candidates(pool)[chosen].selected
+    # With its order, when all estimates are right.
+    return replace(placed, timing=study.space.timed(placed)), report
 
 
 def _candidates(pool: Pool) -> list[Contender]:
@@ -127,13 +127,3 @@ def _mixed(scenarios: list[Factors], weights: FloatArray) -> Factors:
         np.asarray(sum(weight * each.reshard for each, weight in pairs)),
         np.asarray(sum(weight * each.sync for each, weight in pairs)),
     )
-
-
-def _retimed(chosen: Contender, study: Study) -> Selected:
-    """The placement with its order, when all estimates are right."""
-    problem, assignment = single(study, chosen.selected)
-    timing = chosen.selected.timing
-    starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
-    stages = [*timing.call_stages, *timing.sync_stages]
-    exact = exact_timing(problem, assignment, starts, stages)
-    return replace(chosen.selected, timing=exact)

@@ -28,7 +28,7 @@ from automap.planner.explanation.study import Study
 from automap.planner.explanation.words import difference
 from automap.planner.layout import FloatArray
 from automap.planner.plan.types import Plan
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Selected
 
 FURTHEST = 4.0
 """Errors are looked for up to four times as long, and down to a quarter."""
@@ -79,7 +79,7 @@ def _least_value(pool: Pool, plan: Plan, search_seconds: float) -> float:
     right = Factors.ones(pool.study)
     limits = limits_of(pool.study, search_seconds)
     own = float(pool.plan_values([right])[0])
-    return min(pool.challenge(right, own, limits, exclude=False).lower_bound, own)
+    return min(pool.challenge(right, own, limits).lower_bound, own)
 
 
 def subjects(study: Study, selected: Selected, plan: Plan) -> Iterator[Subject]:
@@ -161,10 +161,10 @@ def threshold(
         limit = share * value - (1e-6 if wins else 0.0)
         # Large errors of one call leave few reasons in common, and often another plan wins.
         limits = limits_of(pool.study, search_seconds)
-        solved = pool.challenge(at, limit, limits, exclude=False)
-        if solved.selected is None:
+        solved = pool.challenge(at, limit, limits)
+        if solved.solution is None:
             bounds.append((factor, min(limit, solved.lower_bound)))
-            proven = solved.proven
+            proven = solved.is_proven
             break
         bounds.append((factor, solved.lower_bound))
     factor, wins = _nearest_win(pool, subject, end, share)

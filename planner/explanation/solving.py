@@ -1,35 +1,34 @@
 """Solving a study under some errors: is there a placement whose objective is at most a limit?"""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import replace
 from math import inf
 
 import numpy as np
 
 from automap.planner.cost.generation.streaming import TAILS
 from automap.planner.explanation.contenders import Contender, contender
-from automap.planner.explanation.exclusion import Exclusion
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.study import Study
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.plan.price import objective_value
-from automap.planner.search.candidates.tables import CallTable
-from automap.planner.search.model.problem import Range
-from automap.planner.search.model.pruning import prune
-from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits, minimise_period
-from automap.planner.search.objectives import best_placement, touched_gpus
-from automap.planner.search.objectives import price_per_second as price_of
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import Rows, arena
-from automap.planner.search.space.selected import Selected, as_placed, lies_in_one_node, rows_of
+from automap.planner.search import (
+    TICK_SECONDS,
+    Budget,
+    CallTable,
+    Limits,
+    Proven,
+    Rows,
+    Selected,
+    best_placement,
+    solve,
+    solve_in_place,
+)
 
 START = ("colocate_all",)
 """What starts a search over node numbers."""
 ROUNDING_SECONDS = 1e-4
 """More than rounding to microseconds adds to a chain of calls."""
-EXCLUSION_SHARE = 0.3
-"""Of the limit of one search: what may go into the reasons of earlier proofs."""
 TAIL_SHAPES = (
     np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64),
     np.array([1, *(tail.tensor_factor for tail in TAILS)], dtype=np.int64),
@@ -39,47 +38,27 @@ SEARCH_SECONDS = 4.0
 """Time limit of one search, in the unit of search.time_limit_seconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Solved:
-    """The best placement within a limit (None: there is none, or none in time)."""
-
-    selected: Selected | None
-    lower_bound: float
-    """No placement has a lower objective."""
-    proven: bool
-    deterministic_seconds: float = 0.0
-    """What the solver took."""
-
-
 def limits_of(study: Study, seconds: float = SEARCH_SECONDS) -> Limits:
     """Limits of one search."""
     return Limits.within(seconds, seed=study.job.spec.search.seed)
 
 
-def best_within(study: Study, limit: float, limits: Limits) -> Solved:
+def best_within(study: Study, limit: float, limits: Limits) -> Proven[Selected]:
     """The best placement whose objective is at most `limit`."""
     if study.job.spec.search.objective == "throughput" and limit < inf:
-        found = search(
-            arena(study.tables, study.problem),
-            limits=limits,
-            incumbent=None,
-            horizon_seconds=limit,
-        )
-        bound = (
-            found.lower_bound_seconds if found.selected else min(found.lower_bound_seconds, limit)
-        )
-        return Solved(found.selected, bound, found.proven, found.deterministic_seconds)
+        found = solve(study.space, limits=limits, cutoff=limit)
+        bound = found.lower_bound if found.solution else min(found.lower_bound, limit)
+        return replace(found, lower_bound=bound)
     spec = study.job.spec
     seconds = limits.deterministic_seconds / Limits.within(1.0, seed=0).deterministic_seconds
     # A search that stops at the spec's gap would prove less than what is asked here.
     update = {"time_limit_seconds": seconds, "optimality_gap": 0.0}
     search_spec = spec.search.model_copy(update=update)
     job = replace(study.job, spec=spec.model_copy(update={"search": search_spec}))
-    best = best_placement(job, study.tables, study.problem, START)
-    used = best.deterministic_seconds
-    if best.selected is None or best.objective_value > limit:
-        return Solved(None, min(best.lower_bound, limit), best.proven, used)
-    return Solved(best.selected, best.lower_bound, best.proven, used)
+    best = best_placement(job, study.space, START)
+    if best.solution is None or best.objective_value > limit:
+        return replace(best, solution=None, lower_bound=min(best.lower_bound, limit))
+    return best
 
 
 def values(study: Study, each: Contender, periods: FloatArray) -> FloatArray:
@@ -87,8 +66,8 @@ def values(study: Study, each: Contender, periods: FloatArray) -> FloatArray:
     search_spec = study.job.spec.search
     if search_spec.objective == "throughput":
         return periods
-    touched = touched_gpus(study.tables, study.problem, each.selected)
-    price = price_of(study.problem, touched)
+    touched = study.space.touched_gpus(each.selected)
+    price = study.space.price_per_second(touched)
     found = objective_value(study.job.spec, periods, price, sum(touched))
     target = search_spec.target_iteration_seconds or inf
     return np.where(periods <= target, found, inf)
@@ -107,7 +86,6 @@ class Pool:
         plan: Selected,
         *,
         budget: Budget | None = None,
-        exclusion: Exclusion | None = None,
     ) -> None:
         self.study = study
         self.plan = plan
@@ -118,7 +96,6 @@ class Pool:
         """The plan's placement with several settings and orders, its own first."""
         self.others: list[Contender] = []
         self.solves, self.unproven = 0, 0
-        self.exclusion = Exclusion() if exclusion is None else exclusion
 
     def add(self, selected: Selected) -> bool:
         """Add a placement, or an order of the plan's own; False when both are known."""
@@ -158,60 +135,33 @@ class Pool:
         """Learn the plan's best settings and order under some errors; False: nothing better."""
         study = scaled(self.study, factors)
         period = float(min(each.periods([factors])[0] for each in self.orders))
-        part = as_placed(arena(study.tables, study.problem), self.plan)
-        problem = part.options(_rows_of_placement(study, self.plan))
+        rows = _rows_of_placement(study, self.plan)
         # Prices are rounded up to whole microseconds once they are scaled, periods are not.
-        horizon = period + ROUNDING_SECONDS
-        found = prune(problem, upper_bound_seconds=horizon)
-        if found.hopeless:
+        cutoff = period + ROUNDING_SECONDS
+        found = solve_in_place(study.space, self.plan, rows, limits=limits_of(study), cutoff=cutoff)
+        if found is None or found.timing.period >= period - TICK_SECONDS:
             return False
-        pruned, ranges = found.problem, self.plan.first_gpus
-        outcome = minimise_period(
-            pruned, limits=limits_of(study), horizon_seconds=horizon, ranges=ranges
-        )
-        if outcome.solution is None or outcome.solution.timing.period >= period - TICK_SECONDS:
-            return False
-        return self.add(rows_of(pruned, outcome.solution))
+        return self.add(found)
 
     def share(self, part: float) -> AbstractContextManager[None]:
         """Inside, challenges may take such a part of what is left of the budget, if any."""
         return nullcontext() if self.budget is None else self.budget.share(part)
 
-    def challenge(
-        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool = True
-    ) -> Solved:
+    def challenge(self, factors: Factors, limit: float, limits: Limits) -> Proven[Selected]:
         """Search for a placement within the limit under some errors, and add what is found."""
-        solved = Solved(None, 0.0, False)
+        solved: Proven[Selected] = Proven(None, 0.0, is_proven=False)
         if self.budget is None:
-            solved = self._best_within(factors, limit, limits, exclude=exclude)
+            solved = best_within(scaled(self.study, factors), limit, limits)
         elif not self.budget.spent:
             some = min(limits.deterministic_seconds, self.budget.left)
             limits = replace(limits, deterministic_seconds=some)
-            solved = self._best_within(factors, limit, limits, exclude=exclude)
+            solved = best_within(scaled(self.study, factors), limit, limits)
             self.budget.take(solved.deterministic_seconds)
         self.solves += 1
-        self.unproven += not solved.proven
-        if solved.selected is not None:
-            self.add(solved.selected)
+        self.unproven += not solved.is_proven
+        if solved.solution is not None:
+            self.add(solved.solution)
         return solved
-
-    def _best_within(
-        self, factors: Factors, limit: float, limits: Limits, *, exclude: bool
-    ) -> Solved:
-        """With `exclude` the reasons of earlier proofs are tried first."""
-        now, budget = scaled(self.study, factors), Budget(limits)
-        timed = now.job.spec.search.objective == "throughput" and limit < inf
-        if exclude and timed:
-            with budget.share(EXCLUSION_SHARE):
-                nothing = self.exclusion.nothing_within(now, limit, budget)
-            if nothing:
-                return Solved(None, limit, True, limits.deterministic_seconds - budget.left)
-        used = limits.deterministic_seconds - budget.left
-        if budget.spent:
-            return Solved(None, 0.0, False, used)
-        left = replace(limits, deterministic_seconds=budget.left)
-        solved = best_within(now, limit, left)
-        return replace(solved, deterministic_seconds=used + solved.deterministic_seconds)
 
 
 def _rows_of_placement(study: Study, plan: Selected) -> Rows:
@@ -260,18 +210,8 @@ def placement_key(study: Study, selected: Selected) -> tuple[object, ...]:
             continue
         columns = _generation_layout(study, by_key[number, chosen[0]])
         calls.append((chosen[0], *(int(column[chosen[1]]) for column in columns)))
-    spans: list[tuple[int, Range]] = []
-    for index, (row, first) in enumerate(zip(selected.copy_rows, selected.first_gpus, strict=True)):
-        if row is not None and first is not None:
-            num_gpus = int(study.tables.copies[index].layouts.num_gpus[row])
-            spans.append((index, Range(first, num_gpus)))
-    shared = frozenset(
-        (one, other)
-        for (one, mine), (other, theirs) in combinations(spans, 2)
-        if mine.overlaps(theirs)
-    )
-    in_one_node = lies_in_one_node(arena(study.tables, study.problem), selected)
-    return (selected.copy_rows, tuple(calls), shared, in_one_node)
+    in_one_node = study.space.lies_in_one_node(selected)
+    return (selected.copy_rows, tuple(calls), study.space.shared_gpus(selected), in_one_node)
 
 
 def _same(one: Contender, other: Contender) -> bool:

@@ -4,19 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from automap.planner.explanation.question import Question, all_rows_of
+from automap.planner.explanation.question import Question
 from automap.planner.explanation.study import Study
-from automap.planner.search.model.problem import Problem
-from automap.planner.search.space.search_space import Rows, all_rows
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Problem, Rows, SearchSpace, Selected
 
 
 def streams_and_tails(study: Study, plan: Selected) -> Iterator[Question]:
     """No responses before all are there; every generation without its tail, or with one."""
     if any(edge.streamed for edge in study.problem.precedences):
-        yield Question(
-            "streaming:no", "no responses handed over before all are out", all_rows_of, _whole
-        )
+        yield Question("streaming:no", "no responses handed over before all are out", change=_whole)
     for table in study.tables.calls:
         chosen = plan.call_rows[table.call]
         if chosen is None or chosen[0] != table.copy or table.tail is None:
@@ -36,13 +32,12 @@ def _whole(problem: Problem) -> Problem:
     return replace(problem, precedences=edges)
 
 
-def _with_tail(study: Study, call: int, *, tailed: bool) -> Rows:
+def _with_tail(space: SearchSpace, call: int, *, tailed: bool) -> Rows:
     """All rows, of one call those with a tail, or those without."""
-    rows = all_rows(study.tables)
-    return Rows(
-        rows.copies,
-        [
-            mask if table.call != call or table.tail is None else (table.tail > 0) == tailed
-            for mask, table in zip(rows.calls, study.tables.calls, strict=True)
-        ],
+    return space.rows_where(
+        calls={
+            number: (table.tail > 0) == tailed
+            for number, table in enumerate(space.tables.calls)
+            if table.call == call and table.tail is not None
+        }
     )

@@ -1,4 +1,4 @@
-"""A job with its priced tables, kept so that the next question about it need not price again."""
+"""A job with its priced tables, and a cache of them for further questions about it."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -12,19 +12,21 @@ from automap.planner.cost.generation.streaming import TAILS
 from automap.planner.cost.pricing import Engine, Pricing
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.plan.types import Placement
-from automap.planner.search.candidates.tables import CallTable, Tables
-from automap.planner.search.candidates.tabulate import price
-from automap.planner.search.model.problem import Problem
-from automap.planner.search.objectives import touched_gpus
-from automap.planner.search.space.search_space import Rows, skeleton
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import (
+    CallTable,
+    Problem,
+    SearchSpace,
+    Selected,
+    Tables,
+    price_candidates,
+)
 from automap.planner.spec import JobSpec
 
-KEPT = 3
-"""Jobs whose tables a process keeps; those of 1,024 GPUs take about 50 MB."""
+MOST_JOBS = 3
+"""Jobs whose tables a cache keeps; those of 1,024 GPUs take about 50 MB."""
 PRICED = {
     "staleness",
     "iteration_barrier",
@@ -34,7 +36,6 @@ PRICED = {
     "generation_tensor_schedule",
 }
 """Fields of the search that decide which candidates there are, and their prices."""
-_kept: "OrderedDict[str, Tables]" = OrderedDict()
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,18 @@ class Study:
     """What every question about one job shares."""
 
     job: Job
-    tables: Tables
-    problem: Problem
-    """Without options."""
+    space: SearchSpace
+    """All placements that are asked about."""
+
+    @property
+    def tables(self) -> Tables:
+        """The candidates and their prices."""
+        return self.space.tables
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be placed, without options."""
+        return self.space.problem
 
     @cached_property
     def pricing(self) -> Pricing:
@@ -98,45 +108,50 @@ class Study:
 
     def gpus(self, selected: Selected) -> int:
         """GPUs of all nodes that a placement touches."""
-        return sum(touched_gpus(self.tables, self.problem, selected))
+        return sum(self.space.touched_gpus(selected))
 
-    def with_tables(self, tables: Tables) -> "Study":
-        """The same job with other tables of the same copies."""
-        return replace(self, tables=tables)
+    def on(self, space: SearchSpace) -> "Study":
+        """The same job with other placements asked about."""
+        return replace(self, space=space)
+
+
+class TableCache:
+    """The tables of the jobs that were asked about last: the next question need not price them.
+
+    It belongs to whoever asks more than one question, a planner process for one.
+    """
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[str, Tables] = OrderedDict()
+
+    def study(self, spec: JobSpec, *, fits_only: bool = True) -> Study:
+        """The job with its tables: as they are kept, or priced and kept from now on.
+
+        Raises:
+            SpecError: as make_plan.
+        """
+        job = resolve(spec)
+        key = _key(job, fits_only=fits_only)
+        if key not in self._tables:
+            self._tables[key] = price_candidates(job, fits_only=fits_only)
+            while len(self._tables) > MOST_JOBS:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(key)
+        return Study(job, SearchSpace.of(job, self._tables[key]))
+
+    def holds(self, spec: JobSpec) -> bool:
+        """True when the tables of a job need not be priced again."""
+        return _key(resolve(spec), fits_only=True) in self._tables
 
 
 def study(spec: JobSpec, *, fits_only: bool = True) -> Study:
-    """The job with its tables: priced, or as this process has kept them.
+    """The job with its tables, priced and not kept: for a job that nobody asks about again.
 
     Raises:
         SpecError: as make_plan.
     """
     job = resolve(spec)
-    key = _key(job, fits_only=fits_only)
-    if key not in _kept:
-        _kept[key] = price(job, fits_only=fits_only)
-        while len(_kept) > KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    tables = _kept[key]
-    return Study(job, tables, skeleton(job, tables))
-
-
-def fresh(spec: JobSpec, *, fits_only: bool = True) -> Study:
-    """The job with its tables, priced and not kept: for a variant that nobody asks about again."""
-    job = resolve(spec)
-    tables = price(job, fits_only=fits_only)
-    return Study(job, tables, skeleton(job, tables))
-
-
-def is_kept(spec: JobSpec) -> bool:
-    """True when the tables of a job need not be priced again."""
-    return _key(resolve(spec), fits_only=True) in _kept
-
-
-def forget() -> None:
-    """Keep no tables any more: the next question about any job prices them."""
-    _kept.clear()
+    return Study(job, SearchSpace.of(job, price_candidates(job, fits_only=fits_only)))
 
 
 def _key(job: Job, *, fits_only: bool) -> str:
@@ -146,55 +161,3 @@ def _key(job: Job, *, fits_only: bool) -> str:
     document = spec.model_dump_json(exclude={"name", "search"})
     versions = [pricing.profile(pool).version for pool in job.pools]
     return f"{document} {search} {versions} {fits_only}"
-
-
-def restricted(given: Study, rows: Rows) -> Study:
-    """The study with the given rows alone, numbered anew; every home must have some."""
-    return Narrowed.of(given, rows).study
-
-
-@dataclass(frozen=True, slots=True)
-class Narrowed:
-    """A study with some rows alone, and their numbers in the one that it comes from."""
-
-    study: Study
-    copy_rows: list[IntArray]
-    call_rows: list[IntArray]
-
-    @staticmethod
-    def of(given: Study, rows: Rows) -> "Narrowed":
-        """The study with the given rows."""
-        copies, positions, kept_copies = [], [], []
-        for copy, mask in zip(given.tables.copies, rows.copies, strict=True):
-            # A shadow that no call can use is as good as none; a table has at least a row.
-            keep = np.flatnonzero(mask) if mask.any() else np.zeros(1, dtype=np.int64)
-            position = np.full(len(copy), -1, dtype=np.int64)
-            position[keep] = np.arange(len(keep))
-            positions.append(position)
-            kept_copies.append(keep)
-            copies.append(copy.take(keep))
-        calls, kept_calls = [], []
-        for table, mask in zip(given.tables.calls, rows.calls, strict=True):
-            keep = np.flatnonzero(mask & rows.copies[table.copy][table.copy_row])
-            part = table.take(keep)
-            kept_calls.append(keep)
-            calls.append(replace(part, copy_row=positions[table.copy][part.copy_row]))
-        tables = replace(given.tables, copies=copies, calls=calls)
-        return Narrowed(given.with_tables(tables), kept_copies, kept_calls)
-
-    def original(self, selected: Selected) -> Selected:
-        """A placement by the rows of the study that this one comes from."""
-        tables = self.study.tables.calls
-        at = {(table.call, table.copy): n for n, table in enumerate(tables)}
-        return Selected(
-            tuple(
-                None if row is None else int(self.copy_rows[index][row])
-                for index, row in enumerate(selected.copy_rows)
-            ),
-            selected.first_gpus,
-            tuple(
-                None if c is None else (c[0], int(self.call_rows[at[n, c[0]]][c[1]]))
-                for n, c in enumerate(selected.call_rows)
-            ),
-            selected.timing,
-        )

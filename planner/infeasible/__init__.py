@@ -1,0 +1,1 @@
+"""Why no placement fits, in bytes and seconds, and what would change that."""

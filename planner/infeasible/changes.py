@@ -3,14 +3,27 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
 from automap.planner.catalogue import gpu_type, gpu_types
 from automap.planner.catalogue.hardware import GpuType
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.spec import ClusterSpec, ConstraintsSpec, JobSpec, LoraSpec, PoolSpec
 from automap.planner.spec.lengths import LengthSpec
-from automap.planner.studies.result import ChangeKind
 
+ChangeKind = Literal[
+    "offload",
+    "recompute",
+    "constraint",
+    "keep_free",
+    "target",
+    "strategy",
+    "gpu",
+    "nodes",
+    "response_length",
+    "adapters",
+]
+"""What a change that makes a job possible changes."""
 LORA_RANK = 16
 NO_PROFILES: Mapping[str, str] = MappingProxyType({})
 """GPU type → measured profile of pools that a change gives GPUs of this type; else the tables that

@@ -6,18 +6,21 @@ from math import ceil
 
 from automap.planner.errors import Reason
 from automap.planner.infeasible.changes import gpus_text
-from automap.planner.infeasible.least_excess import Shortfall, least_shortfall
-from automap.planner.infeasible.least_memory import Need, least_needs
-from automap.planner.infeasible.remedies import Trial, remedies
+from automap.planner.infeasible.memory import least_needs
+from automap.planner.infeasible.remedies import FeasibilityProbe, remedies
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
-from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
-from automap.planner.search.objectives import best_placement
-from automap.planner.search.space.search_space import skeleton
-from automap.planner.search.strategies import STARTS
-from automap.planner.search.strategies.apart import ASYNCHRONOUS
-from automap.planner.search.strategies.attempts import Attempt
+from automap.planner.job.resolution import resolve
+from automap.planner.search import (
+    STARTS,
+    STRATEGIES,
+    Attempt,
+    MemoryNeed,
+    SearchSpace,
+    Tables,
+    best_placement,
+    least_excess,
+    price_candidates,
+)
 from automap.planner.spec import ConstraintsSpec, JobSpec
 from automap.planner.units import GIB
 
@@ -26,7 +29,7 @@ EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "
 
 
 @dataclass(frozen=True, slots=True)
-class Why:
+class Diagnosis:
     """Why a job fits nowhere, and what may help."""
 
     reasons: list[Reason]
@@ -42,32 +45,32 @@ class Why:
 
 def explain_infeasible(job: Job) -> list[Reason]:
     """The calls that lack memory, by how many bytes, and every kind of change that would help."""
-    found = why(job)
+    found = diagnose(job)
     if found.no_layout or found.reachable_seconds is not None:
         return found.reasons
-    trial = Trial(found.suspect, over_bytes=found.over_bytes)
-    return [*found.reasons, *remedies(job.spec, trial)]
+    probe = FeasibilityProbe(found.suspect, over_bytes=found.over_bytes)
+    return [*found.reasons, *remedies(job.spec, probe)]
 
 
 def causes(job: Job) -> list[Reason]:
     """What explain_infeasible says, without the changes that would help, which take long."""
-    return why(job).reasons
+    return diagnose(job).reasons
 
 
-def why(job: Job) -> Why:
+def diagnose(job: Job) -> Diagnosis:
     """The calls that lack memory, alone or together; or the target, or the constraints."""
     alone = _to_blame(least_needs(job))
     if alone:
         reasons = [_too_large(need) for need in alone]
-        return Why(reasons, alone[0].call.id, alone[0].over_bytes)
-    found = shortfall_of(job.spec)
+        return Diagnosis(reasons, alone[0].call, alone[0].over_bytes)
+    found = excess_of(job.spec)
     if found is not None and found.over_bytes > 0:
-        return Why([_cause(found)], over_bytes=found.over_bytes)
+        return Diagnosis([_cause(found)], over_bytes=found.over_bytes)
     target = job.spec.search.target_iteration_seconds
     if found is not None and target is not None:
         return _too_slow(job.spec, target)
     without = _without_layout(job)
-    return Why(without, no_layout=True) if without else Why([_excluded(job.spec)])
+    return Diagnosis(without, no_layout=True) if without else Diagnosis([_excluded(job.spec)])
 
 
 def explain_strategy(
@@ -82,51 +85,52 @@ def explain_strategy(
     if fitting:
         remedy = f"{later}leave out search.strategy, or use {', '.join(fitting)}"
         return [Reason(summary=attempt.reason, remedy=remedy)]
-    best = best_placement(job, tables, skeleton(job, tables), STARTS)
-    if best.selected is not None:
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
+    if best.solution is not None:
         return [Reason(summary=attempt.reason, remedy=f"{later}leave out search.strategy")]
     own = [Reason(summary=attempt.reason)]
-    return [*own, *explain_infeasible(job)] if best.proven else own
+    return [*own, *explain_infeasible(job)] if best.is_proven else own
 
 
 def _later_rollouts(job: Job) -> str:
     """How a strategy that generates while it trains gets what it needs, if this job may have it."""
     search = job.spec.search
-    wanted = search.strategy in ASYNCHRONOUS and search.staleness == 0
+    needed = search.strategy is not None and STRATEGIES[search.strategy].needs_staleness
+    wanted = needed and search.staleness == 0
     return "set search.staleness to 1, or " if wanted and job.dataflow.allows_staleness else ""
 
 
-def _to_blame(needs: list[Need]) -> list[Need]:
+def _to_blame(needs: list[MemoryNeed]) -> list[MemoryNeed]:
     """Calls that do not fit even alone, the worst first.
 
     What a model holds all the time counts once, against its worst call: its other calls are to
     blame only where the model itself would leave room for one.
     """
-    worst: set[str | None] = set()
+    worst: set[str] = set()
     blamed = []
     for need in sorted(needs, key=lambda need: -need.over_bytes):
         if need.over_bytes > 0 and (
-            need.call.model not in worst or need.held_bytes < need.capacity_bytes
+            need.holder not in worst or need.holder_bytes < need.capacity_bytes
         ):
             blamed.append(need)
-            worst.add(need.call.model)
+            worst.add(need.holder)
     return blamed
 
 
-def _too_large(need: Need) -> Reason:
+def _too_large(need: MemoryNeed) -> Reason:
     held = ""
-    if need.held_bytes > need.required_bytes // 10:
+    if need.holder_bytes > need.required_bytes // 10:
         held = (
-            f"; {need.held_bytes / GIB:.2f} GiB of it are what {need.call.model} holds all the time"
+            f"; {need.holder_bytes / GIB:.2f} GiB of it are what {need.holder} holds all the time"
         )
     return Reason(
         summary=(
-            f"{need.call.id} does not fit, even with no other model beside it: its leanest layout "
+            f"{need.call} does not fit, even with no other model beside it: its leanest layout "
             f"(on {gpus_text(need.num_gpus)}) needs {need.required_bytes / GIB:.2f} GiB per GPU "
             f"and {need.capacity_bytes / GIB:.2f} GiB are usable, "
             f"{need.over_bytes / GIB:.2f} GiB too many{held}"
         ),
-        phase=need.call.id,
+        phase=need.call,
         required_bytes=need.required_bytes,
         capacity_bytes=need.capacity_bytes,
         over_bytes=need.over_bytes,
@@ -149,7 +153,7 @@ def _excluded(spec: JobSpec) -> Reason:
 
 def _without_layout(job: Job) -> list[Reason]:
     """Calls for which no layout is even tried, whatever the memory."""
-    tables = price(job, fits_only=False, lean=True)
+    tables = price_candidates(job, fits_only=False, lean=True)
     served = {table.call for table in tables.calls if len(table)}
     return [
         Reason(
@@ -166,48 +170,48 @@ def _without_layout(job: Job) -> list[Reason]:
     ]
 
 
-def _too_slow(spec: JobSpec, target_seconds: float) -> Why:
+def _too_slow(spec: JobSpec, target_seconds: float) -> Diagnosis:
     """Everything fits, but even the fastest plan on all GPUs misses the target."""
     search = spec.search.model_copy(
         update={"objective": "throughput", "target_iteration_seconds": None}
     )
     job = resolve(spec.model_copy(update={"search": search}))
-    tables = price(job)
-    best = best_placement(job, tables, skeleton(job, tables), STARTS)
-    assert best.selected is not None, "the job fits"
+    tables = price_candidates(job)
+    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
+    assert best.solution is not None, "the job fits"
     # Rounded up, so that the plan just meets it.
-    reachable = ceil(best.selected.timing.period * 1000 + 1) / 1000
+    reachable = ceil(best.solution.timing.period * 1000 + 1) / 1000
     reason = Reason(
         summary=(
             f"no plan meets search.target_iteration_seconds {target_seconds:g}: the fastest takes "
-            f"{best.selected.timing.period:.3f} s on the whole cluster"
+            f"{best.solution.timing.period:.3f} s on the whole cluster"
         ),
         remedy=f"raise search.target_iteration_seconds to {reachable:.3f}, or add GPUs",
     )
-    return Why([reason], reachable_seconds=reachable)
+    return Diagnosis([reason], reachable_seconds=reachable)
 
 
-def shortfall_of(spec: JobSpec) -> Shortfall | None:
+def excess_of(spec: JobSpec) -> MemoryNeed | None:
     """How far the best placement for memory is over; None when something fits."""
     job = resolve(spec)
-    tables = price(job, fits_only=False, lean=True)
-    return least_shortfall(skeleton(job, tables), tables)
+    tables = price_candidates(job, fits_only=False, lean=True)
+    return least_excess(SearchSpace.of(job, tables))
 
 
-def _cause(found: Shortfall) -> Reason:
-    required = found.capacity_bytes + found.over_bytes
+def _cause(found: MemoryNeed) -> Reason:
     held = ""
-    if found.holder_bytes > 0.1 * required:
+    if found.holder_bytes > 0.1 * found.required_bytes:
         held = f"; {found.holder} alone holds {found.holder_bytes / GIB:.2f} GiB all the time"
     where = f"even in the leanest placement (on {gpus_text(found.num_gpus)})"
     return Reason(
         summary=(
-            f"{found.calls[0]} does not fit beside the other models: {where} it takes "
-            f"{required / GIB:.2f} GiB per GPU together and {found.capacity_bytes / GIB:.2f} GiB "
-            f"are usable, {found.over_bytes / GIB:.2f} GiB too many{held}"
+            f"{found.call} does not fit beside the other models: {where} it takes "
+            f"{found.required_bytes / GIB:.2f} GiB per GPU together and "
+            f"{found.capacity_bytes / GIB:.2f} GiB are usable, "
+            f"{found.over_bytes / GIB:.2f} GiB too many{held}"
         ),
-        phase=found.calls[0],
-        required_bytes=required,
+        phase=found.call,
+        required_bytes=found.required_bytes,
         capacity_bytes=found.capacity_bytes,
         over_bytes=found.over_bytes,
     )

@@ -18,14 +18,16 @@ from automap.planner.infeasible.changes import (
     shorter_response,
     with_nodes,
 )
-from automap.planner.infeasible.least_excess import fits_somewhere
-from automap.planner.infeasible.least_memory import least_need
+from automap.planner.infeasible.memory import least_need
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
-from automap.planner.search.candidates.enumeration import has_candidates_of
-from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
-from automap.planner.search.space.search_space import skeleton
+from automap.planner.job.resolution import resolve
+from automap.planner.search import (
+    SearchSpace,
+    Tables,
+    fits_in_memory,
+    price_candidates,
+    shares_candidates,
+)
 from automap.planner.spec import JobSpec, PoolSpec
 
 MOST_NODES = 4096
@@ -35,37 +37,37 @@ ROUND_BITS = 7
 """Of a proposed length, after the first: within 1 % of the longest that fits."""
 
 
-def remedies(spec: JobSpec, trial: "Trial") -> list[Reason]:
+def remedies(spec: JobSpec, probe: "FeasibilityProbe") -> list[Reason]:
     """Every kind of change that makes the job possible by itself, with its smallest amount.
 
     Where none does, one reason that says so, and what two, or several, together would do.
     """
-    found = [_remedy(change) for change in trial.single_changes(spec)]
-    return found or [_together(trial, spec)]
+    found = [_remedy(change) for change in probe.single_changes(spec)]
+    return found or [_together(probe, spec)]
 
 
 def _remedy(change: Change) -> Reason:
     return Reason(summary=f"it would fit if you {change.text}", remedy=change.text)
 
 
-def _together(trial: "Trial", spec: JobSpec) -> Reason:
+def _together(probe: "FeasibilityProbe", spec: JobSpec) -> Reason:
     """No single change helps: the first two that do together, or else all."""
     alone = (
         "no single change makes it fit: neither what the constraints forbid, nor responses of "
         f"at most {SHORTEST_RESPONSE} tokens, adapters, larger GPUs, or up to {MOST_NODES} nodes"
     )
-    everything = trial.all_changes(spec)
+    everything = probe.all_changes(spec)
     if everything is None:
         return Reason(summary=f"{alone}; nor do these together")
-    pair = next(trial.pairs(spec), None)
+    pair = next(probe.pairs(spec), None)
     return Reason(
         summary=f"{alone}; {'two together do' if pair else 'together they do'}",
         remedy=(pair or everything).text,
     )
 
 
-class Trial:
-    """Tries changes.
+class FeasibilityProbe:
+    """Whether changed specs fit, and the smallest changes with which they do.
 
     `suspect` is the id of a call that did not fit even alone: it is priced first, as it decides
     quickly, until another call does not fit. `over_bytes` is how much memory a GPU of the unchanged
@@ -94,7 +96,7 @@ class Trial:
         kinds: list[Callable[[JobSpec], Iterator[Change]]] = [
             lambda spec: (each for each in permissions(spec) if self.fits(each.spec)),
             self._fewer_kept_free,
-            self._shorter_response,
+            self.shorter_responses,
             lambda spec: (each for each in adapters(spec) if self.fits(each.spec)),
             self._larger_gpus,
             self._more_gpus,
@@ -106,10 +108,10 @@ class Trial:
     def pairs(self, spec: JobSpec) -> Iterator[Change]:
         """Two changes that help together; for where none does alone."""
         # What a GPU lacks is known of the unchanged job only.
-        trial = Trial(self.suspect, deadline=self.deadline, profiles=self.profiles)
+        probe = FeasibilityProbe(self.suspect, deadline=self.deadline, profiles=self.profiles)
         seen: set[frozenset[str]] = set()
         for first in [*permissions(spec), *nothing_kept_free(spec), *adapters(spec)]:
-            for second in trial.single_changes(first.spec):
+            for second in probe.single_changes(first.spec):
                 both = frozenset((first.text, second.text))
                 if both not in seen:
                     seen.add(both)
@@ -147,7 +149,7 @@ class Trial:
 
     def _priced(self, job: Job) -> Tables | None:
         """The leanest candidates; None, and a new suspect, where a call has none that fits."""
-        tables = price(job, lean=True)
+        tables = price_candidates(job, lean=True)
         served = {table.call for table in tables.calls if len(table)}
         for number, call in enumerate(job.dataflow.calls):
             if call.model is not None and number not in served:
@@ -169,7 +171,7 @@ class Trial:
                     high = middle
             yield keeping_free(spec, pool, low)
 
-    def _shorter_response(self, spec: JobSpec) -> Iterator[Change]:
+    def shorter_responses(self, spec: JobSpec) -> Iterator[Change]:
         """The longest maximum response that fits, by bisection; none where none above 64 does.
 
         Of round numbers only, the same whatever the maximum of the job is.
@@ -248,8 +250,8 @@ class Trial:
         while high - low > 1 and not self.overdue:
             middle = (low + high) // 2
             job = resolve(with_nodes(spec, pool, middle))
-            shared = has_candidates_of(larger, job)
-            if _fit_together(job, priced if shared else price(job, lean=True)):
+            shared = shares_candidates(larger, job)
+            if _fit_together(job, priced if shared else price_candidates(job, lean=True)):
                 high = middle
             else:
                 low = middle
@@ -262,7 +264,7 @@ def _round_step(tokens: int) -> int:
 
 
 def _fit_together(job: Job, tables: Tables) -> bool:
-    return fits_somewhere(skeleton(job, tables), tables)
+    return fits_in_memory(SearchSpace.of(job, tables))
 
 
 def _joined(changes: list[Change]) -> Change:

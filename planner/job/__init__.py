@@ -1,0 +1,5 @@
+"""A job: a spec whose names are looked up and whose parts are checked against each other."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

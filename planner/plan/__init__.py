@@ -1,0 +1,5 @@
+"""The published types: placements, plans, their prices and their provenance."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -9,7 +9,6 @@ from automap.planner.job.job import Job
 from automap.planner.plan.types import Provenance
 from automap.planner.profiles.corrections import summary
 
-
 COST_MODEL_VERSION = "1"
 """Raised by a change after which some spec has another price, bound or space of plans.
 

@@ -18,8 +18,8 @@ from automap.planner.replanning.moves import move_between
 from automap.planner.replanning.restart import restart_of
 from automap.planner.replanning.result import MoveCost, Replan, ReplanOptions
 from automap.planner.replanning.verdict import Verdict, kept
-from automap.planner.replanning.warm_search import Found
-from automap.planner.search.space.selected import Selected
+from automap.planner.replanning.warm_search import WarmResult
+from automap.planner.search import Selected
 from automap.planner.spec import Objective
 
 
@@ -28,18 +28,18 @@ def answer_of(
     options: ReplanOptions,
     situation: Situation,
     now: Study,
-    found: Found,
+    found: WarmResult,
     common: dict[str, Any],
 ) -> Replan:
     """The verdict and its reasons; `common` is what both verdicts state."""
     keep = found.keep_seconds
     target = plan.spec.search.target_iteration_seconds
-    if found.better is None:
+    if found.solution is None:
         if keep is None:
             raise InfeasibleError([Reason(summary="no placement was found on what is left")])
         return _kept(keep, _value(now, situation.planned, keep), found, common, target)
-    placement = checked(situation.study, found.better)
-    seconds = found.better.timing.period
+    placement = checked(situation.study, found.solution)
+    seconds = found.solution.timing.period
     cost = _cost(situation, options, now, placement)
     mine = None if keep is None else _value(now, situation.planned, keep)
     theirs = _value(now, placement, seconds)
@@ -57,7 +57,7 @@ def answer_of(
     left = common["iterations_left"]
     saved = None if left is None else left * ((keep or seconds) - seconds) - cost.seconds
     gap = _gap(found, theirs)
-    verdict = Verdict(keep, seconds, cost, options.move_by, even, left, found.proven, gap)
+    verdict = Verdict(keep, seconds, cost, options.move_by, even, left, found.is_proven, gap)
     if objective != "throughput" and mine is not None:
         verdict = replace(verdict, objective=_change(objective, mine, theirs))
     return Replan(
@@ -72,20 +72,20 @@ def answer_of(
         saved_seconds=saved,
         target_missed=mine == inf,
         changes=difference(situation.planned, placement),
-        calls=_call_differences(plan, situation, now, found.better, placement),
+        calls=_call_differences(plan, situation, now, found.solution, placement),
         placement=placement,
         **common,
     )
 
 
 def _kept(
-    keep: float, value: float, found: Found, common: dict[str, Any], target: float | None
+    keep: float, value: float, found: WarmResult, common: dict[str, Any], target: float | None
 ) -> Replan:
     missed = target if value == inf else None
     gap = 0.0 if missed else _gap(found, value)
     return Replan(
         verdict="keep",
-        answer=kept(keep, proven=found.proven, gap=gap, missed=missed),
+        answer=kept(keep, proven=found.is_proven, gap=gap, missed=missed),
         move_seconds=None,
         relative_gap=gap,
         gain_seconds=0.0,
@@ -102,9 +102,9 @@ def _change(objective: Objective, mine: float, theirs: float) -> str:
     return f"{names.get(objective, objective.replace('_', ' '))} {before} → {theirs:,.4g}"
 
 
-def _gap(found: Found, value: float) -> float:
+def _gap(found: WarmResult, value: float) -> float:
     """How far below the objective's value the bound is, as a share of it."""
-    return 0.0 if value in (0.0, found.bound) else max(1 - found.bound / value, 0.0)
+    return 0.0 if value in (0.0, found.lower_bound) else max(1 - found.lower_bound / value, 0.0)
 
 
 def _value(now: Study, placement: Placement, period: float) -> float:

@@ -5,15 +5,12 @@ from dataclasses import dataclass, replace
 from automap.planner.errors import InfeasibleError, Reason, SpecError
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.locating import located, timing_of
-from automap.planner.explanation.study import Study, is_kept, restricted, study
+from automap.planner.explanation.study import Study, TableCache
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan
 from automap.planner.replanning.result import Correction, ReplanOptions
-from automap.planner.search.candidates.enumeration import has_candidates_of, usable_gpus
-from automap.planner.search.decomposition.race import complete
-from automap.planner.search.space.search_space import Arena, rows_up_to
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import Selected, shares_candidates
 from automap.planner.spec import MAX_NODES, JobSpec, PoolSpec
 
 SLOWER = 1.25
@@ -91,19 +88,21 @@ class Situation:
     """True: every candidate is one that the plan was searched among, at the same price."""
 
 
-def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation:
+def situation_of(
+    plan: Plan, spec: JobSpec, options: ReplanOptions, tables: TableCache
+) -> Situation:
     """Tables that are kept serve where they can: those of the whole cluster without lost nodes.
 
     On a smaller cluster ranges may step and syncs may cost otherwise: then it is priced by itself.
     """
     placement = plan.placement()
-    kept, before, after = is_kept(spec), resolve(plan.spec), resolve(spec)
+    kept, before, after = tables.holds(spec), resolve(plan.spec), resolve(spec)
     gone = len(after.pools) < len(before.pools)
-    if options.add_nodes or kept or gone or not has_candidates_of(before, after):
-        given = study(spec)
+    if options.add_nodes or kept or gone or not shares_candidates(before, after):
+        given = tables.study(spec)
     else:
-        kept = is_kept(plan.spec)
-        whole = study(plan.spec)
+        kept = tables.holds(plan.spec)
+        whole = tables.study(plan.spec)
         given = _without_nodes(whole, options.lose_nodes)
     sizes = {copy.id: (copy.pool, copy.num_gpus) for copy in placement.copies}
     usable = {pool.name: pool.num_gpus for pool in given.problem.pools}
@@ -111,7 +110,7 @@ def situation_of(plan: Plan, spec: JobSpec, options: ReplanOptions) -> Situation
     if all(copy.first_gpu + copy.num_gpus <= usable.get(copy.pool, 0) for copy in placement.copies):
         given, running = located(given, placement, timing_of(given, plan))
     lost = (
-        sum(usable.values()) / sum(usable_gpus(pool) for pool in before.pools)
+        sum(usable.values()) / sum(pool.usable_gpus for pool in before.pools)
         if options.lose_nodes
         else 1.0
     )
@@ -124,24 +123,24 @@ def _still_there(before: Job, after: Job) -> bool:
     """True when all candidates on the pools that are left were candidates before."""
     names = {pool.name for pool in after.pools}
     left = tuple(pool for pool in before.pools if pool.name in names)
-    return has_candidates_of(replace(before, pools=left), after)
+    return shares_candidates(replace(before, pools=left), after)
 
 
 def _without_nodes(given: Study, lose_nodes: dict[str, int]) -> Study:
     """The study on the first nodes of every pool: nodes of a pool are as good as each other."""
     if not lose_nodes:
         return given
-    pools = tuple(
-        replace(pool, num_gpus=pool.num_gpus - lose_nodes.get(pool.name, 0) * pool.gpus_per_node)
-        for pool in given.problem.pools
+    left = given.space.on_gpus(
+        tuple(
+            pool.num_gpus - lose_nodes.get(pool.name, 0) * pool.gpus_per_node
+            for pool in given.problem.pools
+        )
     )
-    rows = rows_up_to(given.tables, tuple(pool.num_gpus for pool in pools))
-    problem = replace(given.problem, pools=pools)
-    if not complete(Arena(given.tables, problem, rows), rows):
+    if not left.is_complete():
         raise InfeasibleError(
             [Reason(summary="no layout of some model fits on the GPUs that are left")]
         )
-    return replace(restricted(given, rows), problem=problem)
+    return given.on(left.restrict(left.rows))
 
 
 def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:

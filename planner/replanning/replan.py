@@ -9,6 +9,7 @@ import time
 
 from automap.planner.check.trust import need_sound
 from automap.planner.explanation.factors import scaled
+from automap.planner.explanation.study import TableCache
 from automap.planner.plan.types import Plan
 from automap.planner.replanning.answer import answer_of
 from automap.planner.replanning.cluster_state import (
@@ -19,12 +20,14 @@ from automap.planner.replanning.cluster_state import (
 )
 from automap.planner.replanning.result import Replan, ReplanOptions
 from automap.planner.replanning.warm_search import MARGIN, floor_of, searched
-from automap.planner.search.model.solve import Limits
+from automap.planner.search import Limits
 from automap.planner.spec import WorkloadSpec
 
 
-def replan(plan: Plan, options: ReplanOptions) -> Replan:
+def replan(plan: Plan, options: ReplanOptions, *, tables: TableCache | None = None) -> Replan:
     """Keep or move, with gain, cost and break-even.
+
+    Nothing is priced of which `tables` still has the tables.
 
     Raises:
         PlanCheckError: the plan contradicts itself or the prices of its job.
@@ -35,7 +38,7 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
     need_sound(plan)
     corrections = corrections_of(plan, options)
     spec = changed_spec(plan.spec, options)
-    situation = situation_of(plan, spec, options)
+    situation = situation_of(plan, spec, options, tables or TableCache())
     factors = correction_factors(situation.study, corrections)
     now = scaled(situation.study, factors)
     limits = Limits.within(options.search_seconds, seed=plan.spec.search.seed)
@@ -44,8 +47,8 @@ def replan(plan: Plan, options: ReplanOptions) -> Replan:
     objective = plan.spec.search.objective
     common = {
         "keep_seconds": found.keep_seconds,
-        "lower_bound_seconds": found.bound if objective == "throughput" else None,
-        "proven": found.proven,
+        "lower_bound_seconds": found.lower_bound if objective == "throughput" else None,
+        "proven": found.is_proven,
         "margin": MARGIN,
         "iterations_left": _iterations_left(spec.workload, options),
         "corrections": corrections,

@@ -4,19 +4,23 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from automap.planner.assembly.proof import bound_is_proven
-from automap.planner.explanation.ascending_bound import from_below, narrowed
 from automap.planner.explanation.contenders import contender
 from automap.planner.explanation.factors import Factors
-from automap.planner.explanation.solving import Solved, best_within, limits_of
+from automap.planner.explanation.solving import best_within, limits_of
 from automap.planner.explanation.study import Study
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.replanning.cluster_state import Situation
 from automap.planner.replanning.result import Correction
-from automap.planner.search.model.solve import Budget, Limits
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import arena
-from automap.planner.search.space.selected import Selected
+from automap.planner.search import (
+    Budget,
+    Limits,
+    Proven,
+    Selected,
+    solve,
+    solve_ascending,
+    space_within,
+)
 
 MARGIN = 0.001
 """A plan that is better by a smaller share is no reason to move, and not looked for."""
@@ -28,15 +32,11 @@ soon is worth more than the limit then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the search came to."""
+class WarmResult(Proven[Selected]):
+    """What is better than the running plan by more than the margin, if anything was found."""
 
-    keep_seconds: float | None
-    better: Selected | None
-    """None: nothing is better than the running plan by more than the margin, or was found."""
-    bound: float
-    """Of the objective: seconds, price units or GPUs."""
-    proven: bool
+    keep_seconds: float | None = None
+    """Of an iteration of the running plan; None: it cannot go on."""
 
 
 def floor_of(plan: Plan, situation: Situation, corrections: list[Correction]) -> float:
@@ -52,54 +52,56 @@ def floor_of(plan: Plan, situation: Situation, corrections: list[Correction]) ->
 
 def searched(
     now: Study, situation: Situation, factors: Factors, limits: Limits, floor: float
-) -> Found:
+) -> WarmResult:
     """The best plan under corrected prices, warm-started by the running one."""
     keep = None
     if situation.running is not None:
         keep = float(contender(situation.study, situation.running).periods([factors])[0])
     if now.job.spec.search.objective != "throughput":
-        solved = best_within(now, inf, limits)
-        return Found(keep, solved.selected, solved.lower_bound, solved.proven)
+        return _result(best_within(now, inf, limits), keep)
     if keep is not None and floor >= keep * (1 - MARGIN):
-        return Found(keep, None, floor, True)
+        return WarmResult(None, floor, is_proven=True, keep_seconds=keep)
     budget = Budget(limits)
     limit = situation.first_limit if keep is None else keep * (1 - MARGIN)
     # Without any plan a placement on the sizes that were found is worth as much again.
     placing = Budget(limits) if keep is None else None
-    quick = from_below(now, limit, floor, budget, placing=placing)
-    best, bound, proven = quick.selected, quick.lower_bound, quick.proven
+    quick = solve_ascending(now.space, cutoff=limit, floor=floor, budget=budget, placing=placing)
+    best, bound, proven = quick.solution, quick.lower_bound, quick.is_proven
     if best is not None:
         limit = best.timing.period * (1 - MARGIN)
         bound, proven = min(bound, limit), bound >= limit
     if not proven and budget.left > FULL_SEARCH_FROM:
         found = _within(now, limit, budget.rest())
-        best = found.selected or best
-        bound, proven = max(bound, min(found.lower_bound, limit)), found.proven
+        best = found.solution or best
+        bound, proven = max(bound, min(found.lower_bound, limit)), found.is_proven
     if best is None and keep is None and not proven:
         best, bound = _soon(now, limit, bound, limits)
     if best is None and keep is None:
-        solved = best_within(now, inf, limits_of(now))
-        best, bound, proven = solved.selected, solved.lower_bound, solved.proven
-    return Found(keep, best, bound, proven)
+        return _result(best_within(now, inf, limits_of(now)), keep)
+    return WarmResult(best, bound, is_proven=proven, keep_seconds=keep)
 
 
-def _within(now: Study, limit: float, limits: Limits) -> Solved:
+def _result(found: Proven[Selected], keep: float | None) -> WarmResult:
+    return WarmResult(
+        found.solution, found.lower_bound, is_proven=found.is_proven, keep_seconds=keep
+    )
+
+
+def _within(now: Study, limit: float, limits: Limits) -> Proven[Selected]:
     """The best within a limit; what cannot hold it is taken away first."""
-    few = narrowed(now, limit)
+    few = space_within(now.space, limit)
     if few is None:
-        return Solved(None, limit, True)
-    part = arena(few.study.tables, few.study.problem)
-    found = search(part, limits=limits, incumbent=None, horizon_seconds=limit)
-    selected = None if found.selected is None else few.original(found.selected)
-    return Solved(selected, found.lower_bound_seconds, found.proven)
+        return Proven(None, limit, is_proven=True)
+    found = solve(few, limits=limits, cutoff=limit)
+    return replace(found, solution=None if found.solution is None else few.lift(found.solution))
 
 
 def _soon(now: Study, limit: float, bound: float, limits: Limits) -> tuple[Selected | None, float]:
     """Some plan within the limit, after all, and what is proven."""
     for times in LONGER:
         more = replace(limits, deterministic_seconds=times * limits.deterministic_seconds)
-        found = from_below(now, limit, bound, Budget(more))
+        found = solve_ascending(now.space, cutoff=limit, floor=bound, budget=Budget(more))
         bound = found.lower_bound
-        if found.selected is not None:
-            return found.selected, bound
+        if found.solution is not None:
+            return found.solution, bound
     return None, bound

@@ -11,7 +11,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.pricing import Pricing, role_class
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CallPlacement, Plan
 from automap.planner.profiles import corrections
 from automap.planner.profiles.corrections import Corrections, Evidence, TermKind

@@ -6,19 +6,30 @@ the cost model makes of longer responses is no error of its own. Only the rest c
 
 import re
 from math import ceil
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field
 
 from automap.planner import catalogue
 from automap.planner.errors import PlanningError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Placement, Plan, ResultModel
 from automap.planner.replanning.result import Replan, ReplanOptions
-from automap.planner.runs.drift import CallSeconds, Cause, Deviation, Drift, causes_of, drift
+from automap.planner.runs.drift_detection import (
+    CallSeconds,
+    Cause,
+    Deviation,
+    Drift,
+    causes_of,
+    drift,
+)
 from automap.planner.runs.iterations import QUANTILES, ObservedLengths, Window
 from automap.planner.spec import ClusterSpec, PositiveInt
 from automap.planner.spec.lengths import LengthSpec
+
+if TYPE_CHECKING:
+    from automap.planner.explanation.study import TableCache
 
 LEVELS = (0.5, 0.9, 0.99)
 """Of the percentiles by which lengths are observed."""
@@ -99,8 +110,11 @@ def planned_seconds(plan: Plan) -> dict[str, float]:
     }
 
 
-def suggest(plan: Plan, watched: Watched) -> Suggestion:
-    """Causes and keep-or-move; that no plan can be found is part of the answer."""
+def suggest(plan: Plan, watched: Watched, *, tables: "TableCache | None" = None) -> Suggestion:
+    """Causes and keep-or-move; that no plan can be found is part of the answer.
+
+    `tables` keeps what was priced for the next question.
+    """
     found = drift_of_window(plan, watched.window, watched.threshold)
     lengths = _lengths(plan, watched.window.lengths, found)
     problem = None
@@ -121,8 +135,8 @@ def suggest(plan: Plan, watched: Watched) -> Suggestion:
     )
     replan, without = None, None
     try:
-        replan = _replan(basis, options)
-        without = _without_node(basis, causes, calls, watched)
+        replan = _replan(basis, options, tables)
+        without = _without_node(basis, causes, calls, watched, tables)
     except PlanningError as error:
         problem = problem or str(error)
     return Suggestion(
@@ -137,12 +151,12 @@ def suggest(plan: Plan, watched: Watched) -> Suggestion:
     )
 
 
-def _replan(plan: Plan, options: ReplanOptions) -> Replan:
+def _replan(plan: Plan, options: ReplanOptions, tables: "TableCache | None") -> Replan:
     from automap.planner.replanning.replan import (  # the search, which only planner processes need
         replan,
     )
 
-    return replan(plan, options)
+    return replan(plan, options, tables=tables)
 
 
 def _lengths(plan: Plan, seen: ObservedLengths | None, found: Drift) -> LengthSpec | None:
@@ -200,7 +214,11 @@ def _length_share(plan: Plan, watched: Watched) -> float:
 
 
 def _without_node(
-    basis: Plan, causes: list[Cause], calls: dict[str, CallSeconds], watched: Watched
+    basis: Plan,
+    causes: list[Cause],
+    calls: dict[str, CallSeconds],
+    watched: Watched,
+    tables: "TableCache | None",
 ) -> WithoutNode | None:
     """What a plan without the slow device's node would take, where the pool has another node."""
     slow = next((cause for cause in causes if cause.device is not None), None)
@@ -216,7 +234,7 @@ def _without_node(
         search_seconds=SEARCH_SECONDS,
     )
     try:
-        found = _replan(basis, options)
+        found = _replan(basis, options, tables)
     except PlanningError:  # the job does not fit on one node less
         return None
     seconds = found.move_seconds or found.keep_seconds

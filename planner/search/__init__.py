@@ -1,1 +1,62 @@
-"""The search: from priced candidates to the best placement and the proof of how good it is."""
+"""The search's door: what a job's placements are, and the best of them.
+
+A caller prices a job's candidates (`price_candidates`), takes all placements of them as a
+`SearchSpace`, restricts it as it likes, and asks for the best placement there (`best_placement`,
+`solve`, `solve_ascending`), for those that trade seconds for money (`pareto_front`), for what
+named strategies would place (`attempted`), or whether anything fits (`fits_in_memory`,
+`least_excess`). Answers say what is proven (`Proven`). Nothing outside this package imports from
+its modules.
+"""
+
+from automap.planner.search.ascending import solve_ascending, space_within
+from automap.planner.search.candidates.enumeration import shares_candidates
+from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
+from automap.planner.search.candidates.tabulate import price_candidates
+from automap.planner.search.front import FrontPoint, ParetoFront, pareto_front
+from automap.planner.search.memory_excess import MemoryNeed, fits_in_memory, least_excess
+from automap.planner.search.model.order import Order
+from automap.planner.search.model.problem import Problem, Timing
+from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits
+from automap.planner.search.objectives import attempted, best_placement
+from automap.planner.search.proven import Proven
+from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.space.rows import Rows, Selected
+from automap.planner.search.space.schedules import schedule, solve_in_place
+from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.search.strategies import STARTS, STRATEGIES
+from automap.planner.search.strategies.attempts import Attempt
+
+__all__ = [
+    "STARTS",
+    "STRATEGIES",
+    "TICK_SECONDS",
+    "Attempt",
+    "Budget",
+    "CallTable",
+    "CopyTable",
+    "FrontPoint",
+    "Limits",
+    "MemoryNeed",
+    "Order",
+    "ParetoFront",
+    "Problem",
+    "Proven",
+    "Rows",
+    "SearchResult",
+    "SearchSpace",
+    "Selected",
+    "Tables",
+    "Timing",
+    "attempted",
+    "best_placement",
+    "fits_in_memory",
+    "least_excess",
+    "pareto_front",
+    "price_candidates",
+    "schedule",
+    "shares_candidates",
+    "solve",
+    "solve_ascending",
+    "solve_in_place",
+    "space_within",
+]

@@ -14,132 +14,93 @@ from math import inf
 from automap.planner.job.job import Job
 from automap.planner.plan.price import fixed_seconds
 from automap.planner.search.candidates.enumeration import device_counts
-from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.model.problem import PoolSlice, Problem
 from automap.planner.search.model.pruning import SLACK
 from automap.planner.search.model.solve import TICK_SECONDS, Limits
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import Arena, arena, least_period
-from automap.planner.search.space.selected import Found, Selected, in_its_place
+from automap.planner.search.search import SearchResult, period_of, solve
+from automap.planner.search.space.rows import Selected
+from automap.planner.search.space.schedules import schedule_in_place
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt, attempt
-from automap.planner.search.tie_break import settled
+from automap.planner.search.tie_break import break_ties
 
 PROOF_SHARE = 1 / 256
 """Of the time limit: what a proven search on one number of nodes is counted as."""
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best placement under the job's objective and what is proven."""
+def best_placement(job: Job, space: SearchSpace, names: Sequence[str]) -> SearchResult:
+    """The best placement under the job's objective, within the job's limits.
 
-    selected: Selected | None
-    problem: Problem
-    """On the nodes that the objective settled for."""
-    objective_value: float
-    lower_bound: float
-    """Of the objective: seconds, price per iteration, or GPUs."""
-    lower_bound_seconds: float
-    """Of the period, on the nodes that the objective settled for."""
-    proven: bool
-    options: int
-    warm_start: str | None
-    attempts: list[Attempt]
-    """The baselines, on the whole cluster."""
-    deterministic_seconds: float = 0.0
-    """What the solver took."""
-
-
-def best_placement(
-    job: Job,
-    tables: Tables,
-    problem: Problem,
-    names: Sequence[str],
-    attempts: list[Attempt] | None = None,
-) -> Best:
-    """Search under the job's objective; `names` are the baselines that start it.
-
-    `attempts` are what they came to, where that is known.
+    Args:
+        job: Whose objective, target and limits count.
+        space: What is searched: the job on its whole cluster.
+        names: The strategies that start every search.
     """
     spec = job.spec.search
     limits = Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
-    whole = arena(tables, problem)
-    if attempts is None:
-        attempts = attempted(whole, names, limits)
+    attempts = attempted(space, names, limits)
     if spec.objective == "throughput":
-        found = _fastest(whole, attempts, limits)
-        return _best(whole, found, attempts, limits)
+        found = _fastest(space, attempts, limits)
+        return replace(canonical(space, found, limits), attempts=attempts)
     if spec.objective in ("price", "run_price"):
-        cash = _Cash(tables, problem, 1, 0.0)
+        price = RunPrice(space, 1, 0.0)
         if spec.objective == "run_price":
             workload = job.spec.workload
-            cash = replace(
-                cash, iterations=workload.iterations, fixed_seconds=fixed_seconds(workload)
-            )
-        return _cheapest(cash, attempts, names, limits)
-    return _fewest(tables, problem, attempts, names, limits, spec.target_iteration_seconds)
+            price = RunPrice(space, workload.iterations, fixed_seconds(workload))
+        return cheapest(price, attempts, names, limits)
+    return fewest_gpus(space, attempts, names, limits, spec.target_iteration_seconds)
 
 
 def attempted(
-    arena_: Arena,
+    space: SearchSpace,
     names: Sequence[str],
     limits: Limits,
     most_counts: int | None = STARTING_COUNTS,
 ) -> list[Attempt]:
-    """The named baselines; one whose candidates leave some call without any has no placement."""
-    needed = [n for n, call in enumerate(arena_.tables.dataflow_calls) if call.model is not None]
+    """The named strategies; one whose candidates leave some call without any has no placement."""
+    needed = [n for n, call in enumerate(space.tables.dataflow_calls) if call.model is not None]
     result = []
-    for each in attempt(arena_, names, limits=limits, most_counts=most_counts):
+    for each in attempt(space, names, limits=limits, most_counts=most_counts):
         missing = [n for n in needed if each.selected and each.selected.call_rows[n] is None]
         if missing:
-            call = arena_.tables.dataflow_calls[missing[0]].id
+            call = space.tables.dataflow_calls[missing[0]].id
             result.append(Attempt(each.strategy, None, f"no candidate of {call} fits on any range"))
         else:
-            result.append(replace(each, selected=in_its_place(arena_, each.selected, limits)))
+            result.append(replace(each, selected=schedule_in_place(space, each.selected, limits)))
     return result
 
 
 def _fastest(
-    arena_: Arena, attempts: list[Attempt], limits: Limits, horizon_seconds: float | None = None
-) -> Found:
+    space: SearchSpace, attempts: list[Attempt], limits: Limits, cutoff: float | None = None
+) -> SearchResult:
     placed = [a for a in attempts if a.selected is not None]
-    start = min(placed, key=lambda a: _period(a.selected), default=None)
+    start = min(placed, key=lambda a: period_of(a.selected), default=None)
     incumbent = None if start is None else start.selected
-    if horizon_seconds is not None and _period(incumbent) > horizon_seconds:
+    if cutoff is not None and period_of(incumbent) > cutoff:
         start, incumbent = None, None
-    found = search(arena_, limits=limits, incumbent=incumbent, horizon_seconds=horizon_seconds)
+    found = solve(space, limits=limits, incumbent=incumbent, cutoff=cutoff)
     return replace(found, warm_start=None if start is None else start.strategy)
 
 
-def _period(selected: Selected | None) -> float:
-    return inf if selected is None else selected.timing.period
-
-
-def _best(arena_: Arena, found: Found, attempts: list[Attempt], limits: Limits) -> Best:
-    """What was found, settled where it is proven; the objective is the seconds."""
-    selected = found.selected
-    if selected is not None and found.proven:
-        selected = settled(arena_, found, limits=limits)
-    return Best(
-        selected=selected,
-        problem=arena_.problem,
-        objective_value=_period(selected),
-        lower_bound=found.lower_bound_seconds,
-        lower_bound_seconds=found.lower_bound_seconds,
-        proven=found.proven,
-        options=found.options,
-        warm_start=found.warm_start,
-        attempts=attempts,
-        deterministic_seconds=found.deterministic_seconds,
-    )
+def canonical(space: SearchSpace, found: SearchResult, limits: Limits) -> SearchResult:
+    """What was found; where it is proven, the canonical one of all that are equally fast."""
+    if found.solution is None or not found.is_proven:
+        return found
+    selected = break_ties(space, found.solution, limits=limits)
+    return replace(found, solution=selected, objective_value=selected.timing.period)
 
 
 def _node_choices(problem: Problem) -> list[tuple[int, ...]]:
     """Usable GPUs per pool, for every number of nodes; not all zero."""
-    per_pool = []
-    for pool in problem.pools:
-        sizes = [*range(pool.gpus_per_node, pool.num_gpus, pool.gpus_per_node), pool.num_gpus]
-        per_pool.append([0, *sizes] if len(problem.pools) > 1 else sizes)
+    per_pool = [sizes_of_nodes(problem, pool) for pool in range(len(problem.pools))]
     return [sizes for sizes in itertools.product(*per_pool) if any(sizes)]
+
+
+def sizes_of_nodes(problem: Problem, number: int) -> list[int]:
+    """Usable GPUs of a pool for every number of its nodes; none only where there are others."""
+    pool = problem.pools[number]
+    sizes = [*range(pool.gpus_per_node, pool.num_gpus, pool.gpus_per_node), pool.num_gpus]
+    return [0, *sizes] if len(problem.pools) > 1 else sizes
 
 
 def _grid(pool: PoolSlice) -> list[int]:
@@ -156,55 +117,25 @@ def paid_gpus(problem: Problem, sizes: tuple[int, ...]) -> int:
     )
 
 
-def price_per_second(problem: Problem, sizes: tuple[int, ...]) -> float:
-    """Of all GPUs of the nodes that the first `sizes` GPUs of every pool touch."""
-    return sum(
-        -(-size // pool.gpus_per_node) * pool.gpus_per_node * pool.price_per_gpu_second
-        for size, pool in zip(sizes, problem.pools, strict=True)
-    )
-
-
-def touched_gpus(tables: Tables, problem: Problem, selected: Selected) -> tuple[int, ...]:
-    """Per pool the GPUs of all nodes on which some copy lies."""
-    nodes: list[set[int]] = [set() for _ in problem.pools]
-    for copy, row, first in zip(
-        tables.copies, selected.copy_rows, selected.first_gpus, strict=True
-    ):
-        if row is None or first is None:
-            continue
-        index = int(copy.pool[row])
-        pool = problem.pools[index]
-        start, last = (
-            first - pool.first_gpu,
-            first - pool.first_gpu + copy.layouts.num_gpus[row] - 1,
-        )
-        nodes[index] |= set(range(start // pool.gpus_per_node, last // pool.gpus_per_node + 1))
-    return tuple(
-        len(touched) * pool.gpus_per_node
-        for touched, pool in zip(nodes, problem.pools, strict=True)
-    )
-
-
-def _bounded(tables: Tables, problem: Problem) -> list[tuple[float, tuple[int, ...]]]:
+def _bounded(space: SearchSpace) -> list[tuple[float, tuple[int, ...]]]:
     """(bound on the period, GPUs per pool) for every number of nodes that may hold the job.
 
     More nodes never slow a job down, so between two points of the grid the upper one's bound holds.
     """
-    grids = [_grid(pool) for pool in problem.pools]
+    grids = [_grid(pool) for pool in space.problem.pools]
     known: dict[tuple[int, ...], float | None] = {}
     choices = []
-    for sizes in _node_choices(problem):
+    for sizes in _node_choices(space.problem):
         above = tuple(grid[bisect_left(grid, n)] for grid, n in zip(grids, sizes, strict=True))
         if above not in known:
-            part = arena(tables, problem, above)
-            known[above] = least_period(part.tables.least_syncs(), part.problem, part.rows)
+            known[above] = space.on_gpus(above).lower_bound()
         bound = known[above]
         if bound is not None:
             choices.append((bound, sizes))
     return choices
 
 
-class Purse:
+class SharedBudget:
     """The time limit, shared by the searches of all numbers of nodes; the same every time.
 
     A search that ends by its limit has used what it got; one that ends by a proof far less.
@@ -214,11 +145,11 @@ class Purse:
         self.limits, self.left = limits, limits.deterministic_seconds
 
     @property
-    def spent(self) -> bool:
+    def is_spent(self) -> bool:
         """True when no further search may start."""
         return self.left <= 0.01 * self.limits.deterministic_seconds
 
-    def some(self) -> Limits:
+    def next_share(self) -> Limits:
         """Limits for the next search: half of what is left."""
         return replace(self.limits, deterministic_seconds=self.left / 2)
 
@@ -228,157 +159,158 @@ class Purse:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cash:
+class RunPrice:
     """What is paid for: one iteration, or all of a run with its start-up and checkpoints."""
 
-    tables: Tables
-    problem: Problem
+    space: SearchSpace
     iterations: int
     fixed_seconds: float
     """Paid at the same price, whatever the period."""
 
-    def price(self, seconds: float, weight: float) -> float:
-        """Of a period, at a price per second."""
-        return (self.iterations * seconds + self.fixed_seconds) * weight
+    def price(self, seconds: float, price_per_second: float) -> float:
+        """The price of a period."""
+        return (self.iterations * seconds + self.fixed_seconds) * price_per_second
 
-    def seconds(self, price: float, weight: float) -> float:
+    def seconds(self, price: float, price_per_second: float) -> float:
         """The period that has this price."""
-        return (price / weight - self.fixed_seconds) / self.iterations
+        return (price / price_per_second - self.fixed_seconds) / self.iterations
 
     def of(self, selected: Selected | None) -> float:
         """Price of a placement; infinite where there is none."""
         if selected is None:
             return inf
-        touched = touched_gpus(self.tables, self.problem, selected)
-        return self.price(selected.timing.period, price_per_second(self.problem, touched))
+        touched = self.space.touched_gpus(selected)
+        return self.price(selected.timing.period, self.space.price_per_second(touched))
 
 
-def _cheapest(cash: _Cash, attempts: list[Attempt], names: Sequence[str], limits: Limits) -> Best:
+def cheapest(
+    run_price: RunPrice, attempts: list[Attempt], names: Sequence[str], limits: Limits
+) -> SearchResult:
     """Nodes in the order of their least price; done when the next least price is too high.
 
     With prices of 0 every plan costs nothing, and the fastest is taken. A gap is one of prices:
     on each number of nodes the search is exact.
     """
-    tables, problem = cash.tables, cash.problem
-    gap, limits = limits.gap, replace(limits, gap=0.0)
+    space, gap, limits = run_price.space, limits.gap, replace(limits, gap=0.0)
     choices = sorted(
-        (cash.price(bound, price_per_second(problem, sizes)), bound, sizes)
-        for bound, sizes in _bounded(tables, problem)
+        (run_price.price(bound, space.price_per_second(sizes)), bound, sizes)
+        for bound, sizes in _bounded(space)
     )
-    known = min((cash.of(a.selected) for a in attempts), default=inf)
-    best: Best | None = None
-    purse, open_bounds, options, used = Purse(limits), [], 0, 0.0
+    known = min((run_price.of(a.selected) for a in attempts), default=inf)
+    best: SearchResult | None = None
+    budget, open_bounds, options, used = SharedBudget(limits), [], 0, 0.0
     for least, _, sizes in choices:
-        weight = price_per_second(problem, sizes)
+        per_second = space.price_per_second(sizes)
         wanted = known * (1 - gap) if gap else known * (1 + SLACK)
         if least > wanted or (best is not None and least >= best.objective_value):
             break
-        if purse.spent:
+        if budget.is_spent:
             open_bounds.append(least)
             break
-        part = arena(tables, problem, sizes)
-        # Two ticks above: the search rules out what only equals its horizon.
-        horizon = None
-        if weight > 0 and known < inf:
-            horizon = cash.seconds(known * (1 - gap), weight) + 2 * TICK_SECONDS
+        part = space.on_gpus(sizes)
+        # Two ticks above: the search rules out what only equals its cutoff.
+        cutoff = None
+        if per_second > 0 and known < inf:
+            cutoff = run_price.seconds(known * (1 - gap), per_second) + 2 * TICK_SECONDS
         starts = attempted(part, names, limits)
-        found = _fastest(part, starts, purse.some(), horizon)
-        purse.take(proven=found.proven)
+        found = _fastest(part, starts, budget.next_share(), cutoff)
+        budget.take(proven=found.is_proven)
         options, used = options + found.options, used + found.deterministic_seconds
-        if not found.proven:
-            open_bounds.append(cash.price(found.lower_bound_seconds, weight))
-        if found.selected is None:
+        if not found.is_proven:
+            open_bounds.append(run_price.price(found.lower_bound, per_second))
+        if found.solution is None:
             continue
-        value = cash.of(found.selected)
+        value = run_price.of(found.solution)
         if best is None or value < best.objective_value:
-            best = _best(part, found, attempts, purse.some())
-            if cash.of(best.selected) > value * (1 + SLACK):
-                best = replace(best, selected=found.selected)  # ties may touch more nodes
-            value = cash.of(best.selected)
+            best = canonical(part, found, budget.next_share())
+            if run_price.of(best.solution) > value * (1 + SLACK):
+                best = replace(best, solution=found.solution)  # ties may touch more nodes
+            value = run_price.of(best.solution)
             best, known = replace(best, objective_value=value), min(known, value)
-    best = best or _best_attempt(tables, problem, attempts, cash.of)
-    summed_up = _summed_up(best, problem, attempts, open_bounds, options, gap)
+    best = best or _best_attempt(attempts, run_price.of)
+    summed_up = _summed_up(best, attempts, open_bounds, options, gap)
     return replace(summed_up, deterministic_seconds=used)
 
 
 def _best_attempt(
-    tables: Tables,
-    problem: Problem,
-    attempts: list[Attempt],
-    value: Callable[[Selected | None], float],
-) -> Best | None:
-    """The baseline of the least value, for when the search found nothing in its time."""
+    attempts: list[Attempt], value: Callable[[Selected | None], float]
+) -> SearchResult | None:
+    """The strategy of the least value, for when the search found nothing in its time."""
     start = min(attempts, key=lambda a: value(a.selected), default=None)
     if start is None or value(start.selected) == inf:
         return None
-    found = Found(start.selected, 0.0, False, 0, start.strategy)
-    best = _best(arena(tables, problem), found, attempts, Limits())
-    return replace(best, objective_value=value(start.selected))
+    return SearchResult(
+        start.selected,
+        0.0,
+        is_proven=False,
+        objective_value=value(start.selected),
+        warm_start=start.strategy,
+    )
 
 
-def _fewest(
-    tables: Tables,
-    problem: Problem,
+def fewest_gpus(
+    space: SearchSpace,
     attempts: list[Attempt],
     names: Sequence[str],
     limits: Limits,
     target_seconds: float | None,
-) -> Best:
+) -> SearchResult:
     """The fewest GPUs on which an iteration meets the target, and the fastest plan there.
 
     Every pool combination is tried from the fewest paid GPUs upwards; bounds skip what cannot meet
     the target.
     """
     options, undecided = 0, []
-    purse = Purse(replace(limits, gap=0.0))
+    budget = SharedBudget(replace(limits, gap=0.0))
     choices = sorted(
-        (paid_gpus(problem, sizes), bound, sizes)
-        for bound, sizes in _bounded(tables, problem)
+        (paid_gpus(space.problem, sizes), bound, sizes)
+        for bound, sizes in _bounded(space)
         if target_seconds is None or bound <= target_seconds
     )
     for paid, _, sizes in choices:
-        if purse.spent:
+        if budget.is_spent:
             undecided.append(float(paid))
             break
-        part = arena(tables, problem, sizes)
+        part = space.on_gpus(sizes)
         starts = attempted(part, names, limits)
-        found = _fastest(part, starts, purse.some(), target_seconds)
-        purse.take(proven=found.proven)
+        found = _fastest(part, starts, budget.next_share(), target_seconds)
+        budget.take(proven=found.is_proven)
         options += found.options
-        if found.selected is None:
-            undecided += [] if found.proven else [float(paid)]
+        if found.solution is None:
+            undecided += [] if found.is_proven else [float(paid)]
             continue
-        best = _best(part, found, attempts, purse.some())
-        assert best.selected is not None
-        value = float(sum(touched_gpus(tables, problem, best.selected)))
-        least = min([value, *undecided])
-        proven = found.proven and not undecided
+        best = canonical(part, found, budget.next_share())
+        assert best.solution is not None
+        value = float(sum(space.touched_gpus(best.solution)))
         return replace(
-            best, objective_value=value, lower_bound=least, proven=proven, options=options
+            best,
+            objective_value=value,
+            lower_bound=min([value, *undecided]),
+            is_proven=found.is_proven and not undecided,
+            options=options,
+            attempts=attempts,
         )
 
     def gpus(selected: Selected | None) -> float:
         if selected is None or (target_seconds and selected.timing.period > target_seconds):
             return inf
-        return float(sum(touched_gpus(tables, problem, selected)))
+        return float(sum(space.touched_gpus(selected)))
 
-    best_known = _best_attempt(tables, problem, attempts, gpus) if undecided else None
-    return _summed_up(best_known, problem, attempts, undecided, options)
+    best_known = _best_attempt(attempts, gpus) if undecided else None
+    return _summed_up(best_known, attempts, undecided, options)
 
 
 def _summed_up(
-    best: Best | None,
-    problem: Problem,
+    best: SearchResult | None,
     attempts: list[Attempt],
     open_bounds: list[float],
     options: int,
     gap: float = 0.0,
-) -> Best:
+) -> SearchResult:
     """Totals over all numbers of nodes; `open_bounds` are of those that were not decided."""
     proven = not open_bounds
     if best is None:
-        return Best(
-            None, problem, inf, min(open_bounds, default=inf), 0.0, proven, options, None, attempts
-        )
+        bound = min(open_bounds, default=inf)
+        return SearchResult(None, bound, is_proven=proven, options=options, attempts=attempts)
     bound = min([best.objective_value * (1 - gap), *open_bounds])
-    return replace(best, lower_bound=bound, options=options, proven=proven)
+    return replace(best, lower_bound=bound, options=options, is_proven=proven, attempts=attempts)

@@ -1,93 +1,124 @@
 """The best placement on given nodes: pruning, CP-SAT, and the proof.
 
-A problem is split into scenarios (`decomposition.race`), whose sizes are decided first
-(`decomposition.sizes`); where placements in one node have prices of their own, these are a search
-of their own.
+Sizes are decided first (`decomposition.benders`, `decomposition.master`). Where placements in one
+node have prices of their own, these are a search of their own.
 """
 
-from automap.planner.search.decomposition.race import (
-    Race,
-    complete,
-    period_limit,
-    scenarios,
-    slowest,
-)
-from automap.planner.search.decomposition.sizes import relaxed_problem
+from dataclasses import dataclass, field
+from math import inf
+
+from automap.planner.search.decomposition.benders import BendersLoop, period_limit, slowest
+from automap.planner.search.decomposition.master import relaxed_problem
 from automap.planner.search.many_models.linear_bound import relax
 from automap.planner.search.many_models.many_model_search import MANY_CALLS
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.solve import MOST_TICKS, TICK_SECONDS, Budget, Limits
-from automap.planner.search.space import one_node
-from automap.planner.search.space.search_space import Arena, compact, rows_within
-from automap.planner.search.space.selected import Found, Selected, in_its_place, original
+from automap.planner.search.proven import Proven
+from automap.planner.search.space.bounds_filter import rows_within
+from automap.planner.search.space.one_node import spaces_of_nodes
+from automap.planner.search.space.rows import Selected
+from automap.planner.search.space.schedules import schedule_in_place
+from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.search.strategies.attempts import Attempt
 
 NODE_SHARE = 0.2
 """Of the limit: what the search for placements in one node may take where there are several."""
 
 
-def search(
-    arena: Arena,
+@dataclass(frozen=True, slots=True)
+class SearchResult(Proven[Selected]):
+    """The best placement under an objective, and what is proven about it."""
+
+    objective_value: float = inf
+    """Of the placement: seconds, price, or GPUs; infinite where there is none."""
+    lower_bound_seconds: float = 0.0
+    """Of the period, on the nodes that the objective settled for."""
+    options: int = 0
+    """Options that reached CP-SAT, over all its runs."""
+    warm_start: str | None = None
+    """The strategy that the search started from."""
+    attempts: list[Attempt] = field(default_factory=list)
+    """What the strategies that may start a search came to, on the whole cluster."""
+
+
+def period_of(selected: Selected | None) -> float:
+    """Seconds of an iteration; infinite where there is no placement."""
+    return inf if selected is None else selected.timing.period
+
+
+def solve(
+    space: SearchSpace,
     *,
     limits: Limits,
-    incumbent: Selected | None,
-    horizon_seconds: float | None = None,
-) -> Found:
-    """Least period, within the gap; `horizon_seconds` caps it where no incumbent does.
+    incumbent: Selected | None = None,
+    cutoff: float | None = None,
+) -> SearchResult:
+    """The placement of the least period, within the limits' gap.
 
-    With a gap only periods that are shorter by more are looked for, and the bound says so.
+    With a gap only periods that are shorter by more than it are looked for, and the bound says so.
     Placements in one node have weight syncs of their own, and are searched by themselves.
+
+    Args:
+        space: What is searched; its rows may already be restricted.
+        limits: How long, and how closely.
+        incumbent: A known placement; only better ones are looked for.
+        cutoff: Seconds; only shorter periods are looked for.
     """
-    budget, best = Budget(limits), in_its_place(arena, incumbent, limits)
-    found, parts = [], [*one_node.arenas(arena), arena]
+    budget, best = Budget(limits), schedule_in_place(space, incumbent, limits)
+    results: list[SearchResult] = []
+    parts = [*spaces_of_nodes(space), space]
     for part in parts:
-        with budget.share(1.0 if part is arena else NODE_SHARE / (len(parts) - 1)):
-            done = _search(part, budget.rest(), best, horizon_seconds)
-            budget.take(done.deterministic_seconds)
-        found.append(done)
-        best = done.selected
-    best = in_its_place(arena, best, limits)
-    bound = min(each.lower_bound_seconds for each in found)
-    return Found(
+        with budget.share(1.0 if part is space else NODE_SHARE / (len(parts) - 1)):
+            result = _solve(part, budget.rest(), best, cutoff)
+            budget.take(result.deterministic_seconds)
+        results.append(result)
+        best = result.solution
+    best = schedule_in_place(space, best, limits)
+    bound = min(result.lower_bound for result in results)
+    bound = bound if best is None else min(bound, best.timing.period)
+    return SearchResult(
         best,
-        bound if best is None else min(bound, best.timing.period),
-        all(each.proven for each in found),
-        sum(each.options for each in found),
-        deterministic_seconds=sum(each.deterministic_seconds for each in found),
+        bound,
+        is_proven=all(result.is_proven for result in results),
+        deterministic_seconds=sum(result.deterministic_seconds for result in results),
+        objective_value=period_of(best),
+        lower_bound_seconds=bound,
+        options=sum(result.options for result in results),
     )
 
 
-def _search(
-    arena: Arena, limits: Limits, incumbent: Selected | None, horizon_seconds: float | None
-) -> Found:
-    """The same with one price for every weight sync, wherever it is."""
-    limit = period_limit(incumbent, horizon_seconds, limits.gap)
-    rows = arena.rows
+def _solve(
+    space: SearchSpace, limits: Limits, incumbent: Selected | None, cutoff: float | None
+) -> SearchResult:
+    """The best placement at one price for every weight sync, wherever it lies."""
+    limit = period_limit(incumbent, cutoff, limits.gap)
+    rows = space.rows
     if limit is not None:
-        rows = rows_within(arena.tables, arena.problem, rows, limit)
-    part = compact(arena, rows)
-    race = Race(part.arena, Budget(limits), incumbent, horizon_seconds)
-    if limit is not None and arena.problem.barrier and len(arena.problem.calls) > MANY_CALLS:
-        race.start_large(limit)
-    every = race.opened(race.affordable(list(scenarios(part.arena))))
-    for number, scenario in enumerate(every):
-        # A share for each, so that a hard one does not leave the others without any bound.
-        with race.budget.share(1.0 / (len(every) - number)):
-            race.run(scenario)
-    wanted = race.wanted_seconds
-    bound = float(min([wanted, *race.open_bounds]))
-    if race.open_bounds and arena.problem.barrier:
-        bound = max(bound, _linear_bound(part.arena, race.limit))
-    if not arena.problem.barrier:
+        rows = rows_within(space.tables, space.problem, rows, limit)
+    part = space.restrict(rows)
+    loop = BendersLoop(part, Budget(limits), incumbent, cutoff)
+    if limit is not None and space.problem.barrier and len(space.problem.calls) > MANY_CALLS:
+        loop.start_large(limit)
+    loop.run()
+    wanted = loop.cutoff_seconds
+    bound = float(min([wanted, *loop.open_bounds]))
+    if loop.open_bounds and space.problem.barrier:
+        bound = max(bound, _linear_bound(part, loop.limit))
+    if not space.problem.barrier:
         # Only whole ticks were ruled out, and a cyclic period may lie between two.
         bound = max(bound - TICK_SECONDS, 0.0)
-    longest = slowest(part.arena, part.arena.rows) if limit is None else limit
-    bound = max(bound - _hidden_seconds(arena.problem, longest), 0.0)
-    best = race.best
+    longest = slowest(part, part.rows) if limit is None else limit
+    bound = max(bound - _hidden_seconds(space.problem, longest), 0.0)
+    best = loop.best
     if best is not None and best is not incumbent:
-        best = original(best, part)
-    used = limits.deterministic_seconds - race.budget.left
-    proven = not race.open_bounds or bound >= wanted
-    return Found(best, bound, proven, race.options, deterministic_seconds=used)
+        best = part.lift(best)
+    return SearchResult(
+        best,
+        bound,
+        is_proven=not loop.open_bounds or bound >= wanted,
+        deterministic_seconds=limits.deterministic_seconds - loop.budget.left,
+        options=loop.options,
+    )
 
 
 def _hidden_seconds(problem: Problem, longest: float) -> float:
@@ -100,13 +131,13 @@ def _hidden_seconds(problem: Problem, longest: float) -> float:
     return tick * rounded if tick > TICK_SECONDS else 0.0
 
 
-def _linear_bound(arena: Arena, limit: float | None) -> float:
+def _linear_bound(space: SearchSpace, limit: float | None) -> float:
     """A bound on all periods, at most the limit, that needs no search."""
-    rows = arena.rows
+    rows = space.rows
     if limit is not None:
-        rows = rows_within(arena.tables, arena.problem, rows, limit)
-    if not complete(arena, rows):
+        rows = rows_within(space.tables, space.problem, rows, limit)
+    if not space.is_complete(rows):
         return 0.0 if limit is None else limit
-    horizon = slowest(arena, rows) if limit is None else limit
-    relaxation = relax(relaxed_problem(arena, rows), horizon_seconds=horizon)
+    horizon = slowest(space, rows) if limit is None else limit
+    relaxation = relax(relaxed_problem(space, rows), horizon_seconds=horizon)
     return min(relaxation.bound_seconds, horizon)

@@ -1,92 +1,89 @@
-"""Of equally good placements one that is always the same."""
+"""Of equally good placements one that is always the same: the canonical plan."""
 
 import numpy as np
-
-from automap.planner.search.decomposition.race import complete
-from automap.planner.search.decomposition.sizes import Sizes, SizeSearch, rows_of_sizes
-from automap.planner.search.model.pruning import SLACK, prune
-from automap.planner.search.model.solve import Budget, Limits, settle_ties
-from automap.planner.search.space import one_node
-from automap.planner.search.space.search_space import Arena, Rows, compact, rows_within
-from automap.planner.search.space.selected import (
-    Found,
-    Selected,
-    in_its_place,
-    lies_in_one_node,
-    original,
-    rows_of,
+from automap.planner.search.decomposition.master import (
+    MasterProblem,
+    Sizes,
+    relaxed_problem,
+    rows_of_sizes,
 )
+
+from automap.planner.search.model.pruning import SLACK, prune
+from automap.planner.search.model.solve import Budget, Limits, canonical_solution
+from automap.planner.search.space.bounds_filter import rows_within
+from automap.planner.search.space.one_node import space_of_node
+from automap.planner.search.space.rows import Rows, Selected, rows_of
+from automap.planner.search.space.schedules import schedule_in_place
+from automap.planner.search.space.search_space import SearchSpace
 
 TIE_TRIES = 3
 """Smaller sizes that are tried for a placement that is already proven."""
 
 
-def settled(arena: Arena, found: Found, *, limits: Limits) -> Selected:
-    """Of the placements with the proven period one that is always the same.
+def break_ties(space: SearchSpace, best: Selected, *, limits: Limits) -> Selected:
+    """Of the placements with the period of a proven one the canonical one.
 
-    Fewer GPUs where a few tries show that the found sizes can shrink, then lowest ranges, then
-    first rows.
+    Fewer GPUs where a few tries show that its sizes can shrink, then lowest ranges, then first
+    rows.
     """
-    assert found.selected is not None
-    if lies_in_one_node(arena, found.selected):
-        pool = int(arena.tables.copies[0].pool[found.selected.copy_rows[0] or 0])
-        return _settled(one_node.arena_of_pool(arena, pool), found, limits)
-    chosen = in_its_place(arena, _settled(arena, found, limits), limits)
+    if space.lies_in_one_node(best):
+        pool = int(space.tables.copies[0].pool[best.copy_rows[0] or 0])
+        return _canonical(space_of_node(space, pool), best, limits)
+    chosen = schedule_in_place(space, _canonical(space, best, limits), limits)
     assert chosen is not None
     return chosen
 
 
-def _settled(arena: Arena, found: Found, limits: Limits) -> Selected:
-    assert found.selected is not None
-    limit = found.selected.timing.period
+def _canonical(space: SearchSpace, best: Selected, limits: Limits) -> Selected:
+    limit = best.timing.period
     budget = Budget(limits)
-    sizes = _sizes(arena, found.selected)
+    sizes = _sizes(space, best)
     smaller = {
         copy: frozenset(
             (pool, int(count))
             for pool, largest in allowed
-            for count in np.unique(arena.tables.copies[copy].layouts.num_gpus)
+            for count in np.unique(space.tables.copies[copy].layouts.num_gpus)
             if count <= largest
         )
         for copy, allowed in sizes.items()
     }
-    rows = rows_of_sizes(arena, arena.rows, smaller)
-    part = compact(arena, rows_within(arena.tables, arena.problem, rows, limit))
-    arena, rows = part.arena, part.arena.rows
-    if not complete(arena, rows):
-        return found.selected
-    search_ = SizeSearch(arena, rows, horizon_seconds=limit)
-    search_.minimise_gpus()
+    rows = rows_of_sizes(space, space.rows, smaller)
+    part = space.restrict(rows_within(space.tables, space.problem, rows, limit))
+    if not part.is_complete():
+        return best
+    master = MasterProblem(relaxed_problem(part, part.rows), horizon_seconds=limit)
+    master.minimise_gpus()
     for _ in range(TIE_TRIES):
-        relaxed = search_.best(budget)
+        relaxed = master.best(budget)
         if relaxed.sizes is None or relaxed.sizes == sizes:
             break
-        settled_ = _settled_on(arena, rows_of_sizes(arena, rows, relaxed.sizes), limit, budget)
-        if settled_ is not None:
-            return original(settled_, part)
-        search_.rule_out(relaxed.sizes)
-    settled_ = _settled_on(arena, rows_of_sizes(arena, rows, sizes), limit, budget)
-    return found.selected if settled_ is None else original(settled_, part)
+        rows = rows_of_sizes(part, part.rows, relaxed.sizes)
+        canonical = _canonical_on(part, rows, limit, budget)
+        if canonical is not None:
+            return part.lift(canonical)
+        master.rule_out(relaxed.sizes)
+    canonical = _canonical_on(part, rows_of_sizes(part, part.rows, sizes), limit, budget)
+    return best if canonical is None else part.lift(canonical)
 
 
-def _sizes(arena: Arena, selected: Selected) -> Sizes:
+def _sizes(space: SearchSpace, selected: Selected) -> Sizes:
     """The size of every copy of a placement."""
     sizes: Sizes = {}
-    for index, (copy, row) in enumerate(zip(arena.tables.copies, selected.copy_rows, strict=True)):
+    for index, (copy, row) in enumerate(zip(space.tables.copies, selected.copy_rows, strict=True)):
         here = () if row is None else ((int(copy.pool[row]), int(copy.layouts.num_gpus[row])),)
         sizes[index] = frozenset(here)
     return sizes
 
 
-def _settled_on(arena: Arena, rows: Rows, limit: float, budget: Budget) -> Selected | None:
+def _canonical_on(space: SearchSpace, rows: Rows, limit: float, budget: Budget) -> Selected | None:
     """The placement on fixed sizes that order decides; None when they cannot hold the limit."""
-    rows = rows_within(arena.tables, arena.problem, rows, limit)
-    if not complete(arena, rows):
+    rows = rows_within(space.tables, space.problem, rows, limit)
+    if not space.is_complete(rows):
         return None
-    pruned = prune(arena.options(rows), upper_bound_seconds=limit)
+    pruned = prune(space.options(rows), upper_bound_seconds=limit)
     if pruned.hopeless:
         return None
-    solution = settle_ties(pruned.problem, limits=budget.rest(), period_seconds=limit)
+    solution = canonical_solution(pruned.problem, limits=budget.rest(), period_seconds=limit)
     # A cyclic period may lie between two ticks, and the solver knows only the later one.
     if solution is None or solution.timing.period > limit * (1 + SLACK):
         return None

@@ -1,0 +1,5 @@
+"""A plan replayed as discrete events, with lengths that are drawn."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

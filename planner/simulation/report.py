@@ -6,7 +6,7 @@ from automap.planner.check.prices import price_again
 from automap.planner.check.subject import Subject
 from automap.planner.check.time import Schedule, schedule_of
 from automap.planner.check.trust import need_sound
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import FloatArray
 from automap.planner.plan.types import Plan
 from automap.planner.simulation.durations import Durations, sampled_durations

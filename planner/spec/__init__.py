@@ -1,10 +1,11 @@
 """The job spec: one pydantic model for HTTP, command line and files."""
 
-from automap.planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
+from automap.planner.spec.base import NAME_PATTERN, Name, PositiveFloat, PositiveInt, SpecModel
 from automap.planner.spec.cluster import MAX_NODES, ClusterSpec, PoolSpec
 from automap.planner.spec.constraints import ConstraintsSpec, ParallelismConstraint
 from automap.planner.spec.dataflow import CallKind, DataflowCallSpec, DataflowEdgeSpec, DataflowSpec
 from automap.planner.spec.job import AlgorithmName, JobSpec, job_spec_json_schema, unrunnable_field
+from automap.planner.spec.lengths import LengthSpec
 from automap.planner.spec.models import UNSTATED_CONCURRENCY, LoraSpec, ModelSpec, RemoteSpec
 from automap.planner.spec.search import Objective, SearchSpec, StrategyName
 from automap.planner.spec.workload import (
@@ -17,6 +18,7 @@ from automap.planner.spec.workload import (
 __all__ = [
     "EIGHT_BIT_STACKS",
     "MAX_NODES",
+    "NAME_PATTERN",
     "UNSTATED_CONCURRENCY",
     "AlgorithmName",
     "CallKind",
@@ -26,6 +28,7 @@ __all__ = [
     "DataflowEdgeSpec",
     "DataflowSpec",
     "JobSpec",
+    "LengthSpec",
     "LoraSpec",
     "ModelSpec",
     "Name",

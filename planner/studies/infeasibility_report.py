@@ -7,18 +7,19 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reaso
 from automap.planner.infeasible.changes import (
     NO_PROFILES,
     Change,
+    ChangeKind,
     faster_gpus,
     more_nodes,
     pools_of,
     with_nodes,
 )
-from automap.planner.infeasible.reasons import why
-from automap.planner.infeasible.remedies import Trial
-from automap.planner.job.resolve import resolve
+from automap.planner.infeasible.reasons import diagnose
+from automap.planner.infeasible.remedies import FeasibilityProbe
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec, PoolSpec
-from automap.planner.studies.result import ChangeKind, ExplainedInfeasibleError, Refusal, Remedy
+from automap.planner.studies.result import ExplainedInfeasibleError, Refusal, Remedy
 
 HARDWARE: tuple[ChangeKind, ...] = ("gpu", "nodes")
 LEARNING: tuple[ChangeKind, ...] = ("response_length", "adapters")
@@ -70,23 +71,23 @@ def explain_refusal(
         SpecError: as make_plan.
     """
     limit = spec.search.time_limit_seconds if limit_seconds is None else limit_seconds
-    study = _Study(spec, time.process_time() + limit, profiles, tell)
-    reasons = study.run()
+    report = _Report(spec, time.process_time() + limit, profiles, tell)
+    reasons = report.run()
     return Refusal(
         reasons=reasons,
-        remedies=sorted(study.remedies, key=_rank),
-        untried=study.untried,
+        remedies=sorted(report.remedies, key=_rank),
+        untried=report.untried,
     )
 
 
-class _Study:
+class _Report:
     """The remedies found so far."""
 
     def __init__(
         self, spec: JobSpec, deadline: float, profiles: Mapping[str, str], tell: Tell
     ) -> None:
         self.spec, self.profiles, self.tell = spec, profiles, tell
-        self.trial = Trial(deadline=deadline, profiles=profiles)
+        self.probe = FeasibilityProbe(deadline=deadline, profiles=profiles)
         self.remedies: list[Remedy] = []
         self.untried: list[str] = []
 
@@ -95,16 +96,16 @@ class _Study:
         if self.spec.search.strategy is not None and self._without_strategy():
             return []
         self.tell("finding the cause")
-        found = why(resolve(self.spec))
-        self.trial.suspect, self.trial.over_bytes = found.suspect, found.over_bytes
+        found = diagnose(resolve(self.spec))
+        self.probe.suspect, self.probe.over_bytes = found.suspect, found.over_bytes
         if found.reachable_seconds is not None:
             self._faster(found.reachable_seconds)
             return found.reasons
-        self._plan_each(self.trial.single_changes(self.spec))
+        self._plan_each(self.probe.single_changes(self.spec))
         if not self.remedies and not self.untried:
-            self._plan_each(self.trial.pairs(self.spec))
+            self._plan_each(self.probe.pairs(self.spec))
         if not self.remedies and not self.untried:
-            everything = self.trial.all_changes(self.spec)
+            everything = self.probe.all_changes(self.spec)
             self._plan_each(iter([everything] if everything else []))
         return found.reasons
 
@@ -114,7 +115,7 @@ class _Study:
 
     def _plan(self, change: Change) -> bool:
         """Plan a change; True: it is a remedy."""
-        if self.trial.overdue:
+        if self.probe.overdue:
             self.untried.append(change.text)
             return False
         self.tell(f"planning: {change.text}")
@@ -147,7 +148,7 @@ class _Study:
         """Nodes doubled until the target is met; then as many as the fewest GPUs need."""
         for doublings in range(1, MOST_DOUBLINGS + 1):
             nodes = pool.num_nodes * 2**doublings
-            if self.trial.overdue:
+            if self.probe.overdue:
                 return
             self.tell(f"trying {nodes} nodes in pool {pool.name}")
             try:
@@ -160,7 +161,7 @@ class _Study:
     def _fast_enough(self, pool: PoolSpec) -> None:
         """The GPU with the least arithmetic that meets the target on as many nodes."""
         for change in faster_gpus(self.spec, pool, self.profiles):
-            if self.trial.overdue or self._plan(change):
+            if self.probe.overdue or self._plan(change):
                 return
 
 

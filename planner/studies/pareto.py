@@ -7,13 +7,17 @@ from automap.planner.assembly.plan import sound
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
 from automap.planner.infeasible.reasons import explain_infeasible
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import plan_of
-from automap.planner.search.candidates.tabulate import price
-from automap.planner.search.front import FoundFront, FrontPoint, Gpus, pareto_front
-from automap.planner.search.model.solve import Limits
-from automap.planner.search.space.search_space import skeleton
-from automap.planner.search.strategies import STARTS
+from automap.planner.search import (
+    STARTS,
+    FrontPoint,
+    Limits,
+    ParetoFront,
+    SearchSpace,
+    pareto_front,
+    price_candidates,
+)
 from automap.planner.spec import ClusterSpec, JobSpec
 from automap.planner.studies.result import Front, OpenNodes
 
@@ -41,12 +45,11 @@ def pareto(
     _check(spec, tolerance)
     job = resolve(_fastest(spec))
     tell("pricing")
-    tables = price(job)
+    tables = price_candidates(job)
     priced = time.perf_counter()
     limits = Limits.within(spec.search.time_limit_seconds, seed=spec.search.seed)
-    found = pareto_front(
-        tables, skeleton(job, tables), STARTS, limits, tolerance=tolerance, tell=tell
-    )
+    space = SearchSpace.of(job, tables)
+    found = pareto_front(space, STARTS, limits, tolerance=tolerance, tell=tell)
     if not found.points and found.undecided:
         raise NoSolutionInTimeError(min(each.lower_bound_seconds for each in found.undecided))
     if not found.points:
@@ -117,12 +120,12 @@ def _job_of(job: Job, point: FrontPoint) -> Job:
     return resolve(job.spec.model_copy(update={"cluster": cluster, "constraints": constraints}))
 
 
-def _undecided(job: Job, found: FoundFront) -> list[OpenNodes]:
+def _undecided(job: Job, found: ParetoFront) -> list[OpenNodes]:
     return [
         OpenNodes(gpus=_by_pool(job, each.usable), lower_bound_seconds=each.lower_bound_seconds)
         for each in found.undecided
     ]
 
 
-def _by_pool(job: Job, usable: Gpus) -> dict[str, int]:
+def _by_pool(job: Job, usable: tuple[int, ...]) -> dict[str, int]:
     return {pool.name: gpus for pool, gpus in zip(job.pools, usable, strict=True)}

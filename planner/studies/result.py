@@ -5,23 +5,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from automap.planner.errors import InfeasibleError, Reason
+from automap.planner.infeasible.changes import ChangeKind
 from automap.planner.plan.types import Plan, ResultModel
 from automap.planner.spec import JobSpec
 
 Positive = Annotated[int, Field(ge=1)]
-ChangeKind = Literal[
-    "offload",
-    "recompute",
-    "constraint",
-    "keep_free",
-    "target",
-    "strategy",
-    "gpu",
-    "nodes",
-    "response_length",
-    "adapters",
-]
-"""What a change that makes a job possible changes."""
 
 
 class OpenNodes(ResultModel):

@@ -10,12 +10,10 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reaso
 from automap.planner.infeasible.changes import NO_PROFILES, pool_with_gpu, with_nodes
 from automap.planner.infeasible.reasons import causes
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan_of
-from automap.planner.search.candidates.enumeration import has_candidates_of, usable_gpus
-from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.candidates.tabulate import price
+from automap.planner.search import Tables, price_candidates, shares_candidates
 from automap.planner.spec import MAX_NODES, ClusterSpec, JobSpec, PoolSpec
 from automap.planner.studies.result import Variant, WhatIf
 
@@ -34,7 +32,7 @@ class Case:
     @property
     def num_gpus(self) -> int:
         """Of the cluster, those that a plan may use."""
-        return sum(usable_gpus(pool) for pool in self.job.pools)
+        return sum(pool.usable_gpus for pool in self.job.pools)
 
 
 def what_if(
@@ -63,9 +61,9 @@ def what_if(
         # The largest first: its candidates are those of the smaller ones too.
         for case in sorted(group, key=lambda case: -case.num_nodes):
             tell(f"{case.num_nodes} nodes of {case.gpu}, {len(variants)} of {len(cases)} done")
-            if tables is None or not has_candidates_of(tables[0].job, case.job):
+            if tables is None or not shares_candidates(tables[0].job, case.job):
                 before = time.perf_counter()
-                priced = price(case.job)
+                priced = price_candidates(case.job)
                 tables = case, priced, time.perf_counter() - before
             variants[case] = _variant(case, tables[1], tables[2])
     return WhatIf(

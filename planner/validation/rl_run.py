@@ -11,7 +11,7 @@ from automap.planner.cost.transition import reload_seconds
 from automap.planner.dataflow.graph import Call
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import RECOMPUTES, Engine, IntArray, Layouts
 from automap.planner.spec import JobSpec, TrainingStack
 from automap.planner.validation.generation import Server, cache_room

@@ -11,7 +11,7 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.stacks import STACKS
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve_pool
+from automap.planner.job.resolution import resolve_pool
 from automap.planner.layout import OFFLOADS, SHARDINGS, IntArray, Layouts
 from automap.planner.spec import PoolSpec, TrainingStack, WorkloadSpec
 from automap.planner.spec.lengths import LengthSpec

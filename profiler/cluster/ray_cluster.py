@@ -54,19 +54,19 @@ def profile_cluster(
     connect(settings.ray_address)
     try:
         found, failures = nodes(settings.device)
-        kinds = _kinds(found)
+        kinds = device_kinds(found)
         settings.output.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(len(kinds)) as threads:
             outcomes = list(
                 threads.map(
-                    lambda name: _outcome(name, kinds[name], settings, listener, measured), kinds
+                    lambda name: outcome_of(name, kinds[name], settings, listener, measured), kinds
                 )
             )
         reports = [each for each in outcomes if isinstance(each, KindReport)]
         missed = [each for each in outcomes if isinstance(each, ProfileError)]
         if not reports:
             raise next((each for each in missed if isinstance(each, NodeLostError)), missed[0])
-        cluster = {"pools": _pools(kinds, reports)}
+        cluster = {"pools": pools_of(kinds, reports)}
         file = settings.output / CLUSTER_FILE
         if not file.exists():
             text = yaml.safe_dump({"cluster": cluster}, sort_keys=False)
@@ -82,7 +82,7 @@ def profile_cluster(
     )
 
 
-def _kinds(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+def device_kinds(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     """Nodes that are alike, under the name that their pool and folder get."""
     alike: dict[str, list[Node]] = {}
     for node in nodes:
@@ -95,7 +95,7 @@ def _kinds(nodes: Sequence[Node]) -> dict[str, list[Node]]:
     return named
 
 
-def _outcome(
+def outcome_of(
     name: str,
     nodes: Sequence[Node],
     settings: ProfileSettings,
@@ -224,7 +224,7 @@ def _keep(folder: Path, files: dict[str, bytes]) -> None:
             path.write_bytes(content)
 
 
-def _pools(kinds: dict[str, list[Node]], reports: Sequence[KindReport]) -> list[dict[str, Any]]:
+def pools_of(kinds: dict[str, list[Node]], reports: Sequence[KindReport]) -> list[dict[str, Any]]:
     """The cluster as a job spec has it; a kind that was not measured has no profile."""
     by_name = {report.name: report for report in reports}
     pools = []

@@ -1,7 +1,8 @@
 """Keep the other cores busy while one is measured; `company` starts this as a process.
 
 A device is a core, and in a run all of them work: they share caches, memory and clocks. What one
-core takes alone is not what it takes then.
+core takes alone is not what it takes then. They pause when told to and are not stopped by a signal:
+a stopped process would not notice the end of the profiler, and stay.
 """
 
 import os

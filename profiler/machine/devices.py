@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from automap.planner import catalogue
-from automap.planner.catalogue.hardware import GpuType
+from automap.planner.catalogue import GpuType
 from automap.planner.errors import SpecError
 from automap.profiler.errors import ProfileError
 from automap.profiler.results.measurement import Sample, Sampler

@@ -3,8 +3,6 @@
 import json
 import os
 import platform
-import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,17 +13,15 @@ import torch
 from automap.profiler.errors import ProfileError
 from automap.profiler.machine.devices import Device, cores
 from automap.profiler.machine.lock import FOLDER_FILE
+from automap.profiler.machine.nvidia import GpuState, visible_gpus
 
 FILE = "fingerprint.json"
 FORMAT = 3
-BUSY_GPU_PERCENT = 10
-"""Utilisation from which a GPU counts as busy before we have begun."""
-QUERY = ("uuid", "driver_version", "clocks.sm", "clocks.max.sm", "power.limit", "utilization.gpu")
 
 
 def identity(device: Device) -> dict[str, Any]:
     """What must be equal for two measurements to belong to one profile."""
-    gpus = _nvidia() if device.kind == "cuda" else []
+    gpus = visible_gpus() if device.kind == "cuda" else []
     return {
         "format": FORMAT,
         "device": device.kind,
@@ -35,9 +31,9 @@ def identity(device: Device) -> dict[str, Any]:
         "threads_per_process": torch.get_num_threads(),
         "attention_precision": device.attention_precision,
         "cpu": _cpu_model(),
-        "driver": gpus[0]["driver_version"] if gpus else None,
-        "max_clock_mhz": gpus[0]["clocks.max.sm"] if gpus else _cpu_max_mhz(),
-        "power_limit_watts": gpus[0]["power.limit"] if gpus else None,
+        "driver": gpus[0].driver if gpus else None,
+        "max_clock_mhz": _megahertz(gpus[0].max_clock_mhz) if gpus else _cpu_max_mhz(),
+        "power_limit_watts": _power_limit(gpus),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "nccl": _nccl() if device.kind == "cuda" else None,
@@ -48,11 +44,11 @@ def identity(device: Device) -> dict[str, Any]:
 
 def conditions(device: Device) -> dict[str, Any]:
     """What may change while measuring: the load, ours included, and how fast the clock is."""
-    gpus = _nvidia() if device.kind == "cuda" else []
+    gpus = visible_gpus() if device.kind == "cuda" else []
     return {
         "load": round(os.getloadavg()[0], 2),
         "cores": cores(),
-        "clock_mhz": gpus[0]["clocks.sm"] if gpus else _cpu_mhz(),
+        "clock_mhz": _megahertz(gpus[0].clock_mhz) if gpus else _cpu_mhz(),
     }
 
 
@@ -60,7 +56,7 @@ def device_keys(device: Device) -> list[str]:
     """What a lock is taken on: each device that this process sees."""
     if device.kind == "cpu":
         return ["cpu"]
-    uuids = [gpu["uuid"] for gpu in _nvidia()]
+    uuids = [gpu.uuid for gpu in visible_gpus()]
     return sorted(uuids) or [f"cuda-{number}" for number in range(device.count)]
 
 
@@ -121,42 +117,14 @@ def _nccl() -> str:
     return ".".join(map(str, torch.cuda.nccl.version()))
 
 
-def _nvidia() -> list[dict[str, str]]:
-    """What the driver's tool says of each GPU that this process sees, in its order."""
-    # The tool knows nothing of CUDA_VISIBLE_DEVICES.
-    by_uuid = {row["uuid"]: row for row in nvidia_smi("gpu", QUERY)}
-    return [by_uuid[uuid] for uuid in visible_uuids() if uuid in by_uuid]
+def _megahertz(value: int | None) -> str | None:
+    return None if value is None else str(value)
 
 
-def nvidia_smi(what: str, columns: Sequence[str]) -> list[dict[str, str]]:
-    """What the driver's tool says of all GPUs or of what runs on them, a row each.
-
-    Nothing where the tool is missing, does not answer, or does not know a column.
-    """
-    if shutil.which("nvidia-smi") is None:
-        return []
-    query = f"--query-{what}={','.join(columns)}"
-    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except subprocess.TimeoutExpired:
-        return []
-    cells = [[cell.strip() for cell in line.split(",")] for line in told.stdout.splitlines()]
-    return [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
-
-
-def visible_uuids() -> list[str]:
-    """As the driver's tool spells them."""
-    count = torch.cuda.device_count()
-    return [f"GPU-{torch.cuda.get_device_properties(number).uuid}" for number in range(count)]
-
-
-def number(text: str) -> float:
-    """What the tool says, 0 where it knows none."""
-    try:
-        return float(text)
-    except ValueError:  # "[N/A]"
-        return 0.0
+def _power_limit(gpus: Sequence[GpuState]) -> str | None:
+    """Watts with two decimals, as profiles have always spelled them: equal text, equal device."""
+    watts = gpus[0].power_limit_watts if gpus else None
+    return None if watts is None else f"{watts:.2f}"
 
 
 def _cpu_info(name: str) -> str | None:

@@ -1,4 +1,8 @@
-"""One profile at a time on a device and in a folder: locks that end with the process."""
+"""One profile at a time on a device and in a folder: locks that end with the process.
+
+Not filelock's: it opens the file for writing, so a second user of the machine could not lock the
+file that a first one made. Here a file that may be read may be locked.
+"""
 
 import fcntl
 import os

@@ -1,4 +1,8 @@
-"""Measuring processes beside this one: started, listened to, ended whatever happens."""
+"""Measuring processes beside this one: started, listened to, ended whatever happens.
+
+Not torchrun or multiprocessing: a kernel that crashes, or an engine that never ends, must cost one
+table and not the profile, and results are wanted line by line while the others still measure.
+"""
 
 import json
 import os

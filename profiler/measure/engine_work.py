@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
 from automap.profiler.results.measurement import Measurement, measure
 
 FORWARD_PARTS = (
@@ -113,14 +113,14 @@ def training(
             each = {"micro": micro_batches, "size": size, "layers": num_layers}
             if forward:
                 seconds = timed(device, partial(engine.forward, rows, "log_probs"))
-                forwards.append(Timing(seconds, _forward_parts(**each)))
+                forwards.append(Timing(seconds, forward_parts(**each)))
             seconds = timed(device, partial(engine.train_step, rows, loss()))
-            steps.append(Timing(seconds, _training_parts(**each)))
+            steps.append(Timing(seconds, training_parts(**each)))
     found = explained(steps, TRAINING_PARTS)
     return found | explained(forwards, FORWARD_PARTS) if forward else found
 
 
-def _forward_parts(*, micro: int, size: int, layers: int) -> Parts:
+def forward_parts(*, micro: int, size: int, layers: int) -> Parts:
     return {
         "forward_call": 1,
         "forward_micro_batch": micro,
@@ -130,7 +130,7 @@ def _forward_parts(*, micro: int, size: int, layers: int) -> Parts:
     }
 
 
-def _training_parts(*, micro: int, size: int, layers: int) -> Parts:
+def training_parts(*, micro: int, size: int, layers: int) -> Parts:
     return {
         "training_step": 1,
         "training_step_layer": layers,
@@ -218,12 +218,12 @@ def generation(device: Any) -> Mapping[str, Measurement]:
         loads.append(Timing(timed(device, load), parts))
         for sequences, tokens in GENERATIONS:
             seconds = timed(device, partial(_generate, engine, sequences, tokens))
-            steps.append(Timing(seconds, _engine_parts(sequences, tokens, num_layers)))
+            steps.append(Timing(seconds, engine_parts(sequences, tokens, num_layers)))
         engine.shutdown()
     return {**explained(steps, ENGINE_PARTS), **explained(loads, WEIGHTS_PARTS)}
 
 
-def _engine_parts(sequences: int, tokens: int, layers: int) -> Parts:
+def engine_parts(sequences: int, tokens: int, layers: int) -> Parts:
     """The first step prefills all prompts; each makes a token of every sequence."""
     return {
         "engine_call": 1,

@@ -81,8 +81,9 @@ def main() -> None:
     torch.manual_seed(0)
     asked = task["keys"]
     groups = list(dict.fromkeys((key["framework"], key["recompute"]) for key in asked))
-    for framework, recompute in groups:
-        if time.monotonic() >= task["deadline"]:
+    for number, (framework, recompute) in enumerate(groups):
+        # The first is measured whatever its imports took: they are paid for.
+        if number and time.monotonic() >= task["deadline"]:
             break
         wanted = {key["part"] for key in asked if key["framework"] == framework}
         result: dict[str, Any]

@@ -1,8 +1,7 @@
 """The validation of a profile: whole layers against the sum of their operators, and why."""
 
-from automap.planner.catalogue.hardware import GpuType
-from automap.planner.cost.operators.profile import Profile
-from automap.planner.cost.training.whole_layers import LayerCheck, LayerKey, layer_checks
+from automap.planner.catalogue import GpuType
+from automap.planner.cost import LayerCheck, LayerKey, Profile, layer_checks
 from automap.profiler.measure.layers import TABLE
 from automap.profiler.results.journal import Entry, Journal, identity
 from automap.profiler.results.profile_report import LayerError
@@ -45,11 +44,11 @@ def _error(check: LayerCheck, entry: Entry | None, *, alone: bool) -> LayerError
         priced_seconds=check.priced,
         sum_error=check.error,
         price_error=check.priced / check.measured - 1.0,
-        explanation=_explanation(check, entry, alone=alone),
+        explanation=explanation(check, entry, alone=alone),
     )
 
 
-def _explanation(check: LayerCheck, entry: Entry | None, *, alone: bool) -> str:
+def explanation(check: LayerCheck, entry: Entry | None, *, alone: bool) -> str:
     """Why the sum is far off, from what is known of the layer; empty where it is not."""
     if abs(check.error) <= LARGE_ERROR:
         return ""

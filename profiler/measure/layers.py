@@ -14,10 +14,8 @@ from importlib.util import find_spec
 from itertools import product
 from typing import Any
 
-from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.cost.operators.operators import LAYER_SIZES
-from automap.planner.cost.operators.roofline import Peaks
-from automap.planner.cost.training.whole_layers import layer_architecture
+from automap.planner.catalogue import ModelArchitecture
+from automap.planner.cost import LAYER_SIZES, Peaks, layer_architecture
 from automap.profiler.machine.devices import Device
 from automap.profiler.measure import engine_work
 from automap.profiler.measure.host_work import NEEDED

@@ -6,21 +6,19 @@ from itertools import product
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.cost.operators.roofline import (
+from automap.planner.catalogue import ModelArchitecture
+from automap.planner.cost import (
     BYTES_PER_ELEMENT,
     Peaks,
+    attention_linears,
     decode_attention_roofline,
     expert_share,
     gemm_roofline,
-    moe_roofline,
-    prefill_attention_roofline,
-)
-from automap.planner.cost.shards import (
-    attention_linears,
     local_key_value_heads,
     mlp_linears,
+    moe_roofline,
     padded_vocabulary,
+    prefill_attention_roofline,
 )
 from automap.profiler.machine.devices import Device
 from automap.profiler.results.table_files import Key

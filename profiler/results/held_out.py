@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from automap.planner.catalogue.hardware import GpuType
-from automap.planner.cost.operators.profile import Profile
+from automap.planner.catalogue import GpuType
+from automap.planner.cost import Profile
 from automap.planner.layout import FloatArray
 from automap.profiler.results.journal import Entry
 from automap.profiler.results.profile_report import HeldOut

@@ -34,7 +34,7 @@ Other = TypeVar("Other", bound=BaseModel)
 class _RawBody:
     text: bytes
     media: Media | None
-    """None: there is no body."""
+    """The kind of document; None: there is no body."""
 
 
 async def _raw_body(request: Request) -> _RawBody:
@@ -126,7 +126,7 @@ def body_docs(
 def body_docs_of_either(
     contents: Sequence[type[BaseModel]], examples: dict[str, dict[str, Any]]
 ) -> dict[str, Any]:
-    """The same of a body that is one of several."""
+    """What a route passes as `openapi_extra` where its body is one of several."""
     references = [{"$ref": f"#/components/schemas/{content.__name__}"} for content in contents]
     return _docs({"oneOf": references}, examples, required=True)
 

@@ -8,8 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from automap.planner.explanation.result import ExplainOptions
-from automap.planner.replanning.result import ReplanOptions
+from automap.planner import ExplainOptions, ReplanOptions
 from automap.planner.spec import JobSpec
 from automap.service.api.error_responses import MEDIA_TYPE
 from automap.service.errors.problems import Problem

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
-from automap.planner.studies.result import ExplainedInfeasibleError
+from automap.planner.studies import ExplainedInfeasibleError
 from automap.service.cli.study.several_plans_view import refusal_view
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.console import stderr_console

@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from automap.planner import catalogue
-from automap.planner.catalogue.hardware import GpuType
-from automap.planner.plan.types import placement_json_schema
+from automap.planner.catalogue import GpuType
+from automap.planner.plan import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
 from automap.service.cli.options.plans import ListingArguments, SchemaArguments
 from automap.service.cli.terminal import console, formats

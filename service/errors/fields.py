@@ -12,14 +12,13 @@ from pydantic_core import ErrorDetails
 
 from automap.executor.settings import RunSettings
 from automap.planner.errors import FieldValueError, SpecError
-from automap.planner.plan.types import placement_json_schema
-from automap.planner.spec import job_spec_json_schema
-from automap.planner.spec.base import NAME_PATTERN
+from automap.planner.plan import placement_json_schema
+from automap.planner.spec import NAME_PATTERN, job_spec_json_schema
 from automap.service.errors.quantities import in_base_unit
 
 MAX_ERRORS = 50
 VERSION_PATTERN = r"^[0-9a-f]{12}$"
-"""Of a stored profile."""
+"""The version of a stored profile: a hash."""
 _MAX_VALUE_CHARACTERS = 200
 
 _REMEDIES = {
@@ -52,7 +51,7 @@ _LENGTHS = {
     "string_too_short": ("write at least {} characters", "min_length"),
     "string_too_long": ("write at most {} characters", "max_length"),
 }
-"""The same of lists, mappings and texts."""
+"""Pydantic's kind of error about a length, in words, and where it keeps the limit."""
 _PATTERNS = {
     VERSION_PATTERN: "use the version that the profile was given: 12 hexadecimal digits",
     NAME_PATTERN: "use a letter, then up to 63 letters, digits, _ . or -",
@@ -78,8 +77,8 @@ def field_errors(error: ValidationError, data: object) -> list[FieldError]:
     """Pydantic's errors about `data`, at most MAX_ERRORS, each with its path in the document."""
     # Cut before each is compared with all: a megabyte can be wrong in eighty thousand places.
     found = error.errors(include_url=False)[: 2 * MAX_ERRORS]
-    told = [details for details in found if not _is_other_reading(details, found)]
-    return [field_error(details, data) for details in told[:MAX_ERRORS]]
+    meant = [details for details in found if not _is_other_reading(details, found)]
+    return [field_error(details, data) for details in meant[:MAX_ERRORS]]
 
 
 def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
@@ -101,9 +100,9 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
     """One of pydantic's errors in our shape."""
     kind, context = details["type"], details.get("ctx", {})
     path, parent = _document_path(details["loc"], data, missing=kind == "missing")
-    if isinstance(told := context.get("error"), FieldValueError):
-        field = path_text([*path, *told.field.split()])
-        return spec_error_field(SpecError(field, told.message, remedy=told.remedy), data)
+    if isinstance(raised := context.get("error"), FieldValueError):
+        field = path_text([*path, *raised.field.split()])
+        return spec_error_field(SpecError(field, raised.message, remedy=raised.remedy), data)
     message = details["msg"].removeprefix("Value error, ")
     remedy = _REMEDIES.get(kind, "")
     if kind in _NOT_A_MAPPING:

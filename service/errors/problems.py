@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
-from automap.planner.studies.result import ExplainedInfeasibleError, Remedy
+from automap.planner.studies import ExplainedInfeasibleError, Remedy
 from automap.service.errors import domain
 from automap.service.errors.fields import FieldError, spec_error_field
 from automap.service.errors.planner import PlannerCancelledError, PlannerTimeoutError
@@ -80,18 +80,18 @@ KINDS: Mapping[type[Exception], Kind] = {
     PlannerTimeoutError: Kind("planning-timeout", 504, "Planning took too long"),
     Exception: Kind("internal-error", 500, "Internal error"),
 }
-"""By the class of an error or its nearest base; what is none of ours is an internal error."""
+"""The kind of problem that an error is, by its class or nearest base; any other is internal."""
 
 
 def problem_of(error: Exception, data: object = None) -> Problem:
     """An error as a problem; fields that it names have their value from `data`, as it was sent."""
     kind = next(KINDS[each] for each in type(error).__mro__ if each in KINDS)
     return Problem(
-        type=TYPES + kind.name, title=kind.title, status=kind.status, **_told(error, data)
+        type=TYPES + kind.name, title=kind.title, status=kind.status, **_fields(error, data)
     )
 
 
-def _told(error: Exception, data: object) -> dict[str, Any]:
+def _fields(error: Exception, data: object) -> dict[str, Any]:
     """The detail, and the further fields of a problem that the error has data for."""
     detail = str(error)
     match error:
@@ -100,8 +100,8 @@ def _told(error: Exception, data: object) -> dict[str, Any]:
         case SpecError():
             return {"detail": detail, "errors": [spec_error_field(error, data)]}
         case ExplainedInfeasibleError(refusal=refusal):
-            told = {"remedies": refusal.remedies, "untried": refusal.untried}
-            return {"detail": detail, "reasons": error.reasons, **told}
+            fixes = {"remedies": refusal.remedies, "untried": refusal.untried}
+            return {"detail": detail, "reasons": error.reasons, **fixes}
         case InfeasibleError():
             return {"detail": detail, "reasons": error.reasons}
         case NoSolutionInTimeError():

@@ -13,36 +13,39 @@ import sys
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from automap.planner import Strategy
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
-from automap.planner.plan.types import Strategy
-from automap.planner.profiles.folder import SHIPPED
+from automap.planner.profiles import SHIPPED
 from automap.planner.spec import ClusterSpec, JobSpec
-from automap.planner.studies.result import ExplainedInfeasibleError
+from automap.planner.studies import ExplainedInfeasibleError
 from automap.service.planners.messages import (
-    REQUEST,
+    TASK,
     Answer,
-    CompareRequest,
+    CompareTask,
     Crash,
     Done,
-    EstimateRequest,
-    ExplainRequest,
-    FrontRequest,
+    EstimateTask,
+    ExplainTask,
+    FrontTask,
     InfeasibleFailure,
     NoSolutionFailure,
-    PlannerRequest,
-    PlanRequest,
-    ReplanRequest,
-    SimulateRequest,
+    PlannerTask,
+    PlanTask,
+    ReplanTask,
+    SimulateTask,
     SpecFailure,
-    StrategiesRequest,
-    SuggestRequest,
-    WhatIfRequest,
+    StrategiesTask,
+    SuggestTask,
+    WhatIfTask,
     spec_of,
 )
+
+if TYPE_CHECKING:
+    from automap.planner import TableCache
 
 log = logging.getLogger(__name__)
 PROFILES_FOLDER = Path(sys.argv[1] if len(sys.argv) > 1 else ".").absolute()
@@ -55,15 +58,18 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not spoil an answer
     logging.basicConfig(level=logging.INFO)
-    import automap.planner.planning
-    import automap.planner.studies.infeasibility_report  # noqa: F401 - both warm this process before its first request
+    from automap.planner import (
+        TableCache,
+        make_plan_or_explain,  # noqa: F401 - warms this process
+    )
 
     gc.freeze()  # what was imported stays, so no collection need look at it
 
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, lines), daemon=True).start()
+    tables = TableCache()  # of the jobs asked about last: the next question need not price them
     while True:
-        answers.write(answer_to_line(lines.get()) + b"\n")
+        answers.write(answer_to_line(lines.get(), tables) + b"\n")
         answers.flush()
 
 
@@ -73,24 +79,24 @@ def _read(requests: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     os._exit(0)  # the service is gone; a search that still runs is for nobody
 
 
-def answer_to_line(line: bytes) -> bytes:
+def answer_to_line(line: bytes, tables: "TableCache") -> bytes:
     """The answer to a line of JSON, as a line of JSON; a request that cannot be read is a crash."""
     try:
-        request = REQUEST.validate_json(line)
+        request = TASK.validate_json(line)
     except ValidationError as error:
         log.exception("the service sent a request that cannot be read")
         answer: Answer = Crash(exception=type(error).__name__)
     else:
-        answer = answer_to(request)
+        answer = answer_to(request, tables)
     return answer.model_dump_json(by_alias=True).encode()
 
 
-def answer_to(request: PlannerRequest) -> Answer:
+def answer_to(request: PlannerTask, tables: "TableCache") -> Answer:
     """Do what is asked; the planner's expected failures become data."""
     try:
         if (spec := spec_of(request)) is not None:
-            _lay_out_tables(spec)
-        return _done(request)
+            _materialise_tables(spec)
+        return _done(request, tables)
     except SpecError as error:
         return SpecFailure(field=error.field, message=error.message, remedy=error.remedy)
     except ExplainedInfeasibleError as error:
@@ -104,20 +110,17 @@ def answer_to(request: PlannerRequest) -> Answer:
         return Crash(exception=type(error).__name__)
 
 
-def _done(request: PlannerRequest) -> Done:
-    from automap.planner import planning
-    from automap.planner.explanation.explain import explain
-    from automap.planner.studies.infeasibility_report import make_plan_or_explain
-    from automap.planner.studies.pareto import pareto
-    from automap.planner.studies.what_if import what_if
+def _done(request: PlannerTask, tables: "TableCache") -> Done:
+    from automap import planner
+    from automap.planner import explain, make_plan_or_explain, pareto, what_if
 
     match request:
-        case PlanRequest():
+        case PlanTask():
             _write_tables(request.profiles.values())
             return _json(make_plan_or_explain(request.spec, profiles=request.profiles))
-        case FrontRequest():
+        case FrontTask():
             return _json(pareto(request.spec, tolerance=request.tolerance))
-        case WhatIfRequest():
+        case WhatIfTask():
             _write_tables(request.profiles.values())
             return _json(
                 what_if(
@@ -128,43 +131,42 @@ def _done(request: PlannerRequest) -> Done:
                     profiles=request.profiles,
                 )
             )
-        case EstimateRequest():
-            return _json(planning.estimate(request.spec, request.placement))
-        case CompareRequest():
-            _check_strategies(request.strategies, list(planning.STRATEGIES))
-            compared = planning.compare(request.spec, request.plan, request.strategies)
+        case EstimateTask():
+            return _json(planner.estimate(request.spec, request.placement))
+        case CompareTask():
+            _check_strategies(request.strategies, list(planner.STRATEGIES))
+            compared = planner.compare(request.spec, request.plan, request.strategies)
             return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
-        case SimulateRequest():
+        case SimulateTask():
             return _simulated(request)
-        case ExplainRequest():
-            return _json(explain(request.plan, request.options))
-        case ReplanRequest() | SuggestRequest():
-            return _of_running(request)
-        case StrategiesRequest():
+        case ExplainTask():
+            return _json(explain(request.plan, request.options, tables=tables))
+        case ReplanTask() | SuggestTask():
+            return _of_running(request, tables)
+        case StrategiesTask():
             return Done(
                 result=[
                     {"name": it.name, "description": it.description, "reference": it.reference}
-                    for it in planning.STRATEGIES.values()
+                    for it in planner.STRATEGIES.values()
                 ]
             )
 
 
-def _of_running(request: ReplanRequest | SuggestRequest) -> Done:
-    from automap.planner.replanning.replan import replan
-    from automap.planner.runs.suggestion import suggest
+def _of_running(request: ReplanTask | SuggestTask, tables: "TableCache") -> Done:
+    from automap.planner import replan, suggest
 
-    if isinstance(request, ReplanRequest):
-        return _json(replan(request.plan, request.options))
-    return _json(suggest(request.plan, request.watched))
+    if isinstance(request, ReplanTask):
+        return _json(replan(request.plan, request.options, tables=tables))
+    return _json(suggest(request.plan, request.watched, tables=tables))
 
 
-def _lay_out_tables(spec: JobSpec) -> None:
+def _materialise_tables(spec: JobSpec) -> None:
     pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
     _write_tables(pool.profile for pool in pools if pool.profile and pool.profile != SHIPPED)
 
 
 def _write_tables(versions: Iterable[str]) -> None:
-    from automap.planner.profiles.tables import write_missing_tables
+    from automap.planner.profiles import write_missing_tables
 
     for version in versions:
         # A spec names a stored profile by its version, which is a folder in there.
@@ -172,9 +174,9 @@ def _write_tables(versions: Iterable[str]) -> None:
         write_missing_tables(Path(version))
 
 
-def _simulated(request: SimulateRequest) -> Done:
-    from automap.planner.simulation.chrome_trace import chrome_trace
-    from automap.planner.simulation.report import simulate
+def _simulated(request: SimulateTask) -> Done:
+    from automap.planner import simulate
+    from automap.planner.simulation import chrome_trace
 
     try:
         simulation, timeline = simulate(

@@ -1,16 +1,14 @@
-"""What the service and its planner processes say to each other: one JSON line each way."""
+"""What the service and its planner processes send each other: a task, its answer."""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter
 
+from automap.planner import ExplainOptions, Placement, Plan, ReplanOptions
 from automap.planner.errors import Reason
-from automap.planner.explanation.result import ExplainOptions
-from automap.planner.plan.types import Placement, Plan
-from automap.planner.replanning.result import ReplanOptions
-from automap.planner.runs.suggestion import Watched
+from automap.planner.runs import Watched
 from automap.planner.spec import JobSpec
-from automap.planner.studies.result import Refusal
+from automap.planner.studies import Refusal
 
 
 class Message(BaseModel):
@@ -19,16 +17,16 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class PlanRequest(Message):
+class PlanTask(Message):
     """Search a plan; answered with a Plan."""
 
     kind: Literal["plan"] = "plan"
     spec: JobSpec
     profiles: dict[str, str] = {}
-    """Of GPU types that a change to an impossible job may bring, the stored profiles' versions."""
+    """Versions of stored profiles, by GPU type that a change to an impossible job may bring."""
 
 
-class EstimateRequest(Message):
+class EstimateTask(Message):
     """Price a placement; answered with a Plan."""
 
     kind: Literal["estimate"] = "estimate"
@@ -36,7 +34,7 @@ class EstimateRequest(Message):
     placement: Placement
 
 
-class CompareRequest(Message):
+class CompareTask(Message):
     """Price strategies beside a plan; answered with a list of Strategy."""
 
     kind: Literal["compare"] = "compare"
@@ -45,7 +43,7 @@ class CompareRequest(Message):
     strategies: list[str]
 
 
-class SimulateRequest(Message):
+class SimulateTask(Message):
     """Simulate iterations of a plan; answered with a Simulation."""
 
     kind: Literal["simulate"] = "simulate"
@@ -55,7 +53,7 @@ class SimulateRequest(Message):
     trace: bool = False
 
 
-class FrontRequest(Message):
+class FrontTask(Message):
     """Find the Pareto front; answered with a Front."""
 
     kind: Literal["front"] = "front"
@@ -63,7 +61,7 @@ class FrontRequest(Message):
     tolerance: float
 
 
-class WhatIfRequest(Message):
+class WhatIfTask(Message):
     """Plan on several clusters; answered with a WhatIf."""
 
     kind: Literal["what_if"] = "what_if"
@@ -75,7 +73,7 @@ class WhatIfRequest(Message):
     """Versions of stored profiles by the GPU type that they were measured on."""
 
 
-class ExplainRequest(Message):
+class ExplainTask(Message):
     """Explain a plan; answered with an Explanation."""
 
     kind: Literal["explain"] = "explain"
@@ -83,7 +81,7 @@ class ExplainRequest(Message):
     options: ExplainOptions
 
 
-class ReplanRequest(Message):
+class ReplanTask(Message):
     """Keep or move a running plan; answered with a Replan."""
 
     kind: Literal["replan"] = "replan"
@@ -91,7 +89,7 @@ class ReplanRequest(Message):
     options: ReplanOptions
 
 
-class SuggestRequest(Message):
+class SuggestTask(Message):
     """Say what to do about a run that has drifted; answered with a Suggestion."""
 
     kind: Literal["suggest"] = "suggest"
@@ -99,30 +97,28 @@ class SuggestRequest(Message):
     watched: Watched
 
 
-class StrategiesRequest(Message):
+class StrategiesTask(Message):
     """Name the strategies; answered with a list of StrategyDescription."""
 
     kind: Literal["strategies"] = "strategies"
 
 
-PlannerRequest = (
-    PlanRequest
-    | EstimateRequest
-    | CompareRequest
-    | FrontRequest
-    | WhatIfRequest
-    | SimulateRequest
-    | ExplainRequest
-    | ReplanRequest
-    | SuggestRequest
-    | StrategiesRequest
+PlannerTask = (
+    PlanTask
+    | EstimateTask
+    | CompareTask
+    | FrontTask
+    | WhatIfTask
+    | SimulateTask
+    | ExplainTask
+    | ReplanTask
+    | SuggestTask
+    | StrategiesTask
 )
-REQUEST: TypeAdapter[PlannerRequest] = TypeAdapter(
-    Annotated[PlannerRequest, Field(discriminator="kind")]
-)
+TASK: TypeAdapter[PlannerTask] = TypeAdapter(Annotated[PlannerTask, Field(discriminator="kind")])
 
 
-def spec_of(request: PlannerRequest) -> JobSpec | None:
+def spec_of(request: PlannerTask) -> JobSpec | None:
     """The job that a request is about, its own or its plan's."""
     about = getattr(request, "plan", request)
     spec: JobSpec | None = getattr(request, "spec", None) or getattr(about, "spec", None)

@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
-from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
+from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.errors.domain import BusyError
 from automap.service.errors.planner import (
     PlannerCancelledError,
@@ -29,7 +29,7 @@ from automap.service.planners.messages import (
     Done,
     InfeasibleFailure,
     NoSolutionFailure,
-    PlannerRequest,
+    PlannerTask,
     SpecFailure,
 )
 
@@ -77,7 +77,7 @@ class PlannerProcess:
 
     def run(
         self,
-        request: PlannerRequest,
+        request: PlannerTask,
         *,
         limit_seconds: float,
         keep_going: Callable[[], bool] = _always,

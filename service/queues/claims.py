@@ -1,4 +1,4 @@
-"""Which job a worker may claim.
+"""Which job a worker may claim: the conditions of its query.
 
 Runs are side by side, but a profile has the cluster to itself: it waits for what was queued before
 it, and what is queued after it waits for it. Else each would measure the other.

@@ -13,12 +13,12 @@ from automap.planner.spec import JobSpec
 from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
 from automap.service.errors.problems import problem_of
 from automap.service.planners.deadlines import planning_deadline_seconds
-from automap.service.planners.messages import PlanRequest
+from automap.service.planners.messages import PlanTask
 from automap.service.planners.pool import PlannerProcess
 from automap.service.queues import plan_queue
 from automap.service.queues.plan_queue import PlanClaim
 from automap.service.settings import Settings
-from automap.service.storage import profiles
+from automap.service.storage import profile_files
 from automap.service.storage.database import Database
 
 log = logging.getLogger(__name__)
@@ -108,13 +108,13 @@ class Dispatcher:
     def _plan(self, process: PlannerProcess, held: PlanClaim) -> dict[str, JsonValue]:
         spec = JobSpec.model_validate(held.spec)
         folder = self._settings.profiles_folder
-        profiles.lay_out(self._database, folder, spec)
-        others = profiles.lay_out_for_remedies(self._database, folder, spec)
+        profile_files.materialise(self._database, folder, spec)
+        others = profile_files.materialise_for_remedies(self._database, folder, spec)
         limit = planning_deadline_seconds(
             spec, overhead_seconds=self._settings.planning_overhead_seconds
         )
         plan = process.run(
-            PlanRequest(spec=spec, profiles=others),
+            PlanTask(spec=spec, profiles=others),
             limit_seconds=limit,
             keep_going=lambda: self._renew(held),
         )

@@ -24,7 +24,7 @@ def add_events(session: Session, job_id: UUID, events: Iterable[JsonObject]) -> 
 
 
 def next_number(session: Session, job_id: UUID) -> int:
-    """Of the next event."""
+    """The number of the job's next event."""
     # The job's row is locked by whoever comes here: no one else counts at the same time.
     last = session.scalar(
         select(func.max(JobEventRow.sequence)).where(JobEventRow.job_id == job_id)

@@ -20,8 +20,7 @@ from automap.service.queues import leases, measurement_events
 from automap.service.queues.claims import SUBMITTED, claimable, claims_alone
 from automap.service.queues.job_log import add_events, add_text, next_number
 from automap.service.queues.leases import Lease
-from automap.service.runs import call_seconds as measured
-from automap.service.runs import iteration_history as iterations
+from automap.service.runs import call_seconds, iteration_history
 from automap.service.runs.output import Printed
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import UNFINISHED, JobKind
@@ -36,7 +35,7 @@ class JobClaim:
     lease: Lease[JobRow]
     kind: JobKind
     plan: JsonObject | None
-    """Of a run."""
+    """The plan that a run follows; a measurement has none."""
     settings: JsonObject
     submission_id: str
     output: str
@@ -55,18 +54,13 @@ class Progress:
     """How far a job is, and what its run has measured."""
 
     iteration: int
+    """Iterations that are done, of `iterations`."""
     iterations: int
     measured: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a job stands after we wrote to it."""
-
-    cancelling: bool
-    log_offset: int
+    cancelling: bool = False
+    """Its end was asked for."""
+    log_offset: int = 0
     """Bytes of the attempt's output that are written down."""
-    progress: Progress
 
 
 def enqueue(session: Session, row: JobRow) -> None:
@@ -140,7 +134,7 @@ def claim(
 
 def record(
     session: Session, held: JobClaim, printed: Printed, *, lease_seconds: float, max_log_bytes: int
-) -> Standing | None:
+) -> Progress | None:
     """Renew the lease and keep what the run printed; None: the job is no longer ours."""
     row = held.lease.row(session)
     if row is None:
@@ -149,18 +143,20 @@ def record(
     if printed:
         row.log_offset = printed.end_offset
         add_text(session, row.id, printed.text, max_characters=max_log_bytes)
-        add_events(session, row.id, _taken_in(session, row, printed.events))
-    return Standing(
+        add_events(session, row.id, _ingest(session, row, printed.events))
+    return Progress(
+        row.iteration,
+        row.iterations,
+        row.measured,
         cancelling=row.cancel_requested_at is not None,
         log_offset=row.log_offset,
-        progress=Progress(row.iteration, row.iterations, row.measured),
     )
 
 
 def _with_events(known: JsonObject, events: list[JsonObject]) -> JsonObject:
     """What the run has measured, call by call and iteration by iteration."""
-    found = measured.with_events(known, events)
-    latest = iterations.with_events(known.get("iterations"), events)
+    found = call_seconds.with_events(known, events)
+    latest = iteration_history.with_events(known.get("iterations"), events)
     return found if latest is None else {**found, "iterations": latest}
 
 
@@ -169,16 +165,16 @@ def add_event(
     held: JobClaim,
     event: JsonObject,
     *,
-    noted: Callable[[JsonObject, int], JsonObject | None],
+    annotate: Callable[[JsonObject, int], JsonObject | None],
 ) -> bool:
-    """Add an event, and make of `measured` what it is noted as under its number.
+    """Add an event, and note it in `measured` by `annotate`, which gets that and its number.
 
     False, and nothing is written: the job is no longer ours, or there is nothing to note.
     """
     row = held.lease.row(session)
     if row is None:
         return False
-    now = noted(row.measured, next_number(session, row.id))
+    now = annotate(row.measured, next_number(session, row.id))
     if now is not None:
         row.measured = now
         add_events(session, row.id, [event])
@@ -312,21 +308,21 @@ def _tell(session: Session, row: JobRow, **more: JsonValue) -> None:
     add_events(session, row.id, [{"type": "status", "status": row.status, **more}])
 
 
-def _taken_in(session: Session, row: JobRow, events: list[JsonObject]) -> list[JsonObject]:
+def _ingest(session: Session, row: JobRow, events: list[JsonObject]) -> list[JsonObject]:
     """The events, after the row has taken from them what it shows itself."""
     if row.kind == "profile":
-        return [measurement_events.taken_in(session, row, event) for event in events]
+        return [measurement_events.ingest(session, row, event) for event in events]
     row.measured = _with_events(row.measured, events)
-    return [_taken_in_of_run(row, event) for event in events]
+    return [_ingest_run_event(row, event) for event in events]
 
 
-def _taken_in_of_run(row: JobRow, event: JsonObject) -> JsonObject:
-    if event["type"] == "iteration" and (done := measured.number(event.get("iteration"))):
+def _ingest_run_event(row: JobRow, event: JsonObject) -> JsonObject:
+    if event["type"] == "iteration" and (done := call_seconds.number(event.get("iteration"))):
         row.iteration = min(max(int(done), 0), row.iterations)
     if event["type"] != "finished":
         return event
     report = event.get("report")
     if isinstance(report, dict):
         row.report = report
-        row.measured = measured.with_report(row.measured, report)
+        row.measured = call_seconds.with_report(row.measured, report)
     return {name: value for name, value in event.items() if name != "report"}

@@ -77,12 +77,12 @@ def expiry(seconds: float) -> datetime:
 
 
 def is_expired(table: type[Row]) -> ColumnElement[bool]:
-    """Whether who held the row has not renewed the lease in time."""
+    """Whether the lease was not renewed in time."""
     return table.lease_expires_at < utc_now()
 
 
 def is_free(table: type[Row]) -> ColumnElement[bool]:
-    """Whether nobody holds the row, or not any more."""
+    """Whether the row has no lease, or an expired one."""
     return or_(table.lease_token.is_(None), is_expired(table))
 
 

@@ -1,4 +1,4 @@
-"""What a job of kind `profile` tells while it measures, taken into its row and the profiles."""
+"""Ingests the events of a job of kind `profile`: into its row, and into the stored profiles."""
 
 from typing import Any
 
@@ -12,13 +12,17 @@ from automap.service.storage import profiles
 from automap.service.storage.tables import JobRow
 
 
-def nothing_yet(budget_seconds: float) -> JsonObject:
-    """Of a job that has measured nothing."""
+def nothing_measured(budget_seconds: float) -> JsonObject:
+    """`measured` of a job that has not begun."""
     return {"seconds": 0.0, "budget_seconds": budget_seconds, "tables": {}, "profiles": {}}
 
 
-def taken_in(session: Session, row: JobRow, event: JsonObject) -> JsonObject:
-    """The event, after what it brings is stored; without what is stored elsewhere."""
+def ingest(session: Session, row: JobRow, event: JsonObject) -> JsonObject:
+    """Store what the event brings; the event without what is now stored elsewhere.
+
+    Raises:
+        ConflictError: other requests change the default profile at the same time.
+    """
     match event["type"]:
         case "progress":
             _note_progress(row, event)
@@ -31,21 +35,26 @@ def taken_in(session: Session, row: JobRow, event: JsonObject) -> JsonObject:
 
 def _note_progress(row: JobRow, event: JsonObject) -> None:
     try:
-        told = Progress.model_validate({name: event.get(name) for name in Progress.model_fields})
+        progress = Progress.model_validate(
+            {name: event.get(name) for name in Progress.model_fields}
+        )
     except ValidationError:  # another version's
         return
     known: Any = row.measured
     row.measured = {
         **known,
-        "seconds": max(known["seconds"], told.seconds),
-        "tables": {**known["tables"], told.table: {"done": told.done, "wanted": told.wanted}},
+        "seconds": max(known["seconds"], progress.seconds),
+        "tables": {
+            **known["tables"],
+            progress.table: {"done": progress.done, "wanted": progress.wanted},
+        },
     }
 
 
 def _store(session: Session, row: JobRow, event: JsonObject) -> JsonObject:
     """A kind of node is measured: its profile becomes a version, the job's latest of this pool."""
     pool, nodes = str(event.get("pool")), event.get("nodes")
-    told: JsonObject = {
+    event_kept: JsonObject = {
         "type": "profile",
         "pool": pool,
         **({"time": event["time"]} if "time" in event else {}),
@@ -58,7 +67,7 @@ def _store(session: Session, row: JobRow, event: JsonObject) -> JsonObject:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
         cause = f"the profile of {pool} cannot be stored: {where}: {first['msg']}"
-        return {**told, "type": "failed", "cause": cause, "kind": "profile"}
+        return {**event_kept, "type": "failed", "cause": cause, "kind": "profile"}
     names: list[Any] = [str(name) for name in nodes] if isinstance(nodes, list) else []
     summary, _ = profiles.add(session, new, job_id=row.id)
     known: Any = row.measured
@@ -70,11 +79,11 @@ def _store(session: Session, row: JobRow, event: JsonObject) -> JsonObject:
         "nodes": names,
     }
     row.measured = {**known, "profiles": {**known["profiles"], pool: stored}}
-    return {**told, **stored}
+    return {**event_kept, **stored}
 
 
 def _is_largest(known: dict[str, Any], pool: str, new: Any, nodes: list[Any]) -> bool:
-    """Of kinds with the same device type the one with the most nodes becomes the default."""
+    """Whether no other kind of this device type has as many nodes: its profile is the default."""
     return all(
         len(each["nodes"]) < len(nodes)
         for name, each in known.items()

@@ -2,8 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from automap.planner.runs.iterations import Window
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner.runs import Suggestion, Window
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.runs.suggestion_notes import Raised, is_new, raised, with_notes
@@ -20,7 +19,7 @@ def add(session: Session, held: JobClaim, suggestion: Suggestion) -> bool:
     }
     tokens = suggestion.drift.response_tokens
 
-    def noted(measured: JsonObject, number: int) -> JsonObject | None:
+    def annotate(measured: JsonObject, number: int) -> JsonObject | None:
         known = raised(measured)
         if not is_new(suggestion.drift, known):
             return None
@@ -31,18 +30,18 @@ def add(session: Session, held: JobClaim, suggestion: Suggestion) -> bool:
         )
         return with_notes(measured, [*known, one])
 
-    return job_queue.add_event(session, held, event, noted=noted)
+    return job_queue.add_event(session, held, event, annotate=annotate)
 
 
 def end(session: Session, held: JobClaim, window: Window) -> bool:
     """Say that the one that stands is over; False: none does, or the job is no longer ours."""
     event: JsonObject = {"type": "drift", "state": "over", "iteration": window.last}
 
-    def noted(measured: JsonObject, _: int) -> JsonObject | None:
+    def annotate(measured: JsonObject, _: int) -> JsonObject | None:
         known = raised(measured)
         if not known or known[-1].over_after_iteration is not None:
             return None
         last = known[-1].model_copy(update={"over_after_iteration": window.last})
         return with_notes(measured, [*known[:-1], last])
 
-    return job_queue.add_event(session, held, event, noted=noted)
+    return job_queue.add_event(session, held, event, annotate=annotate)

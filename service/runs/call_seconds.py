@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from automap.executor.telemetry.run_report import Comparison, RunReport
-from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import planned_seconds
+from automap.planner import Plan
+from automap.planner.runs import planned_seconds
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import CallSeconds
 
@@ -17,7 +17,7 @@ KEPT = 32
 """Durations kept of each call: their median is steady, whatever the first iterations took."""
 
 NOTHING: JsonObject = {"iteration": {"count": 0, "seconds": []}, "calls": {}, "report": None}
-"""Of a run that has measured nothing yet."""
+"""`measured` of a run that has not begun."""
 
 
 def with_events(measured: JsonObject, events: Iterable[JsonObject]) -> JsonObject:

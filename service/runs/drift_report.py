@@ -5,15 +5,13 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from automap.executor.telemetry.run_report import Comparison, RunReport
-from automap.planner.runs.drift import Cause, Deviation, Drift, drift, in_words
-from automap.planner.runs.iterations import Window
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner.runs import Cause, Deviation, Drift, Suggestion, Window, drift, in_words
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import JobSuggestion
 
 
 def drift_of(report: JsonObject | RunReport | None) -> Drift | None:
-    """Of a run; None where it has not measured an iteration, or its report cannot be read."""
+    """The drift of a run; None: it has measured no iteration, or its report cannot be read."""
     if report is None:
         return None
     try:
@@ -37,16 +35,25 @@ def advice(report: JsonObject | RunReport | None, *, run: str | None = None) -> 
     """Lines for people: what has drifted, and ways to a plan that knows; none if nothing has."""
     found = drift_of(report)
     lines = [] if found is None else in_words(found)
-    if not lines or found is None:
-        return lines
-    source = run or "RUN"
+    return lines if not lines or found is None else [*lines, *_ways_on(found, run or "RUN")]
+
+
+def drift_summary(report: RunReport, *, run: str | None = None) -> list[str]:
+    """`advice` beside a table of all calls, which says how far each of them has drifted."""
+    found = drift_of(report)
+    if found is None or not found.replan:
+        return []
+    without_calls = found.model_copy(update={"calls": {}})
+    return [*in_words(without_calls), *_ways_on(found, run or "RUN")]
+
+
+def _ways_on(found: Drift, source: str) -> list[str]:
     tokens = found.response_tokens
     spec = "--spec SPEC --output-spec SPEC2" if tokens and tokens.beyond(found.threshold) else ""
     learn = f"automap calibrate {source} --output FOLDER {spec}".rstrip()
-    replan = f"automap replan {source}/plan.json --measured {source}/report.json"
     return [
-        *lines,
-        f"see whether to keep the plan or to move: {replan}",
+        "see whether to keep the plan or to move: "
+        f"automap replan {source}/plan.json --measured {source}/report.json",
         f"learn from it and plan anew: {learn}; automap plan SPEC --profile FOLDER",
     ]
 

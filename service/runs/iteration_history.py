@@ -1,4 +1,7 @@
-"""The iterations of a job one by one, from its events: the latest, the first, and its history."""
+"""What a job keeps of its iterations, from its events: the first, the latest, means over time.
+
+Drift is seen in a window of the latest, its causes by comparison with the first.
+"""
 
 from collections.abc import Iterable
 from statistics import fmean
@@ -6,16 +9,16 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from automap.planner.runs.iterations import QUANTILES, RECENT, Iteration, ObservedLengths, SlowRank
+from automap.planner.runs import QUANTILES, RECENT, Iteration, ObservedLengths, SlowRank, Window
 from automap.service.schemas.documents import JsonObject
 
 FIRST = 5
-"""Of the first ones after the warm-up: what later ones are compared with."""
+"""Iterations kept after the warm-up: what later ones are compared with."""
 STRETCHES = 64
-"""Of a history, at most: when there are more, two neighbours become one."""
+"""Stretches of a history, at most: when there are more, each two neighbours become one."""
 _LENGTH = "response_length"
 _SLOWER = 1.05
-"""Times as long as the others: a rank that is nearer to them is none that is slow."""
+"""A rank is slow if it takes at least so many times as long as the others."""
 
 
 class _Model(BaseModel):
@@ -31,7 +34,7 @@ class Stretch(_Model):
     last: int
     """Numbers of iterations; those that warmed up are left out."""
     count: int
-    """Of iterations that these are the means of."""
+    """How many iterations these are the means of."""
     ended_at: str | None = None
     """When the last of them ended, as the run says."""
     seconds: float
@@ -39,13 +42,13 @@ class Stretch(_Model):
     response_tokens: float | None = None
 
 
-class Iterations(_Model):
+class IterationHistory(_Model):
     """What a job keeps of its iterations, within bounds."""
 
     warming_up: bool = True
     """The next iteration is the first of its processes: compilation, cold caches."""
     number: int = 0
-    """Of the iteration that the following belong to."""
+    """The iteration that `calls`, `lengths` and `slowest` belong to."""
     calls: dict[str, float] = {}
     lengths: ObservedLengths | None = None
     slowest: dict[str, SlowRank] = {}
@@ -57,21 +60,30 @@ class Iterations(_Model):
 
     @property
     def observed_lengths(self) -> ObservedLengths | None:
-        """Of the responses of the latest iterations."""
+        """The lengths of responses, over the latest iterations."""
         return ObservedLengths.over(each.lengths for each in self.recent if each.lengths)
 
+    def latest_window(self, size: int) -> Window | None:
+        """The medians of the latest iterations; None: there are not so many yet."""
+        return Window.of(self.recent[-size:]) if len(self.recent) >= size else None
 
-def read(document: Any) -> Iterations:
-    """As stored; nothing where it is missing or of a version that stored otherwise."""
+    def first_window(self, *, before: int) -> Window | None:
+        """The medians of the first iterations, of those before the one numbered `before`."""
+        first = [each for each in self.first if each.number < before]
+        return Window.of(first) if first else None
+
+
+def read(document: Any) -> IterationHistory:
+    """The history that is stored; an empty one if it is missing or of another version."""
     try:
-        return Iterations.model_validate(document or {})
+        return IterationHistory.model_validate(document or {})
     except ValidationError:
-        return Iterations()
+        return IterationHistory()
 
 
 def with_events(document: Any, events: Iterable[JsonObject]) -> JsonObject | None:
     """What is to be stored after these events; None: they change nothing."""
-    known: Iterations | None = None
+    known: IterationHistory | None = None
     for event in events:
         take = _TAKERS.get(str(event["type"]))
         if take is not None:
@@ -80,13 +92,13 @@ def with_events(document: Any, events: Iterable[JsonObject]) -> JsonObject | Non
     return None if known is None else known.model_dump(mode="json", exclude_defaults=True)
 
 
-def _take_state(known: Iterations, event: JsonObject) -> None:
+def _take_state(known: IterationHistory, event: JsonObject) -> None:
     """Processes start anew."""
     known.warming_up = True
     _begin(known, 0)
 
 
-def _take_call(known: Iterations, event: JsonObject) -> None:
+def _take_call(known: IterationHistory, event: JsonObject) -> None:
     name, seconds = event.get("call"), _seconds(event.get("seconds"))
     number = event.get("iteration")
     if not isinstance(name, str) or seconds is None or not isinstance(number, int):
@@ -102,7 +114,7 @@ def _take_call(known: Iterations, event: JsonObject) -> None:
         known.slowest[name] = slowest
 
 
-def _take_metrics(known: Iterations, event: JsonObject) -> None:
+def _take_metrics(known: IterationHistory, event: JsonObject) -> None:
     metrics = event.get("metrics")
     if not isinstance(metrics, dict):
         return
@@ -114,7 +126,7 @@ def _take_metrics(known: Iterations, event: JsonObject) -> None:
     known.lengths = ObservedLengths.model_validate(found) if "mean" in found else None
 
 
-def _take_iteration(known: Iterations, event: JsonObject) -> None:
+def _take_iteration(known: IterationHistory, event: JsonObject) -> None:
     number, seconds = event.get("iteration"), _seconds(event.get("seconds"))
     if not isinstance(number, int) or number < 1 or seconds is None:
         return
@@ -133,11 +145,11 @@ def _take_iteration(known: Iterations, event: JsonObject) -> None:
     _begin(known, number + 1)
 
 
-def _begin(known: Iterations, number: int) -> None:
+def _begin(known: IterationHistory, number: int) -> None:
     known.number, known.calls, known.lengths, known.slowest = number, {}, None, {}
 
 
-def _add(known: Iterations, done: Iteration, time: object) -> None:
+def _add(known: IterationHistory, done: Iteration, time: object) -> None:
     """An iteration that is run again after a restart takes the place of what it was."""
     before = [each for each in known.recent if each.number < done.number]
     known.recent = [*before, done][-RECENT:]

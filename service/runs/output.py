@@ -93,7 +93,7 @@ def _finite_or_none(text: str) -> float | None:
 
 
 def _clean(value: object) -> object:
-    """Without NUL characters and halves of surrogate pairs, which are no text to store or send."""
+    """Remove NUL characters and halves of surrogate pairs, which are no text to store or send."""
     if isinstance(value, str):
         return _clean_text(value)
     if isinstance(value, list):

@@ -6,11 +6,11 @@ then. So it survives whoever computed it, and the same drift raises none again.
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from automap.planner.runs.drift import Deviation, Drift
+from automap.planner.runs import Deviation, Drift
 from automap.service.schemas.documents import JsonObject
 
 KEPT = 10
-"""Suggestions of a job that are shown, the latest."""
+"""How many suggestions of a job are noted: the latest."""
 OVER = 0.5
 """Times the threshold: a run that is so near to its plan again has drifted back to it."""
 
@@ -23,7 +23,7 @@ class Raised(BaseModel):
     event: int
     """Its number among the job's events."""
     seconds: float
-    """Of an iteration, as measured then."""
+    """Seconds of an iteration, as measured then."""
     response_tokens: float | None = None
     over_after_iteration: int | None = None
 
@@ -32,21 +32,21 @@ _RAISED = TypeAdapter(list[Raised])
 
 
 def raised(measured: JsonObject) -> list[Raised]:
-    """What a job notes, the latest last."""
+    """The suggestions that a job notes, the latest last."""
     try:
         return _RAISED.validate_python(measured.get("suggestions") or [])
     except ValidationError:  # another version's
         return []
 
 
-def stands(measured: JsonObject) -> bool:
-    """Whether the latest one is about a drift that is not over."""
+def is_active(measured: JsonObject) -> bool:
+    """Whether the latest suggestion is about a drift that is not over."""
     known = raised(measured)
     return bool(known) and known[-1].over_after_iteration is None
 
 
 def is_new(found: Drift, known: list[Raised]) -> bool:
-    """Whether a drift calls for a suggestion that does not stand already.
+    """Whether a drift calls for a suggestion that is not active already.
 
     It does if it is as far beyond what was measured for the last suggestion as beyond the plan.
     """
@@ -65,7 +65,7 @@ def is_new(found: Drift, known: list[Raised]) -> bool:
 
 
 def is_over(found: Drift, known: list[Raised]) -> bool:
-    """Whether the suggestion that stands is about a drift that is gone."""
+    """Whether the active suggestion is about a drift that is gone."""
     if not known or known[-1].over_after_iteration is not None:
         return False
     near = OVER * found.threshold

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
-from automap.planner.catalogue.hardware import GpuType, NodeType
+from automap.planner.catalogue import GpuType, NodeType
 from automap.planner.spec import ClusterSpec, Name
 from automap.service.schemas.base import ApiModel
 

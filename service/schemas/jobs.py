@@ -10,9 +10,7 @@ from pydantic import (
 )
 
 from automap.executor.settings import RunSettings
-from automap.planner.runs.drift import Drift
-from automap.planner.runs.iterations import ObservedLengths
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner.runs import Drift, ObservedLengths, Suggestion
 from automap.planner.spec import AlgorithmName, JobSpec
 from automap.service.errors.problems import Problem
 from automap.service.schemas.base import ApiModel, Moment, PageQuery

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
 from automap.planner.spec import ClusterSpec
 from automap.profiler.settings import DeviceKind, MeasureSettings
 from automap.service.errors.problems import Problem

@@ -15,14 +15,8 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails
 
-from automap.planner.plan.types import (
-    CallPlacement,
-    CallPlan,
-    CopyPlacement,
-    CopyPlan,
-    Placement,
-    Plan,
-)
+from automap.planner import Placement, Plan
+from automap.planner.plan import CallPlacement, CallPlan, CopyPlacement, CopyPlan
 from automap.service.schemas.plans import PlanRecord
 
 

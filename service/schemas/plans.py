@@ -8,7 +8,7 @@ from pydantic import (
     Field,
 )
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.planner.spec import AlgorithmName, JobSpec, Name
 from automap.service.errors.problems import Problem
 from automap.service.schemas.base import ApiModel, ModelName, Moment, PageQuery

@@ -10,8 +10,7 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.planner.profiles.corrections import Corrections
-from automap.planner.profiles.folder import COLUMNS, TEXTS, says_shipped_tables
+from automap.planner.profiles import COLUMNS, TEXTS, Corrections, says_shipped_tables
 from automap.planner.spec import ClusterSpec
 from automap.service.errors.fields import VERSION_PATTERN
 from automap.service.schemas.base import ApiModel, PageQuery
@@ -20,7 +19,7 @@ Version = Annotated[str, Field(pattern=VERSION_PATTERN, description="Of a stored
 Seconds = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 """Host work may be too little to be told from none."""
 Bound = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
-"""Of an interval: that of a difference may reach below 0."""
+"""An end of an interval; that of a difference may be below 0."""
 Count = Annotated[int, Field(ge=0, le=10**9)]
 
 

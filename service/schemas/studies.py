@@ -8,11 +8,11 @@ from pydantic import (
     WrapValidator,
 )
 
+from automap.planner import Placement, Plan, Strategy
 from automap.planner.errors import Reason
-from automap.planner.plan.types import Placement, Plan, Strategy
-from automap.planner.simulation.result import Iterations
+from automap.planner.simulation import Iterations
 from automap.planner.spec import MAX_NODES, JobSpec, Name
-from automap.planner.studies.result import OpenNodes
+from automap.planner.studies import OpenNodes
 from automap.service.schemas.base import ApiModel
 from automap.service.schemas.placements import placement_of
 from automap.service.schemas.plans import PlanRecord

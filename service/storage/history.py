@@ -8,8 +8,8 @@ from uuid import UUID
 from sqlalchemy import Select, func, select
 from sqlalchemy.orm import Session, contains_eager, defer
 
-from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import planned_seconds
+from automap.planner import Plan
+from automap.planner.runs import planned_seconds
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.runs import call_seconds, iteration_history, suggestion_notes
 from automap.service.runs.iteration_history import Stretch
@@ -26,7 +26,7 @@ from automap.service.storage.paging import page_of
 from automap.service.storage.tables import JobRow, PlanRow
 
 JOBS_SHOWN = 20
-"""Of one plan, the latest."""
+"""How many runs of a plan are shown: the latest."""
 _KINDS = ("iteration", "generate", "forward", "train", "sync")
 
 
@@ -36,7 +36,7 @@ class Runs:
 
     count: int
     latest: float | None
-    """Seconds of an iteration of the latest."""
+    """Seconds of an iteration of the latest run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Predicted:
     iteration: float
     calls: dict[str, float]
     kinds: dict[str, str]
-    """Without calls of functions: their seconds come from the spec."""
+    """Kind of call by name, without calls of functions: their seconds come from the spec."""
 
     @classmethod
     def of(cls, row: PlanRow) -> "Predicted":
@@ -60,7 +60,7 @@ class Predicted:
 
 
 def runs_of(session: Session, plans: Sequence[UUID]) -> dict[UUID, Runs]:
-    """Of the plans that were run, how often, and what the latest run measured."""
+    """How often each plan was run, and what the latest run measured; without plans never run."""
     order = (JobRow.created_at.desc(), JobRow.id.desc())
     numbered = (
         select(
@@ -84,7 +84,12 @@ def runs_of(session: Session, plans: Sequence[UUID]) -> dict[UUID, Runs]:
 
 
 def history_of_plan(session: Session, plan_id: UUID) -> PlanHistory:
-    """The latest runs of a plan, oldest first; a problem if there is no plan."""
+    """The latest runs of a plan, oldest first.
+
+    Raises:
+        NotFoundError: there is no such plan.
+        ConflictError: it is not made, so it predicts nothing.
+    """
     plan = session.get(PlanRow, plan_id)
     if plan is None:
         raise NotFoundError("plan", plan_id)
@@ -146,7 +151,7 @@ def _measured_jobs() -> Select[JobRow]:
 
 
 def _job_history(row: JobRow, predicted: Predicted, *, over_time: bool) -> JobHistory | None:
-    """None: its seconds cannot be read, or it runs no plan."""
+    """A run beside its plan; None: its seconds cannot be read, or it runs no plan."""
     seconds = call_seconds.iteration_seconds(row.measured)
     if seconds is None or row.plan is None:
         return None
@@ -179,7 +184,7 @@ def _stretch(each: Stretch, predicted: Predicted) -> HistoryStretch:
 
 
 def _calls(predicted: Predicted, seconds: Mapping[str, float | None]) -> dict[str, CallAccuracy]:
-    """Those that the plan has, in its order."""
+    """Predicted against measured seconds of the calls that the plan has, in its order."""
     return {
         name: _compared(planned, actual)
         for name, planned in predicted.calls.items()

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import exists, select
 from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import NotFoundError
 from automap.service.errors.problems import Problem
@@ -34,13 +34,13 @@ from automap.service.schemas.measurements import (
     TableProgress,
 )
 from automap.service.storage import suggestions
+from automap.service.storage.clusters import found_cluster
 from automap.service.storage.database import utc_now
-from automap.service.storage.found_clusters import found_cluster
 from automap.service.storage.paging import page_of
 from automap.service.storage.tables import JobEventRow, JobLogRow, JobRow, PlanRow
 
 JOBS_SHOWN = 20
-"""Of a plan, the latest."""
+"""How many runs of a plan are shown: the latest."""
 _DOCUMENTS = (JobRow.settings, JobRow.report, JobRow.problem)
 
 
@@ -60,7 +60,11 @@ def new_job_row(plan: PlanRow, settings: RunSettings) -> JobRow:
 
 
 def find_job(session: Session, job_id: UUID) -> AnyJobRecord:
-    """The job with this id; a `not-found` problem if there is none."""
+    """The job with this id.
+
+    Raises:
+        NotFoundError: there is none.
+    """
     row = session.scalars(
         select(JobRow).where(JobRow.id == job_id).options(joinedload(JobRow.plan))
     ).one_or_none()
@@ -170,7 +174,11 @@ def has_unfinished(session: Session, plan_id: UUID) -> bool:
 
 
 def is_over(session: Session, job_id: UUID) -> bool:
-    """Whether nothing more will happen in this job; a `not-found` problem if there is none."""
+    """Whether nothing more will happen in this job.
+
+    Raises:
+        NotFoundError: there is none.
+    """
     status = session.scalar(select(JobRow.status).where(JobRow.id == job_id))
     if status is None:
         raise NotFoundError("job", job_id)
@@ -190,7 +198,11 @@ def events_after(
 
 
 def log_tail(session: Session, job_id: UUID, *, lines: int) -> str:
-    """The last lines that a job has printed."""
+    """The last lines that a job has printed.
+
+    Raises:
+        NotFoundError: there is no such job.
+    """
     if session.get(JobRow, job_id, options=[defer(column) for column in _DOCUMENTS]) is None:
         raise NotFoundError("job", job_id)
     pieces: list[str] = []
@@ -220,7 +232,7 @@ def _summary(row: JobRow, plan: PlanRow) -> dict[str, Any]:
         "plan_id": plan.id,
         "iteration": row.iteration,
         "iterations": row.iterations,
-        "drifting": row.status in UNFINISHED and suggestion_notes.stands(row.measured),
+        "drifting": row.status in UNFINISHED and suggestion_notes.is_active(row.measured),
         "spec_name": plan.spec_name,
         "algorithm": plan.algorithm,
         "predicted_iteration_seconds": plan.iteration_seconds,

@@ -21,7 +21,11 @@ Row = TypeVar("Row", PlanRow, ClusterRow, JobRow, ProfileRow)
 def page_of(
     session: Session, statement: Select[Row], table: type[Row], query: PageQuery
 ) -> tuple[Sequence[Row], str | None]:
-    """Rows after the cursor, newest first: what is inserted meanwhile cannot shift the pages."""
+    """Rows after the cursor, newest first: what is inserted meanwhile cannot shift the pages.
+
+    Raises:
+        InvalidInputError: the cursor is none of this service.
+    """
     order = tuple_(table.created_at, table.id)
     if query.cursor is not None:
         created_at, row_id = _read_cursor(query.cursor)

@@ -1,26 +1,24 @@
-"""Rows in, API objects out: all queries that are not queue transitions."""
+"""Plans: rows in, API objects out; all queries that are no transitions of the queue."""
 
 from collections.abc import Sequence
 from uuid import UUID
 
 from sqlalchemy import delete, select
-from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer, selectinload
 
-from automap.planner.catalogue import architectures, gpu_type, normalised
-from automap.planner.plan.types import Plan
-from automap.planner.spec import ClusterSpec, JobSpec
+from automap.planner import Plan
+from automap.planner.catalogue import architectures, normalised
+from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.errors.problems import Problem
-from automap.service.schemas.base import Page, PageQuery
-from automap.service.schemas.catalogue import ClusterRecord, NewCluster
+from automap.service.schemas.base import Page
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
 from automap.service.storage import history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs
 from automap.service.storage.paging import page_of
-from automap.service.storage.tables import ClusterRow, PlanModelRow, PlanRow
+from automap.service.storage.tables import PlanModelRow, PlanRow
 
 
 def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
@@ -51,7 +49,11 @@ def canonical_model(name: str) -> str:
 
 
 def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
-    """The plan with this id; a `not-found` problem if there is none."""
+    """The plan with this id.
+
+    Raises:
+        NotFoundError: there is none.
+    """
     row = session.scalars(
         select(PlanRow).where(PlanRow.id == plan_id).options(selectinload(PlanRow.models))
     ).one_or_none()
@@ -64,7 +66,8 @@ def find_plan(session: Session, plan_id: UUID) -> PlanRecord:
 def delete_finished_plan(session: Session, plan_id: UUID) -> bool:
     """Delete it with the records of its runs; False: there is none, or it has not finished.
 
-    Raises a `conflict` problem while one of its jobs is not over.
+    Raises:
+        ConflictError: one of its jobs is not over.
     """
     finished = PlanRow.status.not_in(["queued", "running"])
     # Locked before we look for jobs: a job that is being posted holds the plan until it is there.
@@ -127,54 +130,3 @@ def _summary(row: PlanRow, runs: Runs | None = None) -> PlanSummary:
         }
         | ({} if runs is None else {"runs": runs.count, "measured_iteration_seconds": runs.latest})
     )
-
-
-def add_cluster(session: Session, new: NewCluster) -> ClusterRecord:
-    """Store a cluster; a `conflict` problem if its name is taken."""
-    spec = ClusterSpec(pools=new.pools)
-    row = ClusterRow(name=new.name, spec=spec.model_dump(mode="json"))
-    try:
-        with session.begin_nested():
-            session.add(row)
-    except IntegrityError:
-        raise ConflictError(
-            f"A cluster named {new.name} exists; delete it first, or choose another name"
-        ) from None
-    return _cluster_record(row)
-
-
-def check_gpus(cluster: ClusterSpec) -> None:
-    """Raise a SpecError for the first pool whose GPU the catalogue does not know."""
-    for index, pool in enumerate(cluster.pools):
-        gpu_type(pool.gpu, field=f"pools.{index}.gpu")
-
-
-def find_cluster(session: Session, name: str) -> ClusterRecord:
-    """The cluster of this name; a `not-found` problem if there is none."""
-    row = session.scalars(select(ClusterRow).where(ClusterRow.name == name)).one_or_none()
-    if row is None:
-        raise NotFoundError("cluster", name)
-    return _cluster_record(row)
-
-
-def cluster_names(session: Session, limit: int = 20) -> list[str]:
-    """Some names of stored clusters, to suggest."""
-    return list(session.scalars(select(ClusterRow.name).order_by(ClusterRow.name).limit(limit)))
-
-
-def list_clusters(session: Session, query: PageQuery) -> Page[ClusterRecord]:
-    """One page of clusters, newest first."""
-    rows, next_cursor = page_of(session, select(ClusterRow), ClusterRow, query)
-    return Page(items=[_cluster_record(row) for row in rows], next_cursor=next_cursor)
-
-
-def delete_cluster(session: Session, name: str) -> None:
-    """Forget a cluster; plans made with it keep its definition. `not-found` if there is none."""
-    statement = delete(ClusterRow).where(ClusterRow.name == name).returning(ClusterRow.id)
-    if session.execute(statement).one_or_none() is None:
-        raise NotFoundError("cluster", name)
-
-
-def _cluster_record(row: ClusterRow) -> ClusterRecord:
-    spec = ClusterSpec.model_validate(row.spec)
-    return ClusterRecord(name=row.name, created_at=row.created_at, pools=spec.pools)

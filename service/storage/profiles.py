@@ -1,13 +1,8 @@
 """Stored profiles: kept, compared, and put into the pools of specs and where planners find them."""
 
-import json
 import math
-import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median, quantiles
 from uuid import UUID
 
@@ -17,10 +12,8 @@ from sqlalchemy.orm import Session, defer
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
-from automap.planner.profiles.corrections import FILE as CORRECTIONS
-from automap.planner.profiles.folder import FINGERPRINT, SHIPPED
-from automap.planner.profiles.tables import MEASUREMENTS
-from automap.planner.spec import ClusterSpec, JobSpec, PoolSpec
+from automap.planner.profiles import SHIPPED
+from automap.planner.spec import ClusterSpec, PoolSpec
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
 from automap.service.schemas.profiles import (
@@ -34,8 +27,7 @@ from automap.service.schemas.profiles import (
     ShapeDifference,
     TableDifference,
 )
-from automap.service.storage.database import Database
-from automap.service.storage.found_clusters import found_cluster
+from automap.service.storage.clusters import found_cluster
 from automap.service.storage.paging import page_of
 from automap.service.storage.tables import JobRow, ProfileRow
 
@@ -68,15 +60,19 @@ def add(
         with session.begin_nested():
             session.add(row)
     except IntegrityError:
-        row, is_new = _row(session, new.version), False
+        row, is_new = find_row(session, new.version), False
     if new.make_default:
         _make_default(session, row)
     return _summary(row), is_new
 
 
 def find(session: Session, version: str) -> ProfileRecord:
-    """The profile of this version; a `not-found` problem if there is none."""
-    row = _row(session, version)
+    """The profile of this version.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    row = find_row(session, version)
     measurements = [Measurement.model_validate(each) for each in row.measurements]
     cluster = None if row.job_id is None else _cluster_found(session, row.job_id)
     return ProfileRecord(**dict(_summary(row)), cluster=cluster, measurements=measurements)
@@ -97,9 +93,10 @@ def list_profiles(session: Session, query: ProfileQuery) -> Page[ProfileSummary]
 
 
 def remove(session: Session, version: str) -> None:
-    """Forget a profile; `not-found` if there is none.
+    """Forget a profile. Plans made with it keep their prices; nothing is priced with it any more.
 
-    Plans made with it keep their prices, but nothing is priced with it any more.
+    Raises:
+        NotFoundError: there is none.
     """
     statement = delete(ProfileRow).where(ProfileRow.version == version).returning(ProfileRow.id)
     if session.execute(statement).one_or_none() is None:
@@ -107,8 +104,13 @@ def remove(session: Session, version: str) -> None:
 
 
 def set_default(session: Session, version: str, *, to: bool) -> ProfileSummary:
-    """Make it the default of its device type, or let that have none."""
-    row = _row(session, version)
+    """Make it the default of its device type, or let that have none.
+
+    Raises:
+        NotFoundError: there is no such profile.
+        ConflictError: other requests change the default at the same time.
+    """
+    row = find_row(session, version)
     if to:
         _make_default(session, row)
     else:
@@ -117,7 +119,7 @@ def set_default(session: Session, version: str, *, to: bool) -> ProfileSummary:
 
 
 def _make_default(session: Session, row: ProfileRow) -> None:
-    """In place of the one before, also where another request does the same meanwhile.
+    """Replace the default of its device type, also where another request does so meanwhile.
 
     That one may make a profile the default which was not there when this one looked; it is there
     the second time.
@@ -144,7 +146,11 @@ def _replace_default(session: Session, row: ProfileRow) -> None:
 
 
 def difference(session: Session, first: str, second: str) -> ProfileDifference:
-    """What the second has measured against the first; `not-found` for either."""
+    """What the second has measured against the first.
+
+    Raises:
+        NotFoundError: there is no such profile, for either.
+    """
     one, other = find(session, first), find(session, second)
     left = {each.shape: each for each in one.measurements}
     right = {each.shape: each for each in other.measurements}
@@ -240,79 +246,12 @@ def _checked_pool(session: Session, pool: PoolSpec, *, field: str, with_default:
     return pool
 
 
-def lay_out(database: Database, folder: Path, spec: JobSpec) -> None:
-    """Write the profiles of a spec's pools to where planner processes look for their versions.
+def find_row(session: Session, version: str) -> ProfileRow:
+    """The row of this version.
 
     Raises:
-        SpecError: one was removed since the spec was checked.
+        NotFoundError: there is none.
     """
-    pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
-    for number, pool in enumerate(pools):
-        version = pool.profile
-        if version is None or version == SHIPPED:
-            continue
-        with database.reading() as session:
-            if not _is_stored(session, version):
-                # Its folder may still be here: another server may have none.
-                field = f"cluster.pools.{number}.profile"
-                raise SpecError(field, f"profile {version} was removed", remedy=REMEDY)
-            _lay_out(session, folder, version)
-
-
-def lay_out_for_remedies(database: Database, folder: Path, spec: JobSpec) -> dict[str, str]:
-    """The default profiles of all GPU types, where remedies of an impossible job may need them."""
-    if not spec.search.explain_infeasible:
-        return {}
-    return lay_out_defaults(database, folder, list(catalogue.gpu_types()))
-
-
-def lay_out_defaults(database: Database, folder: Path, gpus: Sequence[str]) -> dict[str, str]:
-    """The default profiles of GPU types, written where planner processes look for them.
-
-    Raises:
-        SpecError: there is no such GPU type.
-    """
-    types = {catalogue.gpu_type(gpu, field="gpus").name for gpu in gpus}
-    found = select(ProfileRow.device_type, ProfileRow.version).where(
-        ProfileRow.device_type.in_(types), ProfileRow.is_default
-    )
-    with database.reading() as session:
-        versions = {row.device_type: row.version for row in session.execute(found)}
-        for version in versions.values():
-            _lay_out(session, folder, version)
-    return versions
-
-
-def _lay_out(session: Session, folder: Path, version: str) -> None:
-    if not (folder / version).is_dir():
-        _write(folder, _row(session, version))
-
-
-def _is_stored(session: Session, version: str) -> bool:
-    found = select(ProfileRow.id).where(ProfileRow.version == version)
-    return session.execute(found).one_or_none() is not None
-
-
-def _write(folder: Path, row: ProfileRow) -> None:
-    """As a whole or not at all; another server may do the same."""
-    version = row.version
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(dir=folder, prefix=f".{version}."))
-    try:
-        (unfinished / FINGERPRINT).write_text(json.dumps(row.fingerprint), encoding="utf-8")
-        if row.corrections is not None:
-            text = json.dumps(row.corrections)
-            (unfinished / CORRECTIONS).write_text(text, encoding="utf-8")
-        lines = "".join(json.dumps(each) + "\n" for each in row.measurements)
-        (unfinished / MEASUREMENTS).write_text(lines, encoding="utf-8")
-        os.rename(unfinished, folder / version)
-    except OSError:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        if not (folder / version).is_dir():
-            raise
-
-
-def _row(session: Session, version: str) -> ProfileRow:
     row = session.scalars(select(ProfileRow).where(ProfileRow.version == version)).one_or_none()
     if row is None:
         raise NotFoundError("profile", version)

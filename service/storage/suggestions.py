@@ -6,14 +6,14 @@ from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from automap.planner.runs.suggestion import Suggestion
+from automap.planner.runs import Suggestion
 from automap.service.runs.suggestion_notes import raised
 from automap.service.schemas.jobs import JobSuggestion
 from automap.service.storage.tables import JobEventRow, JobRow
 
 
 def of_job(session: Session, row: JobRow) -> list[JobSuggestion]:
-    """Those of a job, the latest first."""
+    """The suggestions that were raised on a job, the latest first."""
     known = {each.event: each for each in raised(row.measured)}
     if not known:
         return []

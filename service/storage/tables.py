@@ -113,7 +113,7 @@ class ProfileRow(Base):
     is_default: Mapped[bool] = mapped_column(default=False)
     """At most one per device type: pools that name no profile are priced with it."""
     shapes: Mapped[JsonObject] = mapped_column(Document)
-    """How many were measured, by table."""
+    """How many shapes were measured, by table."""
     fingerprint: Mapped[JsonObject] = mapped_column(Document)
     measurements: Mapped[list[JsonObject]] = mapped_column(Document)
     corrections: Mapped[JsonObject | None] = mapped_column(Document)
@@ -171,7 +171,7 @@ class JobRow(Base):
     iteration: Mapped[int] = mapped_column(default=0)
     """Iterations that are done."""
     iterations: Mapped[int]
-    """Of a run; a profile has none."""
+    """Iterations that a run has; 0 of a measurement."""
     measured: Mapped[JsonObject] = mapped_column(Document)
     """What `runs.call_seconds`, or `queues.measurement_events`, keeps of the events."""
     report: Mapped[JsonObject | None] = mapped_column(Document)
@@ -180,9 +180,9 @@ class JobRow(Base):
     attempts: Mapped[int] = mapped_column(default=0)
     """How often it was submitted to Ray."""
     submission_id: Mapped[str | None] = mapped_column(String(64))
-    """Of the last attempt; made of the job's id, so that no attempt can be submitted twice."""
+    """The last attempt's name in Ray, made of the job's id: none can be submitted twice."""
     output: Mapped[str | None] = mapped_column(String(1000))
-    """Folder on the cluster; the same for all attempts."""
+    """Folder on the cluster, shared by all attempts."""
     log_offset: Mapped[int] = mapped_column(BigInteger, default=0)
     """Bytes of the last attempt's log that are in the tables below."""
     lease_token: Mapped[UUID | None]

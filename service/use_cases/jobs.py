@@ -1,4 +1,4 @@
-"""What the job routes do: check the request, queue the plan if need be, queue the job, cancel."""
+"""Jobs that run a plan: checked and queued, with their plan if need be, and cancelled."""
 
 from uuid import UUID
 
@@ -16,12 +16,18 @@ from automap.service.schemas.measurements import ProfileJobRecord
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.idempotency import Answer, answering_once
 from automap.service.storage.tables import PlanRow
-from automap.service.use_cases.plans import resolve_spec
+from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.service.use_cases.service_parts import ServiceParts
 
 
 def post_job(service: ServiceParts, body: Body[JobRequest], *, key: str | None) -> JobRecord:
-    """Queue a job, and its plan before it; an earlier request with the same key answers instead."""
+    """Queue a job, and its plan before it; an earlier request with the same key answers instead.
+
+    Raises:
+        SpecError, InvalidInputError: something in the request is wrong.
+        ConflictError: the plan to run failed or was cancelled.
+        KeyReusedError, RequestInProgressError: the key stands for another request.
+    """
     lease_seconds = service.settings.lease_seconds
     with answering_once(
         service.database, key, data=body.data, of="job:", lease_seconds=lease_seconds
@@ -121,7 +127,12 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
 
 
 def cancel_job(session: Session, job_id: UUID) -> JobRecord | ProfileJobRecord:
-    """The job, cancelled or about to be; a problem if there is none or it has ended otherwise."""
+    """The job, cancelled or about to be.
+
+    Raises:
+        NotFoundError: there is none.
+        ConflictError: it has ended otherwise.
+    """
     job_queue.cancel(session, job_id)
     record = job_records.find_job(session, job_id)
     if record.status in ("succeeded", "failed"):

@@ -1,4 +1,4 @@
-"""What POST /v1/profiles does to have the cluster measured: check the request, queue the job."""
+"""Jobs that measure the cluster: checked and queued."""
 
 from automap.planner import catalogue
 from automap.planner.errors import SpecError
@@ -23,7 +23,12 @@ from automap.service.use_cases.service_parts import ServiceParts
 def post_measurement(
     service: ServiceParts, body: Body[MeasureRequest], *, key: str | None
 ) -> ProfileJobRecord:
-    """Queue a job that measures; an earlier request with the same key answers instead."""
+    """Queue a job that measures; an earlier request with the same key answers instead.
+
+    Raises:
+        InvalidInputError: the catalogue does not know a model.
+        KeyReusedError, RequestInProgressError: the key stands for another request.
+    """
     settings = _settings(body)
     lease_seconds = service.settings.lease_seconds
     with answering_once(
@@ -46,7 +51,7 @@ def _queued(
             settings=settings.model_dump(mode="json"),
             iteration=0,
             iterations=0,
-            measured=measurement_events.nothing_yet(settings.budget_seconds),
+            measured=measurement_events.nothing_measured(settings.budget_seconds),
             attempts=0,
             log_offset=0,
         )
@@ -61,7 +66,7 @@ def _as_profile(record: JobRecord | ProfileJobRecord) -> ProfileJobRecord:
 
 
 def _settings(body: Body[MeasureRequest]) -> MeasureJobSettings:
-    """The request with its models resolved; a problem if the catalogue does not know one."""
+    """The request with its models looked up in the catalogue."""
     asked: Measure = body.content.measure
     models = {}
     for number, name in enumerate(asked.models):

@@ -4,25 +4,23 @@ import logging
 import threading
 from functools import cached_property
 
+from automap.planner import Plan
 from automap.planner.errors import PlanningError
-from automap.planner.plan.types import Plan
-from automap.planner.runs.drift import Drift
-from automap.planner.runs.iterations import Window
-from automap.planner.runs.suggestion import Suggestion, Watched, drift_of_window
+from automap.planner.runs import Drift, Suggestion, Watched, Window, drift_of_window
 from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
-from automap.service.planners.messages import SuggestRequest
+from automap.service.planners.messages import SuggestTask
 from automap.service.planners.pool import PlannerProcess
 from automap.service.queues import suggestions
 from automap.service.queues.job_queue import JobClaim, Progress
 from automap.service.runs import iteration_history, suggestion_notes
 from automap.service.settings import Settings
-from automap.service.storage import profiles
+from automap.service.storage import profile_files
 from automap.service.storage.database import Database
 
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 300.0
-"""For two searches of seconds and the prices of a large job on a slow machine."""
+"""Seconds for two short searches and the prices of a large job on a slow machine."""
 
 
 class DriftWatch:
@@ -49,11 +47,11 @@ class DriftWatch:
 
     def answer(self, plan: Plan, watched: Watched) -> Suggestion:
         """Why the run has drifted and whether to move, by a planner process of its own."""
-        profiles.lay_out(self._database, self._settings.profiles_folder, plan.spec)
+        profile_files.materialise(self._database, self._settings.profiles_folder, plan.spec)
         process = PlannerProcess(profiles_folder=self._settings.profiles_folder)
         try:
             answer = process.run(
-                SuggestRequest(plan=plan, watched=watched),
+                SuggestTask(plan=plan, watched=watched),
                 limit_seconds=ANSWER_SECONDS,
                 keep_going=lambda: not self._closed.is_set(),
             )
@@ -62,7 +60,7 @@ class DriftWatch:
         return Suggestion.model_validate(answer)
 
     def wait(self) -> None:
-        """Until no suggestion is being computed."""
+        """Wait until no suggestion is being computed."""
         if self._thread is not None:
             self._thread.join()
 
@@ -76,20 +74,18 @@ class DriftWatch:
 
     def _look(self, progress: Progress) -> None:
         known = iteration_history.read(progress.measured.get("iterations"))
-        size = self._settings.drift_window_iterations
-        if len(known.recent) < size or self._is_computing:
+        window = known.latest_window(self._settings.drift_window_iterations)
+        if window is None or self._is_computing:
             return
-        window = Window.of(known.recent[-size:])
         found = drift_of_window(self._plan, window, self._settings.drift_threshold)
         raised = suggestion_notes.raised(progress.measured)
         if suggestion_notes.is_over(found, raised):
             with self._database.transaction() as session:
                 suggestions.end(session, self._held, window)
         elif self._may_ask(window, progress) and suggestion_notes.is_new(found, raised):
-            first = [each for each in known.first if each.number < window.first]
             watched = Watched(
                 window=window,
-                first=Window.of(first) if first else None,
+                first=known.first_window(before=window.first),
                 iterations_left=progress.iterations - progress.iteration,
                 threshold=self._settings.drift_threshold,
             )
@@ -139,6 +135,6 @@ class DriftWatch:
 
 
 def _reason(error: Exception) -> str:
-    """For those who read the job: no more of an unexpected error than that there was one."""
+    """What readers of the job see: no more of an unexpected error than that there was one."""
     expected = isinstance(error, PlanningError | PlannerProcessError)
     return str(error) if expected else "the re-planning failed; see the worker's log"

@@ -36,7 +36,7 @@ class RayJob:
 
     status: Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
     exit_code: int | None
-    """Of the entrypoint; negative: it died of this signal. None: there is none (yet)."""
+    """The entrypoint's exit code; negative: it died of this signal. None: there is none (yet)."""
     message: str
     node_id: str | None
     """Where the entrypoint runs, and where its log is."""

@@ -12,7 +12,7 @@ from automap.service.settings import Settings
 from automap.service.worker.ray_jobs import Submission
 
 LOCK_SECONDS = 60.0
-"""For what an attempt that was killed has left behind to be gone from the devices."""
+"""Seconds for what a killed attempt has left behind to be gone from the devices."""
 
 
 def submission_of(held: JobClaim, settings: Settings) -> Submission:

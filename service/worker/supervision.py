@@ -20,7 +20,7 @@ from automap.service.errors.domain import (
 )
 from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
-from automap.service.queues.job_queue import JobClaim, Standing
+from automap.service.queues.job_queue import JobClaim, Progress
 from automap.service.runs.output import OutputReader, Printed
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
@@ -92,27 +92,27 @@ class Supervision:
 
     def _step(self) -> bool:
         """Look at the job once; whether it is over."""
-        standing = self._renew()
+        progress = self._renew()
         if self._output is None:
-            self._output = OutputReader(standing.log_offset)
-            self._drift.look(standing.progress)  # whoever held the job may have had no time to
+            self._output = OutputReader(progress.log_offset)
+            self._drift.look(progress)  # whoever held the job may have had no time to
         ray = self._ray = self._ray or self._connect()
         found = ray.find(self._held.submission_id)
         if found is None:
-            return self._without_ray_job(ray, standing)
+            return self._without_ray_job(ray, progress)
         ran = found.status in ("RUNNING", "SUCCEEDED")  # also if it was over between two looks
         if ran and not self._held.was_running:
             self._note_running()
         if found.is_over:
             self._read_rest(ray, found, self._output)
             return self._conclude(found)
-        if standing.cancelling:
+        if progress.cancelling:
             self._stop(ray)
         self._read(ray, found, self._output)
         return False
 
-    def _without_ray_job(self, ray: RayJobs, standing: Standing) -> bool:
-        if standing.cancelling:
+    def _without_ray_job(self, ray: RayJobs, progress: Progress) -> bool:
+        if progress.cancelling:
             self._write(lambda session: job_queue.cancelled(session, self._held))
             return True
         if self._held.was_running:
@@ -152,12 +152,12 @@ class Supervision:
     def _keep(self, printed: Printed) -> None:
         if not printed:
             return
-        standing = self._renew(printed)
+        progress = self._renew(printed)
         if any(event["type"] == "iteration" for event in printed.events):
-            self._drift.look(standing.progress)
+            self._drift.look(progress)
 
-    def _renew(self, printed: Printed | None = None) -> Standing:
-        def record(session: Session) -> Standing | None:
+    def _renew(self, printed: Printed | None = None) -> Progress:
+        def record(session: Session) -> Progress | None:
             return job_queue.record(
                 session,
                 self._held,
@@ -166,21 +166,21 @@ class Supervision:
                 max_log_bytes=self._settings.max_log_bytes,
             )
 
-        standing = self._write(record)
-        if standing is None:
+        progress = self._write(record)
+        if progress is None:
             raise _LostError
-        return standing
+        return progress
 
     def _conclude(self, found: RayJob) -> bool:
         """Write down how it ended; False: it goes on as a new attempt."""
         held, code = self._held, found.exit_code
-        standing = self._renew()
+        progress = self._renew()
         log.info("job %s: %s with exit code %s", held.job_id, found.status, code)
         if found.status == "SUCCEEDED":
             if not self._write(lambda session: job_queue.succeed(session, held)):
-                cause = self._told_cause() or "it ended with exit code 0, but sent no report"
+                cause = self._reported_cause() or "it ended with exit code 0, but sent no report"
                 self._fail(self._failed(cause))
-        elif standing.cancelling or found.status == "STOPPED":
+        elif progress.cancelling or found.status == "STOPPED":
             self._write(lambda session: job_queue.cancelled(session, held))
         elif code == EXIT_REFUSED:
             self._fail(self._refused(self._cause(found)))
@@ -194,11 +194,11 @@ class Supervision:
 
     def _cause(self, found: RayJob) -> str:
         """What the job says itself; else the end of what it printed, from Ray."""
-        return self._told_cause() or found.message
+        return self._reported_cause() or found.message
 
-    def _told_cause(self) -> str:
-        told = self._write(lambda session: job_queue.last_failure(session, self._held))
-        cause = told.get("cause") if told else None
+    def _reported_cause(self) -> str:
+        event = self._write(lambda session: job_queue.last_failure(session, self._held))
+        cause = event.get("cause") if event else None
         return cause if isinstance(cause, str) else ""
 
     def _failed(self, cause: str) -> ServiceError:

@@ -5,7 +5,7 @@ from xml.dom import minidom
 
 import pytest
 
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from benchmarks.loop import plot, table
 from benchmarks.loop.jobs import SIZES, Variant, pool_of, spec_of, variants

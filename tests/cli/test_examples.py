@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.service.cli.inputs.files import read_run_settings, read_spec
 
 FOLDER = Path(__file__).parents[2] / "examples"

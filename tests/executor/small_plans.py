@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from automap.planner.dataflow.algorithms.program import Program
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec

@@ -19,6 +19,8 @@ from automap import JobSpec, make_plan
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "plans.json"
 SLOW = {"safe-rlhf-two-critics-70b-128xa100"}
+EFFORT = ("candidates_priced", "options")
+"""How much was looked at, which a leaner search changes without changing a plan."""
 LEFT_OUT = {"agents-12-models-512xh100", "tiny-own-algorithm-cpu"}
 """The first is cut by its time limit; the second needs its own algorithm's file."""
 EXAMPLES = sorted(
@@ -29,12 +31,12 @@ EXAMPLES = sorted(
 
 
 def summary(name: str) -> dict[str, Any]:
-    """The plan's numbers that a reader compares, and a digest of all that is not provenance."""
+    """The plan's numbers that a reader compares, and a digest of all but provenance and effort."""
     document = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text("utf-8"))
     plan = make_plan(JobSpec.model_validate(document)).model_dump(mode="json")
     for field in ("provenance", "search_seconds", "assumptions"):
         plan.pop(field)
-    for field in ("pricing_seconds", "solving_seconds", "proof", "space"):
+    for field in ("pricing_seconds", "solving_seconds", "proof", "space", *EFFORT):
         plan["search"].pop(field)
     text = json.dumps(plan, sort_keys=True)
     return {

@@ -9,7 +9,7 @@ import pytest
 from automap.planner.check.check import violations
 from automap.planner.cost.transition import sync_bytes
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlacement, CopyPlan, Placement, Plan
 from automap.planner.planning import compare, estimate, make_plan
 from automap.planner.search.strategies import STARTS

@@ -1,8 +1,6 @@
 """A profile goes on only where it was begun."""
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -88,24 +86,3 @@ def test_a_damaged_fingerprint_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / fingerprint.FILE).write_text(text)
     with pytest.raises(ProfileError, match="is no fingerprint"):
         fingerprint.check_same(tmp_path, HERE)
-
-
-def answer(monkeypatch: pytest.MonkeyPatch, run: Callable[..., object]) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr("subprocess.run", run)
-    monkeypatch.setattr(fingerprint, "visible_uuids", lambda: ["GPU-b"])
-
-
-def test_only_gpus_that_are_visible_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = "GPU-a, 550, 1980, 1980, 700.00, 99\nGPU-b, 550, 345, 1980, 700.00, 0\n"
-    answer(monkeypatch, lambda *_, **__: subprocess.CompletedProcess([], 0, stdout=rows))
-    (row,) = fingerprint._nvidia()
-    assert (row["uuid"], row["utilization.gpu"]) == ("GPU-b", "0")
-
-
-def test_a_driver_that_does_not_answer_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def hangs(command: list[str], **_: object) -> object:
-        raise subprocess.TimeoutExpired(command, 30)
-
-    answer(monkeypatch, hangs)
-    assert fingerprint._nvidia() == []

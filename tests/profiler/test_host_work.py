@@ -15,10 +15,10 @@ from automap.profiler.measure.engine_work import (
     NUM_LAYERS,
     TRAINING_PARTS,
     Timing,
-    _engine_parts,
-    _forward_parts,
-    _training_parts,
+    engine_parts,
     explained,
+    forward_parts,
+    training_parts,
 )
 from automap.profiler.measure.host_work import keys, measure_host_work
 from automap.profiler.results.measurement import Measurement
@@ -47,7 +47,7 @@ DESIGNS = {
     "forward": (
         FORWARD_PARTS,
         [
-            _forward_parts(micro=micro, size=size, layers=layers)
+            forward_parts(micro=micro, size=size, layers=layers)
             for layers in NUM_LAYERS
             for micro, size in MICRO_BATCHES
         ],
@@ -56,7 +56,7 @@ DESIGNS = {
     "training": (
         TRAINING_PARTS,
         [
-            _training_parts(micro=micro, size=size, layers=layers)
+            training_parts(micro=micro, size=size, layers=layers)
             for layers in NUM_LAYERS
             for micro, size in MICRO_BATCHES
         ],
@@ -64,7 +64,7 @@ DESIGNS = {
     ),
     "engine": (
         ENGINE_PARTS,
-        [_engine_parts(*each, layers) for layers in NUM_LAYERS for each in GENERATIONS],
+        [engine_parts(*each, layers) for layers in NUM_LAYERS for each in GENERATIONS],
         (3e-3, 0.1e-3, 0.5e-3, 0.04e-3, 0.4e-3),
     ),
 }

@@ -9,7 +9,7 @@ import pytest
 from automap.planner.catalogue import architecture, gpu_type
 from automap.planner.cost.training.whole_layers import LayerCheck, LayerKey
 from automap.profiler.machine.devices import CpuDevice
-from automap.profiler.measure.layer_validation import _explanation, layer_errors
+from automap.profiler.measure.layer_validation import explanation, layer_errors
 from automap.profiler.measure.layers import BATCHES, TABLE, difference, keys, measure_layers
 from automap.profiler.results.journal import Entry, Journal
 from automap.profiler.results.measurement import Measurement
@@ -63,15 +63,15 @@ def check(summed: float, host: float) -> LayerCheck:
     ],
 )
 def test_large_errors_are_explained(summed: float, host: float, told: str) -> None:
-    found = _explanation(check(summed, host), None, alone=False)
+    found = explanation(check(summed, host), None, alone=False)
     assert found.startswith(told)
     assert bool(found) == bool(told)
 
 
 def test_noise_is_told_from_what_the_layer_does() -> None:
     wide = Entry("layers", {}, replace(MEASURED, low=0.8, high=1.2, disturbed=True))
-    assert _explanation(check(0.7, 0.1), wide, alone=False).startswith("noise")
-    assert _explanation(check(0.7, 0.1), None, alone=True).startswith("between operators")
+    assert explanation(check(0.7, 0.1), wide, alone=False).startswith("noise")
+    assert explanation(check(0.7, 0.1), None, alone=True).startswith("between operators")
 
 
 def test_a_report_has_every_layer(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("ray")
 from automap.profiler.cluster import on_node, ray_cluster
-from automap.profiler.cluster.ray_cluster import _outcome, _pools
+from automap.profiler.cluster.ray_cluster import outcome_of, pools_of
 from automap.profiler.cluster.ray_nodes import Node
 from automap.profiler.errors import NodeLostError, ProfileError
 from automap.profiler.machine import fingerprint
@@ -62,7 +62,7 @@ JOURNAL = {"journal": {"fingerprint": "{}", "measurements": LINE}}
 def outcome(folder: Path, *nodes: Node) -> tuple[KindReport | ProfileError, list[str]]:
     done: list[str] = []
     settings = ProfileSettings(output=folder)
-    found = _outcome("cpu", nodes, settings, lambda _: None, lambda kind: done.append(kind.name))
+    found = outcome_of("cpu", nodes, settings, lambda _: None, lambda kind: done.append(kind.name))
     return found, done
 
 
@@ -86,7 +86,7 @@ def test_the_next_node_is_given_what_the_lost_one_had_measured(
     assert found.nodes == ["b", "c"]  # the lost one is no node any more
     assert found.link is None
     assert (tmp_path / "cpu" / "measurements.jsonl").read_bytes() == SENT
-    (pool,) = _pools({"cpu": [node("a"), node("b"), node("c")]}, [found])
+    (pool,) = pools_of({"cpu": [node("a"), node("b"), node("c")]}, [found])
     assert (pool["num_nodes"], pool["gpus_per_node"]) == (2, 2)
     assert pool["intra_node_bytes_per_second"] == 2**31
 

@@ -14,7 +14,7 @@ from automap.planner import catalogue
 from automap.planner.profiles.folder import profile_folder
 from automap.planner.spec import ClusterSpec
 from automap.profiler.cluster import ray_cluster, ray_nodes
-from automap.profiler.cluster.ray_cluster import _kinds, profile_cluster
+from automap.profiler.cluster.ray_cluster import device_kinds, profile_cluster
 from automap.profiler.errors import ProfileError
 from automap.profiler.results.profile_report import Progress
 from automap.profiler.settings import DeviceKind, ProfileSettings
@@ -109,7 +109,9 @@ def test_a_node_that_dies_is_named_and_the_others_are_kept(
     two_kinds.wait_for_nodes()
     asked = settings(two_kinds.address, tmp_path, wait_seconds=120.0, budget_seconds=6.0)
     ray.init(address=two_kinds.address, log_to_driver=False)
-    kinds = {name: nodes[0].reserved for name, nodes in _kinds(ray_nodes.nodes(None)[0]).items()}
+    kinds = {
+        name: nodes[0].reserved for name, nodes in device_kinds(ray_nodes.nodes(None)[0]).items()
+    }
     ray.shutdown()
     (lost,) = (name for name, cores in kinds.items() if cores == 2)
     (kept,) = set(kinds) - {lost}

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from automap.planner.catalogue import architecture, gpu_type
 from automap.planner.cost.operators.interpolation import MEASURED
 from automap.planner.cost.operators.profile import Profile
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.profiles.folder import profile_folder
 from automap.planner.spec import JobSpec
 from automap.profiler.errors import ProfileError
@@ -24,7 +25,7 @@ from automap.profiler.measure.operations import operation
 from automap.profiler.results.journal import FILE, Journal
 from automap.profiler.results.profile_report import Progress
 from automap.profiler.results.table_files import Key
-from automap.profiler.session import _Session, expected_seconds, profile
+from automap.profiler.session import Session, expected_seconds, num_ranks, profile
 from automap.profiler.settings import ProfileSettings
 from tests.docs.documents import ROOT
 
@@ -111,11 +112,26 @@ def test_a_budget_goes_to_tables_that_miss_shapes_and_what_failed_is_tried_again
     assert Journal(tmp_path).rows()
 
 
+def test_only_the_tables_that_are_asked_for_are_measured_in_their_order(tmp_path: Path) -> None:
+    asked_for = settings(tmp_path, seconds=2.0).model_copy(
+        update={"tables": ("optimizer", "memory_bound")}
+    )
+    report = profile(asked_for, lambda progress: None)
+    assert [each.table for each in report.tables] == ["optimizer", "memory_bound"]
+    assert report.tables[0].measured > 0
+    session = Session(settings(tmp_path, seconds=60.0), tmp_path, CpuDevice(), print)
+    assert session.wanted()["host_work"] == [], "engines take longer to start than a minute gives"
+    asked_for = asked_for.model_copy(update={"tables": ("host_work",), "budget_seconds": 60.0})
+    session = Session(asked_for, tmp_path, CpuDevice(), print)
+    assert {shape.table for shape in session.wanted()["host_work"]} == {"host_work"}
+    with pytest.raises(ValidationError, match="no such table; there are gemm"):
+        ProfileSettings(output=tmp_path, tables=("gemms",))
+
+
 def test_no_more_processes_than_a_profile_may_have(tmp_path: Path) -> None:
     device = CpuDevice()
     device.count = 100
-    session = _Session(settings(tmp_path, seconds=1.0, ranks=None), tmp_path, device, print)
-    assert session._ranks() == 64
+    assert num_ranks(settings(tmp_path, seconds=1.0, ranks=None), device) == 64
 
 
 def test_what_a_shape_may_take_grows_from_the_next_smaller_one() -> None:

@@ -4,13 +4,14 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import psutil
 import pytest
 
 from automap.profiler.errors import ProfileError
 from automap.profiler.machine import device_use
 from automap.profiler.machine.device_use import CpuUse, GpuUse
+from automap.profiler.machine.nvidia import GpuProcess, GpuState
 from automap.profiler.machine.watch import LEAST_LOOK_SECONDS, State, Watch
 from automap.profiler.results.journal import Entry
 from automap.profiler.results.measurement import Measurement, Sample
@@ -19,13 +20,22 @@ ME = os.getpid()
 CORES = sorted(os.sched_getaffinity(0))
 
 
+@pytest.fixture
+def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that psutil reads in place of /proc."""
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    psutil.process_iter.cache_clear()
+    yield tmp_path
+    psutil.process_iter.cache_clear()
+
+
 def write_proc(proc: Path, *, work: int, idle: int, stolen: int = 0, **processes: int) -> None:
     """Ticks over all our cores; `mine`, `child`, `other`: those of processes."""
     share = len(CORES)
     cells = [work // share, 0, 0, idle // share, 0, 0, 0, stolen // share, 0, 0]
-    lines = [f"cpu{core} {' '.join(map(str, cells))}\n" for core in CORES]
-    proc.mkdir(exist_ok=True)
-    (proc / "stat").write_text("cpu 9 9 9 9\n" + "".join(lines))
+    every_core = range(max(CORES) + 1)
+    lines = [f"cpu{core} {' '.join(map(str, cells))}\n" for core in every_core]
+    (proc / "stat").write_text("cpu 9 9 9 9\n" + "".join(lines) + "btime 0\n")
     for name, (pid, parent) in {
         "mine": (ME, 1),
         "child": (ME + 1, ME),
@@ -33,37 +43,37 @@ def write_proc(proc: Path, *, work: int, idle: int, stolen: int = 0, **processes
     }.items():
         (proc / str(pid)).mkdir(exist_ok=True)
         ticks = processes.get(name, 0)
-        before = f"{pid} (a (strange) name) S {parent} " + "0 " * 9
-        (proc / str(pid) / "stat").write_text(before + f"{ticks} 0 0 0 20 0\n")
+        before = f"{pid} ((strange) name) S {parent} " + "0 " * 9
+        (proc / str(pid) / "stat").write_text(before + f"{ticks} 0 0 0 " + "0 " * 40 + "\n")
 
 
-def test_what_we_and_our_children_do_is_ours(tmp_path: Path) -> None:
-    write_proc(tmp_path, work=0, idle=0)
-    used = CpuUse(tmp_path)
-    write_proc(tmp_path, work=800, idle=200, mine=400, child=390)
+def test_what_we_and_our_children_do_is_ours(proc: Path) -> None:
+    write_proc(proc, work=0, idle=0)
+    used = CpuUse()
+    write_proc(proc, work=800, idle=200, mine=400, child=390)
     assert used.since_last() == State()
     assert used.since_last() == State()  # no time has passed
 
 
-def test_others_are_named_with_their_share(tmp_path: Path) -> None:
-    write_proc(tmp_path, work=0, idle=0)
-    used = CpuUse(tmp_path)
-    write_proc(tmp_path, work=700, idle=300, mine=300, other=350)
+def test_others_are_named_with_their_share(proc: Path) -> None:
+    write_proc(proc, work=0, idle=0)
+    used = CpuUse()
+    write_proc(proc, work=700, idle=300, mine=300, other=350)
     core_ticks = 1000 / len(CORES)
     found = used.since_last()
     assert found.others == (
-        f"a (strange) name (process {ME + 2}): {350 / core_ticks:.0%} of a core",
+        f"(strange) name (process {ME + 2}): {350 / core_ticks:.0%} of a core",
         "all others together: 40% of the cores",
     )
     assert found.slowed == ""
-    write_proc(tmp_path, work=900, idle=1100, mine=300, other=450)
+    write_proc(proc, work=900, idle=1100, mine=300, other=450)
     assert used.since_last() == State()  # a fifth is not much
 
 
-def test_what_the_host_takes_slows_the_clock(tmp_path: Path) -> None:
-    write_proc(tmp_path, work=0, idle=0)
-    used = CpuUse(tmp_path)
-    write_proc(tmp_path, work=400, idle=400, stolen=200, mine=400)
+def test_what_the_host_takes_slows_the_clock(proc: Path) -> None:
+    write_proc(proc, work=0, idle=0)
+    used = CpuUse()
+    write_proc(proc, work=400, idle=400, stolen=200, mine=400)
     assert used.since_last().slowed == "the host took 20% of the cores' time"
 
 
@@ -130,13 +140,12 @@ GPU = "GPU-b"
 
 
 class Driver:
-    """What the driver's tool and PyTorch would say of one GPU of 80 GiB."""
+    """What the driver and PyTorch would say of one GPU of 80 GiB."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.utilization, self.reasons, self.apps = "0", "0x0", [(GPU, ME, "python", 500)]
+        self.utilisation, self.reasons, self.apps = 0, 0, [GpuProcess(ME, "python", 500)]
         self.foreign = 2**29
-        monkeypatch.setattr(device_use, "nvidia_smi", self._smi)
-        monkeypatch.setattr(device_use, "visible_uuids", lambda: [GPU])
+        monkeypatch.setattr(device_use, "visible_gpus", lambda: [self.gpu()])
         monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
         monkeypatch.setattr("torch.cuda.memory_reserved", lambda index: 2**33)
         monkeypatch.setattr(
@@ -144,25 +153,30 @@ class Driver:
         )
         monkeypatch.setattr(CpuUse, "since_last", lambda self: State())
 
-    def _smi(self, what: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-        if what == "gpu":
-            cells = (("GPU-a", "99", "0x40"), (GPU, self.utilization, self.reasons))
-        else:
-            cells = tuple(tuple(map(str, app)) for app in self.apps)  # type: ignore[assignment]
-        return [dict(zip(columns, row, strict=True)) for row in cells]
+    def gpu(self) -> GpuState:
+        return GpuState(
+            uuid=GPU,
+            driver="550",
+            clock_mhz=345,
+            max_clock_mhz=1980,
+            power_limit_watts=700.0,
+            utilisation_percent=self.utilisation,
+            slowdown_reasons=self.reasons,
+            processes=tuple(self.apps),
+        )
 
 
 def test_a_gpu_that_nobody_else_uses_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Driver(monkeypatch)
     used = GpuUse()
     assert used.since_last() == State()
-    driver.utilization = "97"  # ours by now
+    driver.utilisation = 97  # ours by now
     driver.foreign += 2**28
     assert used.since_last() == State()
 
 
 def test_a_gpu_that_is_at_work_before_we_begin_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    Driver(monkeypatch).utilization = "37"
+    Driver(monkeypatch).utilisation = 37
     assert GpuUse().since_last().others == ("GPU GPU-b is 37 % utilised",)
 
 
@@ -170,13 +184,14 @@ def test_processes_and_memory_of_others_on_a_gpu_are_told(monkeypatch: pytest.Mo
     driver = Driver(monkeypatch)
     used = GpuUse()
     assert used.since_last() == State()
-    driver.apps += [(GPU, 77, "train", 4000), ("GPU-a", 78, "elsewhere", 9000)]
+    driver.apps += [GpuProcess(77, "train", 4000)]
     driver.foreign += 5 * 2**30
     assert used.since_last().others == (
         "train (process 77): 4000 MiB of GPU-b",
         "others hold 5.5 GiB of GPU 0",
     )
-    driver.apps = [(GPU, 12345678, "host's number", 4000)]  # in a container we are not in the list
+    # In a container we are not in the list.
+    driver.apps = [GpuProcess(12345678, "host's number", 4000)]
     driver.foreign = 2**29
     assert used.since_last() == State()
 
@@ -184,13 +199,12 @@ def test_processes_and_memory_of_others_on_a_gpu_are_told(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("reasons", "slowed"),
     [
-        ("0x0000000000000004", ""),  # at its power limit, as in a run
-        ("0x0000000000000048", "hardware slowdown, thermal slowdown by the hardware"),
-        ("[N/A]", ""),
+        (0x04, ""),  # at its power limit, as in a run
+        (0x48, "hardware slowdown, thermal slowdown by the hardware"),
     ],
 )
 def test_the_driver_says_why_a_clock_is_slow(
-    monkeypatch: pytest.MonkeyPatch, reasons: str, slowed: str
+    monkeypatch: pytest.MonkeyPatch, reasons: int, slowed: str
 ) -> None:
     Driver(monkeypatch).reasons = reasons
     assert GpuUse().since_last().slowed == slowed
@@ -198,17 +212,10 @@ def test_the_driver_says_why_a_clock_is_slow(
 
 def test_here_our_own_work_is_ours() -> None:
     """On this machine, whoever else is there: what this process does is none of theirs."""
-    proc = Path("/proc")
-    if not (proc / "stat").exists():
-        pytest.skip("no /proc")
-    before, start = device_use._counts(proc), time.process_time()
+    before, start = device_use._counts(), time.process_time()
     end = time.monotonic() + 0.3
     while time.monotonic() < end:
         pass
     spent = time.process_time() - start
-    after = device_use._counts(proc)
-    ours = device_use._ticks(
-        after.processes, device_use._tree(after.processes)
-    ) - device_use._ticks(before.processes, device_use._tree(before.processes))
-    tick = os.sysconf("SC_CLK_TCK")
-    assert ours / tick == pytest.approx(spent, abs=0.05)
+    ours = device_use._counts().our_seconds - before.our_seconds
+    assert ours == pytest.approx(spent, abs=0.05)

@@ -13,7 +13,7 @@ from automap.planner.job.job import Job
 from automap.planner.layout import FloatArray, IntArray, Layouts
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.generate_settings import Engines, Generations
-from automap.planner.search.candidates.tables import BoolArray, CallTable, front_rows, kinds_of
+from automap.planner.search.candidates.tables import CallTable, front_rows, kinds_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,6 @@ class Block:
     host_bytes: IntArray
     sync_seconds: FloatArray
     node_sync_seconds: FloatArray
-
-    def take(self, keep: BoolArray) -> "Block":
-        """Those of its rows that a mask over the copy's table keeps."""
-        here = np.flatnonzero(keep[self.rows])
-        return Block(
-            self.pool_index,
-            self.pool,
-            self.rows[here],
-            self.layouts.take(here),
-            self.resident_bytes[here],
-            self.host_bytes[here],
-            self.sync_seconds[here],
-            self.node_sync_seconds[here],
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +52,6 @@ class Settings:
             price = self._generate_on_shadow if on_shadow else self._generate_from_home
             return price(index, call, copy_index, block)
         return self._batched(index, call, copy_index, block)
-
-    def least_seconds(self, call: Call, block: Block) -> tuple[FloatArray, int]:
-        """(per row seconds that no setting of a call there is below, how many were priced).
-
-        Recomputation, offload and the reshard before a generation only add to a call.
-        """
-        if call.kind == "generate":
-            known = self.generations.of(call, block.pool)
-            size = np.searchsorted(known.engines.counts, block.layouts.num_gpus)
-            return whole_microseconds(known.least_seconds[size]), 0
-        first, base_of = distinct_rows(*block.layouts.columns_without_offload())
-        base = block.layouts.take(first).without_offload()
-        rows, micro, recompute = self._grid(call, base, modes=[0])
-        priced = self._priced(call, block.pool, base, rows, micro, recompute)
-        least = np.full(len(first), np.inf)
-        np.minimum.at(least, rows, priced.seconds.total)
-        return whole_microseconds(least[base_of]), len(rows)
 
     def _batched(
         self, index: int, call: Call, copy_index: int, block: Block

@@ -41,20 +41,15 @@ def device_counts(num_gpus: int, gpus_per_node: int) -> list[int]:
     return sorted({count for count in [*counts, whole] if 0 < count <= num_gpus})
 
 
-def usable_gpus(pool: Pool) -> int:
-    """GPUs of a pool that a plan may use."""
-    return pool.num_gpus - pool.kept_free_gpus
-
-
-def has_candidates_of(larger: Job, smaller: Job) -> bool:
+def shares_candidates(larger: Job, smaller: Job) -> bool:
     """True when every candidate of a job is one of the same job on a larger cluster as well.
 
     And costs as much there: weight syncs of a cluster of several nodes are priced across nodes.
     """
     alone = [sum(pool.num_nodes for pool in job.pools) == 1 for job in (larger, smaller)]
     return alone[0] == alone[1] and all(
-        set(device_counts(usable_gpus(small), small.gpus_per_node))
-        <= set(device_counts(usable_gpus(large), large.gpus_per_node))
+        set(device_counts(small.usable_gpus, small.gpus_per_node))
+        <= set(device_counts(large.usable_gpus, large.gpus_per_node))
         and (small.num_gpus <= small.nvlink_domain_gpus)
         == (large.num_gpus <= large.nvlink_domain_gpus)
         for small, large in zip(smaller.pools, larger.pools, strict=True)
@@ -151,12 +146,12 @@ def _layouts(rows: Sequence[tuple[int, ...]]) -> Layouts:
 
 
 def _counts(pool: Pool, wanted: ParallelismConstraint | None) -> list[int]:
-    counts = device_counts(usable_gpus(pool), pool.gpus_per_node)
+    counts = device_counts(pool.usable_gpus, pool.gpus_per_node)
     if wanted is None or wanted.num_gpus is None:
         return counts
     # A size that the user asks for is tried although the steps would leave it out.
     count, per_node = wanted.num_gpus, pool.gpus_per_node
-    whole_nodes = count % per_node == 0 and count <= usable_gpus(pool)
+    whole_nodes = count % per_node == 0 and count <= pool.usable_gpus
     return [count] if count in counts or whole_nodes else []
 
 

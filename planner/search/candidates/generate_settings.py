@@ -12,7 +12,7 @@ from automap.planner.cost.pricing import Engine, Pricing
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
-from automap.planner.layout import FloatArray, IntArray
+from automap.planner.layout import IntArray
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.streams_and_tails import Runs, runs, wanted_tails
 from automap.planner.search.candidates.tables import front_rows
@@ -66,8 +66,6 @@ class Generation:
     """Those that may be best in some home, in the order of the sizes of their engines."""
     num_runs: IntArray
     """[size] of all that were priced."""
-    least_seconds: FloatArray
-    """[size] of the fastest engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +101,13 @@ class Generations:
         ran = runs(self.pricing, call, pool, engine, budgets, estimates)
         size_of = engines.size_of[owner[ran.base]]
         num_runs = np.bincount(size_of, minlength=len(engines.counts))
-        least = np.full(len(engines.counts), np.inf)
-        np.minimum.at(least, engines.size_of[owner], estimates.seconds.total)
         if ran.plain:
             # Of the budgets of one engine those that another one beats are beaten in every home.
             ran = ran.take(front_rows(owner, ran.seconds, ran.transient_bytes(estimates)))
         else:
             # Which shares of the seconds pass before something is free depends on the reshard.
             ran = ran.take(np.argsort(size_of, kind="stable"))
-        return Generation(engines, engine, owner, budgets, estimates, ran, num_runs, least)
+        return Generation(engines, engine, owner, budgets, estimates, ran, num_runs)
 
     def _engines(self, call: Call, pool: Pool) -> Engines:
         assert call.model is not None, "a function does not generate"

@@ -69,6 +69,19 @@ class CopyTable:
             ),
         )
 
+    def joined(self, more: "CopyTable") -> "CopyTable":
+        """With further rows below, so that the numbers of the first stay."""
+        one, other = self.node_sync_seconds, more.node_sync_seconds
+        return replace(
+            self,
+            pool=np.append(self.pool, more.pool),
+            layouts=joined_layouts([self.layouts, more.layouts]),
+            resident_bytes=np.append(self.resident_bytes, more.resident_bytes),
+            host_bytes=np.append(self.host_bytes, more.host_bytes),
+            sync_seconds=np.append(self.sync_seconds, more.sync_seconds),
+            node_sync_seconds=None if one is None or other is None else np.append(one, other),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class CallTable:
@@ -95,6 +108,10 @@ class CallTable:
 
     def __len__(self) -> int:
         return len(self.seconds)
+
+    def joined(self, more: "CallTable") -> "CallTable":
+        """With further rows below, so that the numbers of the first stay."""
+        return joined_calls([self, more])
 
     def tails(self, num_gpus: IntArray) -> tuple[IntArray, FloatArray]:
         """(GPUs that go on, seconds until the others are free) on ranges of so many GPUs."""

@@ -1,20 +1,18 @@
 """Price every candidate of a job: all layouts of all copies, all settings of all calls."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
 from automap.planner.cost.memory import usable_bytes
-from automap.planner.cost.pricing import Engine, Pricing
+from automap.planner.cost.pricing import Pricing
 from automap.planner.dataflow.graph import Call, weights_edge
 from automap.planner.job.job import Job
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.call_settings import Block, Settings, no_rows
 from automap.planner.search.candidates.tables import (
-    BoolArray,
     CallTable,
     CopyTable,
     Tables,
@@ -22,8 +20,6 @@ from automap.planner.search.candidates.tables import (
     joined_calls,
     joined_layouts,
 )
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class _Served:
     """Equal where layouts and prices are equal, row by row."""
 
 
-def price(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
+def price_candidates(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
     """All candidates with their prices.
 
     With `fits_only`, rows that exceed a GPU's memory by themselves are left out; without, they stay
@@ -88,9 +84,17 @@ class Candidates:
             else:  # no GPU holds one; without rows it does not exist
                 self.blocks.pop()
 
-    def calls(self, wanted: list[BoolArray] | None = None) -> tuple[list[CallTable], int]:
-        """(tables of the calls on the wanted rows of every copy, or all; candidates priced)."""
-        priced = self._by_kind(wanted, self._call_table)
+    def calls(self) -> tuple[list[CallTable], int]:
+        """(tables of the calls on all rows of every copy, candidates priced)."""
+        first: dict[Hashable, _Served] = {}
+        for each in self._served:
+            first.setdefault(each.kind, each)
+        # Shadows take their prices from the homes', so they come last and need not wait.
+        kinds = sorted(first, key=lambda kind: self.copies[first[kind].copy].shadow_of is not None)
+        # numpy lets go of the interpreter inside large operations, so threads share the work.
+        with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
+            tables = pool.map(self._call_table, [first[kind] for kind in kinds])
+            priced = dict(zip(kinds, tables, strict=True))
         calls = [
             replace(table, call=each.index, copy=each.copy)
             for each in self._served
@@ -98,40 +102,6 @@ class Candidates:
             if table is not None
         ]
         return calls, sum(priced[each.kind][1] for each in self._served)
-
-    def least(self, wanted: list[BoolArray]) -> tuple[list[CallTable], int]:
-        """The same with one row for each wanted one: seconds that no setting of it is below."""
-        priced = self._by_kind(wanted, self._least_table)
-        calls = [replace(priced[e.kind][0], call=e.index, copy=e.copy) for e in self._served]
-        return calls, sum(priced[each.kind][1] for each in self._served)
-
-    def _by_kind(
-        self,
-        wanted: list[BoolArray] | None,
-        table: Callable[[_Served, list[Block]], tuple[Result, int]],
-    ) -> dict[Hashable, tuple[Result, int]]:
-        """What is priced per kind of call, on all rows that some copy of the kind wants."""
-        first: dict[Hashable, tuple[_Served, BoolArray | None]] = {}
-        for each in self._served:
-            mask = None if wanted is None else wanted[each.copy]
-            known = first.get(each.kind)
-            if known is None:
-                first[each.kind] = each, mask
-            elif mask is not None and known[1] is not None:
-                first[each.kind] = known[0], known[1] | mask
-
-        def work(item: tuple[_Served, BoolArray | None]) -> tuple[Result, int]:
-            each, mask = item
-            blocks = [b if mask is None else b.take(mask) for b in self.blocks[each.copy]]
-            return table(each, [block for block in blocks if len(block.rows)])
-
-        # Shadows take their prices from the homes', so they come last and need not wait.
-        kinds = sorted(
-            first, key=lambda kind: self.copies[first[kind][0].copy].shadow_of is not None
-        )
-        # numpy lets go of the interpreter inside large operations, so threads share the work.
-        with ThreadPoolExecutor(self.job.spec.search.num_workers) as pool:
-            return dict(zip(kinds, pool.map(work, [first[kind] for kind in kinds]), strict=True))
 
     def _role_kind(self, role: str) -> Hashable:
         """Equal for roles whose homes have the same layouts, bytes and seconds."""
@@ -217,11 +187,13 @@ class Candidates:
                 alone,
             )
 
-    def _call_table(self, each: _Served, blocks: list[Block]) -> tuple[CallTable | None, int]:
+    def _call_table(self, each: _Served) -> tuple[CallTable | None, int]:
         """(settings of a call on one copy, candidates priced); None: no shadow can serve it."""
         on_shadow = self.copies[each.copy].shadow_of is not None
         parts, count = [], 0
-        for block in blocks:
+        for block in self.blocks[each.copy]:
+            if not len(block.rows):
+                continue
             table, priced = self.settings.table(
                 each.call, each.index, each.copy, block, on_shadow=on_shadow
             )
@@ -236,25 +208,3 @@ class Candidates:
             return table
         resident = self.copies[copy].resident_bytes[table.copy_row]
         return table.take(resident + table.transient_bytes <= usable_bytes(block.pool))
-
-    def _least_table(self, each: _Served, blocks: list[Block]) -> tuple[CallTable, int]:
-        parts, count = [no_rows(each.index, each.copy)], 0
-        for block in blocks:
-            seconds, priced = self.settings.least_seconds(each.call, block)
-            count += priced
-            there = np.flatnonzero(np.isfinite(seconds))
-            zero = np.zeros_like(there)
-            parts.append(
-                CallTable(
-                    call=each.index,
-                    copy=each.copy,
-                    copy_row=block.rows[there],
-                    seconds=seconds[there],
-                    transient_bytes=zero,
-                    micro_batch_size=zero,
-                    recompute=zero,
-                    kv_cache_bytes=zero,
-                    engine=Engine(zero, zero, zero, zero),
-                )
-            )
-        return joined_calls(parts), count

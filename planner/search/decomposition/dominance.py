@@ -3,16 +3,20 @@
 The same argument as the second one of `model.pruning`, before rows become options: a row of
 a copy goes for the sake of another that holds no more bytes anywhere, syncs no slower, and has for
 every setting of every call one that is as fast and peaks no higher.
+
+The coarse master problem (`decomposition.coarse`) is built with it; in the sub-problems it saves
+up to a third of the time (Safe-RLHF with two critics).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+from automap.planner.search.decomposition.master import Size, Sizes, rows_of_sizes
 
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates.tables import BoolArray, CallTable
-from automap.planner.search.decomposition.sizes import Size, Sizes, rows_of_sizes
-from automap.planner.search.space.search_space import Arena, Rows
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.units import MIB
 
 
@@ -35,14 +39,14 @@ class Undominated:
     a row stays within the limit, one that is at least as fast in everything does too.
     """
 
-    def __init__(self, arena: Arena, rows: Rows) -> None:
-        self.arena, self.rows = arena, rows
+    def __init__(self, space: SearchSpace, rows: Rows) -> None:
+        self.space, self.rows = space, rows
         self._kept: dict[tuple[int, Size], IntArray] = {}
         self._settings: dict[int, list[_Settings]] = {}
 
     def of_sizes(self, rows: Rows, sizes: Sizes) -> Rows:
         """Of `rows` those of the given sizes that nothing dominates; all rows of free copies."""
-        chosen = rows_of_sizes(self.arena, rows, sizes)
+        chosen = rows_of_sizes(self.space, rows, sizes)
         copies = list(chosen.copies)
         for copy, allowed in sizes.items():
             keep = np.zeros_like(copies[copy])
@@ -51,7 +55,7 @@ class Undominated:
             copies[copy] = copies[copy] & keep
         calls = [
             mask & copies[table.copy][table.copy_row]
-            for table, mask in zip(self.arena.tables.calls, chosen.calls, strict=True)
+            for table, mask in zip(self.space.tables.calls, chosen.calls, strict=True)
         ]
         return Rows(copies, calls)
 
@@ -62,7 +66,7 @@ class Undominated:
 
     def _find(self, index: int, size: Size) -> IntArray:
         """Row after row, the fastest first, takes away what it dominates."""
-        copy = self.arena.tables.copies[index]
+        copy = self.space.tables.copies[index]
         same = (copy.pool == size[0]) & (copy.layouts.num_gpus == size[1])
         rows = np.flatnonzero(self.rows.copies[index] & same)
         if index not in self._settings:
@@ -82,10 +86,10 @@ class Undominated:
         return np.sort(rows[np.array(kept, dtype=np.int64)])
 
     def _all_settings(self, index: int) -> list[_Settings]:
-        copy = self.arena.tables.copies[index]
+        copy = self.space.tables.copies[index]
         resident = -(-copy.resident_bytes // MIB)
         result = []
-        for table, mask in zip(self.arena.tables.calls, self.rows.calls, strict=True):
+        for table, mask in zip(self.space.tables.calls, self.rows.calls, strict=True):
             if table.copy != index:
                 continue
             for part in _by_kind(table.take(mask)):

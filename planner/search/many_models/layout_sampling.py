@@ -5,11 +5,12 @@ large search needs of them is one for every step of memory that it might have to
 """
 
 import numpy as np
+from automap.planner.search.decomposition.master import fastest_rows
 
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates.tables import BoolArray, CallTable
-from automap.planner.search.decomposition.sizes import fastest_rows
-from automap.planner.search.space.search_space import Arena, Rows
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
 
 STEP_BYTES = 4 * 10**9
 """Per GPU: what a slower layout, or setting, must take less."""
@@ -17,10 +18,10 @@ HELD, PEAK = 0.25, 0.65
 """Shares of a GPU that a copy may hold, and may take while a call runs on it, to leave room."""
 
 
-def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
+def thinned_layouts(space: SearchSpace, rows: Rows) -> Rows:
     """Of `rows` the fastest of every size, and those slower ones that take less memory by steps."""
-    tables = arena.tables
-    copies = [_layouts(arena, rows, copy) for copy in range(len(tables.copies))]
+    tables = space.tables
+    copies = [_layouts(space, rows, copy) for copy in range(len(tables.copies))]
     calls = [
         _settings(table, mask & copies[table.copy][table.copy_row])
         for table, mask in zip(tables.calls, rows.calls, strict=True)
@@ -28,13 +29,13 @@ def thinned_layouts(arena: Arena, rows: Rows) -> Rows:
     return Rows(copies, calls)
 
 
-def roomy_rows(arena: Arena, rows: Rows) -> Rows:
+def roomy_rows(space: SearchSpace, rows: Rows) -> Rows:
     """Of `rows` those that leave other copies room, to be taken where memory is forgotten.
 
     All rows of a copy on which a call would have none left.
     """
-    tables = arena.tables
-    capacity = np.array([pool.capacity_bytes for pool in arena.problem.pools], dtype=float)
+    tables = space.tables
+    capacity = np.array([pool.capacity_bytes for pool in space.problem.pools], dtype=float)
     copies = [
         mask & (copy.resident_bytes <= HELD * capacity[copy.pool])
         for copy, mask in zip(tables.copies, rows.copies, strict=True)
@@ -59,10 +60,10 @@ def roomy_rows(arena: Arena, rows: Rows) -> Rows:
     )
 
 
-def _layouts(arena: Arena, rows: Rows, index: int) -> BoolArray:
-    copy, here = arena.tables.copies[index], np.flatnonzero(rows.copies[index])
+def _layouts(space: SearchSpace, rows: Rows, index: int) -> BoolArray:
+    copy, here = space.tables.copies[index], np.flatnonzero(rows.copies[index])
     columns, peaks = [copy.sync_seconds], [np.zeros(len(copy))]
-    for table, mask in zip(arena.tables.calls, rows.calls, strict=True):
+    for table, mask in zip(space.tables.calls, rows.calls, strict=True):
         if table.copy == index:
             columns.append(_least(table, mask, table.seconds, len(copy)))
             peaks.append(_least(table, mask, table.transient_bytes.astype(float), len(copy)))

@@ -25,9 +25,6 @@ class LinearProgram:
     rows: list[Terms] = field(default_factory=list)
     sides: list[float] = field(default_factory=list)
     equal: list[bool] = field(default_factory=list)
-    _solver: pywraplp.Solver | None = None
-    _variables: list[pywraplp.Variable] = field(default_factory=list)
-    _constraints: list[pywraplp.Constraint] = field(default_factory=list)
 
     def variables(self, count: int, most: float) -> range:
         """New variables."""
@@ -41,30 +38,23 @@ class LinearProgram:
         self.equal.append(equal)
 
     def solve(self) -> tuple[float, FloatArray]:
-        """(a lower bound that holds despite rounding, the values that GLOP found).
-
-        After further rows it goes on from where it was.
-        """
-        solver = self._solver or pywraplp.Solver.CreateSolver("GLOP")
-        self._solver = solver
-        for most in self.most[len(self._variables) :]:
-            self._variables.append(solver.NumVar(0.0, most, ""))
-        infinity, done = solver.infinity(), len(self._constraints)
-        for terms, side, equal in zip(
-            self.rows[done:], self.sides[done:], self.equal[done:], strict=True
-        ):
-            row = solver.Constraint(side, side if equal else infinity)
+        """(a lower bound that holds despite rounding, the values that GLOP found)."""
+        solver = pywraplp.Solver.CreateSolver("GLOP")
+        variables = [solver.NumVar(0.0, most, "") for most in self.most]
+        constraints = []
+        for terms, side, equal in zip(self.rows, self.sides, self.equal, strict=True):
+            row = solver.Constraint(side, side if equal else solver.infinity())
             for variable, factor in terms.items():
-                row.SetCoefficient(self._variables[variable], factor)
-            self._constraints.append(row)
-        solver.Minimize(self._variables[0])
+                row.SetCoefficient(variables[variable], factor)
+            constraints.append(row)
+        solver.Minimize(variables[0])
         if solver.Solve() != pywraplp.Solver.OPTIMAL:
             return 0.0, np.zeros(len(self.most))
         duals = [
             row.dual_value() if equal else max(row.dual_value(), 0.0)
-            for row, equal in zip(self._constraints, self.equal, strict=True)
+            for row, equal in zip(constraints, self.equal, strict=True)
         ]
-        return self.bound(duals), np.array([each.solution_value() for each in self._variables])
+        return self.bound(duals), np.array([each.solution_value() for each in variables])
 
     def bound(self, duals: list[float]) -> float:
         """Σ y b + Σ min(0, c − yA) × most: holds for any y that is ≥ 0 where a row is ≥."""

@@ -1,15 +1,17 @@
 """A start for jobs of so many calls that sizes cannot be decided one vector at a time.
 
-The relaxed problem is sketched by a population and improved by neighbourhoods. What was found is
-solved again with memory and a few layouts of every size, as often as that still shortens it.
+The relaxed problem is sketched by list schedules drawn from the linear relaxation and improved by
+neighbourhoods. What was found is solved again with memory and a few layouts of every size, as often
+as that still shortens it.
 """
 
 from functools import partial
 
-from automap.planner.search.decomposition.sizes import relaxed_problem
-from automap.planner.search.many_models.annealing import sketch
+from automap.planner.search.decomposition.master import relaxed_problem
+
 from automap.planner.search.many_models.layout_sampling import roomy_rows, thinned_layouts
 from automap.planner.search.many_models.linear_bound import relax
+from automap.planner.search.many_models.list_schedules import sketch
 from automap.planner.search.many_models.neighbourhood import (
     AT_ONCE,
     STEP,
@@ -20,12 +22,14 @@ from automap.planner.search.many_models.neighbourhood import (
 from automap.planner.search.model.problem import Problem, Solution
 from automap.planner.search.model.pruning import SLACK, prune
 from automap.planner.search.model.solve import Budget
-from automap.planner.search.space.search_space import Arena, Rows, rows_within
+from automap.planner.search.space.bounds_filter import rows_within
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
 
 MANY_CALLS = 12
 """Up to so many the search over sizes proves its plan without such a start."""
-SKETCH_SECONDS = 0.35
-"""Deterministic seconds that the population counts as."""
+SKETCH_SECONDS = 0.05
+"""Deterministic seconds that drawing list schedules counts as."""
 ENOUGH_SECONDS = 1.5
 """Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
 MOST_SKETCHES = 8
@@ -46,14 +50,14 @@ REAL_SECONDS = 0.3
 
 
 def large_start(
-    arena: Arena, rows: Rows, *, limit_seconds: float, budget: Budget
+    space: SearchSpace, rows: Rows, *, limit_seconds: float, budget: Budget
 ) -> tuple[Problem, Solution] | None:
     """A solution shorter than the limit, and the problem whose options it takes."""
-    roomy = roomy_rows(arena, rows)
-    problem = relaxed_problem(arena, roomy)
-    relaxation = relax(problem, horizon_seconds=limit_seconds, rounds=0)
+    roomy = roomy_rows(space, rows)
+    problem = relaxed_problem(space, roomy)
+    relaxation = relax(problem, horizon_seconds=limit_seconds)
     shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
-    relaxed = partial(_relaxed, arena, roomy)
+    relaxed = partial(_relaxed, space, roomy)
     found: list[Structure] = []
     count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS) - 1, 1), MOST_SKETCHES)
     with budget.share(SHARE):
@@ -66,29 +70,29 @@ def large_start(
                 found += shorter(relaxed, Structure.of(problem, solution), number=number)
         found.sort(key=lambda structure: structure.period)
         found = [*shorter(relaxed, found[0], number=count, at_once=POLISH_FREED)[:0:-1], *found]
-    real = _real(arena, rows, found, limit_seconds, budget)
+    real = _real(space, rows, found, limit_seconds, budget)
     if real is None:
         return None
     with budget.share(SHARE):
-        real = shorter(partial(_thinned, arena, rows), real, near=AGAIN, at_once=AGAIN_FREED)[-1]
+        real = shorter(partial(_thinned, space, rows), real, near=AGAIN, at_once=AGAIN_FREED)[-1]
     return real.problem, real.solution
 
 
-def _relaxed(arena: Arena, rows: Rows, seconds: float) -> Problem:
+def _relaxed(space: SearchSpace, rows: Rows, seconds: float) -> Problem:
     """Without memory, what a period leaves."""
     return relaxed_problem(
-        arena, rows_within(arena.tables, arena.problem, rows, seconds * (1 + SLACK))
+        space, rows_within(space.tables, space.problem, rows, seconds * (1 + SLACK))
     )
 
 
-def _thinned(arena: Arena, rows: Rows, seconds: float) -> Problem:
+def _thinned(space: SearchSpace, rows: Rows, seconds: float) -> Problem:
     """With memory and a few layouts of every size, what a period leaves."""
-    rows = rows_within(arena.tables, arena.problem, rows, seconds)
-    return prune(arena.options(thinned_layouts(arena, rows)), upper_bound_seconds=seconds).problem
+    rows = rows_within(space.tables, space.problem, rows, seconds)
+    return prune(space.options(thinned_layouts(space, rows)), upper_bound_seconds=seconds).problem
 
 
 def _real(
-    arena: Arena, rows: Rows, found: list[Structure], limit_seconds: float, budget: Budget
+    space: SearchSpace, rows: Rows, found: list[Structure], limit_seconds: float, budget: Budget
 ) -> Structure | None:
     """The best of the structures with memory, on about their sizes; the most promising come first.
 
@@ -97,7 +101,7 @@ def _real(
     with budget.share(SHARE):
         for margin, near in ATTEMPTS:
             horizon = min(found[0].period * (1 + margin), limit_seconds)
-            problem, best = _thinned(arena, rows, horizon), None
+            problem, best = _thinned(space, rows, horizon), None
             for first in range(0, min(len(found), PLACED), AT_ONCE):
                 shorter = shortest(
                     problem,

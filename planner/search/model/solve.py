@@ -17,6 +17,7 @@ from automap.planner.search.model.problem import (
 from automap.planner.search.model.strengthening import strengthen
 from automap.planner.search.model.timing import exact_timing
 from automap.planner.search.model.variables import Formulation, timed_nodes
+from automap.planner.search.proven import Proven
 
 TICK_SECONDS = 1e-6
 """Prices are whole microseconds, so ticks lose nothing: the proven gap is 0, not 1e-4."""
@@ -96,26 +97,16 @@ def run_restarting(
         limit, seed = 2.0 * limit, seed + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The best solution found (None: there is none, or none in time) and what is proven."""
-
-    solution: Solution | None
-    lower_bound_seconds: float
-    """No solution of the problem has a shorter period; the rounding is subtracted."""
-    proven: bool
-    """True when search was exhaustive: the solution is optimal, or none exists."""
-    deterministic_seconds: float
-
-
 def minimise_period(
     problem: Problem,
     *,
     limits: Limits,
     horizon_seconds: float,
     ranges: tuple[int | None, ...] | None = None,
-) -> Outcome:
+) -> Proven[Solution]:
     """Least period of at most `horizon_seconds`, proven unless the limit ends the search.
+
+    Rounding to ticks is subtracted from the bound.
 
     `ranges` fixes the first GPU of every copy that has one.
     """
@@ -133,17 +124,19 @@ def minimise_period(
     if status == cp_model.INFEASIBLE:
         # A period just within the horizon may be beyond it once its seconds are whole ticks.
         hidden = rounding_seconds(formulation) if tick > TICK_SECONDS else 0.0
-        return Outcome(None, max(horizon_seconds - hidden, 0.0), True, used)
+        return Proven(None, max(horizon_seconds - hidden, 0.0), True, used)
     bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Outcome(None, bound, False, used)
+        return Proven(None, bound, False, used)
     solution = decode(formulation, solver)
     # Exact times may reach the bound where the solver's own rough period has not yet.
     proven |= solution.timing.period - bound < tick / 2
-    return Outcome(solution, bound, proven, used)
+    return Proven(solution, bound, proven, used)
 
 
-def settle_ties(problem: Problem, *, limits: Limits, period_seconds: float) -> Solution | None:
+def canonical_solution(
+    problem: Problem, *, limits: Limits, period_seconds: float
+) -> Solution | None:
     """Of the solutions with a period of at most `period_seconds` the one that order decides.
 
     Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: one

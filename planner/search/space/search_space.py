@@ -1,92 +1,277 @@
-"""From priced tables to the placement problem: which rows become options, and back again."""
+"""The search space: priced candidates, the problem they are options of, and which take part."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
+from types import MappingProxyType
 
 import numpy as np
 
-from automap.planner.cost import constants, memory, transition
-from automap.planner.dataflow.graph import Dataflow, weights_edge, with_staleness
 from automap.planner.job.job import Job
-from automap.planner.layout import FloatArray, IntArray
-from automap.planner.search.candidates.tables import BoolArray, CallTable, CopyTable, Tables
-from automap.planner.search.model.bounds import Bounds, CallMinimum
-from automap.planner.search.model.options import CallOptions, CallPart, CopyOptions
-from automap.planner.search.model.problem import (
-    CallChoice,
-    CopyChoice,
-    PoolSlice,
-    Precedence,
-    Problem,
-    WeightSyncChoice,
+from automap.planner.layout import IntArray
+from automap.planner.search.candidates.tables import BoolArray, Tables
+from automap.planner.search.model.problem import Assignment, CopyChoice, Problem, Range, Timing
+from automap.planner.search.model.timing import exact_timing
+from automap.planner.search.space.bounds_filter import least_period
+from automap.planner.search.space.options import problem_of
+from automap.planner.search.space.rows import (
+    Rows,
+    Selected,
+    all_rows,
+    rows_of_placement,
+    rows_up_to,
 )
-from automap.planner.search.model.pruning import SLACK
+from automap.planner.search.space.structure import problem_structure
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Which rows of the tables take part."""
+class Origin:
+    """Where the rows of a restricted space stand in the space that it was taken from."""
 
-    copies: list[BoolArray]
-    calls: list[BoolArray]
-    """Per call table."""
-
-    def both(self, other: "Rows") -> "Rows":
-        """The rows that are in both."""
-        return Rows(
-            [a & b for a, b in zip(self.copies, other.copies, strict=True)],
-            [a & b for a, b in zip(self.calls, other.calls, strict=True)],
-        )
-
-
-def all_rows(tables: Tables) -> Rows:
-    """Every row."""
-    return Rows(
-        [np.ones(len(copy), dtype=bool) for copy in tables.copies],
-        [np.ones(len(call), dtype=bool) for call in tables.calls],
-    )
-
-
-def rows_up_to(tables: Tables, sizes: tuple[int, ...]) -> Rows:
-    """The rows whose range has at most so many GPUs of its pool."""
-    most = np.array(sizes, dtype=np.int64)
-    copies = [copy.layouts.num_gpus <= most[copy.pool] for copy in tables.copies]
-    return Rows(copies, [copies[call.copy][call.copy_row] for call in tables.calls])
-
-
-def rows_with_counts(tables: Tables, counts: set[int]) -> Rows:
-    """The rows whose range has one of the given sizes."""
-    wanted = np.array(sorted(counts), dtype=np.int64)
-    copies = [np.isin(copy.layouts.num_gpus, wanted) for copy in tables.copies]
-    return Rows(copies, [copies[call.copy][call.copy_row] for call in tables.calls])
-
-
-def rows_without_tails(tables: Tables) -> Rows:
-    """The rows whose generation ends on all of its GPUs."""
-    rows = all_rows(tables)
-    calls = [
-        mask if table.tail is None else table.tail == 0
-        for table, mask in zip(tables.calls, rows.calls, strict=True)
-    ]
-    return Rows(rows.copies, calls)
+    copy_rows: list[IntArray]
+    """Per copy."""
+    call_rows: dict[tuple[int, int], IntArray]
+    """Per call and copy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Arena:
-    """Tables and the option-free problem on (part of) the cluster."""
+class SearchSpace:
+    """All placements of a job, or a part of them.
+
+    `restrict` takes candidates away and numbers the others anew; `lift` says where a placement
+    that was found in the part stands in the whole.
+    """
 
     tables: Tables
+    """The candidates and their prices."""
     problem: Problem
+    """Pools, copies, calls, dataflow, syncs and forced pairs; without options."""
     rows: Rows
+    """The candidates that take part."""
+    origin: Origin | None = None
+    """Of a restricted space; None: it is no part of another."""
+
+    @staticmethod
+    def of(job: Job, tables: Tables) -> "SearchSpace":
+        """All placements of a job; the tables may be those of it on a larger cluster."""
+        copies = [CopyChoice(copy.id, copy.role, copy.shadow_of, ()) for copy in tables.copies]
+        return SearchSpace.whole(tables, problem_structure(job, copies))
+
+    @staticmethod
+    def whole(tables: Tables, problem: Problem) -> "SearchSpace":
+        """All placements of a problem with these candidates on its pools."""
+        return _on_gpus(tables, problem, tuple(pool.num_gpus for pool in problem.pools))
+
+    def on_gpus(self, sizes: tuple[int, ...]) -> "SearchSpace":
+        """The placements on the first `sizes` GPUs of every pool; 0: the pool is not touched."""
+        return _on_gpus(self.tables, self.problem, sizes)
+
+    def with_tables(self, tables: Tables) -> "SearchSpace":
+        """The same problem with other candidates of the same copies."""
+        return SearchSpace.whole(tables, self.problem)
+
+    def with_problem(self, problem: Problem) -> "SearchSpace":
+        """The same candidates in another problem with the same copies and calls."""
+        return replace(SearchSpace.whole(self.tables, problem), origin=self.origin)
+
+    @property
+    def is_in_one_node(self) -> bool:
+        """True where every placement lies in one and the same node."""
+        return sum(-(-p.num_gpus // p.gpus_per_node) for p in self.problem.pools) == 1
+
+    def is_complete(self, rows: Rows | None = None) -> bool:
+        """True where every home has a row, and every call with a table has one too."""
+        rows = self.rows if rows is None else rows
+        homes = all(
+            rows.copies[index].any()
+            for index, copy in enumerate(self.tables.copies)
+            if copy.shadow_of is None
+        )
+        calls = {table.call for table in self.tables.calls}
+        served = {table.call for n, table in enumerate(self.tables.calls) if rows.calls[n].any()}
+        return homes and calls <= served
+
+    def rows_where(
+        self,
+        copies: Mapping[int, BoolArray] = MappingProxyType({}),
+        calls: Mapping[int, BoolArray] = MappingProxyType({}),
+    ) -> Rows:
+        """The rows that take part but for those that a mask excludes, and the settings on these.
+
+        Args:
+            copies: The number of a copy → a mask of its layouts.
+            calls: The number of a call table → a mask of its settings.
+        """
+        kept = self.rows.both(self.rows)
+        for copy, mask in copies.items():
+            kept.copies[copy] &= mask
+        for number, table in enumerate(self.tables.calls):
+            kept.calls[number] &= kept.copies[table.copy][table.copy_row]
+            if number in calls:
+                kept.calls[number] &= calls[number]
+        return kept
 
     def options(self, rows: Rows) -> Problem:
         """The problem with the given rows as options."""
         return problem_of(self.problem, self.tables, rows)
 
+    def lower_bound(self) -> float | None:
+        """Seconds that no period is below, wherever it lies; None where a call has no row."""
+        return least_period(self.tables.least_syncs(), self.problem, self.rows)
 
-def arena(tables: Tables, problem: Problem, sizes: tuple[int, ...] | None = None) -> Arena:
-    """The whole cluster, or the first `sizes` GPUs of every pool (0: the pool is not touched)."""
-    if sizes is None:
-        sizes = tuple(pool.num_gpus for pool in problem.pools)
+    def restrict(self, rows: Rows) -> "SearchSpace":
+        """The space of the given rows alone, so that nothing walks the others again."""
+        rows = self.rows.both(rows)
+        copy_rows = [np.flatnonzero(mask) for mask in rows.copies]
+        copies, positions = [], []
+        for copy, mine in zip(self.tables.copies, copy_rows, strict=True):
+            position = np.full(len(copy), -1, dtype=np.int64)
+            position[mine] = np.arange(len(mine))
+            positions.append(position)
+            copies.append(copy.take(mine))
+        calls, call_rows = [], {}
+        for table, mask in zip(self.tables.calls, rows.calls, strict=True):
+            mine = np.flatnonzero(mask & (positions[table.copy][table.copy_row] >= 0))
+            part = table.take(mine)
+            calls.append(replace(part, copy_row=positions[table.copy][part.copy_row]))
+            call_rows[table.call, table.copy] = mine
+        small = replace(self.tables, copies=copies, calls=calls)
+        return SearchSpace(small, self.problem, all_rows(small), Origin(copy_rows, call_rows))
+
+    def lift(self, selected: Selected) -> Selected:
+        """A placement in this space by the rows of the space that it was taken from."""
+        if self.origin is None:
+            return selected
+        copies, calls = self.origin.copy_rows, self.origin.call_rows
+        return replace(
+            selected,
+            copy_rows=tuple(
+                None if row is None else int(rows[row])
+                for row, rows in zip(selected.copy_rows, copies, strict=True)
+            ),
+            call_rows=tuple(
+                None if chosen is None else (chosen[0], int(calls[call, chosen[0]][chosen[1]]))
+                for call, chosen in enumerate(selected.call_rows)
+            ),
+        )
+
+    def lowered(self, selected: Selected) -> Selected | None:
+        """The inverse of `lift`; None for a placement of which this space lacks a row."""
+        if self.origin is None:
+            return selected
+        copies, calls = self.origin.copy_rows, self.origin.call_rows
+        if not all(
+            row is None or row in rows for row, rows in zip(selected.copy_rows, copies, strict=True)
+        ) or not all(
+            chosen is None or chosen[1] in calls[call, chosen[0]]
+            for call, chosen in enumerate(selected.call_rows)
+        ):
+            return None
+        return replace(
+            selected,
+            copy_rows=tuple(
+                None if row is None else int(np.searchsorted(rows, row))
+                for row, rows in zip(selected.copy_rows, copies, strict=True)
+            ),
+            call_rows=tuple(
+                None
+                if chosen is None
+                else (chosen[0], int(np.searchsorted(calls[call, chosen[0]], chosen[1])))
+                for call, chosen in enumerate(selected.call_rows)
+            ),
+        )
+
+    def lies_in_one_node(self, selected: Selected) -> bool:
+        """True for a placement in one node, where that is priced otherwise than the others."""
+        if not self.tables.differ_in_one_node:
+            return False
+        nodes = set()
+        for index, first, last in self._spans(selected):
+            per_node = self.problem.pools[index].gpus_per_node
+            nodes |= {(index, first // per_node), (index, last // per_node)}
+        return len(nodes) == 1
+
+    def priced_as(self, selected: Selected) -> "SearchSpace":
+        """The space with the prices of a placement that lies where the given one does."""
+        if not self.lies_in_one_node(selected):
+            return self
+        return replace(self, tables=self.tables.in_one_node())
+
+    def alone(self, selected: Selected) -> tuple[Problem, Assignment]:
+        """The problem with one option for everything, that of a placement, and what takes it."""
+        tables = self.priced_as(selected).tables
+        problem = problem_of(self.problem, tables, rows_of_placement(tables, selected))
+        assignment = Assignment(
+            tuple(None if row is None else 0 for row in selected.copy_rows),
+            selected.first_gpus,
+            tuple(None if chosen is None else 0 for chosen in selected.call_rows),
+        )
+        return problem, assignment
+
+    def timed(self, selected: Selected) -> Timing:
+        """When everything happens if a placement keeps its order, at the prices of this space."""
+        timing = selected.timing
+        starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
+        stages = [*timing.call_stages, *timing.sync_stages]
+        return exact_timing(*self.alone(selected), starts, stages)
+
+    def touched_gpus(self, selected: Selected) -> tuple[int, ...]:
+        """Per pool the GPUs of all nodes on which some copy lies."""
+        nodes: list[set[int]] = [set() for _ in self.problem.pools]
+        for index, first, last in self._spans(selected):
+            per_node = self.problem.pools[index].gpus_per_node
+            nodes[index] |= set(range(first // per_node, last // per_node + 1))
+        return tuple(
+            len(touched) * pool.gpus_per_node
+            for touched, pool in zip(nodes, self.problem.pools, strict=True)
+        )
+
+    def price_per_second(self, sizes: tuple[int, ...]) -> float:
+        """Of all GPUs of the nodes that the first `sizes` GPUs of every pool touch."""
+        return sum(
+            -(-size // pool.gpus_per_node) * pool.gpus_per_node * pool.price_per_gpu_second
+            for size, pool in zip(sizes, self.problem.pools, strict=True)
+        )
+
+    def reached_gpus(self, selected: Selected) -> tuple[int, ...]:
+        """Per pool the usable GPUs up to the end of the last node on which some copy lies."""
+        ends = [0] * len(self.problem.pools)
+        for index, _, last in self._spans(selected):
+            ends[index] = max(ends[index], last + 1)
+        return tuple(
+            min(-(-end // pool.gpus_per_node) * pool.gpus_per_node, pool.num_gpus)
+            for end, pool in zip(ends, self.problem.pools, strict=True)
+        )
+
+    def shared_gpus(self, selected: Selected) -> frozenset[tuple[int, int]]:
+        """The pairs of copies that share a GPU."""
+        ranges = {
+            index: Range(first, int(copy.layouts.num_gpus[row]))
+            for index, (copy, row, first) in enumerate(
+                zip(self.tables.copies, selected.copy_rows, selected.first_gpus, strict=True)
+            )
+            if row is not None and first is not None
+        }
+        return frozenset(
+            (one, other)
+            for one, other in combinations(ranges, 2)
+            if ranges[one].overlaps(ranges[other])
+        )
+
+    def _spans(self, selected: Selected) -> list[tuple[int, int, int]]:
+        """(pool, first and last GPU, counted in the pool) of every copy that is there."""
+        spans = []
+        for copy, row, first in zip(
+            self.tables.copies, selected.copy_rows, selected.first_gpus, strict=True
+        ):
+            if row is not None and first is not None:
+                index = int(copy.pool[row])
+                start = first - self.problem.pools[index].first_gpu
+                spans.append((index, start, start + int(copy.layouts.num_gpus[row]) - 1))
+        return spans
+
+
+def _on_gpus(tables: Tables, problem: Problem, sizes: tuple[int, ...]) -> SearchSpace:
     pools = tuple(
         replace(pool, num_gpus=size) if size else pool
         for pool, size in zip(problem.pools, sizes, strict=True)
@@ -94,330 +279,4 @@ def arena(tables: Tables, problem: Problem, sizes: tuple[int, ...] | None = None
     nodes = (-(-n // pool.gpus_per_node) for n, pool in zip(sizes, pools, strict=True))
     if sum(nodes) == 1:
         tables = tables.in_one_node()
-    return Arena(tables, replace(problem, pools=pools), rows_up_to(tables, sizes))
-
-
-@dataclass(frozen=True, slots=True)
-class Compact:
-    """An arena of some rows only, so that nothing walks the others again, and their old numbers."""
-
-    arena: Arena
-    copy_rows: list[IntArray]
-    """Per copy."""
-    call_rows: dict[tuple[int, int], IntArray]
-    """Per call and copy."""
-
-
-def compact(arena_: Arena, rows: Rows) -> Compact:
-    """The given rows as an arena of their own."""
-    tables = arena_.tables
-    copy_rows = [np.flatnonzero(mask) for mask in rows.copies]
-    copies, positions = [], []
-    for copy, mine in zip(tables.copies, copy_rows, strict=True):
-        position = np.full(len(copy), -1, dtype=np.int64)
-        position[mine] = np.arange(len(mine))
-        positions.append(position)
-        copies.append(copy.take(mine))
-    calls, call_rows = [], {}
-    for table, mask in zip(tables.calls, rows.calls, strict=True):
-        mine = np.flatnonzero(mask & (positions[table.copy][table.copy_row] >= 0))
-        part = table.take(mine)
-        calls.append(replace(part, copy_row=positions[table.copy][part.copy_row]))
-        call_rows[table.call, table.copy] = mine
-    small = replace(tables, copies=copies, calls=calls)
-    return Compact(Arena(small, arena_.problem, all_rows(small)), copy_rows, call_rows)
-
-
-def skeleton(job: Job, tables: Tables) -> Problem:
-    """The problem without options: pools, dataflow, syncs and forced pairs."""
-    dataflow = with_staleness(job.dataflow, job.spec.search.staleness)
-    numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
-    precedences = tuple(
-        Precedence(
-            numbers[edge.source],
-            numbers[edge.target],
-            edge.distance,
-            job.spec.search.stream_chunks if edge.streamed else 0,
-        )
-        for edge in dataflow.edges
-    )
-    homes = {copy.role: i for i, copy in enumerate(tables.copies) if copy.shadow_of is None}
-    constraints = job.spec.constraints
-    return Problem(
-        pools=tuple(pool_slices(job)),
-        copies=tuple(CopyChoice(copy.id, copy.role, copy.shadow_of, ()) for copy in tables.copies),
-        calls=tuple(CallChoice(call.id, (), call.fixed_seconds or 0.0) for call in dataflow.calls),
-        precedences=precedences,
-        syncs=tuple(_syncs(dataflow, tables)),
-        barrier=not job.spec.search.cyclic,
-        colocate=tuple((homes[one], homes[other]) for one, other in constraints.colocate),
-        separate=tuple(
-            (first, second)
-            for one, other in constraints.separate
-            for first in _copies_of(tables, one)
-            for second in _copies_of(tables, other)
-        ),
-    )
-
-
-def _copies_of(tables: Tables, role: str) -> list[int]:
-    return [index for index, copy in enumerate(tables.copies) if copy.role == role]
-
-
-def pool_slices(job: Job) -> list[PoolSlice]:
-    """The pools on the GPU axis, with what a plan may use of them."""
-    return [
-        PoolSlice(
-            name=pool.name,
-            first_gpu=pool.first_gpu,
-            num_gpus=pool.num_gpus - pool.kept_free_gpus,
-            gpus_per_node=pool.gpus_per_node,
-            capacity_bytes=memory.usable_bytes(pool),
-            host_bytes=int(constants.HOST_SHARE * pool.host_memory_bytes / pool.gpus_per_node),
-            price_per_gpu_second=pool.price_per_gpu_hour / 3600.0,
-        )
-        for pool in job.pools
-    ]
-
-
-def _syncs(dataflow: Dataflow, tables: Tables) -> list[WeightSyncChoice]:
-    """A shadow's sync follows its role's last train call, as far back as its rollouts allow."""
-    numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
-    syncs = []
-    for index, copy in enumerate(tables.copies):
-        if copy.shadow_of is None:
-            continue
-        edge = weights_edge(dataflow, copy.role)
-        assert edge is not None, "candidates gives no other role a shadow"
-        syncs.append(
-            WeightSyncChoice(
-                home=copy.shadow_of,
-                shadow=index,
-                train=numbers[edge.source],
-                distance=edge.distance,
-                bucket_bytes=transition.sync_bucket_bytes(),
-            )
-        )
-    return syncs
-
-
-def rows_within(tables: Tables, problem: Problem, rows: Rows, upper_bound_seconds: float) -> Rows:
-    """Of `rows` those that a solution no slower than the bound can use (see bounds.py)."""
-    filter_ = _Filter(tables, problem, rows)
-    filter_.run(upper_bound_seconds * (1 + SLACK))
-    return filter_.rows
-
-
-def least_period(tables: Tables, problem: Problem, rows: Rows) -> float | None:
-    """A lower bound on the period with these rows; None where a call has none."""
-    filter_ = _Filter(tables, problem, rows)
-    if not filter_.every_call_has_rows():
-        return None
-    return filter_.bounds.period([filter_.minimum(call) for call in filter_.bounds.calls])
-
-
-class _Filter:
-    """Drops rows whose bound exceeds a limit, until none does."""
-
-    def __init__(self, tables: Tables, problem: Problem, rows: Rows) -> None:
-        self.tables, self.problem = tables, problem
-        self.bounds = Bounds(problem, {(table.call, table.copy) for table in tables.calls})
-        self.rows = rows.both(rows)
-        self.seconds = [self._seconds(table) for table in tables.calls]
-        """Per call table: seconds on a path, with the weight sync that must come first."""
-        self.busy_seconds = [self._busy_seconds(table) for table in tables.calls]
-        """Per call table: seconds for sums, in which one call counts the sync."""
-        self.sizes = [_sizes(copy) for copy in tables.copies]
-        self.shares = [self._shares(sizes.keys) for sizes in self.sizes]
-        self.weights = [
-            None if table.tail is None else self._tailed_weights(number, table)
-            for number, table in enumerate(tables.calls)
-        ]
-        """Per call table [row, weight], where settings may free a part of their GPUs early."""
-
-    def _shares(self, sizes: list[tuple[int, int]]) -> FloatArray:
-        """[size, weight] weights of one second."""
-        places = len(self.bounds.shares(0, 1))
-        return np.array([self.bounds.shares(*size) for size in sizes]).reshape(-1, places)
-
-    def _tailed_weights(self, number: int, table: CallTable) -> FloatArray:
-        copy = self.tables.copies[table.copy]
-        pools, counts = copy.pool[table.copy_row], copy.layouts.num_gpus[table.copy_row]
-        fewer, bulk = table.tails(counts)
-        sync = self.busy_seconds[number] - table.seconds
-
-        def shares(sizes: IntArray) -> FloatArray:
-            scale = int(counts.max(initial=0)) + 1
-            keys, of_row = np.unique(pools * scale + sizes, return_inverse=True)
-            known = self._shares([(int(key) // scale, int(key) % scale) for key in keys])
-            return np.asarray(known[of_row.reshape(-1)])
-
-        rest = (table.seconds - bulk)[:, None]
-        return shares(counts) * (bulk + sync)[:, None] + shares(fewer) * rest
-
-    def run(self, limit: float) -> None:
-        while self.every_call_has_rows():
-            before = sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies])
-            minima = [self.minimum(call) for call in self.bounds.calls]
-            offsets = self.bounds.offsets(minima)
-            for number, table in enumerate(self.tables.calls):
-                self.rows.calls[number] &= self._least_period(number, offsets[table.call]) <= limit
-            for copy in range(len(self.tables.copies)):
-                self.rows.copies[copy] &= self._joint_period(copy, minima) <= limit
-            _drop_orphans(self.tables, self.rows)
-            if sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies]) == before:
-                return
-
-    def every_call_has_rows(self) -> bool:
-        wanted = {table.call for table in self.tables.calls}
-        have = {t.call for n, t in enumerate(self.tables.calls) if self.rows.calls[n].any()}
-        return wanted == have
-
-    def _seconds(self, table: CallTable) -> FloatArray:
-        copy = self.tables.copies[table.copy]
-        if copy.shadow_of is None or not self.bounds.is_source[table.call]:
-            return table.seconds
-        return table.seconds + copy.sync_seconds[table.copy_row]
-
-    def _busy_seconds(self, table: CallTable) -> FloatArray:
-        if not self.bounds.counts_sync(table.call, table.copy):
-            return table.seconds
-        return table.seconds + self.tables.copies[table.copy].sync_seconds[table.copy_row]
-
-    def _least_period(self, number: int, offsets: CallMinimum) -> FloatArray:
-        """Per row of a call table the least period with that row."""
-        table, busy = self.tables.calls[number], self.busy_seconds[number]
-        size = self.sizes[table.copy].of_row[table.copy_row]
-        least = self.seconds[number] + offsets.seconds
-        tailed = self.weights[number]
-        if tailed is not None:
-            return np.asarray(np.maximum(least, (tailed + offsets.weights).max(axis=1)))
-        for column, rest in zip(self.shares[table.copy].T, offsets.weights, strict=True):
-            least = np.maximum(least, column[size] * busy + rest)
-        return least
-
-    def _joint_period(self, copy: int, minima: list[CallMinimum]) -> FloatArray:
-        """Per row of a copy the least period with all calls that can only run there."""
-        tables = self.tables.calls
-        own = [
-            number
-            for number, table in enumerate(tables)
-            if table.copy == copy
-            and not any(
-                other.call == table.call and other.copy != copy and self.rows.calls[n].any()
-                for n, other in enumerate(tables)
-            )
-        ]
-        total = np.zeros(len(self.tables.copies[copy]))
-        for number in own:
-            fastest = np.full(len(total), np.inf)
-            mask = self.rows.calls[number]
-            np.minimum.at(fastest, tables[number].copy_row[mask], self.busy_seconds[number][mask])
-            total += fastest
-        rest = self.bounds.joint_offset(minima, [tables[number].call for number in own])
-        return total if rest is None else total + rest
-
-    def minimum(self, call: int) -> CallMinimum:
-        """Least seconds and least weights of a call over its rows that are left."""
-        seconds, weights = [], []
-        for number, table in enumerate(self.tables.calls):
-            mask = self.rows.calls[number]
-            if table.call != call or not mask.any():
-                continue
-            tailed = self.weights[number]
-            if tailed is not None:
-                seconds.append(float(self.seconds[number][mask].min()))
-                weights.append(tailed[mask].min(axis=0))
-                continue
-            fastest = np.full(len(self.sizes[table.copy].keys), np.inf)
-            size = self.sizes[table.copy].of_row[table.copy_row[mask]]
-            np.minimum.at(fastest, size, self.busy_seconds[number][mask])
-            there = np.isfinite(fastest)
-            seconds.append(float(self.seconds[number][mask].min()))
-            weights.append((self.shares[table.copy][there] * fastest[there, None]).min(axis=0))
-        if not seconds:
-            zeros = (0.0,) * len(self.bounds.shares(0, 1))
-            return CallMinimum(self.problem.calls[call].fixed_seconds, zeros)
-        return CallMinimum(min(seconds), tuple(map(float, np.min(weights, axis=0))))
-
-
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """The distinct (pool, GPUs) of a copy's rows, and which one each row has."""
-
-    keys: list[tuple[int, int]]
-    of_row: IntArray
-
-
-def _sizes(copy: CopyTable) -> _Sizes:
-    largest = int(copy.layouts.num_gpus.max(initial=0)) + 1
-    key, of_row = np.unique(copy.pool * largest + copy.layouts.num_gpus, return_inverse=True)
-    keys = [(int(k) // largest, int(k) % largest) for k in key]
-    return _Sizes(keys, of_row.reshape(-1).astype(np.int64))
-
-
-def _drop_orphans(tables: Tables, rows: Rows) -> None:
-    """A copy row needs a setting for every call that has no other copy; settings need a copy."""
-    while True:
-        before = sum(int(mask.sum()) for mask in rows.copies)
-        for index, copy in enumerate(tables.copies):
-            users = [n for n, table in enumerate(tables.calls) if table.copy == index]
-            served = np.zeros(len(copy), dtype=bool)
-            for number in users:
-                table, has = tables.calls[number], np.zeros(len(copy), dtype=bool)
-                has[table.copy_row[rows.calls[number]]] = True
-                served |= has
-                elsewhere = any(
-                    other.call == table.call and other.copy != index and rows.calls[n].any()
-                    for n, other in enumerate(tables.calls)
-                )
-                if not elsewhere:
-                    rows.copies[index] &= has
-            if copy.shadow_of is not None:
-                rows.copies[index] &= served
-            for number in users:
-                rows.calls[number] &= rows.copies[index][tables.calls[number].copy_row]
-        if sum(int(mask.sum()) for mask in rows.copies) == before:
-            return
-
-
-def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
-    """The skeleton with an option for every row that takes part."""
-    positions, copies = [], []
-    for choice, copy, mask in zip(problem.copies, tables.copies, rows.copies, strict=True):
-        numbers = np.flatnonzero(mask)
-        position = np.full(len(copy), -1, dtype=np.int64)
-        position[numbers] = np.arange(len(numbers))
-        positions.append(position)
-        options = CopyOptions(
-            copy.pool[numbers],
-            copy.layouts.num_gpus[numbers],
-            copy.resident_bytes[numbers],
-            copy.host_bytes[numbers],
-            copy.sync_seconds[numbers],
-            numbers,
-        )
-        copies.append(replace(choice, options=options))
-    parts: list[list[CallPart]] = [[] for _ in problem.calls]
-    for table, mask in zip(tables.calls, rows.calls, strict=True):
-        numbers = np.flatnonzero(mask)
-        owners = positions[table.copy][table.copy_row[numbers]]
-        parts[table.call].append(_part(tables, table, numbers, owners))
-    calls = [
-        replace(call, options=CallOptions(tuple(mine)))
-        for call, mine in zip(problem.calls, parts, strict=True)
-    ]
-    return replace(problem, copies=tuple(copies), calls=tuple(calls))
-
-
-def _part(tables: Tables, table: CallTable, numbers: IntArray, owners: IntArray) -> CallPart:
-    """The options of a call on a copy: rows of its table, and the copy's options they belong to."""
-    seconds, transient = table.seconds[numbers], table.transient_bytes[numbers]
-    if table.shares is None and table.tail is None:
-        none = np.zeros((len(numbers), 0))
-        return CallPart(table.copy, owners, seconds, transient, numbers, none, None, seconds)
-    part = table.take(numbers)
-    counts = tables.copies[table.copy].layouts.num_gpus[part.copy_row]
-    fewer, bulk = part.tails(counts)
-    tails = None if part.tail is None else np.where(fewer < counts, fewer, 0)
-    return CallPart(table.copy, owners, seconds, transient, numbers, part.releases(), tails, bulk)
+    return SearchSpace(tables, replace(problem, pools=pools), rows_up_to(tables, sizes))

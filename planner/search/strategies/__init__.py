@@ -11,7 +11,7 @@ from functools import partial
 
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.space.search_space import Rows
+from automap.planner.search.space.rows import Rows
 from automap.planner.search.strategies import restrictions
 from automap.planner.search.strategies.apart import (
     app_separation,
@@ -57,6 +57,8 @@ class StrategyInfo:
     """The strategy's assignment; DoesNotFit, with the numbers in a sentence, where it has none."""
     rows: Callable[[Tables], Rows] | None = None
     """The layouts and settings it may use; None: all."""
+    needs_staleness: bool = False
+    """It generates while it trains, with weights that are an iteration old."""
 
 
 def _unlimited(place: Callable[[Index], Placed]) -> Callable[[Index, Limits], Placed]:
@@ -167,6 +169,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "staleness.",
             "verl's one-step-off recipe, after Asynchronous RLHF (arXiv 2410.18252)",
             _unlimited(one_step_off),
+            needs_staleness=True,
         ),
         StrategyInfo(
             "fully_async",
@@ -174,6 +177,7 @@ STRATEGIES: dict[str, StrategyInfo] = {
             "other's iteration; needs staleness.",
             "AReaL (arXiv 2505.24298)",
             _unlimited(fully_async),
+            needs_staleness=True,
         ),
     )
 }

@@ -74,10 +74,6 @@ def _one_stage(index: Index) -> list[int]:
     return [0] * len(index.problem.calls)
 
 
-ASYNCHRONOUS = ("one_step_off", "fully_async")
-"""The strategies that need rollouts to lag behind."""
-
-
 def _need_slack(problem: Problem, *, strategy: str) -> None:
     """Raise where no rollout may use weights that are an iteration old."""
     least = min((sync.distance for sync in problem.syncs), default=None)

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.decomposition.race import complete
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.space.search_space import (
-    Arena,
+from automap.planner.search.space.rows import (
     Rows,
+    Selected,
     all_rows,
+    rows_of,
     rows_with_counts,
     rows_without_tails,
 )
-from automap.planner.search.space.selected import Selected, rows_of, schedule
+from automap.planner.search.space.schedules import schedule
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STRATEGIES, DoesNotFit, Index, StrategyInfo
 
 STARTING_COUNTS = 20
@@ -25,7 +26,7 @@ are thinned to so many."""
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a baseline came to: a placement, or the reason why there is none."""
+    """What a strategy came to: a placement, or the reason why there is none."""
 
     strategy: str
     selected: Selected | None
@@ -37,16 +38,16 @@ class Attempt:
 
 
 def attempt(
-    arena: Arena, names: Sequence[str], *, limits: Limits, most_counts: int | None = None
+    space: SearchSpace, names: Sequence[str], *, limits: Limits, most_counts: int | None = None
 ) -> list[Attempt]:
     """Place the named strategies and schedule each exactly; `most_counts` thins out the sizes."""
-    rows = arena.rows if most_counts is None else arena.rows.both(thinned(arena, most_counts))
+    rows = space.rows if most_counts is None else space.rows.both(thinned(space, most_counts))
     indices: dict[Callable[[Tables], Rows] | None, Index | str] = {}
     attempts = []
     for name in names:
         info = STRATEGIES[name]
         if info.rows not in indices:
-            indices[info.rows] = _index(arena, rows, info.rows)
+            indices[info.rows] = _index(space, rows, info.rows)
         index = indices[info.rows]
         attempts.append(
             Attempt(name, None, f"{name}: {index}")
@@ -56,19 +57,21 @@ def attempt(
     return attempts
 
 
-def _index(arena: Arena, rows: Rows, restriction: Callable[[Tables], Rows] | None) -> Index | str:
+def _index(
+    space: SearchSpace, rows: Rows, restriction: Callable[[Tables], Rows] | None
+) -> Index | str:
     """The options that a strategy may use, or which call it leaves without any."""
-    rows = rows.both(rows_without_tails(arena.tables))  # of which no strategy knows
+    rows = rows.both(rows_without_tails(space.tables))  # of which no strategy knows
     if restriction is not None:
-        rows = rows.both(restriction(arena.tables))
-    if complete(arena, rows):
-        return Index(arena.options(rows))
+        rows = rows.both(restriction(space.tables))
+    if space.is_complete(rows):
+        return Index(space.options(rows))
     if restriction is None:
         return "some model has no layout that fits"
-    served = {table.call for n, table in enumerate(arena.tables.calls) if rows.calls[n].any()}
+    served = {table.call for n, table in enumerate(space.tables.calls) if rows.calls[n].any()}
     without = [
         call.id
-        for number, call in enumerate(arena.tables.dataflow_calls)
+        for number, call in enumerate(space.tables.dataflow_calls)
         if call.model is not None and number not in served
     ]
     calls = ", ".join(without) or "some model"
@@ -87,19 +90,19 @@ def _attempted(info: StrategyInfo, index: Index, limits: Limits) -> Attempt:
     return Attempt(info.name, rows, "", placed.claimed_seconds, placed.note)
 
 
-def thinned(arena: Arena, most: int) -> Rows:
+def thinned(space: SearchSpace, most: int) -> Rows:
     """The rows of at most `most` sizes, evenly spread in ln(size), the largest among them."""
     sizes = sorted(
         {
             int(size)
-            for copy, mask in zip(arena.tables.copies, arena.rows.copies, strict=True)
+            for copy, mask in zip(space.tables.copies, space.rows.copies, strict=True)
             for size in np.unique(copy.layouts.num_gpus[mask])
         }
     )
     if len(sizes) <= most:
-        return all_rows(arena.tables)
+        return all_rows(space.tables)
     wanted = np.geomspace(max(sizes[-1] / 64, sizes[0]), sizes[-1], most)
     kept = {min(sizes, key=lambda size: abs(size - want)) for want in wanted}
     # Halves and quarters are what split placements use.
     kept |= {size for size in sizes if sizes[-1] % size == 0 and sizes[-1] // size <= 16}
-    return rows_with_counts(arena.tables, kept)
+    return rows_with_counts(space.tables, kept)

@@ -4,7 +4,7 @@ import numpy as np
 
 from automap.planner.layout import SHARDINGS
 from automap.planner.search.candidates.tables import BoolArray, CallTable, CopyTable, Tables
-from automap.planner.search.space.search_space import Rows, all_rows
+from automap.planner.search.space.rows import Rows, all_rows
 
 FULL = SHARDINGS.index("full")
 MEGATRON = [SHARDINGS.index("none"), SHARDINGS.index("optimizer")]

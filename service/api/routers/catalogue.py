@@ -3,9 +3,8 @@ from typing import Any
 from fastapi import APIRouter
 
 from automap.planner import catalogue
-from automap.planner.catalogue import CatalogueModel
-from automap.planner.catalogue.hardware import GpuType, NodeType
-from automap.planner.plan.types import placement_json_schema
+from automap.planner.catalogue import CatalogueModel, GpuType, NodeType
+from automap.planner.plan import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
 from automap.service.api.openapi import problem_responses
 from automap.service.errors.domain import NotFoundError

@@ -10,7 +10,7 @@ from automap.service.api.openapi import problem_responses, response_headers
 from automap.service.schemas.base import Page, PageQuery
 from automap.service.schemas.body import Body
 from automap.service.schemas.catalogue import ClusterRecord, NewCluster
-from automap.service.storage import plan_records, profiles
+from automap.service.storage import clusters, profiles
 
 router = APIRouter(prefix="/clusters", tags=["clusters"])
 
@@ -29,9 +29,9 @@ ClusterBody = Annotated[Body[NewCluster], Depends(body_of(NewCluster, what="The 
 )
 def create_cluster(body: ClusterBody, session: SessionDep, response: Response) -> ClusterRecord:
     """Store a cluster under a name; a spec may then say `cluster: NAME`."""
-    plan_records.check_gpus(body.content)
+    clusters.check_gpus(body.content)
     profiles.checked_cluster(session, body.content, field="pools", with_defaults=False)
-    record = plan_records.add_cluster(session, body.content)
+    record = clusters.add(session, body.content)
     response.headers["Location"] = f"/v1/clusters/{record.name}"
     return record
 
@@ -41,13 +41,13 @@ def list_clusters(
     query: Annotated[PageQuery, Query()], session: ReadSessionDep
 ) -> Page[ClusterRecord]:
     """Stored clusters, newest first, page by page."""
-    return plan_records.list_clusters(session, query)
+    return clusters.list_clusters(session, query)
 
 
 @router.get("/{name}", summary="Get a cluster", responses=problem_responses(404, 422, 503))
 def get_cluster(name: Name, session: ReadSessionDep) -> ClusterRecord:
     """A stored cluster."""
-    return plan_records.find_cluster(session, name)
+    return clusters.find(session, name)
 
 
 @router.delete(
@@ -59,4 +59,4 @@ def get_cluster(name: Name, session: ReadSessionDep) -> ClusterRecord:
 )
 def delete_cluster(name: Name, session: SessionDep) -> None:
     """Forget a cluster. Plans made with it keep its definition."""
-    plan_records.delete_cluster(session, name)
+    clusters.remove(session, name)

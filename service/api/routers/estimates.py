@@ -2,14 +2,14 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import ServiceDep
 from automap.service.api.examples import ESTIMATE_EXAMPLES
 from automap.service.api.openapi import problem_responses
 from automap.service.schemas.body import Body
 from automap.service.schemas.studies import EstimateRequest, StrategyDescription
-from automap.service.use_cases import plans
+from automap.service.use_cases import studies
 
 router = APIRouter(tags=["estimates"])
 
@@ -30,10 +30,10 @@ def create_estimate(body: EstimateBody, service: ServiceDep) -> Plan:
     A placement that does not fit is answered 422 with the call whose memory overflows and by how
     many bytes.
     """
-    return plans.estimate(service, body)
+    return studies.estimate(service, body.content)
 
 
 @router.get("/strategies", summary="List strategies", responses=problem_responses(503, 504))
 def list_strategies(service: ServiceDep) -> list[StrategyDescription]:
     """The named ways to place a job that a plan can be compared with."""
-    return plans.strategies(service)
+    return studies.strategies(service)

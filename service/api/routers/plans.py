@@ -3,9 +3,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from automap.planner.explanation.result import ExplainOptions, Explanation
-from automap.planner.replanning.result import Replan, ReplanOptions
-from automap.planner.simulation.result import Simulation
+from automap.planner import ExplainOptions, Explanation, Replan, ReplanOptions, Simulation
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import (
@@ -25,8 +23,6 @@ from automap.service.api.examples import (
     WHAT_IF_EXAMPLES,
 )
 from automap.service.api.openapi import problem_responses, response_headers
-from automap.service.errors.domain import NotFoundError
-from automap.service.queues import plan_queue
 from automap.service.schemas.base import Page
 from automap.service.schemas.body import Body
 from automap.service.schemas.history import HistoryPage, HistoryQuery, PlanHistory
@@ -41,7 +37,7 @@ from automap.service.schemas.studies import (
     WhatIfRequest,
 )
 from automap.service.storage import history, plan_records
-from automap.service.use_cases import plans, studies
+from automap.service.use_cases import plans, several_plans, studies
 from automap.service.use_cases.service_parts import ServiceParts
 
 router = APIRouter(prefix="/plans", tags=["plans"])
@@ -149,11 +145,7 @@ def get_history(plan_id: UUID, session: ReadSessionDep) -> PlanHistory:
 )
 def delete_plan(plan_id: UUID, session: SessionDep) -> PlanRecord | Response:
     """Cancel a plan that is queued or running (200), or delete one that has finished (204)."""
-    if plan_queue.cancel(session, plan_id):
-        return plan_records.find_plan(session, plan_id)
-    if plan_records.delete_finished_plan(session, plan_id):
-        return Response(status_code=204)
-    raise NotFoundError("plan", plan_id)
+    return plans.cancel_or_delete(session, plan_id) or Response(status_code=204)
 
 
 @router.post(
@@ -168,7 +160,7 @@ def create_front(body: FrontBody, service: ServiceDep) -> FrontRecord:
 
     Each is the fastest plan on its nodes; the spec of each keeps all other nodes free.
     """
-    return studies.find_front(service, body)
+    return several_plans.find_front(service, body.content)
 
 
 @router.post(
@@ -191,7 +183,7 @@ def create_variants(
     is queued, and the answer 202 has the records to poll.
     """
     respond_async = "respond-async" in (prefer or "").lower()
-    answer = studies.plan_variants(service, body, respond_async=respond_async)
+    answer = several_plans.plan_variants(service, body.content, respond_async=respond_async)
     if respond_async:
         response.status_code = 202
         response.headers["Preference-Applied"] = "respond-async"
@@ -206,7 +198,7 @@ def create_variants(
 )
 def compare_plan(plan_id: UUID, body: CompareBody, service: ServiceDep) -> Comparison:
     """What named strategies would cost on the same job, or why they cannot run it."""
-    return plans.compare(service, _stored(service, plan_id), body.content.strategies)
+    return studies.compare(service, _stored(service, plan_id), body.content.strategies)
 
 
 @router.get(
@@ -216,7 +208,7 @@ def compare_plan(plan_id: UUID, body: CompareBody, service: ServiceDep) -> Compa
 )
 def explain_plan(plan_id: UUID, service: ServiceDep) -> Explanation:
     """Why this plan and no other: solved alternatives, how wrong estimates may be, and regret."""
-    return plans.explain(service, _stored(service, plan_id), ExplainOptions())
+    return studies.explain(service, _stored(service, plan_id), ExplainOptions())
 
 
 @router.post(
@@ -226,8 +218,8 @@ def explain_plan(plan_id: UUID, service: ServiceDep) -> Explanation:
     openapi_extra=body_docs(ExplainOptions, EXPLAIN_EXAMPLES, optional=True),
 )
 def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: ServiceDep) -> Explanation:
-    """The same with options: which parts, how many fewer GPUs, how many scenarios."""
-    return plans.explain(service, _stored(service, plan_id), body.content)
+    """Why this plan and no other, in part: which parts, how many fewer GPUs, how many scenarios."""
+    return studies.explain(service, _stored(service, plan_id), body.content)
 
 
 @router.post(
@@ -241,7 +233,7 @@ def replan_plan(plan_id: UUID, body: ReplanBody, service: ServiceDep) -> Replan:
 
     Nothing is stored. `placement` of the answer is what POST /v1/estimates takes.
     """
-    return plans.replan(service, _stored(service, plan_id), body.content)
+    return studies.replan(service, _stored(service, plan_id), body.content)
 
 
 @router.post(
@@ -255,7 +247,7 @@ def simulate_plan(plan_id: UUID, body: SimulateBody, service: ServiceDep) -> Sim
 
     Median and 95th percentile of an iteration, each call's spread, and which GPUs stand idle.
     """
-    return plans.simulate(service, _stored(service, plan_id), body.content)
+    return studies.simulate(service, _stored(service, plan_id), body.content)
 
 
 def _stored(service: ServiceParts, plan_id: UUID) -> PlanRecord:

@@ -12,7 +12,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError
-from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
+from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.cli.inputs.files import error_lines
 from automap.service.cli.terminal.failures import BadInputError, ServerError, UnreachableError
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 
 from automap import planner
-from automap.planner import catalogue
-from automap.planner.plan.types import Placement, Plan, Strategy
+from automap.planner import Placement, Plan, Strategy, catalogue
 from automap.planner.spec import JobSpec
 from automap.service.cli.backends.protocol import KnownPlan, Tell, Variations
 from automap.service.cli.inputs.files import read_runnable, read_spec
@@ -16,11 +15,16 @@ from automap.service.cli.inputs.profile_folders import by_gpu_type, with_profile
 from automap.service.cli.terminal.failures import BadInputError
 
 if TYPE_CHECKING:
-    from automap.planner.explanation.result import ExplainOptions, Explanation
-    from automap.planner.replanning.result import Replan, ReplanOptions
-    from automap.planner.simulation.result import Simulation
-    from automap.planner.simulation.timeline import Occurrence
-    from automap.planner.studies.result import Front, WhatIf
+    from automap.planner import (
+        ExplainOptions,
+        Explanation,
+        Front,
+        Replan,
+        ReplanOptions,
+        Simulation,
+        WhatIf,
+    )
+    from automap.planner.simulation import Occurrence
 
 
 class Local:
@@ -86,7 +90,7 @@ class Local:
     ) -> "tuple[Simulation, list[Occurrence]]":
         simulation, timeline = planner.simulate(known.plan, iterations=iterations, seed=seed)
         if trace:
-            from automap.planner.simulation.chrome_trace import chrome_trace
+            from automap.planner.simulation import chrome_trace
 
             simulation = simulation.model_copy(update={"trace": chrome_trace(timeline)})
         return simulation, timeline

@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Protocol
 
 from pydantic import BaseModel
 
-from automap.planner.plan.types import Placement, Plan, Strategy
+from automap.planner import Placement, Plan, Strategy
 from automap.planner.spec import JobSpec
 
 if TYPE_CHECKING:
-    from automap.planner.explanation.result import ExplainOptions, Explanation
-    from automap.planner.replanning.result import Replan, ReplanOptions
-    from automap.planner.simulation.result import Simulation
-    from automap.planner.simulation.timeline import Occurrence
-    from automap.planner.studies.result import Front, WhatIf
+    from automap.planner import (
+        ExplainOptions,
+        Explanation,
+        Front,
+        Replan,
+        ReplanOptions,
+        Simulation,
+        WhatIf,
+    )
+    from automap.planner.simulation import Occurrence
 
 Tell = Callable[[str], None]
 """Takes how far the work is."""

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from automap.planner.explanation.result import ExplainOptions, Explanation
-from automap.planner.plan.types import Placement, Plan, Strategy
-from automap.planner.replanning.result import Replan, ReplanOptions
+from automap.planner import (
+    ExplainOptions,
+    Explanation,
+    Front,
+    Placement,
+    Plan,
+    Replan,
+    ReplanOptions,
+    Strategy,
+    WhatIf,
+)
 from automap.planner.spec import JobSpec
-from automap.planner.studies.result import Front, Variant, WhatIf
+from automap.planner.studies import Variant
 from automap.service.cli.backends.client import ANSWER_SECONDS, Service, parsed, plan_id_of
 from automap.service.cli.backends.protocol import KnownPlan, Tell, Variations
 from automap.service.cli.inputs.files import read_document, read_spec, read_spec_of
@@ -20,8 +28,8 @@ from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.planners.deadlines import planning_deadline_seconds
 
 if TYPE_CHECKING:
-    from automap.planner.simulation.result import Simulation
-    from automap.planner.simulation.timeline import Occurrence
+    from automap.planner import Simulation
+    from automap.planner.simulation import Occurrence
 
 
 class Remote:
@@ -120,7 +128,7 @@ class Remote:
     def simulate(
         self, known: KnownPlan, *, iterations: int, seed: int, trace: bool
     ) -> "tuple[Simulation, list[Occurrence]]":
-        from automap.planner.simulation.result import Simulation
+        from automap.planner import Simulation
 
         asked = {"iterations": iterations, "seed": seed, "trace": trace}
         return self._service.answer(f"plans/{known.id}/simulate", asked, Simulation), []

@@ -8,16 +8,21 @@ from pathlib import Path
 import yaml
 from pydantic import ValidationError
 
-from automap.planner import catalogue
+from automap.planner import Plan, catalogue, estimate
 from automap.planner.errors import PlanningError
-from automap.planner.plan.types import Plan
-from automap.planner.planning import estimate
-from automap.planner.profiles.corrections import Evidence, read_corrections
-from automap.planner.profiles.folder import SHIPPED, device_type
-from automap.planner.runs.calibration import calibrate, check_output, evidence_of
-from automap.planner.runs.iterations import QUANTILES, ObservedLengths
-from automap.planner.runs.priced_by import Base, bases_of, pools_of, with_profiles
-from automap.planner.spec.lengths import LengthSpec
+from automap.planner.profiles import SHIPPED, Evidence, device_type, read_corrections
+from automap.planner.runs import (
+    QUANTILES,
+    Base,
+    ObservedLengths,
+    bases_of,
+    calibrate,
+    check_output,
+    evidence_of,
+    pools_of,
+    with_profiles,
+)
+from automap.planner.spec import LengthSpec
 from automap.service.cli.backends.client import Service
 from automap.service.cli.calibrate.measured_runs import (
     AUTOMAP,

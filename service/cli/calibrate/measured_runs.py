@@ -10,10 +10,8 @@ from uuid import UUID
 from pydantic import TypeAdapter, ValidationError
 
 from automap.executor.telemetry.run_report import RunReport
-from automap.planner.plan.types import Plan
-from automap.planner.runs.calibration import Observed
-from automap.planner.runs.foreign_logs import FORMATS, foreign_run
-from automap.planner.runs.iterations import QUANTILES
+from automap.planner import Plan
+from automap.planner.runs import FORMATS, QUANTILES, Observed, foreign_run
 from automap.service.cli.backends.client import Service, parsed
 from automap.service.cli.calibrate.metric_logs import read_log
 from automap.service.cli.inputs.files import read_report, read_runnable

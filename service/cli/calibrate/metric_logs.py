@@ -5,7 +5,7 @@ from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
-from automap.planner.runs.foreign_logs import Steps, read_lines
+from automap.planner.runs import Steps, read_lines
 from automap.service.cli.terminal.failures import BadInputError
 
 EVENT_FILES = "*tfevents*"

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.profiles.corrections import Corrections, Evidence
-from automap.planner.runs.priced_by import Base
+from automap.planner.profiles import Corrections, Evidence
+from automap.planner.runs import Base
 from automap.service.cli.calibrate.measured_runs import LENGTH
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.tables import NOTHING, plain_table

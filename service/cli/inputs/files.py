@@ -9,7 +9,8 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from automap.executor.telemetry.run_report import RunReport
-from automap.planner.plan.types import Placement, Plan, Provenance
+from automap.planner import Placement, Plan
+from automap.planner.plan import Provenance
 from automap.planner.spec import JobSpec
 from automap.service.cli.inputs import examples
 from automap.service.cli.inputs.kinds import (
@@ -74,7 +75,7 @@ def read_spec_of(document: object, source: str) -> JobSpec:
 
 def _spec_of_program(document: dict[str, object], folder: Path, source: str) -> JobSpec:
     """A spec whose algorithm is `file.py:NAME` or `module:NAME`, with the traced dataflow."""
-    from automap.planner.dataflow.user_program import job_spec, load_program  # few specs need it
+    from automap.planner.dataflow import job_spec, load_program  # few specs need it
 
     file, _, name = str(document["algorithm"]).rpartition(":")
     if file.endswith(".py"):
@@ -261,6 +262,6 @@ def _with_sizes(model: dict[str, object], folder: Path, role: object) -> dict[st
 
 
 def _load_config(path: str, folder: Path, field: str) -> object:
-    from automap.planner.catalogue.huggingface import load_config  # few specs need it
+    from automap.planner.catalogue import load_config  # few specs need it
 
     return load_config(folder / Path(path).expanduser(), field=field).model_dump(mode="json")

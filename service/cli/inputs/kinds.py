@@ -1,7 +1,7 @@
 """What a document is, by its fields: a user who named another file learns which it is."""
 
 from automap.planner.errors import SpecError
-from automap.planner.plan.types import Provenance
+from automap.planner.plan import Provenance
 from automap.planner.spec import JobSpec
 from automap.service.cli.terminal.console import stderr_console
 from automap.service.cli.terminal.failures import BadInputError
@@ -68,8 +68,8 @@ def need_kind(document: object, name: str, *wanted: str, remedy: str = "") -> No
 
 def warn_of_other_version(made: Provenance, spec: JobSpec, name: str) -> None:
     """Say on stderr that a plan was made with other code or other tables than are here."""
-    from automap.planner.job.resolve import resolve
-    from automap.planner.plan.provenance import other_versions
+    from automap.planner.job import resolve
+    from automap.planner.plan import other_versions
 
     try:
         others = other_versions(made, resolve(spec))

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from automap.planner import catalogue
-from automap.planner.profiles.folder import SHIPPED, device_type
+from automap.planner.profiles import SHIPPED, device_type
 from automap.planner.spec import ClusterSpec, JobSpec
 from automap.service.cli.terminal.failures import BadInputError
 

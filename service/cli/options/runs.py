@@ -115,6 +115,14 @@ class ProfileArguments:
         str | None,
         typer.Option("--output", "-o", metavar="FOLDER", help="Where the tables go; continues it."),
     ] = None
+    tables: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Measure only these tables (host_work, collectives, ...), separated by commas; "
+            "default: all that the budget is long enough for.",
+        ),
+    ] = None
     device: Annotated[
         str | None,
         typer.Option(metavar="cpu|cuda", help="Default: CUDA where there is a device."),

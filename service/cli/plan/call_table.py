@@ -8,7 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.plan.types import CallPlan, Plan, SecondsByPart
+from automap.planner import Plan
+from automap.planner.plan import CallPlan, SecondsByPart
 from automap.service.cli.plan.timeline import Event, events_of
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.tables import MEDIUM_COLUMNS, NOTHING, WIDE_COLUMNS, plain_table

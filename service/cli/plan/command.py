@@ -6,8 +6,7 @@ from typing import get_args
 from pydantic import ValidationError
 from rich.text import Text
 
-from automap.planner import catalogue
-from automap.planner.plan.types import Plan
+from automap.planner import Plan, catalogue
 from automap.planner.spec import JobSpec, SearchSpec, StrategyName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.inputs.files import read_placement

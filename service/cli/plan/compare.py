@@ -6,7 +6,7 @@ from typing import get_args
 
 from rich.text import Text
 
-from automap.planner.plan.types import Plan, Strategy
+from automap.planner import Plan, Strategy
 from automap.planner.spec import StrategyName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import CompareArguments
@@ -22,7 +22,7 @@ def run_compare(given: CompareArguments) -> None:
     spec = backend.read_spec(given.spec)
     need_valid("--strategy", given.strategy or [], get_args(StrategyName))
     # Brings the solver in.
-    from automap.planner.planning import QUICK
+    from automap.planner import QUICK
 
     strategies = given.strategy or QUICK
     with working(planning_message(spec), given.show):
@@ -59,7 +59,7 @@ def _as_strategy(plan: Plan) -> Strategy:
 
 
 def _describe(names: Sequence[str]) -> None:
-    from automap.planner.planning import STRATEGIES
+    from automap.planner import STRATEGIES
 
     out = console.stdout_console()
     out.print()

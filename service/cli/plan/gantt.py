@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.service.cli.plan.timeline import Event, GpuRange, Row, events_of, rows_of
 from automap.service.cli.terminal import formats
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from automap.planner.errors import InfeasibleError
-from automap.planner.plan.types import Infeasible
+from automap.planner.plan import Infeasible
 from automap.planner.spec import JobSpec
-from automap.planner.studies.result import ExplainedInfeasibleError
+from automap.planner.studies import ExplainedInfeasibleError
 from automap.service.cli.backends.protocol import Backend, KnownPlan
 from automap.service.cli.options.shared import Show
 from automap.service.cli.terminal import console

@@ -4,7 +4,8 @@ import itertools
 import string
 from dataclasses import dataclass, replace
 
-from automap.planner.plan.types import CallPlan, CopyPlan, Plan, WeightSync
+from automap.planner import Plan
+from automap.planner.plan import CallPlan, CopyPlan, WeightSync
 
 KEYS = string.ascii_lowercase + string.ascii_uppercase + string.digits
 

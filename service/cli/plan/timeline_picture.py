@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.service.cli.plan.timeline import Event, Row, events_of, rows_of
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.picture import picture

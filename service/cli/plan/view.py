@@ -6,9 +6,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.cost.rollout_engines import ENGINES
-from automap.planner.cost.stacks import STACKS
-from automap.planner.plan.types import CopyPlan, Plan, SecondsByPart, Strategy
+from automap.planner import Plan, Strategy
+from automap.planner.cost import ENGINES, STACKS
+from automap.planner.plan import CopyPlan, SecondsByPart
 from automap.service.cli.plan.call_table import call_table, shares
 from automap.service.cli.plan.gantt import gantt
 from automap.service.cli.plan.timeline import events_of

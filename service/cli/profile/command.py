@@ -5,13 +5,14 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from automap.planner import catalogue
-from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue import ModelArchitecture
 from automap.planner.errors import SpecError
 from automap.profiler.results.profile_report import ClusterReport, ProfileReport, Progress
 from automap.profiler.settings import ProfileSettings
@@ -84,13 +85,11 @@ def _fail_if_incomplete(report: ProfileReport | ClusterReport) -> None:
 
 
 def profile_settings(given: ProfileArguments) -> ProfileSettings:
-    names = [
-        name.strip() for each in given.models or [] for name in each.split(",") if name.strip()
-    ]
     try:
         return ProfileSettings(
             output=Path(given.output or DEFAULT_OUTPUT).expanduser().absolute(),
-            models={name: _architecture(name) for name in names if name},
+            tables=_names(given.tables or []),
+            models={name: _architecture(name) for name in _names(given.models or [])},
             budget_seconds=given.budget,
             device=given.device,
             ranks=given.ranks,
@@ -106,10 +105,14 @@ def profile_settings(given: ProfileArguments) -> ProfileSettings:
         raise BadInputError("the profile cannot be measured", lines) from None
 
 
+def _names(given: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name.strip() for each in given for name in each.split(",") if name.strip())
+
+
 def _architecture(name: str) -> ModelArchitecture:
     try:
         if name.endswith(".json") or name.startswith(("./", "../", "/", "~/")):
-            from automap.planner.catalogue.huggingface import load_config
+            from automap.planner.catalogue import load_config
 
             return load_config(Path(name).expanduser(), field="--models")
         return catalogue.architecture(name, field="--models")

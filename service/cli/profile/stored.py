@@ -7,10 +7,15 @@ from typing import Any
 
 from rich.text import Text
 
-from automap.planner.profiles.corrections import FILE as CORRECTIONS
-from automap.planner.profiles.folder import BASED_ON, FINGERPRINT, SHIPPED
-from automap.planner.profiles.tables import MEASUREMENTS, write_missing_tables
-from automap.planner.runs.calibration import check_output
+from automap.planner.profiles import (
+    BASED_ON,
+    FINGERPRINT,
+    MEASUREMENTS,
+    SHIPPED,
+    write_missing_tables,
+)
+from automap.planner.profiles import FILE as CORRECTIONS
+from automap.planner.runs import check_output
 from automap.service.cli.backends.client import Service
 from automap.service.cli.options.runs import ProfilesArguments
 from automap.service.cli.terminal import console

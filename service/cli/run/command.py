@@ -19,7 +19,7 @@ from typing import BinaryIO, NoReturn
 
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
+from automap.planner import Plan
 from automap.service.cli.backends.local import Local
 from automap.service.cli.backends.protocol import KnownPlan
 from automap.service.cli.inputs.files import read_run_settings
@@ -36,6 +36,10 @@ from automap.service.settings import Settings
 EXIT_REFUSED = 2
 EXIT_CANCELLED = 130
 LOOK_SECONDS = 0.1
+WRITTEN = (
+    "  report.json: all of this; metrics.jsonl: every iteration; actor/: the trained weights\n"
+    "  timeline.json: what each device did when, for https://ui.perfetto.dev"
+)
 
 
 def run_here(given: RunArguments) -> None:
@@ -46,7 +50,7 @@ def run_here(given: RunArguments) -> None:
     settings = read_run_settings(given.settings, beside=given.plan_or_spec, spec=spec)
     if given.iterations is not None:
         settings = settings.model_copy(update={"iterations": given.iterations})
-    command = _command()
+    command = run_command()
     if not isinstance(runnable, KnownPlan):
         runnable = make_plan(backend, runnable, given.show)
     plan = runnable.plan
@@ -64,7 +68,7 @@ def run_here(given: RunArguments) -> None:
     _tell(code, progress, folder, given.show, settings)
 
 
-def _command() -> list[str]:
+def run_command() -> list[str]:
     configured = Settings().run_command
     if configured is not None:
         return shlex.split(configured)
@@ -244,9 +248,11 @@ def _tell(
         if show.quiet:
             out.print(progress.summary, soft_wrap=True)
         else:
-            out.print(progress.result())
+            out.print(progress.result(width=out.width))
             out.print()
         out.print(Text(f"Written to {folder}"), soft_wrap=True)
+        if not show.quiet:
+            out.print(Text(WRITTEN), soft_wrap=True)
         return
     _fail(code, progress.cause, folder, _way_on(folder, settings))
 

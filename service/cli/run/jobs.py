@@ -10,7 +10,8 @@ from pydantic import TypeAdapter
 from rich.console import RenderableType
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
+from automap.executor.telemetry.run_report_view import times
+from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.cli.backends.client import Service, parsed, plan_id_of
 from automap.service.cli.inputs.files import (
@@ -22,7 +23,7 @@ from automap.service.cli.inputs.files import (
 from automap.service.cli.options.runs import JobsArguments, SubmitArguments
 from automap.service.cli.profile.on_cluster import show_measurement
 from automap.service.cli.profile.progress import MeasureProgress
-from automap.service.cli.run.view import RunProgress, drift_lines, ratio, seconds_table
+from automap.service.cli.run.view import RunProgress, drift_lines, seconds_table
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError, RunFailedError, ServerError
 from automap.service.cli.terminal.tables import NOTHING, plain_table
@@ -116,7 +117,7 @@ def _cells(job: JobSummary | ProfileJobSummary, *, wide: bool) -> Iterator[Rende
     if wide:
         yield NOTHING if predicted is None else formats.seconds(predicted)
         yield NOTHING if measured is None else formats.seconds(measured)
-    yield ratio(predicted, measured)
+    yield times(predicted, measured)
 
 
 def _one_job(service: Service, job_id: str, given: JobsArguments) -> None:

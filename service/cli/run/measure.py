@@ -12,7 +12,11 @@ def run_measurement(given: ProfileArguments) -> None:
     """Have a service measure the cluster of its workers, and store what it has measured."""
     if given.server is None:
         raise BadInputError("--on-cluster: give --server URL, the service whose cluster it is")
-    for name, value in (("--output", given.output), ("--ray-address", given.ray_address)):
+    for name, value in (
+        ("--output", given.output),
+        ("--tables", given.tables),
+        ("--ray-address", given.ray_address),
+    ):
         if value is not None:
             raise BadInputError(f"--on-cluster: the service chooses where; leave out {name}")
     start_job(

@@ -1,7 +1,9 @@
 """A run for people: how far it is, and what its calls take beside what the plan predicts."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from statistics import mean
 from types import TracebackType
 from typing import Self
 
@@ -12,19 +14,25 @@ from rich.table import Table
 from rich.text import Text
 
 from automap.executor.telemetry.run_report import RunReport
-from automap.executor.telemetry.run_report_view import render_report
-from automap.planner.plan.types import Plan
-from automap.planner.runs.suggestion import Suggestion
+from automap.executor.telemetry.run_report_view import render_measured, render_outcome, times
+from automap.planner import Plan
+from automap.planner.runs import Suggestion
 from automap.planner.units import MIB
+from automap.service.cli.plan.gantt import gantt
 from automap.service.cli.terminal import formats
-from automap.service.cli.terminal.console import stderr_console
+from automap.service.cli.terminal.console import stderr_console, unicode_output
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.runs import call_seconds
-from automap.service.runs.drift_report import advice, suggestion_lines
+from automap.service.runs.drift_report import drift_summary, suggestion_lines
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import CallSeconds
 
 REFRESH_SECONDS = 0.25
+LINE_SECONDS = 5.0
+SHORT_RUN = 10
+"""Without a terminal a run of more iterations shows a line for one of them in so many seconds."""
+BARS = "▁▂▃▄▅▆▇█"
+MOST_BARS = 40
 REWARD = "critic/score/mean"
 """Among the metrics of an iteration, under verl's name."""
 
@@ -43,18 +51,11 @@ def seconds_table(calls: Sequence[CallSeconds]) -> Table:
             Text(formats.printable(call.call)),
             _seconds(call.predicted_seconds),
             _seconds(call.measured_seconds),
-            ratio(call.predicted_seconds, call.measured_seconds),
+            times(call.predicted_seconds, call.measured_seconds),
             NOTHING if call.measured_bytes is None else f"{call.measured_bytes / MIB:.2f}",
             formats.count(call.count) if call.count else NOTHING,
         )
     return table
-
-
-def ratio(predicted: float | None, measured_seconds: float | None) -> str:
-    """Measured over predicted, two significant digits."""
-    if not predicted or measured_seconds is None:
-        return NOTHING
-    return f"{measured_seconds / predicted:.2g}"
 
 
 def _seconds(value: float | None) -> str:
@@ -69,6 +70,20 @@ def drift_lines(lines: Sequence[str]) -> list[Text]:
     return [Text(), title, *(Text(formats.printable(line)) for line in lines)]
 
 
+def _course_of_reward(rewards: Mapping[int, float]) -> Text:
+    """The mean reward of the first and the last iteration, and a bar for each stretch between."""
+    values = [rewards[iteration] for iteration in sorted(rewards)]
+    line = Text.assemble(("mean reward ", "bold"), f"{values[0]:.2f} to {values[-1]:.2f}")
+    least, most = min(values), max(values)
+    if unicode_output() and most > least:
+        bars = min(len(values), MOST_BARS)
+        edges = [round(bar * len(values) / bars) for bar in range(bars + 1)]
+        means = [mean(values[first:end]) for first, end in pairwise(edges)]
+        share = (len(BARS) - 1) / (most - least)
+        line.append("  " + "".join(BARS[round((value - least) * share)] for value in means))
+    return line
+
+
 class RunProgress:
     """Takes a run's events and shows them on stderr: a live table, or a line an iteration."""
 
@@ -76,12 +91,13 @@ class RunProgress:
         self._plan = plan
         self._iterations = iterations
         self._iteration = 0
-        self._reward: float | None = None
+        self._rewards: dict[int, float] = {}
         self._doing = "starting"
         self._measured = call_seconds.NOTHING
         self._console = stderr_console()
         self._quiet = quiet
         self._shown_at = 0.0
+        self._line_at = -LINE_SECONDS
         live = self._console.is_terminal and not quiet
         self._live = Live(console=self._console, auto_refresh=False) if live else None
         self.folder: str | None = None
@@ -115,8 +131,8 @@ class RunProgress:
         """Iterations, the last one's mean reward, and their seconds in one line."""
         seconds = call_seconds.iteration_seconds(self._measured)
         line = Text(f"{self._iteration} of {formats.number_of(self._iterations, 'iteration')}")
-        if self._reward is not None:
-            line.append(f", reward {self._reward:.3f}")
+        if self._rewards:
+            line.append(f", reward {self._rewards[max(self._rewards)]:.3f}")
         if seconds is not None:
             line.append(f", {formats.seconds(seconds)} s each")
         if self._plan is not None:
@@ -124,13 +140,21 @@ class RunProgress:
             line.append(f" (predicted {predicted} s)")
         return line
 
-    def result(self) -> RenderableType:
-        """The report, if it is one that we can read, or else what its calls took."""
+    def result(self, *, width: int) -> RenderableType:
+        """The plan and the report, if it is one that we can read; else what its calls took."""
         try:
             report = RunReport.model_validate(self.report)
-            return Group(render_report(report), *drift_lines(advice(report, run=self.folder)))
         except ValidationError:
             return Group(self.summary, Text(), seconds_table(self.calls))
+        parts: list[RenderableType] = [render_outcome(report)]
+        if len(self._rewards) > 1:
+            parts.append(_course_of_reward(self._rewards))
+        if self._plan is not None:
+            title = f"The plan: {formats.seconds(self._plan.iteration_seconds)} s an iteration"
+            chart = gantt(self._plan, width=width, unicode=unicode_output())
+            parts += [Text(), Text(title, style="bold underline"), chart]
+        drifted = drift_lines(drift_summary(report, run=self.folder))
+        return Group(*parts, render_measured(report), *drifted)
 
     def take(self, event: JsonObject) -> None:
         """Show one event."""
@@ -138,11 +162,13 @@ class RunProgress:
         match event["type"]:
             case "iteration":
                 self._iteration = int(call_seconds.number(event.get("iteration")) or 0)
-                self._say(Text.assemble("iteration ", self.summary))
+                self._say_iteration()
             case "metrics":
                 metrics = event.get("metrics")
                 found = metrics.get(REWARD) if isinstance(metrics, dict) else None
-                self._reward = call_seconds.number(found)
+                reward, iteration = map(call_seconds.number, (found, event.get("iteration")))
+                if reward is not None:
+                    self._rewards[int(iteration or self._iteration + 1)] = reward
             case "call":
                 self._doing = f"{event.get('call')} done"
             case "state" | "status":
@@ -174,6 +200,13 @@ class RunProgress:
     def note(self, message: str) -> None:
         """Show a line for good."""
         self._print(Text(formats.printable(message)))
+
+    def _say_iteration(self) -> None:
+        now = time.monotonic()
+        due = now - self._line_at >= LINE_SECONDS or self._iterations <= SHORT_RUN
+        if due or self._iteration == self._iterations:
+            self._line_at = now
+            self._say(Text.assemble("iteration ", self.summary))
 
     def _say(self, line: Text) -> None:
         """To those who have no live table."""

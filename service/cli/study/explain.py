@@ -7,15 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.explanation.result import (
-    Alternative,
-    ExplainOptions,
-    Explanation,
-    Part,
-    Regret,
-    Sensitivity,
-    Threshold,
-)
+from automap.planner import ExplainOptions, Explanation
+from automap.planner.explanation import Alternative, Part, Regret, Sensitivity, Threshold
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import ExplainArguments
 from automap.service.cli.plan.inputs import read_or_make_plan, working

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from automap.planner.studies.result import Front
+from automap.planner import Front
 from automap.service.cli.terminal.picture import picture
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from automap.planner.plan.types import Plan
-from automap.planner.replanning.cluster_state import changed_spec
-from automap.planner.replanning.result import Replan, ReplanOptions, Restart
+from automap.planner import Plan, Replan, ReplanOptions
+from automap.planner.replanning import Restart, changed_spec
 from automap.planner.spec import JobSpec
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.backends.protocol import Backend, KnownPlan

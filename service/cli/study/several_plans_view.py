@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from automap.planner import Front, Plan, WhatIf
 from automap.planner.catalogue import gpu_type
 from automap.planner.errors import Reason
-from automap.planner.plan.types import Plan
-from automap.planner.studies.result import Front, Refusal, Variant, WhatIf
+from automap.planner.studies import Refusal, Variant
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 

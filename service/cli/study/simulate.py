@@ -19,7 +19,8 @@ from automap.service.cli.terminal.picture import need_picture
 from automap.service.cli.terminal.tables import plain_table
 
 if TYPE_CHECKING:
-    from automap.planner.simulation.result import Simulation, Spread
+    from automap.planner import Simulation
+    from automap.planner.simulation import Spread
 
 
 def run_simulate(given: SimulateArguments) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from automap.planner.simulation.chrome_trace import HOST
-from automap.planner.simulation.timeline import Occurrence, host_lanes, rows
+from automap.planner.simulation import HOST, Occurrence, host_lanes, rows
 from automap.service.cli.plan.timeline_picture import TAIL_HATCH, Bar, draw_timeline
 from automap.service.cli.terminal.picture import picture
 

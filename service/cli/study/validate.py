@@ -6,9 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from automap.planner.units import MIB
-from automap.planner.validation.predictions import Prediction
-from automap.planner.validation.statistics import DIMENSIONS
-from automap.planner.validation.table import NotATableError, Table, parse_table
+from automap.planner.validation import DIMENSIONS, NotATableError, Prediction, Table, parse_table
 from automap.service.cli.options.plans import ValidateArguments
 from automap.service.cli.study.validation_view import Report, as_document, print_report
 from automap.service.cli.terminal import console, formats
@@ -49,7 +47,7 @@ def _reports(
     sources: Sequence[str], qualities: Sequence[str]
 ) -> tuple[list[Report], dict[str, list[str]]]:
     """(a report per readable table, mistakes by file); a bad file does not stop the others."""
-    from automap.planner.validation.validate import validate
+    from automap.planner import validate
 
     reports: list[Report] = []
     mistakes: dict[str, list[str]] = {}

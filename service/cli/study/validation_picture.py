@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from automap.planner.validation.predictions import Prediction
+from automap.planner.validation import Prediction
 from automap.service.cli.terminal.picture import picture
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from automap.planner.validation.predictions import Prediction
-from automap.planner.validation.statistics import (
+from automap.planner.validation import (
     Confusion,
+    Prediction,
     Summary,
+    Table,
     assumption_counts,
     skip_counts,
     summarise,
 )
-from automap.planner.validation.table import Table
 from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.tables import plain_table
 

@@ -2,7 +2,7 @@
 
 import unicodedata
 
-from automap.planner.plan.types import Interval
+from automap.planner.plan import Interval
 from automap.planner.units import GIB
 
 _STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")

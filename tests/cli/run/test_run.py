@@ -15,7 +15,7 @@ import yaml
 
 from automap.planner.plan.types import Plan
 from automap.service.cli.inputs.files import read_runnable
-from automap.service.cli.run.command import _command
+from automap.service.cli.run.command import run_command
 from tests.cli.commands import ROOT, call, run
 from tests.service.support.processes import running
 from tests.service.support.run_stand_in import MARK
@@ -165,10 +165,10 @@ def test_missing_settings_and_unfit_files_are_bad_input(folder, capsys):
 
 def test_only_the_executor_itself_ends_with_its_input(monkeypatch):
     monkeypatch.setenv("AUTOMAP_RUN_COMMAND", "docker run --rm automap")
-    assert _command() == ["docker", "run", "--rm", "automap"]
+    assert run_command() == ["docker", "run", "--rm", "automap"]
     pytest.importorskip("torch")
     monkeypatch.delenv("AUTOMAP_RUN_COMMAND")
-    assert _command()[1:] == ["-m", "automap.executor.run", "--until-stdin-closes"]
+    assert run_command()[1:] == ["-m", "automap.executor.run", "--until-stdin-closes"]
 
 
 def test_without_torch_the_missing_extra_is_named(folder, capsys, monkeypatch):

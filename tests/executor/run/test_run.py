@@ -22,7 +22,7 @@ from automap.executor.settings import RunSettings
 from automap.executor.telemetry.events import MARK
 from automap.executor.tiny.tasks import write_prompts
 from automap.executor.workers.model_setup import model_setups
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec

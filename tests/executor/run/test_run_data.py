@@ -13,12 +13,12 @@ import pytest
 
 from automap.executor.data import DataError, RunData
 from automap.executor.errors import RunCancelledError
-from automap.executor.run.__main__ import RefusedError, _check, _ray
+from automap.executor.run.__main__ import RefusedError, ray_for, refuse_unfit
 from automap.executor.run.attempts import Run
 from automap.executor.settings import CheckpointSettings, RunSettings
 from automap.executor.telemetry.events import Events, read_events
 from automap.executor.workers.model_setup import model_setups, smallest_vocabulary
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.spec import WorkloadSpec
 from tests.executor.data.prompt_files import ids, jsonl, tokenizer
 from tests.executor.small_plans import Place, small_plan
@@ -142,9 +142,9 @@ def test_a_token_beyond_the_vocabulary_is_refused_before_anything_starts(tmp_pat
     setups = model_setups(resolve(plan.spec), plan.placement(), given)
     assert smallest_vocabulary(setups) == 256
     with pytest.raises(RefusedError, match=rf"^{path}, line 6: token id 256 is outside .* 0 to 25"):
-        _check(plan, given)
+        refuse_unfit(plan, given)
     given.data.path.write_text(json.dumps(PROMPTS[0]) + "\n")
-    _check(plan, given)
+    refuse_unfit(plan, given)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:port", "127.0.0.1:1"])
@@ -153,7 +153,7 @@ def test_a_cluster_that_cannot_be_joined_refuses_the_run(address: str) -> None:
     began = time.monotonic()
     with (
         pytest.raises(RefusedError, match=rf"^--ray-address: cannot join .* '{address}' \("),
-        _ray(address, plan),
+        ray_for(address, plan),
     ):
         pytest.fail("it was joined")
     assert time.monotonic() - began < 60, "Ray would go on asking for minutes"

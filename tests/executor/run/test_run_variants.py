@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from automap.executor.tiny.tasks import write_prompts
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec

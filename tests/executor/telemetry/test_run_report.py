@@ -13,14 +13,17 @@ from rich.console import Console
 
 from automap.executor.telemetry.provenance import device_fingerprint, provenance
 from automap.executor.telemetry.run_report import (
+    BytesComparison,
     CallReport,
+    Comparison,
     DeviceFingerprint,
     RunOutcome,
     RunProvenance,
     RunReport,
+    Spread,
     build_report,
 )
-from automap.executor.telemetry.run_report_view import render_report
+from automap.executor.telemetry.run_report_view import render_report, times, two_digits
 from automap.planner import catalogue
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate
@@ -258,13 +261,13 @@ def test_people_see_predicted_and_measured_side_by_side() -> None:
     assert predicted is not None
     line = next(line for line in text.splitlines() if line.startswith("actor.generate"))
     assert line.split()[1:] == [
-        f"{predicted:,.0f}" if predicted >= 100 else f"{predicted:#.3g}",
-        "13.0",
-        f"{13 / predicted:.2f}",
-        "11.0",
-        "15.0",
-        "41.0",
+        two_digits(predicted),
+        "13",
+        f"{two_digits(13 / predicted)}×",
+        "11",
+        "15",
     ]
+    assert "The first iteration (46 s) warms up and is left out." in text
     assert "of which reshard" in text
     moved = next(line for line in text.splitlines() if "reshard received" in line)
     assert "GiB" in moved
@@ -272,6 +275,49 @@ def test_people_see_predicted_and_measured_side_by_side() -> None:
     assert "critic/score/mean" in text
     assert "8 x Some GPU, 80 GiB" in text
     assert max(len(line) for line in text.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.01564, "0.016"), (0.5, "0.50"), (9.96, "10"), (141.06, "141"), (2310.4, "2,310"), (0, "0")],
+)
+def test_seconds_have_two_significant_digits_or_are_whole(value: float, shown: str) -> None:
+    assert two_digits(value) == shown
+
+
+def test_no_ratio_is_formed_of_what_is_too_short_to_tell() -> None:
+    assert times(0.2, 0.22) == "1.1×"
+    assert times(1e-6, 0.0079) == "-"
+    assert times(0.2, 0.0009) == "-"
+    assert times(None, 0.2) == times(0.2, None) == "-"
+
+
+def test_small_calls_share_a_row_and_memory_of_a_cpu_process_is_not_compared() -> None:
+    found = report()
+    small = Spread(median=0.004, min=0.003, max=0.005, count=2)
+    calls = [
+        CallReport(
+            id=name,
+            role="",
+            kind=kind,
+            seconds=Comparison(predicted=predicted, measured=small),
+            bytes={"peak_memory": BytesComparison(predicted=18 << 20, measured=703 << 20)},
+        )
+        for name, kind, predicted in (
+            ("reward.forward", "forward", 1e-6),
+            ("numerics.gae", "operation", None),
+            ("actor.save_state", "checkpoint", None),
+        )
+    ]
+    text = text_of(found.model_copy(update={"calls": calls}))
+    assert "reward.forward" not in text.split("Bytes on")[0]
+    assert "2 other calls         -   0.0080" in text
+    assert "a checkpoint          -   0.0040" in text
+    assert "703 MiB" in text, "of a GPU both are what is allocated"
+    device = found.provenance.device.model_copy(update={"kind": "cpu"})
+    on_cpu = found.provenance.model_copy(update={"device": device})
+    text = text_of(found.model_copy(update={"calls": calls, "provenance": on_cpu}))
+    assert "703 MiB" not in text
 
 
 def test_this_machines_provenance() -> None:

@@ -17,7 +17,7 @@ from automap.executor.settings import DataSettings, FunctionSettings, RunSetting
 from automap.executor.workers.model_setup import ModelSetup, model_setups
 from automap.executor.workers.model_worker import Factories, ModelWorker
 from automap.executor.workers.process import ProcessContext
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from tests.executor.small_plans import Place, small_plan
 

@@ -7,7 +7,7 @@ import pytest
 from automap.planner.assembly.assumptions import assumptions
 from automap.planner.catalogue import gpu_types
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from tests.helpers.small_jobs import pool, small_job
 
@@ -76,3 +76,20 @@ def test_an_engine_or_cache_that_plans_cannot_run_with_is_told() -> None:
     (line,) = lines("cache_precision", workload={"rollout_cache_precision": "fp8"})
     assert line.startswith("workload.rollout_cache_precision: fp8 is priced")
     assert lines("rollout_engine", workload={"rollout_engine": "vllm"}) == []
+
+
+@pytest.mark.parametrize(
+    ("search", "field"),
+    [
+        ({"staleness": 1}, "search.staleness: 1"),
+        ({"iteration_barrier": False}, "search.iteration_barrier: false"),
+        ({"staleness": 2, "iteration_barrier": False}, "search.staleness: 2"),
+    ],
+)
+def test_iterations_that_overlap_are_planned_only(search: dict[str, Any], field: str) -> None:
+    changes = {f"search__{name}": value for name, value in search.items()}
+    found = assumptions(resolve(small_job(**changes)))
+    (line,) = [each for each in found if "planned only" in each]
+    assert line.startswith(f"{field} is planned only")
+    assert "the executor runs them one after another" in line
+    assert not [each for each in assumptions(resolve(small_job())) if "planned only" in each]

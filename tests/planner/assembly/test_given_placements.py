@@ -11,7 +11,7 @@ from automap.planner.assembly.parts import price_copy
 from automap.planner.cost.memory import usable_bytes
 from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import InfeasibleError, SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import BytesByKind, Placement
 from automap.planner.planning import estimate, make_plan
 from automap.planner.spec import JobSpec

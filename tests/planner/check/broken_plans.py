@@ -6,7 +6,7 @@ from collections.abc import Callable
 from automap.planner.assembly.intervals import with_intervals
 from automap.planner.check.check import violations
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from tests.helpers.specs import job_spec
 from tests.planner.check.sound_plans import barrier_plan, cyclic_plan, moved_to

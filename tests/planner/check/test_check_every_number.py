@@ -10,6 +10,8 @@ from automap.planner.job.job import Job
 from automap.planner.plan.types import Plan
 from tests.planner.check.broken_plans import BARRIER_JOB, BARRIER_PLAN, CYCLIC_JOB, CYCLIC_PLAN
 
+pytestmark = pytest.mark.thorough
+
 FREE = {
     # How the search went, and what it could have done instead: not the plan.
     "search_seconds",

@@ -3,12 +3,14 @@
 import pytest
 
 from automap.planner.check.check import recomputed_iteration_seconds, violations
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 from tests.helpers.specs import job_spec
 from tests.planner.check.broken_plans import shifted
+
+pytestmark = pytest.mark.thorough
 
 TWO_POOLS = {
     "pools": [

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from automap.planner.check.check import recomputed_iteration_seconds, violations
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Parallelism
 from tests.helpers.specs import job_spec
 from tests.planner.check.broken_plans import (

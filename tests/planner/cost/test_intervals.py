@@ -23,6 +23,7 @@ def test_chance_widens_an_interval_and_never_makes_it_negative():
     assert 0.0 == wide[0] < narrow[0] < 10.0 < narrow[1] < wide[1]
 
 
+@pytest.mark.thorough
 def test_intervals_hold_most_of_the_golden_selection():
     held = defaultdict(list)
     for kind, rows in residuals(published()).items():

@@ -21,7 +21,7 @@ from automap.planner.cost.stacks import STACKS, SoftwareStack
 from automap.planner.cost.training.optimizer_step import optimizer_traffic_bytes, whole_step
 from automap.planner.errors import InfeasibleError
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import RECOMPUTES, SHARDINGS
 from automap.planner.planning import make_plan
 from automap.planner.spec import TrainingStack

@@ -12,7 +12,7 @@ from automap.planner.cost.stacks import STACKS
 from automap.planner.cost.training.forward_call import price_forward
 from automap.planner.cost.training.train_call import price_train
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import SHARDINGS
 from automap.planner.planning import make_plan
 from automap.planner.spec import EIGHT_BIT_STACKS

@@ -14,7 +14,7 @@ from automap.planner.dataflow.algorithms.program import Data, Models, Ops, Progr
 from automap.planner.dataflow.graph import Call, Dataflow
 from automap.planner.dataflow.trace import trace
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.spec import AlgorithmName, JobSpec, ModelSpec
 from tests.helpers.specs import REMOVE, ROLES, job_spec
 

@@ -16,7 +16,7 @@ from automap.planner.dataflow.graph import (
     with_staleness,
 )
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from tests.helpers.specs import job_spec
 
 DRAW = {"id": "draw", "role": "actor", "kind": "generate"}

@@ -10,7 +10,7 @@ from automap.planner.dataflow.algorithms import PROGRAMS
 from automap.planner.dataflow.algorithms.program import Data, Models, Ops, Program
 from automap.planner.dataflow.user_program import check_program, job_spec, load_program
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
 

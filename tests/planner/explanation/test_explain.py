@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from automap.planner.assembly import plan as plan_assembly
+from automap.planner.assembly import plan as assembly
 from automap.planner.explanation import sensitivity, solving
 from automap.planner.explanation.alternatives import Alternatives, bill
-from automap.planner.explanation.contenders import contender, single
+from automap.planner.explanation.contenders import contender
 from automap.planner.explanation.explain import explain, opened
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.locating import located, timing_of
@@ -17,18 +17,20 @@ from automap.planner.explanation.questions import questions
 from automap.planner.explanation.regret import corners, factors_of, groups_of
 from automap.planner.explanation.result import Alternative, ExplainOptions, Explanation
 from automap.planner.explanation.sensitivity import subjects, threshold
-from automap.planner.explanation.solving import Pool, Solved
-from automap.planner.explanation.study import study
+from automap.planner.explanation.solving import Pool
+from automap.planner.explanation.study import TableCache, study
 from automap.planner.plan.types import Plan
-from automap.planner.planning import _stopped, estimate, make_plan
+from automap.planner.planning import estimate, make_plan, why_stopped
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import ReplanOptions
-from automap.planner.search.model.solve import Limits
+from automap.planner.search import Limits, Proven, Selected
 from automap.planner.search.model.timing import exact_timing
 from automap.planner.search.objectives import best_placement
 from automap.planner.search.strategies import STARTS
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
+
+pytestmark = pytest.mark.thorough
 
 
 @cache
@@ -51,10 +53,10 @@ def least_period(spec: JobSpec, factors: Factors | None = None) -> float:
     given = study(spec)
     if factors is not None:
         given = scaled(given, factors)
-    best = best_placement(given.job, given.tables, given.problem, STARTS)
-    assert best.proven
-    assert best.selected is not None
-    return best.selected.timing.period
+    best = best_placement(given.job, given.space, STARTS)
+    assert best.is_proven
+    assert best.solution is not None
+    return best.solution.timing.period
 
 
 def answer(found: Explanation, question: str) -> Alternative:
@@ -63,7 +65,7 @@ def answer(found: Explanation, question: str) -> Alternative:
 
 @pytest.mark.parametrize(("algorithm", "staleness"), [("ppo", 0), ("grpo", 1)])
 def test_contenders_are_timed_as_the_search_times_them(algorithm: str, staleness: int) -> None:
-    given, selected = opened(plan(algorithm, staleness))
+    given, selected = opened(plan(algorithm, staleness), TableCache())
     each = contender(given, selected)
     draw = np.random.default_rng(3)
     groups = groups_of(given)
@@ -74,7 +76,7 @@ def test_contenders_are_timed_as_the_search_times_them(algorithm: str, staleness
     starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
     stages = [*timing.call_stages, *timing.sync_stages]
     for factors, found in zip(scenarios, each.periods(scenarios), strict=True):
-        problem, assignment = single(scaled(given, factors), selected)
+        problem, assignment = scaled(given, factors).space.alone(selected)
         expected = exact_timing(problem, assignment, starts, stages).period
         assert found == pytest.approx(expected, abs=2e-5)
     assert each.periods([Factors.ones(given)])[0] == pytest.approx(
@@ -91,17 +93,18 @@ def test_a_plan_of_the_callers_own_is_found_although_its_settings_are_not_listed
         for call in placement.calls
     ]
     own = estimate(job(), placement.model_copy(update={"calls": calls}))
-    given, selected = opened(own)
+    given, selected = opened(own, TableCache())
     assert len(given.tables.calls[0]) == len(study(job()).tables.calls[0]) + 1
     back = given.placement(selected)
     assert {c.id: c for c in back.calls} == {c.id: c for c in own.placement().calls}
 
 
 def test_tables_are_priced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    study(job())
-    monkeypatch.setattr("automap.planner.explanation.study.price", None)
+    tables = TableCache()
+    first = tables.study(job())
+    monkeypatch.setattr("automap.planner.explanation.study.price_candidates", None)
     other = job().model_copy(update={"name": "of another name"})
-    assert study(other).tables is study(job()).tables
+    assert tables.study(other).tables is first.tables
 
 
 @pytest.mark.parametrize(
@@ -151,11 +154,11 @@ def test_what_does_not_fit_says_by_how_many_bytes_and_where() -> None:
         constraints__allow_shadow_copies=False,
     )
     made = make_plan(spec)
-    given, selected = opened(made)
+    given, selected = opened(made, TableCache())
     (question,) = (
         q for q in questions(given, selected, fewer_gpus=3) if q.name.startswith("fewer_gpus")
     )
-    refused = Alternatives(given, made, selected, seconds=1.0).answer(question)
+    refused = Alternatives(given, made, selected, seconds=1.0, tables=TableCache()).answer(question)
     assert refused.outcome == "does_not_fit"
     assert refused.over_bytes is not None
     assert refused.required_bytes == refused.capacity_bytes + refused.over_bytes  # type: ignore[operator]
@@ -166,21 +169,21 @@ def test_what_does_not_fit_says_by_how_many_bytes_and_where() -> None:
 def test_a_size_that_is_not_there_says_why() -> None:
     found = answer(explained(), "tensor_parallel_size:actor:2")
     assert found.outcome == "slower"
-    given, selected = opened(plan())
+    given, selected = opened(plan(), TableCache())
     (question,) = (
         q
         for q in questions(given, selected, fewer_gpus=1)
         if q.name == "tensor_parallel_size:actor.generate:2"
     )
     never = replace(question, fixed={"generation_tensor_parallel_size": 3}, missing="3 is odd")
-    refused = Alternatives(given, plan(), selected, seconds=1.0).answer(never)
+    refused = Alternatives(given, plan(), selected, seconds=1.0, tables=TableCache()).answer(never)
     assert (refused.outcome, refused.answer) == ("no_layout", "3 is odd")
 
 
 @pytest.mark.parametrize(("name", "end"), [("reference.forward", 4.0), ("actor.train", 0.25)])
 def test_another_plan_wins_at_the_threshold_and_none_before(name: str, end: float) -> None:
     made, margin = plan("ppo"), 0.001
-    given, selected = opened(made)
+    given, selected = opened(made, TableCache())
     (subject,) = (each for each in subjects(given, selected, made) if each.name == name)
     found = threshold(Pool(given, selected), made, subject, end, margin, 2.0)
     assert found.proven
@@ -197,7 +200,7 @@ def test_another_plan_wins_at_the_threshold_and_none_before(name: str, end: floa
 
 
 def test_no_plan_wins_where_none_is_named() -> None:
-    given, selected = opened(plan())
+    given, selected = opened(plan(), TableCache())
     known = list(subjects(given, selected, plan()))
     assert [each.subject for each in explained().sensitivity] == [each.name for each in known]
     named = 0
@@ -218,7 +221,7 @@ def test_regret_is_what_the_best_plan_would_have_saved() -> None:
     found = explain(made, ExplainOptions(parts=["regret"], scenarios=4)).regret
     assert found is not None
     assert found.unproven == 0
-    given, selected = opened(made)
+    given, selected = opened(made, TableCache())
     groups = groups_of(given)
 
     def regret(errors: np.ndarray) -> float:
@@ -269,12 +272,13 @@ def test_the_searches_for_regret_share_one_time_limit(
 ) -> None:
     taken = []
 
-    def cut_short(_: object, limit: float, limits: Limits) -> Solved:
+    def cut_short(_: object, limit: float, limits: Limits) -> Proven[Selected]:
         taken.append(limits.deterministic_seconds)
-        return Solved(None, 0.5 * limit, False, limits.deterministic_seconds)
+        return Proven(
+            None, 0.5 * limit, is_proven=False, deterministic_seconds=limits.deterministic_seconds
+        )
 
     monkeypatch.setattr(solving, "best_within", cut_short)
-    monkeypatch.setattr(solving.Exclusion, "nothing_within", lambda *_: False)
     spec = small_job(
         "rloo",
         search__robust=True,
@@ -288,7 +292,7 @@ def test_the_searches_for_regret_share_one_time_limit(
     assert 0 < sum(taken) <= Limits.within(1e-3, seed=0).deterministic_seconds * (1 + 1e-9)
     assert f"{len(taken)} of the searches for regret stopped" in made.search.stopped
     assert "the search for the best plan stopped" not in made.search.stopped
-    cut = _stopped(spec, made.search, nominal_proven=False)
+    cut = why_stopped(spec, made.search, nominal_proven=False)
     assert "the search for the best plan stopped at the time limit of 0.001 s" in cut
 
 
@@ -302,7 +306,7 @@ def test_robust_is_for_searched_seconds_and_prices(objective: str) -> None:
 def test_every_part_knows_every_objective(objective: str) -> None:
     spec = small_job("rloo", search__objective=objective, workload__startup_seconds=600.0)
     made = make_plan(spec)
-    given, selected = opened(made)
+    given, selected = opened(made, TableCache())
     value = pytest.approx(made.search.objective_value)
     assert bill(given, selected).value == value
     assert float(Pool(given, selected).own_values([Factors.ones(given)])[0]) == value
@@ -340,7 +344,7 @@ def test_what_is_excluded_before_a_threshold_holds_however_few_searches_there_we
     """A search at a large error bounds nothing at the smaller one that its winner leads to."""
     monkeypatch.setattr(sensitivity, "MOST_SOLVES", most)
     made = plan("ppo")
-    given, selected = opened(made)
+    given, selected = opened(made, TableCache())
     for name in ("actor.train", "critic.train"):
         (subject,) = (each for each in subjects(given, selected, made) if each.name == name)
         found = threshold(Pool(given, selected), made, subject, 4.0, 0.001, 2.0)
@@ -360,7 +364,7 @@ def test_no_bound_of_a_plan_that_is_given_is_taken_for_a_proof() -> None:
     search = spec.search.model_copy(update={"strategy": "standalone"})
     given = make_plan(spec.model_copy(update={"search": search}))
     assert (given.search.proof, given.relative_gap) == (None, 0.0)
-    posed, selected = opened(given)
+    posed, selected = opened(given, TableCache())
     (idle,) = (s for s in subjects(posed, selected, given) if s.name == "reward.forward")
     found = threshold(Pool(posed, selected), given, idle, 4.0, 0.001, 2.0)
     lost = 1 - best / given.iteration_seconds
@@ -370,22 +374,22 @@ def test_no_bound_of_a_plan_that_is_given_is_taken_for_a_proof() -> None:
 
 def test_more_gpus_than_the_plan_has_are_not_taken_away_in_silence() -> None:
     made = plan("ppo")
-    given, selected = opened(made)
+    given, selected = opened(made, TableCache())
     (asked,) = (
         q for q in questions(given, selected, fewer_gpus=99) if q.name.startswith("fewer_gpus")
     )
-    refused = Alternatives(given, made, selected, seconds=1.0).answer(asked)
+    refused = Alternatives(given, made, selected, seconds=1.0, tables=TableCache()).answer(asked)
     assert refused.outcome == "no_layout"
     assert refused.answer == (f"none are left: the plan uses only {made.gpus_used} GPUs of a100")
     alone = make_plan(small_job("grpo", num_nodes=1))
-    given, selected = opened(alone)
+    given, selected = opened(alone, TableCache())
     names = [q.name for q in questions(given, selected, fewer_gpus=None)]
     assert "fewer_gpus:a100:2" in names
 
 
 def test_every_answered_placement_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_assembly, "violations", lambda *_: ["a made-up violation"])
-    given, selected = opened(plan())
+    given, selected = opened(plan(), TableCache())
+    monkeypatch.setattr(assembly, "violations", lambda *_: ["a made-up violation"])
     question = next(iter(questions(given, selected, fewer_gpus=None)))
     with pytest.raises(RuntimeError, match="a made-up violation"):
-        Alternatives(given, plan(), selected, seconds=1.0).answer(question)
+        Alternatives(given, plan(), selected, seconds=1.0, tables=TableCache()).answer(question)

@@ -7,16 +7,18 @@ from typing import Any
 import pytest
 
 from automap.planner.errors import InfeasibleError, Reason
-from automap.planner.infeasible.remedies import Trial
-from automap.planner.job.resolve import resolve
+from automap.planner.infeasible.remedies import FeasibilityProbe
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
-from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import attempted
-from automap.planner.search.space.search_space import arena, skeleton
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STRATEGIES
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
+
+pytestmark = pytest.mark.thorough
 
 SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
 ONE_GPU: dict[str, Any] = {"models": SEVEN, "cluster__pools": [pool(gpus_per_node=1)]}
@@ -77,7 +79,7 @@ def test_the_shorter_response_does_not_depend_on_the_one_that_was_asked_for() ->
     def longest(most: int) -> int:
         lengths = {"p50": 500, "p90": 1500, "p99": 2000, "max": most}
         spec = small_job(**LONG | {"workload__response_length": lengths})
-        (change,) = Trial()._shorter_response(spec)
+        (change,) = FeasibilityProbe().shorter_responses(spec)
         return change.spec.workload.response_length.max_tokens
 
     assert longest(40_000) == longest(70_001)
@@ -95,10 +97,8 @@ def test_recomputation_and_lora_help_where_they_are_proposed() -> None:
 def test_a_call_without_a_candidate_is_never_taken_for_a_function() -> None:
     """Every other call fits on the one GPU: no baseline may come with a training of 0 s."""
     job = resolve(small_job(**ONE_GPU))
-    tables = price(job)
-    attempts = attempted(
-        arena(tables, skeleton(job, tables)), list(STRATEGIES), Limits.within(0.1, seed=0)
-    )
+    tables = price_candidates(job)
+    attempts = attempted(SearchSpace.of(job, tables), list(STRATEGIES), Limits.within(0.1, seed=0))
     assert attempts
     assert all(each.selected is None and each.reason for each in attempts)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from tests.helpers.specs import REMOVE, job_spec
 
 MOE = {"architecture": "qwen3-30b-a3b"}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import length_warnings, resolve
+from automap.planner.job.resolution import length_warnings, resolve
 from tests.helpers.specs import REMOVE, ROLES, SMALL_ARCHITECTURE, job_spec
 
 LLAMA = {"architecture": "llama-2-7b"}

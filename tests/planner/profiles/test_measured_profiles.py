@@ -21,7 +21,7 @@ from automap.planner.cost.operators.profile import MEMORY_EFFICIENCY, Profile, l
 from automap.planner.cost.pricing import Pricing
 from automap.planner.cost.stacks import STACKS
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
 from automap.planner.profiles.folder import disturbances
 from automap.planner.spec import ClusterSpec

@@ -7,16 +7,14 @@ from math import inf
 import numpy as np
 import pytest
 
-from automap.planner.assembly import plan as plan_assembly
+from automap.planner.assembly import plan as assembly
 from automap.planner.assembly.proof import bound_is_proven
 from automap.planner.cost import constants
 from automap.planner.errors import SpecError
-from automap.planner.explanation import ascending_bound
-from automap.planner.explanation.exclusion import Exclusion
 from automap.planner.explanation.factors import Factors, scaled
-from automap.planner.explanation.solving import Solved, best_within
-from automap.planner.explanation.study import Study, study
-from automap.planner.job.resolve import resolve
+from automap.planner.explanation.solving import best_within
+from automap.planner.explanation.study import Study, TableCache, study
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate, make_plan
 from automap.planner.replanning import warm_search
@@ -25,8 +23,18 @@ from automap.planner.replanning.moves import move_between
 from automap.planner.replanning.replan import replan
 from automap.planner.replanning.result import MoveCost, Replan, ReplanOptions
 from automap.planner.replanning.verdict import Verdict, kept
-from automap.planner.search.model.solve import Budget, Limits, Outcome
+from automap.planner.search import (
+    Budget,
+    Limits,
+    Proven,
+    SearchSpace,
+    Selected,
+    ascending,
+    solve_ascending,
+)
 from tests.helpers.small_jobs import pool, small_job
+
+pytestmark = pytest.mark.thorough
 
 
 @cache
@@ -90,17 +98,22 @@ def test_a_plan_that_cannot_go_on_gets_a_longer_search_before_a_full_one(
     budgets: list[float] = []
 
     def hardly(
-        now: Study, limit: float, floor: float, budget: Budget, *, placing: Budget | None = None
-    ) -> Solved:
+        space: SearchSpace,
+        *,
+        cutoff: float,
+        floor: float,
+        budget: Budget,
+        placing: Budget | None = None,
+    ) -> Proven[Selected]:
         assert (placing is None) == (len(budgets) > 0), (
             "a placement has a limit of its own at first"
         )
         budgets.append(budget.left)
         if len(budgets) == 1:
-            return Solved(None, floor, False)
-        return ascending_bound.from_below(now, limit, floor, budget)
+            return Proven(None, floor, is_proven=False)
+        return solve_ascending(space, cutoff=cutoff, floor=floor, budget=budget)
 
-    monkeypatch.setattr(warm_search, "from_below", hardly)
+    monkeypatch.setattr(warm_search, "solve_ascending", hardly)
     monkeypatch.setattr(warm_search, "best_within", None)
     found = answered(lose_nodes={"a100": 1}, search_seconds=0.1)
     assert (found.verdict, found.keep_seconds) == ("move", None)
@@ -176,10 +189,11 @@ def test_a_verdict_says_first_that_it_is_not_proven() -> None:
 
 def test_the_kept_tables_answer_without_pricing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = make_plan(small_job("grpo", num_nodes=3))
-    study(made.spec)
-    monkeypatch.setattr("automap.planner.explanation.study.price", None)
+    tables = TableCache()
+    tables.study(made.spec)
+    monkeypatch.setattr("automap.planner.explanation.study.price_candidates", None)
     for options in ({"measured": {"actor.train": 2.0}}, {"lose_nodes": {"a100": 1}}):
-        assert replan(made, ReplanOptions.model_validate(options)).tables_kept
+        assert replan(made, ReplanOptions.model_validate(options), tables=tables).tables_kept
 
 
 def test_a_single_node_left_is_priced_by_itself() -> None:
@@ -212,24 +226,25 @@ def test_sizes_between_the_steps_are_priced_by_themselves() -> None:
     """Above 32 nodes ranges grow by two nodes: of 34 nodes none has 33, but all that are left."""
     made = make_plan(small_job("grpo", cluster__pools=[pool(34, gpus_per_node=1)]))
     options = ReplanOptions(lose_nodes={"a100": 1})
-    situation = situation_of(made, changed_spec(made.spec, options), options)
+    situation = situation_of(made, changed_spec(made.spec, options), options, TableCache())
     given = situation.study
     assert max(int(copy.layouts.num_gpus.max()) for copy in given.tables.copies) == 33
     # Of 33 nodes the plan's search knew nothing, so its bound says nothing of them.
     assert warm_search.floor_of(made, situation, []) == 0.0
-    same = situation_of(made, made.spec, ReplanOptions())
+    same = situation_of(made, made.spec, ReplanOptions(), TableCache())
     assert warm_search.floor_of(made, same, []) == made.lower_bound_seconds
 
 
 def test_a_search_that_is_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     given, seconds = study(plan().spec), plan().iteration_seconds
-    cut_short = Outcome(None, 0.0, False, 0.0)
-    monkeypatch.setattr(ascending_bound, "minimise_period", lambda *_, **__: cut_short)
+    cut_short = Proven(None, 0.0, is_proven=False)
+    monkeypatch.setattr(ascending, "minimise_period", lambda *_, **__: cut_short)
     for limit in (1.02 * seconds, 0.999 * seconds):
-        found = ascending_bound.from_below(given, limit, 0.0, Budget(Limits.within(20.0, seed=0)))
-        assert found.selected is None
+        budget = Budget(Limits.within(20.0, seed=0))
+        found = solve_ascending(given.space, cutoff=limit, floor=0.0, budget=budget)
+        assert found.solution is None
         assert found.lower_bound <= min(limit, seconds)
-        assert limit < seconds or not found.proven
+        assert limit < seconds or not found.is_proven
 
 
 def errors(given: Study, *, seed: int) -> Factors:
@@ -245,18 +260,20 @@ def errors(given: Study, *, seed: int) -> Factors:
 @pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) -> None:
     given = study(small_job("grpo", search__staleness=staleness))
-    exclusion, limits = Exclusion(), Limits.within(20.0, seed=0)
+    limits = Limits.within(20.0, seed=0)
     for seed in range(2):
         now = scaled(given, errors(given, seed=seed))
         best = best_within(now, inf, limits)
-        assert best.selected is not None
-        assert best.proven
-        seconds = best.selected.timing.period
-        found = ascending_bound.from_below(now, 1.5 * seconds, 0.0, Budget(limits))
-        assert found.selected is not None
-        assert found.lower_bound - 1e-5 <= seconds <= found.selected.timing.period + 1e-5
-        assert exclusion.nothing_within(now, 0.9999 * seconds, Budget(limits))
-        assert not exclusion.nothing_within(now, 1.0001 * seconds, Budget(limits))
+        assert best.solution is not None
+        assert best.is_proven
+        seconds = best.solution.timing.period
+        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=Budget(limits))
+        assert found.solution is not None
+        assert found.lower_bound - 1e-5 <= seconds <= found.solution.timing.period + 1e-5
+        nothing = best_within(now, 0.9999 * seconds, limits)
+        assert nothing.is_proven
+        assert nothing.solution is None
+        assert best_within(now, 1.0001 * seconds, limits).solution is not None
 
 
 @pytest.mark.parametrize(
@@ -318,7 +335,7 @@ def test_a_bound_counts_only_where_it_was_proven() -> None:
     assert not bound_is_proven(job, changed(made, lower_bound=0.9 * made.search.lower_bound))
     assert not bound_is_proven(job, changed(made, space="fewer layouts"))
     assert not bound_is_proven(job, changed(made, proof=None))
-    older = made.provenance.model_copy(update={"cost_model_version": "0"})
+    older = made.provenance.model_copy(update={"code_version": "0.0.1"})
     assert not bound_is_proven(job, made.model_copy(update={"provenance": older}))
     looser = made.spec.model_copy(update={"name": "another"})
     assert not bound_is_proven(resolve(looser), made.model_copy(update={"spec": looser}))
@@ -351,6 +368,6 @@ def test_a_missed_target_is_told() -> None:
 
 
 def test_the_placement_to_move_to_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_assembly, "violations", lambda *_: ["a made-up violation"])
+    monkeypatch.setattr(assembly, "violations", lambda *_: ["a made-up violation"])
     with pytest.raises(RuntimeError, match="a made-up violation"):
         answered(lose_nodes={"a100": 1}, search_seconds=2.0)

@@ -14,7 +14,7 @@ from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.profiles.corrections import FILE, Evidence, corrections_of, read_corrections
 from automap.planner.runs.calibration import Observed, calibrate, evidence_of
-from automap.planner.runs.drift import Deviation, drift, in_words
+from automap.planner.runs.drift_detection import Deviation, drift, in_words
 from automap.planner.runs.foreign_logs import foreign_run, read_lines
 from automap.planner.spec import ConstraintsSpec, LoraSpec
 from automap.service.cli.calibrate.metric_logs import read_log

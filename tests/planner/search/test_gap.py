@@ -71,7 +71,7 @@ def test_questions_are_answered_without_the_plans_gap() -> None:
     best = make_plan(small_job(num_nodes=2, **changes))
     loose = study(small_job(num_nodes=2, **changes, search__optimality_gap=0.2))
     solved = best_within(loose, inf, limits_of(loose, 30.0))
-    assert solved.proven
+    assert solved.is_proven
     assert solved.lower_bound == pytest.approx(best.search.objective_value, rel=1e-9)
 
 

@@ -11,9 +11,9 @@ from automap.planner.explanation.study import study
 from automap.planner.plan.types import Placement
 from automap.planner.planning import estimate, make_plan
 from automap.planner.search.model.problem import Assignment, Problem, copy_range
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import Arena, arena
-from automap.planner.search.tie_break import settled
+from automap.planner.search.search import solve
+from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.search.tie_break import break_ties
 from automap.planner.studies.pareto import pareto
 from tests.helpers.small_jobs import pool, small_job
 from tests.planner.search import oracle
@@ -21,10 +21,12 @@ from tests.planner.search.instances import random_problem
 from tests.planner.search.test_search_sizes import (
     LIMITS,
     LONGEST,
-    skeleton_of,
+    structure_of,
     tables_of,
     with_real_syncs,
 )
+
+pytestmark = pytest.mark.thorough
 
 LONGER = 4.0
 """Seconds that a sync takes more across nodes than inside one."""
@@ -75,11 +77,11 @@ def best_periods(inside: Problem) -> tuple[float | None, float | None]:
     return best[True], best[False]
 
 
-def two_prices(inside: Problem) -> Arena:
+def two_prices(inside: Problem) -> SearchSpace:
     """Tables that know what syncs take inside a node and across nodes."""
     tables = tables_of(slower(inside))
     copies = [replace(copy, node_sync_seconds=copy.sync_seconds - LONGER) for copy in tables.copies]
-    return arena(replace(tables, copies=copies), skeleton_of(inside))
+    return SearchSpace.whole(replace(tables, copies=copies), structure_of(inside))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -87,22 +89,22 @@ def test_the_search_equals_brute_force_over_positions(seed: int) -> None:
     problem = with_real_syncs(random_problem(seed, barrier=True))
     there = [period for period in best_periods(problem) if period is not None]
     whole = two_prices(problem)
-    found = search(whole, limits=LIMITS, incumbent=None)
-    assert found.proven
+    found = solve(whole, limits=LIMITS, incumbent=None)
+    assert found.is_proven
     if not there:
-        assert found.selected is None
+        assert found.solution is None
         return
-    assert found.selected is not None
-    assert found.selected.timing.period == pytest.approx(min(there))
-    assert found.lower_bound_seconds == pytest.approx(min(there))
-    tied = settled(whole, found, limits=LIMITS)
+    assert found.solution is not None
+    assert found.solution.timing.period == pytest.approx(min(there))
+    assert found.lower_bound == pytest.approx(min(there))
+    tied = break_ties(whole, found.solution, limits=LIMITS)
     assert tied.timing.period == pytest.approx(min(there))
-    exact = search(whole, limits=LIMITS, incumbent=None, horizon_seconds=float(min(there)))
-    assert exact.selected is not None
-    assert exact.selected.timing.period == pytest.approx(min(there))
-    below = search(whole, limits=LIMITS, incumbent=None, horizon_seconds=min(there) - 0.5)
-    assert below.proven
-    assert below.selected is None
+    exact = solve(whole, limits=LIMITS, incumbent=None, cutoff=float(min(there)))
+    assert exact.solution is not None
+    assert exact.solution.timing.period == pytest.approx(min(there))
+    below = solve(whole, limits=LIMITS, incumbent=None, cutoff=min(there) - 0.5)
+    assert below.is_proven
+    assert below.solution is None
 
 
 def test_one_node_wins_and_loses_among_the_problems() -> None:

@@ -11,6 +11,8 @@ from automap.planner.search.model.solve import Limits, minimise_period
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem, streamed_problem, tailed_problem
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = Limits(5.0, seed=1)
 Made = Callable[..., Problem]
 HORIZON = {True: 60.0, False: 12.0}
@@ -18,12 +20,12 @@ HORIZON = {True: 60.0, False: 12.0}
 
 def solved(problem: Problem) -> float | None:
     outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier])
-    assert outcome.proven
+    assert outcome.is_proven
     if outcome.solution is None:
         return None
     assert oracle.fits(problem, outcome.solution.assignment)
     period = outcome.solution.timing.period
-    assert outcome.lower_bound_seconds == pytest.approx(period, abs=2e-5)
+    assert outcome.lower_bound == pytest.approx(period, abs=2e-5)
     return period
 
 
@@ -34,7 +36,7 @@ def pruned_and_solved(problem: Problem, upper: float | None) -> float | None:
     outcome = minimise_period(
         pruned.problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier]
     )
-    assert outcome.proven
+    assert outcome.is_proven
     if outcome.solution is None:
         return None
     assert oracle.fits(problem, pruned.original(outcome.solution.assignment))
@@ -50,7 +52,7 @@ def test_barrier_optimum_equals_brute_force(seed: int) -> None:
     if expected is not None:
         assert pruned_and_solved(problem, expected) == pytest.approx(expected)
         shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=expected - 0.5)
-        assert shorter.proven
+        assert shorter.is_proven
         assert shorter.solution is None
 
 

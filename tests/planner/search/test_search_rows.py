@@ -7,55 +7,50 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from automap.planner.search.decomposition.benders import shadow_sets
+from automap.planner.search.decomposition.master import Sizes, relaxed_problem
 
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import CallTable, joined_calls
-from automap.planner.search.candidates.tabulate import price
+from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.decomposition.dominance import Undominated
-from automap.planner.search.decomposition.race import complete, scenarios
-from automap.planner.search.decomposition.sizes import Sizes, relaxed_problem
 from automap.planner.search.model.bounds import Bounds, CallMinimum
 from automap.planner.search.model.solve import Limits, minimise_period
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import (
-    Arena,
-    Rows,
-    arena,
-    compact,
-    rows_within,
-    rows_without_tails,
-)
+from automap.planner.search.search import solve
+from automap.planner.search.space.bounds_filter import rows_within
+from automap.planner.search.space.rows import Rows, rows_without_tails
+from automap.planner.search.space.search_space import SearchSpace
 from benchmarks.mixed import drawn, known
 from tests.helpers.small_jobs import small_job
 from tests.planner.search.instances import random_problem, streamed_problem
-from tests.planner.search.test_search_sizes import arena_of, skeleton_of
+from tests.planner.search.test_search_sizes import space_of, structure_of
 
 LIMITS = Limits(5.0, seed=0)
 HORIZON = 500.0
 
 
-def optimum(arena: Arena, rows: Rows, *, relaxed: bool = False) -> float | None:
+def optimum(space: SearchSpace, rows: Rows, *, relaxed: bool = False) -> float | None:
     """The least period that the rows allow."""
-    problem = relaxed_problem(arena, rows) if relaxed else arena.options(rows)
+    problem = relaxed_problem(space, rows) if relaxed else space.options(rows)
     solution = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON).solution
     return None if solution is None else solution.timing.period
 
 
-def first_scenario(seed: int) -> tuple[Arena, Rows]:
+def without_shadows(seed: int) -> tuple[SearchSpace, Rows]:
     """A random problem as tables, and its rows without shadows."""
-    arena = arena_of(random_problem(seed, barrier=seed % 2 == 0))
-    return arena, next(scenarios(arena))
+    space = space_of(random_problem(seed, barrier=seed % 2 == 0))
+    return space, next(shadow_sets(space))
 
 
-def streamed_arena(seed: int) -> Arena:
+def streamed_space(seed: int) -> SearchSpace:
     """A random problem as tables whose first call is streamed, and may have a tail."""
     problem = streamed_problem(seed, barrier=seed % 4 != 3)
-    plain, draw = arena_of(problem), np.random.default_rng(seed)
+    plain, draw = space_of(problem), np.random.default_rng(seed)
     calls = []
     for table in plain.tables.calls:
         counts = plain.tables.copies[table.copy].layouts.num_gpus[table.copy_row]
         calls.append(with_courses(table, counts, draw) if table.call == 0 else table)
-    return arena(replace(plain.tables, calls=calls), skeleton_of(problem))
+    return SearchSpace.whole(replace(plain.tables, calls=calls), structure_of(problem))
 
 
 def with_courses(table: CallTable, counts: np.ndarray, draw: np.random.Generator) -> CallTable:
@@ -73,26 +68,26 @@ def with_courses(table: CallTable, counts: np.ndarray, draw: np.random.Generator
     ).take(np.flatnonzero(np.tile(counts, 2) % ratio == 0))
 
 
-def every_size(arena: Arena) -> Sizes:
+def every_size(space: SearchSpace) -> Sizes:
     return {
         index: frozenset(zip(copy.pool.tolist(), copy.layouts.num_gpus.tolist(), strict=True))
-        for index, copy in enumerate(arena.tables.copies)
+        for index, copy in enumerate(space.tables.copies)
     }
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
-    arena, rows = first_scenario(seed)
-    kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
+    space, rows = without_shadows(seed)
+    kept = Undominated(space, rows).of_sizes(rows, every_size(space))
     assert all((few <= many).all() for few, many in zip(kept.copies, rows.copies, strict=True))
-    assert optimum(arena, kept) == optimum(arena, rows)
+    assert optimum(space, kept) == optimum(space, rows)
 
 
 def test_some_random_rows_are_dominated() -> None:
     dropped = 0
     for seed in range(12):
-        arena, rows = first_scenario(seed)
-        kept = Undominated(arena, rows).of_sizes(rows, every_size(arena))
+        space, rows = without_shadows(seed)
+        kept = Undominated(space, rows).of_sizes(rows, every_size(space))
         dropped += sum(int(mask.sum()) for mask in rows.copies)
         dropped -= sum(int(mask.sum()) for mask in kept.copies)
     assert dropped > 0
@@ -100,8 +95,8 @@ def test_some_random_rows_are_dominated() -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_relaxed_problem_is_no_slower_than_the_real_one(seed: int) -> None:
-    arena, rows = first_scenario(seed)
-    real, relaxed = optimum(arena, rows), optimum(arena, rows, relaxed=True)
+    space, rows = without_shadows(seed)
+    real, relaxed = optimum(space, rows), optimum(space, rows, relaxed=True)
     if real is not None:
         assert relaxed is not None
         assert relaxed <= real + 1e-9
@@ -109,15 +104,15 @@ def test_the_relaxed_problem_is_no_slower_than_the_real_one(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_streams_and_tails_survive_every_reduction(seed: int) -> None:
-    whole = streamed_arena(seed)
+    whole = streamed_space(seed)
     best = optimum(whole, whole.rows)
-    found = search(whole, limits=LIMITS, incumbent=None)
-    assert found.proven
+    found = solve(whole, limits=LIMITS, incumbent=None)
+    assert found.is_proven
     if best is None:
-        assert found.selected is None
+        assert found.solution is None
         return
-    assert found.selected is not None
-    assert found.selected.timing.period == pytest.approx(best, abs=2e-5)
+    assert found.solution is not None
+    assert found.solution.timing.period == pytest.approx(best, abs=2e-5)
     kept = Undominated(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
     assert optimum(whole, kept) == pytest.approx(best, abs=2e-5)
     relaxed = optimum(whole, whole.rows, relaxed=True)
@@ -128,7 +123,7 @@ def test_streams_and_tails_survive_every_reduction(seed: int) -> None:
 def test_some_of_these_plans_need_a_stream_or_a_tail() -> None:
     shorter = 0
     for seed in range(24):
-        whole = streamed_arena(seed)
+        whole = streamed_space(seed)
         ended = [replace(edge, chunks=0) for edge in whole.problem.precedences]
         later = replace(whole, problem=replace(whole.problem, precedences=tuple(ended)))
         best, without = optimum(whole, whole.rows), optimum(later, rows_without_tails(whole.tables))
@@ -139,7 +134,7 @@ def test_some_of_these_plans_need_a_stream_or_a_tail() -> None:
 def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() -> None:
     """Every layout twice: the second one is faster, but all of its chunks are out at its end."""
     problem = streamed_problem(0, barrier=True)
-    tables = arena_of(problem).tables
+    tables = space_of(problem).tables
     index = tables.calls[0].copy
     number = len(tables.copies[index])
     copies = list(tables.copies)
@@ -154,7 +149,7 @@ def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() 
                 shares = np.repeat([0.25, 1.0], size)[:, None]
                 table = replace(table, seconds=faster * table.seconds, shares=shares)
         calls.append(table)
-    whole = arena(replace(tables, copies=copies, calls=calls), skeleton_of(problem))
+    whole = SearchSpace.whole(replace(tables, copies=copies, calls=calls), structure_of(problem))
     kept = Undominated(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
     assert kept.copies[index][:number].any()
     assert kept.copies[index][number:].any()
@@ -162,26 +157,27 @@ def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_compact_arena_has_the_rows_that_it_was_made_of(seed: int) -> None:
-    arena, rows = first_scenario(seed)
-    best = optimum(arena, rows)
+    space, rows = without_shadows(seed)
+    best = optimum(space, rows)
     if best is None:
         return
-    within = rows_within(arena.tables, arena.problem, rows, best)
-    assert complete(arena, within)
-    part = compact(arena, within)
-    assert optimum(part.arena, part.arena.rows) == best
-    for index, copy in enumerate(part.arena.tables.copies):
-        whole = arena.tables.copies[index]
-        assert (whole.resident_bytes[part.copy_rows[index]] == copy.resident_bytes).all()
-    for table in part.arena.tables.calls:
-        numbers = part.call_rows[table.call, table.copy]
+    within = rows_within(space.tables, space.problem, rows, best)
+    assert space.is_complete(within)
+    part = space.restrict(within)
+    assert part.origin is not None
+    assert optimum(part, part.rows) == best
+    for index, copy in enumerate(part.tables.copies):
+        whole = space.tables.copies[index]
+        assert (whole.resident_bytes[part.origin.copy_rows[index]] == copy.resident_bytes).all()
+    for table in part.tables.calls:
+        numbers = part.origin.call_rows[table.call, table.copy]
         (whole_table,) = (
             each
-            for each in arena.tables.calls
+            for each in space.tables.calls
             if (each.call, each.copy) == (table.call, table.copy)
         )
         assert (whole_table.seconds[numbers] == table.seconds).all()
-        old = part.copy_rows[table.copy][table.copy_row]
+        old = part.origin.copy_rows[table.copy][table.copy_row]
         assert (whole_table.copy_row[numbers] == old).all()
 
 
@@ -210,7 +206,7 @@ def test_roles_that_are_alike_are_priced_alike_and_apart() -> None:
     """A pin that changes nothing makes a role unlike the others, and it is priced by itself."""
     spec = small_job("ppo")
     job = resolve(spec)
-    shared = price(job)
+    shared = price_candidates(job)
     apart = spec.model_copy(
         update={
             "constraints": spec.constraints.model_copy(
@@ -218,7 +214,7 @@ def test_roles_that_are_alike_are_priced_alike_and_apart() -> None:
             )
         }
     )
-    alone = price(resolve(apart))
+    alone = price_candidates(resolve(apart))
     assert shared.num_priced == alone.num_priced
     for one, other in zip(shared.calls, alone.calls, strict=True):
         assert (one.call, one.copy) == (other.call, other.copy)

@@ -1,7 +1,7 @@
 """The search over sizes against brute force: tables from random problems, the same optimum.
 
-`test_search_oracle` solves whole problems; here the same problems go through the tables, the
-scenarios, the relaxed sizes and their cuts, the tie-break, and the objectives.
+`test_search_oracle` solves whole problems; here the same problems go through the tables, the sets
+of shadows, the master problem and its cuts, the tie-break, and the objectives.
 """
 
 import random
@@ -14,7 +14,6 @@ import pytest
 
 from automap.planner.layout import Engine, Layouts
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
-from automap.planner.search.decomposition.sizes import is_excluded
 from automap.planner.search.model.problem import (
     Assignment,
     CallChoice,
@@ -27,23 +26,24 @@ from automap.planner.search.model.problem import (
     WeightSyncChoice,
     copy_range,
 )
-from automap.planner.search.model.solve import MOST_TICKS, Budget, Limits, minimise_period
+from automap.planner.search.model.solve import MOST_TICKS, Limits, minimise_period
 from automap.planner.search.objectives import (
-    _Cash,
-    _cheapest,
-    _fewest,
+    RunPrice,
     attempted,
+    cheapest,
+    fewest_gpus,
     paid_gpus,
-    price_per_second,
-    touched_gpus,
 )
-from automap.planner.search.search import search
-from automap.planner.search.space.search_space import Arena, arena
-from automap.planner.search.space.selected import Found, Selected, schedule
+from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.space.rows import Selected
+from automap.planner.search.space.schedules import schedule
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies import STARTS
-from automap.planner.search.tie_break import settled
+from automap.planner.search.tie_break import break_ties
 from tests.planner.search import oracle
 from tests.planner.search.instances import MIB, random_problem
+
+pytestmark = pytest.mark.thorough
 
 LIMITS = Limits(20.0, seed=1)
 CYCLIC_LIMITS = Limits(0.5, seed=1)
@@ -93,7 +93,7 @@ def tables_of(problem: Problem) -> Tables:
     return Tables(copies, calls, flow, sum(map(len, calls)))
 
 
-def skeleton_of(problem: Problem) -> Problem:
+def structure_of(problem: Problem) -> Problem:
     """The problem without options."""
     return replace(
         problem,
@@ -102,8 +102,8 @@ def skeleton_of(problem: Problem) -> Problem:
     )
 
 
-def arena_of(problem: Problem) -> Arena:
-    return arena(tables_of(problem), skeleton_of(problem))
+def space_of(problem: Problem) -> SearchSpace:
+    return SearchSpace.whole(tables_of(problem), structure_of(problem))
 
 
 def assignment_of(problem: Problem, selected: Selected) -> Assignment:
@@ -173,9 +173,9 @@ def seeds_with_a_shadow(seeds: range, *, barrier: bool) -> list[int]:
     return [seed for seed in seeds if random_problem(seed, barrier=barrier).syncs]
 
 
-def proven(problem: Problem, **given: object) -> Found:
-    found = search(arena_of(problem), limits=LIMITS, incumbent=None, **given)
-    assert found.proven
+def proven(problem: Problem, **given: object) -> SearchResult:
+    found = solve(space_of(problem), limits=LIMITS, incumbent=None, **given)
+    assert found.is_proven
     return found
 
 
@@ -183,20 +183,20 @@ def check_barrier(problem: Problem) -> None:
     expected = oracle.best_period(problem, longest=LONGEST[True])
     found = proven(problem)
     if expected is None:
-        assert found.selected is None
+        assert found.solution is None
         return
-    assert found.selected is not None
-    assert found.selected.timing.period == pytest.approx(expected)
-    assert found.lower_bound_seconds == pytest.approx(expected)
-    assert_sound(problem, found.selected)
+    assert found.solution is not None
+    assert found.solution.timing.period == pytest.approx(expected)
+    assert found.lower_bound == pytest.approx(expected)
+    assert_sound(problem, found.solution)
     exact = proven(problem, horizon_seconds=float(expected))
-    assert exact.selected is not None
-    assert exact.selected.timing.period == pytest.approx(expected)
-    assert proven(problem, horizon_seconds=expected - 0.5).selected is None
-    again = search(arena_of(problem), limits=LIMITS, incumbent=found.selected)
-    assert again.proven
-    assert again.selected == found.selected
-    tied = settled(arena_of(problem), found, limits=LIMITS)
+    assert exact.solution is not None
+    assert exact.solution.timing.period == pytest.approx(expected)
+    assert proven(problem, cutoff=expected - 0.5).solution is None
+    again = solve(space_of(problem), limits=LIMITS, incumbent=found.solution)
+    assert again.is_proven
+    assert again.solution == found.solution
+    tied = break_ties(space_of(problem), found.solution, limits=LIMITS)
     assert tied.timing.period == pytest.approx(expected)
     assert_sound(problem, tied)
 
@@ -234,9 +234,9 @@ def test_a_tie_is_no_microsecond_longer() -> None:
     # No bound sees the pair, so pruning keeps the smaller range.
     problem = Problem((pool,), copies, calls, (), colocate=((0, 1),))
     found = proven(problem)
-    assert found.selected is not None
-    assert found.selected.timing.period == 20.0
-    assert settled(arena_of(problem), found, limits=LIMITS).timing.period == 20.0
+    assert found.solution is not None
+    assert found.solution.timing.period == 20.0
+    assert break_ties(space_of(problem), found.solution, limits=LIMITS).timing.period == 20.0
 
 
 def test_a_fixed_placement_is_scheduled_at_once() -> None:
@@ -273,22 +273,22 @@ def test_a_fixed_placement_is_scheduled_at_once() -> None:
 def check_cyclic(problem: Problem) -> None:
     """Cyclic proofs take long even here: what the limit cuts must still be sound."""
     expected = oracle.best_period(problem, longest=LONGEST[False])
-    arena_ = arena_of(problem)
-    found = search(arena_, limits=CYCLIC_LIMITS, incumbent=None)
+    space = space_of(problem)
+    found = solve(space, limits=CYCLIC_LIMITS, incumbent=None)
     if expected is None:
-        assert found.selected is None
+        assert found.solution is None
         return
-    assert found.lower_bound_seconds <= expected
-    if found.selected is None:
-        assert not found.proven
+    assert found.lower_bound <= expected
+    if found.solution is None:
+        assert not found.is_proven
         return
-    period = found.selected.timing.period
-    assert found.lower_bound_seconds <= period
+    period = found.solution.timing.period
+    assert found.lower_bound <= period
     assert expected - 1 < period
-    assert_sound(problem, found.selected)
-    if found.proven:
+    assert_sound(problem, found.solution)
+    if found.is_proven:
         assert period <= expected + 1e-5
-        tied = settled(arena_, found, limits=CYCLIC_LIMITS)
+        tied = break_ties(space, found.solution, limits=CYCLIC_LIMITS)
         assert tied.timing.period <= period * (1 + 1e-8)
         assert_sound(problem, tied)
 
@@ -337,46 +337,45 @@ def every_placement(problem: Problem):
 @pytest.mark.parametrize("seed", range(60))
 def test_price_and_gpus_equal_brute_force(seed: int) -> None:
     problem = priced(instance(seed, barrier=True), seed)
-    tables, bare = tables_of(problem), skeleton_of(problem)
+    space = space_of(problem)
     every = list(every_placement(problem))
-    cheapest = min((p * price_per_second(problem, s) for p, s in every), default=inf)
-    best = _cheapest(_Cash(tables, bare, 1, 0.0), [], [], LIMITS)
-    assert best.proven
-    assert best.objective_value == pytest.approx(cheapest)
-    assert best.lower_bound == pytest.approx(cheapest)
-    if best.selected is not None:
-        assert_sound(problem, best.selected)
+    least_price = min((p * space.price_per_second(s) for p, s in every), default=inf)
+    best = cheapest(RunPrice(space, 1, 0.0), [], [], LIMITS)
+    assert best.is_proven
+    assert best.objective_value == pytest.approx(least_price)
+    assert best.lower_bound == pytest.approx(least_price)
+    if best.solution is not None:
+        assert_sound(problem, best.solution)
     fastest = min((p for p, _ in every), default=0)
     for target in (None, float(fastest), fastest + 2.0):
         counts = [paid_gpus(problem, s) for p, s in every if target is None or p <= target]
-        fewest = _fewest(tables, bare, [], [], LIMITS, target)
-        assert fewest.proven
+        fewest = fewest_gpus(space, [], [], LIMITS, target)
+        assert fewest.is_proven
         assert fewest.objective_value == min(counts, default=inf)
-        if fewest.selected is not None:
-            assert sum(touched_gpus(tables, problem, fewest.selected)) == fewest.objective_value
+        if fewest.solution is not None:
+            assert sum(space.touched_gpus(fewest.solution)) == fewest.objective_value
             if target is not None:
-                assert fewest.selected.timing.period <= target + 1e-9
+                assert fewest.solution.timing.period <= target + 1e-9
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int) -> None:
     problem = priced(instance(seed, barrier=True), seed)
-    tables, bare = tables_of(problem), skeleton_of(problem)
-    names = STARTS
-    attempts = attempted(arena_of(problem), names, LIMITS)
+    space, names = space_of(problem), STARTS
+    attempts = attempted(space, names, LIMITS)
     periods = [a.selected.timing.period for a in attempts if a.selected is not None]
     none = Limits(0.0, seed=1)
     for target in (None, *periods):
-        fewest = _fewest(tables, bare, attempts, names, none, target)
+        fewest = fewest_gpus(space, attempts, names, none, target)
         if not periods:
-            assert fewest.selected is None
+            assert fewest.solution is None
             continue
-        assert fewest.selected is not None
+        assert fewest.solution is not None
         assert fewest.lower_bound <= fewest.objective_value
         if target is not None:
-            assert fewest.selected.timing.period <= target
-    cheapest = _cheapest(_Cash(tables, bare, 1, 0.0), attempts, names, none)
-    assert (cheapest.selected is None) == (not periods)
+            assert fewest.solution.timing.period <= target
+    best = cheapest(RunPrice(space, 1, 0.0), attempts, names, none)
+    assert (best.solution is None) == (not periods)
 
 
 def test_coarse_ticks_exclude_and_bound_no_more_than_their_seconds() -> None:
@@ -390,16 +389,13 @@ def test_coarse_ticks_exclude_and_bound_no_more_than_their_seconds() -> None:
     pools = (PoolSlice("p", 0, 1, 1, 8 * MIB, 8 * MIB, 1.0),)
     problem = Problem(pools, copies, calls, edges)
     period = sum(seconds)
-    assert not is_excluded(
-        problem, limit_seconds=period, budget=Budget(LIMITS), patience_seconds=1.0
-    )
-    assert is_excluded(
-        problem, limit_seconds=period * 0.999, budget=Budget(LIMITS), patience_seconds=1.0
-    )
+    shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=period * 0.999)
+    assert shorter.is_proven
+    assert shorter.solution is None
     outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=period)
-    assert outcome.solution is not None or outcome.lower_bound_seconds < period
-    found = search(arena_of(problem), limits=LIMITS, incumbent=None)
-    assert found.selected is not None
-    assert found.selected.timing.period == pytest.approx(period)
+    assert outcome.solution is not None or outcome.lower_bound < period
+    found = solve(space_of(problem), limits=LIMITS, incumbent=None)
+    assert found.solution is not None
+    assert found.solution.timing.period == pytest.approx(period)
     tick = period / MOST_TICKS
-    assert period - 100 * tick <= found.lower_bound_seconds <= period - tick
+    assert period - 100 * tick <= found.lower_bound <= period - tick

@@ -14,16 +14,16 @@ from automap.planner.check.subject import Span, Subject
 from automap.planner.check.time import Event, Schedule, Wait, least_period, schedule_of
 from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import PlanCheckError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
-from automap.planner.simulation.chrome_trace import chrome_trace
 from automap.planner.simulation.durations import planned_durations
 from automap.planner.simulation.generation import Draw, Generation
 from automap.planner.simulation.replay import replay
 from automap.planner.simulation.report import simulate
 from automap.planner.simulation.result import Simulation
 from automap.planner.simulation.timeline import Occurrence
+from automap.planner.simulation.trace_events import chrome_trace
 from tests.helpers.specs import job_spec
 from tests.planner.check.broken_plans import (
     BARRIER_JOB,

@@ -12,10 +12,9 @@ from automap.planner.check.prices import engine_of, price_again
 from automap.planner.check.subject import Subject
 from automap.planner.check.time import least_period, schedule_of
 from automap.planner.cost.generation.kv_cache import kv_bytes_per_token
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
-from automap.planner.simulation.chrome_trace import chrome_trace
 from automap.planner.simulation.durations import planned_durations, sampled_durations
 from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.generation import Generation
@@ -24,6 +23,7 @@ from automap.planner.simulation.report import simulate
 from automap.planner.simulation.result import Simulation
 from automap.planner.simulation.steps import StepCosts
 from automap.planner.simulation.timeline import Occurrence
+from automap.planner.simulation.trace_events import chrome_trace
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
 from tests.helpers.tailed_jobs import LONG_TAIL, scheduled_job, tailed_job

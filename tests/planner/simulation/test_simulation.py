@@ -36,6 +36,7 @@ def requests(*lengths: int, prompt: int = 64, **changes) -> Requests:
     return Requests(np.full(len(lengths), prompt), np.array(lengths), number, **changes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_closed_form_agrees_with_the_simulation(case):
     for draws in DRAWS:

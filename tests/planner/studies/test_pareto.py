@@ -12,6 +12,8 @@ from automap.planner.studies.pareto import pareto
 from automap.planner.studies.result import Front
 from tests.helpers.small_jobs import pool, small_job
 
+pytestmark = pytest.mark.thorough
+
 TWO_POOLS: dict[str, Any] = {
     "cluster__pools": [pool(2), pool(2, name="h100", gpu="h100", price_per_gpu_hour=3.0)]
 }

@@ -12,6 +12,8 @@ from automap.planner.studies.infeasibility_report import explain_refusal, make_p
 from automap.planner.studies.result import ExplainedInfeasibleError, Refusal
 from tests.helpers.small_jobs import pool, small_job
 
+pytestmark = pytest.mark.thorough
+
 SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
 ONE_GPU: dict[str, Any] = {"models": SEVEN, "cluster__pools": [pool(gpus_per_node=1)]}
 LONG: dict[str, Any] = {

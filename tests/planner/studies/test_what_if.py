@@ -3,11 +3,13 @@
 import pytest
 
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
-from automap.planner.search.candidates.enumeration import has_candidates_of
+from automap.planner.search.candidates.enumeration import shares_candidates
 from automap.planner.studies.what_if import what_if
 from tests.helpers.small_jobs import pool, small_job
+
+pytestmark = pytest.mark.thorough
 
 SEVEN = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
 
@@ -33,7 +35,7 @@ def test_a_single_node_is_priced_by_itself_where_nodes_share_an_nvlink_domain() 
     assert two.plan is not None
     assert one.plan.transitions
     assert one.plan.iteration_seconds == make_plan(one.plan.spec).iteration_seconds
-    assert not has_candidates_of(resolve(two.plan.spec), resolve(one.plan.spec))
+    assert not shares_candidates(resolve(two.plan.spec), resolve(one.plan.spec))
 
 
 def test_scaling_is_beside_the_smallest_of_the_same_type() -> None:

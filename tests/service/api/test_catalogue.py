@@ -64,7 +64,7 @@ import json, sys
 from automap import migrations
 from automap.service.app import create_app
 from automap.service.settings import Settings
-from automap.service.use_cases.plans import resolve_spec
+from automap.service.use_cases.planner_tasks import resolve_spec
 from automap.planner.spec import JobSpec
 app = create_app(Settings(database_url="sqlite:///" + sys.argv[1] + "/x.db"))
 migrations.upgrade(app.state.service.database.engine)

@@ -17,7 +17,8 @@ from automap.planner.runs.priced_by import bases_of
 from automap.planner.spec import JobSpec
 from automap.service.schemas.profiles import NewProfile
 from automap.service.storage.database import Database
-from automap.service.storage.profiles import add, lay_out, lay_out_for_remedies
+from automap.service.storage.profile_files import materialise, materialise_for_remedies
+from automap.service.storage.profiles import add
 from automap.service.storage.tables import ProfileRow
 from tests.service.support.profiles import EXAMPLE, profile, stored
 from tests.service.support.requests import problem
@@ -236,11 +237,11 @@ def test_what_has_a_deleted_profile_is_refused_although_it_is_laid_out(
     client: TestClient, database: Database, tmp_path: Path
 ) -> None:
     spec = JobSpec.model_validate(tiny_spec(profile=stored(client, profile())))
-    lay_out(database, tmp_path, spec)
+    materialise(database, tmp_path, spec)
     (folder,) = tmp_path.iterdir()
     client.delete(f"/v1/profiles/{folder.name}")
     with pytest.raises(SpecError, match="was removed") as refused:
-        lay_out(database, tmp_path, spec)
+        materialise(database, tmp_path, spec)
     assert refused.value.field == "cluster.pools.0.profile"
 
 
@@ -346,10 +347,10 @@ def test_the_defaults_of_all_types_are_there_for_remedies(
     version = stored(client, {**profile(device_type="v100-32gb"), "make_default": True})
     stored(client, profile(device_type="l40s-48gb"))
     spec = JobSpec.model_validate(impossible_spec())
-    assert lay_out_for_remedies(database, tmp_path, spec) == {"v100-32gb": version}
+    assert materialise_for_remedies(database, tmp_path, spec) == {"v100-32gb": version}
     assert [folder.name for folder in tmp_path.iterdir()] == [version]
     plain = JobSpec.model_validate(impossible_spec() | {"search": {}})
-    assert lay_out_for_remedies(database, tmp_path, plain) == {}
+    assert materialise_for_remedies(database, tmp_path, plain) == {}
 
 
 @pytest.mark.slow

@@ -17,11 +17,11 @@ from automap.service.errors.planner import (
     PlannerTimeoutError,
 )
 from automap.service.errors.problems import problem_of
-from automap.service.planners.messages import PlanRequest, StrategiesRequest
+from automap.service.planners.messages import PlanTask, StrategiesTask
 from automap.service.planners.pool import PlannerPool, PlannerProcess
 from tests.service.support.samples import infeasible_spec, large_spec
 
-LARGE = PlanRequest(spec=JobSpec.model_validate(large_spec()))
+LARGE = PlanTask(spec=JobSpec.model_validate(large_spec()))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def pid(process: PlannerProcess) -> int:
 
 
 def answers(process: PlannerProcess) -> bool:
-    return bool(process.run(StrategiesRequest(), limit_seconds=60))
+    return bool(process.run(StrategiesTask(), limit_seconds=60))
 
 
 def alive(process_id: int) -> bool:
@@ -58,7 +58,7 @@ def test_it_stays_warm_between_requests(process: PlannerProcess) -> None:
 
 
 def test_the_planners_errors_arrive_as_they_were(process: PlannerProcess) -> None:
-    request = PlanRequest(spec=JobSpec.model_validate(infeasible_spec()))
+    request = PlanTask(spec=JobSpec.model_validate(infeasible_spec()))
     with pytest.raises(InfeasibleError) as caught:
         process.run(request, limit_seconds=60)
     assert caught.value.reasons
@@ -69,7 +69,7 @@ def test_an_unreadable_request_does_not_end_the_process(process: PlannerProcess)
     first = pid(process)
     spec = LARGE.spec.model_copy(update={"name": ""})
     with pytest.raises(PlannerCrashedError, match="ValidationError"):
-        process.run(PlanRequest.model_construct(kind="plan", spec=spec), limit_seconds=60)
+        process.run(PlanTask.model_construct(kind="plan", spec=spec), limit_seconds=60)
     assert answers(process)
     assert pid(process) == first
 
@@ -117,7 +117,7 @@ def test_stopping_ends_a_running_search() -> None:
         process.run(LARGE, limit_seconds=60)
     assert not alive(running)
     with pytest.raises(PlannerCancelledError):
-        process.run(StrategiesRequest(), limit_seconds=60)
+        process.run(StrategiesTask(), limit_seconds=60)
 
 
 def test_only_so_many_requests_wait() -> None:

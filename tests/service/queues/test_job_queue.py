@@ -288,16 +288,16 @@ def test_a_queued_job_is_cancelled_at_once(database: Database, queued: UUID) -> 
 
 def test_a_running_job_is_asked_to_end_once(database: Database, queued: UUID) -> None:
     held = taken(database)
-    standing = keep(database, held, Printed())
-    assert standing is not None
-    assert (standing.cancelling, standing.log_offset) == (False, 0)
+    progress = keep(database, held, Printed())
+    assert progress is not None
+    assert (progress.cancelling, progress.log_offset) == (False, 0)
     with database.transaction() as session:
         assert job_queue.cancel(session, queued)
         assert job_queue.cancel(session, queued)
     assert record(database, queued).cancelling
-    standing = keep(database, held, Printed())
-    assert standing is not None
-    assert standing.cancelling
+    progress = keep(database, held, Printed())
+    assert progress is not None
+    assert progress.cancelling
     with database.transaction() as session:
         assert job_queue.cancelled(session, held)
     job = record(database, queued)

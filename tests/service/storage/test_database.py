@@ -8,7 +8,7 @@ from sqlalchemy.exc import StatementError
 from automap.service.schemas.base import PageQuery
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.settings import Settings
-from automap.service.storage import plan_records
+from automap.service.storage import clusters
 from automap.service.storage.database import Database
 from automap.service.storage.tables import ClusterRow
 
@@ -36,9 +36,7 @@ def test_times_without_a_zone_are_refused(database: Database) -> None:
 
 def add_and_fail(database: Database) -> None:
     with database.transaction() as session:
-        plan_records.add_cluster(
-            session, NewCluster.model_validate({"name": "one", "pools": POOLS})
-        )
+        clusters.add(session, NewCluster.model_validate({"name": "one", "pools": POOLS}))
         raise RuntimeError
 
 
@@ -46,16 +44,14 @@ def test_an_exception_rolls_back(database: Database) -> None:
     with pytest.raises(RuntimeError):
         add_and_fail(database)
     with database.reading() as session:
-        assert plan_records.list_clusters(session, PageQuery()).items == []
+        assert clusters.list_clusters(session, PageQuery()).items == []
 
 
 def test_readers_do_not_wait_for_a_writer(database: Database) -> None:
     with database.transaction() as writing:
-        plan_records.add_cluster(
-            writing, NewCluster.model_validate({"name": "one", "pools": POOLS})
-        )
+        clusters.add(writing, NewCluster.model_validate({"name": "one", "pools": POOLS}))
         with database.reading() as reading:
-            assert plan_records.list_clusters(reading, PageQuery()).items == []
+            assert clusters.list_clusters(reading, PageQuery()).items == []
 
 
 def test_documents_keep_the_order_of_their_keys(database: Database) -> None:

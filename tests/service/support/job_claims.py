@@ -24,7 +24,7 @@ def printed(*events: Json, text: str = "", end_offset: int = 1) -> Printed:
 
 def keep(
     database: Database, held: JobClaim, what: Printed, *, max_log_bytes: int = 2**20
-) -> job_queue.Standing | None:
+) -> job_queue.Progress | None:
     with database.transaction() as session:
         return job_queue.record(session, held, what, lease_seconds=60, max_log_bytes=max_log_bytes)
 

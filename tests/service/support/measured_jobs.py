@@ -25,7 +25,7 @@ def add_measurement(database: Database, **settings: Any) -> UUID:
             settings=measure.model_dump(mode="json"),
             iteration=0,
             iterations=0,
-            measured=measurement_events.nothing_yet(measure.budget_seconds),
+            measured=measurement_events.nothing_measured(measure.budget_seconds),
             attempts=0,
             log_offset=0,
         )

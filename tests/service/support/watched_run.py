@@ -62,9 +62,9 @@ class Run:
             self.keep(*iteration(self.number, ratio, **how))
 
     def keep(self, *what: JsonObject) -> None:
-        standing = keep(self.database, self.held, printed(*what))
-        assert standing is not None
-        self.watch.look(standing.progress)
+        progress = keep(self.database, self.held, printed(*what))
+        assert progress is not None
+        self.watch.look(progress)
         self.watch.wait()
 
     @property

@@ -15,7 +15,7 @@ from automap.planner.cost.generation.streaming import (
 )
 from automap.planner.cost.pricing import Pricing
 from automap.planner.errors import SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import Engine
 from automap.planner.plan.types import CallPlan, Placement, Plan
 from automap.planner.planning import estimate, make_plan

@@ -7,10 +7,10 @@ import pytest
 
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import front_rows
-from automap.planner.search.candidates.tabulate import price, shadowed_roles
-from automap.planner.search.space.search_space import skeleton
+from automap.planner.search.candidates.tabulate import price_candidates, shadowed_roles
+from automap.planner.search.space.search_space import SearchSpace
 from tests.helpers.small_jobs import small_job
 from tests.helpers.specs import job_spec
 
@@ -66,14 +66,14 @@ def test_no_shadow_where_one_sync_per_iteration_cannot_serve(
 ) -> None:
     job = own_flow(edges, *calls)
     assert shadowed_roles(job) == []
-    tables = price(job)
-    assert skeleton(job, tables).syncs == ()
+    tables = price_candidates(job)
+    assert SearchSpace.of(job, tables).problem.syncs == ()
 
 
 def test_shadows_of_an_own_dataflow_follow_its_edge() -> None:
     edges = [("actor.generate", "actor.train", 0), ("actor.train", "actor.generate", 3)]
     job = own_flow(edges, "actor.generate", "actor.train")
-    (sync,) = skeleton(job, price(job)).syncs
+    (sync,) = SearchSpace.of(job, price_candidates(job)).problem.syncs
     assert (sync.train, sync.distance) == (1, 3)
 
 
@@ -82,11 +82,11 @@ def test_models_that_fit_nowhere_leave_empty_tables_and_no_shadow() -> None:
     models = {role: {"architecture": "llama-3.1-405b"} for role in roles}
     pools = [{"name": "p", "gpu": "a100-80gb-sxm", "num_nodes": 1}]
     job = resolve(job_spec("ppo", models=models, cluster__pools=pools))
-    tables = price(job)
+    tables = price_candidates(job)
     assert {copy.id for copy in tables.copies} == set(roles)
-    assert skeleton(job, tables).syncs == ()
+    assert SearchSpace.of(job, tables).problem.syncs == ()
     assert {table.call for table in tables.calls} == set(range(len(job.dataflow.calls)))
-    everything = price(job, fits_only=False)
+    everything = price_candidates(job, fits_only=False)
     assert "actor.shadow" in [copy.id for copy in everything.copies]
 
 
@@ -94,7 +94,7 @@ def test_a_call_that_nothing_can_run_still_has_a_table() -> None:
     """Without a table it would count as a function that takes no GPU."""
     fixed = {"actor": {"num_gpus": 2, "generation_tensor_parallel_size": 8}}
     job = resolve(job_spec("grpo", constraints__parallelism=fixed))
-    tables = price(job)
+    tables = price_candidates(job)
     generate = next(n for n, call in enumerate(job.dataflow.calls) if call.kind == "generate")
     by_copy = {tables.copies[t.copy].id: len(t) for t in tables.calls if t.call == generate}
     assert by_copy["actor"] == 0
@@ -105,7 +105,7 @@ def test_a_call_that_nothing_can_run_still_has_a_table() -> None:
 def test_every_setting_costs_what_it_costs_alone(changes: dict[str, Any]) -> None:
     """Layouts, settings and offload are priced apart and joined; a single row knows no parts."""
     job = resolve(small_job("ppo", **changes))
-    tables, pricing = price(job), Pricing(job)
+    tables, pricing = price_candidates(job), Pricing(job)
     random = np.random.default_rng(0)
     offloads = set()
     for table in tables.calls:

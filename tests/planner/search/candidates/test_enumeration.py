@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from automap.planner.job.job import Job
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates import enumeration
 from automap.planner.spec import JobSpec
 from tests.helpers.specs import job_spec

@@ -3,22 +3,21 @@
 import numpy as np
 import pytest
 
-from automap.planner.search.many_models import annealing, neighbourhood
-from automap.planner.search.many_models.annealing import sketch
+from automap.planner.search.many_models import neighbourhood
 from automap.planner.search.many_models.linear_bound import relax
+from automap.planner.search.many_models.list_schedules import sketch
 from automap.planner.search.many_models.many_model_search import large_start
 from automap.planner.search.many_models.neighbourhood import Structure, improved, shortest
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.solve import Budget, Limits
-from automap.planner.search.space.selected import schedule
+from automap.planner.search.space.schedules import schedule
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem
-from tests.planner.search.test_search_sizes import arena_of
+from tests.planner.search.test_search_sizes import space_of
 
 
 @pytest.fixture(autouse=True)
 def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(annealing, "ROUNDS", 10)
     monkeypatch.setattr(neighbourhood, "TRIES", 4)
 
 
@@ -39,8 +38,8 @@ CASES = one_pool(range(24))
 def test_what_starts_a_search_fits_and_is_no_shorter_than_the_optimum() -> None:
     started = 0
     for problem, optimum in CASES:
-        arena = arena_of(problem)
-        found = large_start(arena, arena.rows, limit_seconds=60.0, budget=Budget(Limits(1.0, 0)))
+        space = space_of(problem)
+        found = large_start(space, space.rows, limit_seconds=60.0, budget=Budget(Limits(1.0, 0)))
         if found is None:
             continue
         started += 1

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from automap.planner.search.many_models import sections
 from automap.planner.search.many_models.linear_bound import relax
 from automap.planner.search.many_models.linear_program import LinearProgram
 from automap.planner.search.model.bounds import Bounds
@@ -77,29 +76,6 @@ def test_speed_is_paid_for_with_gpu_seconds() -> None:
     minima = [bounds.minimum(k, list(call.options)) for k, call in enumerate(problem.calls)]
     linear = relax(problem, horizon_seconds=60.0).bound_seconds
     assert bounds.period(minima) + 0.4 < linear <= optimum == 16
-
-
-def late_half() -> Problem:
-    """Halves of the pool for 4 s each, u before v; what ends beside u comes before a whole."""
-    sizes = (2, 2, 2, 4)
-    copies = tuple(
-        CopyChoice(f"copy {c}", "", None, (CopyOption(0, size, 0, 0, 0.0, c),))
-        for c, size in enumerate(sizes)
-    )
-    calls = tuple(CallChoice(f"call {k}", (CallOption(k, 0, 4.0, 0, 0),)) for k in range(4))
-    pool = PoolSlice("pool", 0, 4, 4, 2**30, 2**30, 0.0)
-    return Problem((pool,), copies, calls, (Precedence(0, 1, 0), Precedence(2, 3, 0)))
-
-
-def test_what_waits_has_no_use_for_gpus_that_are_idle_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All GPU-seconds together fit into 10 s, but v needs its half when the whole does."""
-    problem = late_half()
-    optimum = oracle.best_period(problem, longest=60)
-    assert relax(problem, horizon_seconds=60.0).bound_seconds == pytest.approx(12) == optimum
-    monkeypatch.setattr(sections, "MOST_CALLS", 0)
-    assert relax(problem, horizon_seconds=60.0).bound_seconds == pytest.approx(10)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -27,6 +27,8 @@ from tests.planner.search.strategies.strategy_problems import (
     stage_cost,
 )
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = Limits.within(0.02, seed=0)
 """200 steps of the Markov chain."""
 

@@ -7,11 +7,13 @@ import pytest
 
 from automap.planner.check.check import violations
 from automap.planner.errors import InfeasibleError, SpecError
-from automap.planner.job.resolve import resolve
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CopyPlan, Plan
 from automap.planner.planning import STRATEGIES, compare, make_plan
 from automap.planner.spec import JobSpec, StrategyName
 from tests.helpers.small_jobs import pool, small_job
+
+pytestmark = pytest.mark.thorough
 
 SEARCH = {"search__time_limit_seconds": 0.1}
 """1,000 steps of the Markov chain; the search itself needs less."""

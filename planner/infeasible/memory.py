@@ -1,44 +1,25 @@
 """What every call needs by itself: the least bytes that any layout takes, other models left out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from automap.planner.cost.memory import usable_bytes, usable_host_bytes
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.layout import IntArray
-from automap.planner.search.candidates.tables import CallTable, CopyTable
-from automap.planner.search.candidates.tabulate import price
-from automap.planner.search.space.search_space import pool_slices
+from automap.planner.search import CallTable, CopyTable, MemoryNeed, price_candidates
 from automap.planner.units import MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """The leanest way to run one call with its own model alone on the cluster; bytes per GPU."""
-
-    call: Call
-    required_bytes: int
-    held_bytes: int
-    """Of these what the model's copy holds all the time."""
-    capacity_bytes: int
-    num_gpus: int
-    """GPUs of the range."""
-
-    @property
-    def over_bytes(self) -> int:
-        """By how much it exceeds a GPU; negative where it fits."""
-        return self.required_bytes - self.capacity_bytes
-
-
-def least_needs(job: Job) -> list[Need]:
+def least_needs(job: Job) -> list[MemoryNeed]:
     """The least need of every call with a model for which some layout exists, in program order."""
     calls = [call for call in job.dataflow.calls if call.model is not None]
     needs = [least_need(job, call) for call in calls]
     return [need for need in needs if need is not None]
 
 
-def least_need(job: Job, call: Call) -> Need | None:
+def least_need(job: Job, call: Call) -> MemoryNeed | None:
     """The least need of one call; None where no layout of its model is even tried.
 
     Calls of other models are not priced, nor are, but for rollouts, the model's own: a rollout
@@ -49,7 +30,7 @@ def least_need(job: Job, call: Call) -> Need | None:
     if call.kind != "generate":
         dataflow = dataflow.model_copy(update={"calls": (call,), "edges": ()})
     alone = replace(job, dataflow=dataflow, models={call.model: job.models[call.model]})
-    tables = price(alone, fits_only=False, lean=True)
+    tables = price_candidates(alone, fits_only=False, lean=True)
     needs = [
         _leanest(job, call, table, tables.copies[table.copy])
         for table in tables.calls
@@ -62,11 +43,10 @@ def least_need(job: Job, call: Call) -> Need | None:
     )
 
 
-def _leanest(job: Job, call: Call, table: CallTable, copy: CopyTable) -> Need | None:
+def _leanest(job: Job, call: Call, table: CallTable, copy: CopyTable) -> MemoryNeed | None:
     """The row that exceeds its pool's GPUs by least; rows that overflow the host do not count."""
-    pools = pool_slices(job)
-    capacity = np.array([pool.capacity_bytes // MIB * MIB for pool in pools], dtype=np.int64)
-    host = np.array([pool.host_bytes for pool in pools], dtype=np.int64)
+    capacity = np.array([usable_bytes(pool) // MIB * MIB for pool in job.pools], dtype=np.int64)
+    host = np.array([usable_host_bytes(pool) for pool in job.pools], dtype=np.int64)
     rows = table.copy_row
     held = _mib_up(copy.resident_bytes)[rows]
     required = held + _mib_up(table.transient_bytes)
@@ -75,12 +55,13 @@ def _leanest(job: Job, call: Call, table: CallTable, copy: CopyTable) -> Need | 
         return None
     there = capacity[copy.pool[rows]]
     row = int(possible[np.argmin((required - there)[possible])])
-    return Need(
-        call=call,
+    return MemoryNeed(
+        call=call.id,
         required_bytes=int(required[row]),
-        held_bytes=int(held[row]),
         capacity_bytes=int(there[row]),
         num_gpus=int(copy.layouts.num_gpus[rows[row]]),
+        holder=copy.role,
+        holder_bytes=int(held[row]),
     )
 
 

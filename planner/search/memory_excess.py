@@ -1,4 +1,7 @@
-"""How many bytes the leanest placement of a job is over; the same formulation, time left out."""
+"""Memory alone: whether a job fits, and by how little the leanest placement exceeds the GPUs.
+
+The formulation of the search with time left out.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -11,7 +14,9 @@ from automap.planner.search.model.problem import PoolSlice, Problem
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Limits, run
 from automap.planner.search.model.variables import Formulation
-from automap.planner.search.space.search_space import Rows, problem_of, rows_up_to
+from automap.planner.search.space.options import problem_of
+from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.units import MIB
 
 LIMITS = Limits.within(10.0, seed=0)
@@ -19,26 +24,30 @@ FOUND = (cp_model.OPTIMAL, cp_model.FEASIBLE)
 
 
 @dataclass(frozen=True, slots=True)
-class Shortfall:
-    """The least possible overflow of memory, and the calls that cause it."""
+class MemoryNeed:
+    """What one call takes on the fullest GPU of its range, and what that GPU has."""
 
-    over_bytes: int
-    """0: everything fits somewhere (host memory and constraints included)."""
+    call: str
+    """Its id."""
+    required_bytes: int
     capacity_bytes: int
-    calls: tuple[str, ...]
-    """Ids of the calls that are over by that much in the leanest placement."""
     num_gpus: int
-    """GPUs of the range on which the first of them runs there."""
+    """GPUs of the range."""
     holder: str
-    """The copy that holds most through the iteration on the fullest of those GPUs."""
+    """The copy that holds most through the iteration on that GPU."""
     holder_bytes: int
 
+    @property
+    def over_bytes(self) -> int:
+        """By how much it exceeds the GPU; not positive where it fits."""
+        return self.required_bytes - self.capacity_bytes
 
-def fits_somewhere(problem: Problem, tables: Tables) -> bool:
+
+def fits_in_memory(space: SearchSpace) -> bool:
     """True when some placement holds every GPU, host and constraint; time is left out."""
-    if _exceeds_all_gpus(problem, tables):
+    if _exceeds_all_gpus(space):
         return False
-    lean = _lean(problem, tables)
+    lean = _lean(space)
     if lean is None:
         return False
     formulation, excess = memory_formulation(lean)
@@ -46,13 +55,13 @@ def fits_somewhere(problem: Problem, tables: Tables) -> bool:
     return run(formulation, LIMITS).status in FOUND
 
 
-def least_shortfall(problem: Problem, tables: Tables) -> Shortfall | None:
-    """The least overflow over all placements.
+def least_excess(space: SearchSpace) -> MemoryNeed | None:
+    """The call that exceeds its GPUs by most in the leanest placement, by as little as possible.
 
-    None when there is no placement whatever the memory: the constraints, or the host memory,
-    exclude each other.
+    It exceeds them by 0 where everything fits. None when there is no placement whatever the
+    memory: the constraints, or the host memory, exclude each other.
     """
-    lean = _lean(problem, tables)
+    lean = _lean(space)
     if lean is None:
         return None
     formulation, excess = memory_formulation(lean)
@@ -67,37 +76,20 @@ def least_shortfall(problem: Problem, tables: Tables) -> Shortfall | None:
     added = cp_model.LinearExpr.sum([call.transient for call in formulation.calls])
     formulation.model.minimize(len(formulation.calls) * held + added)
     leanest = run(formulation, LIMITS)
-    worst = _worst_calls(lean, formulation, (leanest if leanest.status in FOUND else done).solver)
-    return Shortfall(
-        over_bytes=over * MIB,
-        capacity_bytes=max(pool.capacity_bytes for pool in problem.pools),
-        calls=tuple(need.call for need in worst),
-        num_gpus=worst[0].num_gpus,
-        holder=worst[0].holder,
-        holder_bytes=worst[0].holder_mib * MIB,
-    )
+    worst = _worst_call(lean, formulation, (leanest if leanest.status in FOUND else done).solver)
+    capacity = max(pool.capacity_bytes for pool in space.problem.pools)
+    return replace(worst, required_bytes=capacity + over * MIB, capacity_bytes=capacity)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class _Need:
-    """One call of the leanest placement on the fullest GPU of its range."""
-
-    over_mib: int
-    call: str
-    num_gpus: int
-    holder: str
-    holder_mib: int
-
-
-def _worst_calls(
+def _worst_call(
     problem: Problem, formulation: Formulation, solver: cp_model.CpSolver
-) -> list[_Need]:
-    """Every call that has a range, the one that is over by most first."""
+) -> MemoryNeed:
+    """Of the calls that have a range the one that is over by most."""
     placed = [
         (solver.value(copy.first), solver.value(copy.end), solver.value(copy.resident), choice.id)
         for copy, choice in zip(formulation.copies, problem.copies, strict=True)
     ]
-    worst = []
+    needs = []
     for call, variables in zip(problem.calls, formulation.calls, strict=True):
         for copy, bound in variables.bound.items():
             if not solver.boolean_value(bound):
@@ -111,31 +103,27 @@ def _worst_calls(
                 ),
                 key=lambda there: sum(resident for resident, _ in there),
             )
-            pool = _pool_at(problem, first * formulation.unit)
+            capacity = _pool_at(problem, first * formulation.unit).capacity_bytes // MIB
             needed = sum(resident for resident, _ in fullest) + solver.value(variables.transient)
-            over = needed - pool.capacity_bytes // MIB
             most, holder = max(fullest)
             count = (end - first) * formulation.unit
-            worst.append(_Need(over, call.id, count, holder, most))
-    return sorted(worst, reverse=True)
+            needs.append((needed - capacity, call.id, count, holder, most, needed, capacity))
+    _, call_id, count, holder, most, needed, capacity = max(needs)
+    return MemoryNeed(call_id, needed * MIB, capacity * MIB, count, holder, most * MIB)
 
 
 def _pool_at(problem: Problem, gpu: int) -> PoolSlice:
     return next(p for p in problem.pools if p.first_gpu <= gpu < p.first_gpu + p.num_gpus)
 
 
-def _lean(problem: Problem, tables: Tables) -> Problem | None:
+def _lean(space: SearchSpace) -> Problem | None:
     """The options that matter for memory; None where a call has none at all."""
-    timeless = _without_time(tables)
-    lean = problem_of(problem, timeless, _leanest_rows(problem, timeless))
-    if any(not call.options for call in lean.calls if _has_table(lean, tables, call.id)):
+    tables = _without_time(space.tables)
+    lean = problem_of(space.problem, tables, _leanest_rows(tables, space.rows))
+    served = [call.model is not None for call in tables.dataflow_calls]
+    if any(not call.options for call, wanted in zip(lean.calls, served, strict=True) if wanted):
         return None
     return prune(lean, upper_bound_seconds=None).problem
-
-
-def _has_table(problem: Problem, tables: Tables, call_id: str) -> bool:
-    number = next(n for n, call in enumerate(problem.calls) if call.id == call_id)
-    return tables.dataflow_calls[number].model is not None
 
 
 def _without_time(tables: Tables) -> Tables:
@@ -150,9 +138,8 @@ def _without_time(tables: Tables) -> Tables:
     )
 
 
-def _leanest_rows(problem: Problem, tables: Tables) -> Rows:
-    """On every layout the setting of each call that adds least; what fits the pools' GPUs."""
-    rows = rows_up_to(tables, tuple(pool.num_gpus for pool in problem.pools))
+def _leanest_rows(tables: Tables, rows: Rows) -> Rows:
+    """On every layout the setting of each call that adds least."""
     calls = []
     for table, mask in zip(tables.calls, rows.calls, strict=True):
         order = np.lexsort((table.transient_bytes, table.copy_row))
@@ -163,11 +150,11 @@ def _leanest_rows(problem: Problem, tables: Tables) -> Rows:
     return Rows(rows.copies, calls)
 
 
-def _exceeds_all_gpus(problem: Problem, tables: Tables) -> bool:
+def _exceeds_all_gpus(space: SearchSpace) -> bool:
     """True when what the homes hold at least, wherever they lie, is more than all GPUs have."""
-    rows = rows_up_to(tables, tuple(pool.num_gpus for pool in problem.pools))
     held = 0
-    for copy, mask in zip(tables.copies, rows.copies, strict=True):
+    for copy, mask in zip(space.tables.copies, space.rows.copies, strict=True):
         if copy.shadow_of is None and mask.any():
             held += int((copy.resident_bytes * copy.layouts.num_gpus)[mask].min())
-    return held > sum(pool.num_gpus * pool.capacity_bytes for pool in problem.pools)
+    pools = space.problem.pools
+    return held > sum(pool.num_gpus * pool.capacity_bytes for pool in pools)

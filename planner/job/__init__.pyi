@@ -1,0 +1,2 @@
+from .job import Job as Job
+from .resolution import resolve as resolve

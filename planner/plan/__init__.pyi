@@ -1,0 +1,12 @@
+from .provenance import other_versions as other_versions
+from .types import CallPlacement as CallPlacement
+from .types import CallPlan as CallPlan
+from .types import CopyPlacement as CopyPlacement
+from .types import CopyPlan as CopyPlan
+from .types import Infeasible as Infeasible
+from .types import Interval as Interval
+from .types import Parallelism as Parallelism
+from .types import Provenance as Provenance
+from .types import SecondsByPart as SecondsByPart
+from .types import WeightSync as WeightSync
+from .types import placement_json_schema as placement_json_schema

@@ -1,0 +1,16 @@
+from .corrections import FILE as FILE
+from .corrections import Corrections as Corrections
+from .corrections import Evidence as Evidence
+from .corrections import read_corrections as read_corrections
+from .folder import BASED_ON as BASED_ON
+from .folder import COLUMNS as COLUMNS
+from .folder import FINGERPRINT as FINGERPRINT
+from .folder import SHIPPED as SHIPPED
+from .folder import TEXTS as TEXTS
+from .folder import device_type as device_type
+from .folder import says_shipped_tables as says_shipped_tables
+from .tables import MEASUREMENTS as MEASUREMENTS
+from .tables import Key as Key
+from .tables import Row as Row
+from .tables import write_missing_tables as write_missing_tables
+from .tables import write_tables as write_tables

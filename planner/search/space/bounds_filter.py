@@ -1,0 +1,192 @@
+"""Which rows a solution within a limit may have, by lower bounds on the period alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from automap.planner.layout import FloatArray, IntArray
+from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
+from automap.planner.search.model.bounds import Bounds, CallMinimum
+from automap.planner.search.model.problem import Problem
+from automap.planner.search.model.pruning import SLACK
+from automap.planner.search.space.rows import Rows
+
+
+def rows_within(tables: Tables, problem: Problem, rows: Rows, upper_bound_seconds: float) -> Rows:
+    """Of `rows` those that a solution no slower than the bound can use (see bounds.py)."""
+    filter_ = _Filter(tables, problem, rows)
+    filter_.run(upper_bound_seconds * (1 + SLACK))
+    return filter_.rows
+
+
+def least_period(tables: Tables, problem: Problem, rows: Rows) -> float | None:
+    """A lower bound on the period with these rows; None where a call has none."""
+    filter_ = _Filter(tables, problem, rows)
+    if not filter_.every_call_has_rows():
+        return None
+    return filter_.bounds.period([filter_.minimum(call) for call in filter_.bounds.calls])
+
+
+class _Filter:
+    """Drops rows whose bound exceeds a limit, until none does."""
+
+    def __init__(self, tables: Tables, problem: Problem, rows: Rows) -> None:
+        self.tables, self.problem = tables, problem
+        self.bounds = Bounds(problem, {(table.call, table.copy) for table in tables.calls})
+        self.rows = rows.both(rows)
+        self.seconds = [self._seconds(table) for table in tables.calls]
+        """Per call table: seconds on a path, with the weight sync that must come first."""
+        self.busy_seconds = [self._busy_seconds(table) for table in tables.calls]
+        """Per call table: seconds for sums, in which one call counts the sync."""
+        self.sizes = [_sizes(copy) for copy in tables.copies]
+        self.shares = [self._shares(sizes.keys) for sizes in self.sizes]
+        self.weights = [
+            None if table.tail is None else self._tailed_weights(number, table)
+            for number, table in enumerate(tables.calls)
+        ]
+        """Per call table [row, weight], where settings may free a part of their GPUs early."""
+
+    def _shares(self, sizes: list[tuple[int, int]]) -> FloatArray:
+        """[size, weight] weights of one second."""
+        places = len(self.bounds.shares(0, 1))
+        return np.array([self.bounds.shares(*size) for size in sizes]).reshape(-1, places)
+
+    def _tailed_weights(self, number: int, table: CallTable) -> FloatArray:
+        copy = self.tables.copies[table.copy]
+        pools, counts = copy.pool[table.copy_row], copy.layouts.num_gpus[table.copy_row]
+        fewer, bulk = table.tails(counts)
+        sync = self.busy_seconds[number] - table.seconds
+
+        def shares(sizes: IntArray) -> FloatArray:
+            scale = int(counts.max(initial=0)) + 1
+            keys, of_row = np.unique(pools * scale + sizes, return_inverse=True)
+            known = self._shares([(int(key) // scale, int(key) % scale) for key in keys])
+            return np.asarray(known[of_row.reshape(-1)])
+
+        rest = (table.seconds - bulk)[:, None]
+        return shares(counts) * (bulk + sync)[:, None] + shares(fewer) * rest
+
+    def run(self, limit: float) -> None:
+        while self.every_call_has_rows():
+            before = sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies])
+            minima = [self.minimum(call) for call in self.bounds.calls]
+            offsets = self.bounds.offsets(minima)
+            for number, table in enumerate(self.tables.calls):
+                self.rows.calls[number] &= self._least_period(number, offsets[table.call]) <= limit
+            for copy in range(len(self.tables.copies)):
+                self.rows.copies[copy] &= self._joint_period(copy, minima) <= limit
+            _drop_orphans(self.tables, self.rows)
+            if sum(int(mask.sum()) for mask in [*self.rows.calls, *self.rows.copies]) == before:
+                return
+
+    def every_call_has_rows(self) -> bool:
+        wanted = {table.call for table in self.tables.calls}
+        have = {t.call for n, t in enumerate(self.tables.calls) if self.rows.calls[n].any()}
+        return wanted == have
+
+    def _seconds(self, table: CallTable) -> FloatArray:
+        copy = self.tables.copies[table.copy]
+        if copy.shadow_of is None or not self.bounds.is_source[table.call]:
+            return table.seconds
+        return table.seconds + copy.sync_seconds[table.copy_row]
+
+    def _busy_seconds(self, table: CallTable) -> FloatArray:
+        if not self.bounds.counts_sync(table.call, table.copy):
+            return table.seconds
+        return table.seconds + self.tables.copies[table.copy].sync_seconds[table.copy_row]
+
+    def _least_period(self, number: int, offsets: CallMinimum) -> FloatArray:
+        """Per row of a call table the least period with that row."""
+        table, busy = self.tables.calls[number], self.busy_seconds[number]
+        size = self.sizes[table.copy].of_row[table.copy_row]
+        least = self.seconds[number] + offsets.seconds
+        tailed = self.weights[number]
+        if tailed is not None:
+            return np.asarray(np.maximum(least, (tailed + offsets.weights).max(axis=1)))
+        for column, rest in zip(self.shares[table.copy].T, offsets.weights, strict=True):
+            least = np.maximum(least, column[size] * busy + rest)
+        return least
+
+    def _joint_period(self, copy: int, minima: list[CallMinimum]) -> FloatArray:
+        """Per row of a copy the least period with all calls that can only run there."""
+        tables = self.tables.calls
+        own = [
+            number
+            for number, table in enumerate(tables)
+            if table.copy == copy
+            and not any(
+                other.call == table.call and other.copy != copy and self.rows.calls[n].any()
+                for n, other in enumerate(tables)
+            )
+        ]
+        total = np.zeros(len(self.tables.copies[copy]))
+        for number in own:
+            fastest = np.full(len(total), np.inf)
+            mask = self.rows.calls[number]
+            np.minimum.at(fastest, tables[number].copy_row[mask], self.busy_seconds[number][mask])
+            total += fastest
+        rest = self.bounds.joint_offset(minima, [tables[number].call for number in own])
+        return total if rest is None else total + rest
+
+    def minimum(self, call: int) -> CallMinimum:
+        """Least seconds and least weights of a call over its rows that are left."""
+        seconds, weights = [], []
+        for number, table in enumerate(self.tables.calls):
+            mask = self.rows.calls[number]
+            if table.call != call or not mask.any():
+                continue
+            tailed = self.weights[number]
+            if tailed is not None:
+                seconds.append(float(self.seconds[number][mask].min()))
+                weights.append(tailed[mask].min(axis=0))
+                continue
+            fastest = np.full(len(self.sizes[table.copy].keys), np.inf)
+            size = self.sizes[table.copy].of_row[table.copy_row[mask]]
+            np.minimum.at(fastest, size, self.busy_seconds[number][mask])
+            there = np.isfinite(fastest)
+            seconds.append(float(self.seconds[number][mask].min()))
+            weights.append((self.shares[table.copy][there] * fastest[there, None]).min(axis=0))
+        if not seconds:
+            zeros = (0.0,) * len(self.bounds.shares(0, 1))
+            return CallMinimum(self.problem.calls[call].fixed_seconds, zeros)
+        return CallMinimum(min(seconds), tuple(map(float, np.min(weights, axis=0))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """The distinct (pool, GPUs) of a copy's rows, and which one each row has."""
+
+    keys: list[tuple[int, int]]
+    of_row: IntArray
+
+
+def _sizes(copy: CopyTable) -> _Sizes:
+    largest = int(copy.layouts.num_gpus.max(initial=0)) + 1
+    key, of_row = np.unique(copy.pool * largest + copy.layouts.num_gpus, return_inverse=True)
+    keys = [(int(k) // largest, int(k) % largest) for k in key]
+    return _Sizes(keys, of_row.reshape(-1).astype(np.int64))
+
+
+def _drop_orphans(tables: Tables, rows: Rows) -> None:
+    """A copy row needs a setting for every call that has no other copy; settings need a copy."""
+    while True:
+        before = sum(int(mask.sum()) for mask in rows.copies)
+        for index, copy in enumerate(tables.copies):
+            users = [n for n, table in enumerate(tables.calls) if table.copy == index]
+            served = np.zeros(len(copy), dtype=bool)
+            for number in users:
+                table, has = tables.calls[number], np.zeros(len(copy), dtype=bool)
+                has[table.copy_row[rows.calls[number]]] = True
+                served |= has
+                elsewhere = any(
+                    other.call == table.call and other.copy != index and rows.calls[n].any()
+                    for n, other in enumerate(tables.calls)
+                )
+                if not elsewhere:
+                    rows.copies[index] &= has
+            if copy.shadow_of is not None:
+                rows.copies[index] &= served
+            for number in users:
+                rows.calls[number] &= rows.copies[index][tables.calls[number].copy_row]
+        if sum(int(mask.sum()) for mask in rows.copies) == before:
+            return

@@ -1,0 +1,90 @@
+"""The placement problem of a job without its options: pools, dataflow, syncs and forced pairs."""
+
+from collections.abc import Sequence
+
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost import memory, transition
+from automap.planner.dataflow.graph import Dataflow, weights_edge, with_staleness
+from automap.planner.job.job import Job
+from automap.planner.search.model.problem import (
+    CallChoice,
+    CopyChoice,
+    PoolSlice,
+    Precedence,
+    Problem,
+    WeightSyncChoice,
+)
+
+
+def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
+    """The problem of placing these copies; calls are as yet without options.
+
+    Every role has its home among the copies, and of shadows only roles whose rollouts all follow
+    the same training.
+    """
+    dataflow = with_staleness(job.dataflow, job.spec.search.staleness)
+    numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
+    precedences = tuple(
+        Precedence(
+            numbers[edge.source],
+            numbers[edge.target],
+            edge.distance,
+            job.spec.search.stream_chunks if edge.streamed else 0,
+        )
+        for edge in dataflow.edges
+    )
+    homes = {copy.role: index for index, copy in enumerate(copies) if copy.shadow_of is None}
+    constraints = job.spec.constraints
+    return Problem(
+        pools=tuple(_slice(pool) for pool in job.pools),
+        copies=tuple(copies),
+        calls=tuple(CallChoice(call.id, (), call.fixed_seconds or 0.0) for call in dataflow.calls),
+        precedences=precedences,
+        syncs=tuple(_syncs(dataflow, copies)),
+        barrier=not job.spec.search.cyclic,
+        colocate=tuple((homes[one], homes[other]) for one, other in constraints.colocate),
+        separate=tuple(
+            (first, second)
+            for one, other in constraints.separate
+            for first in _copies_of(copies, one)
+            for second in _copies_of(copies, other)
+        ),
+    )
+
+
+def _copies_of(copies: Sequence[CopyChoice], role: str) -> list[int]:
+    return [index for index, copy in enumerate(copies) if copy.role == role]
+
+
+def _slice(pool: Pool) -> PoolSlice:
+    """A pool on the GPU axis, with what a plan may use of it."""
+    return PoolSlice(
+        name=pool.name,
+        first_gpu=pool.first_gpu,
+        num_gpus=pool.usable_gpus,
+        gpus_per_node=pool.gpus_per_node,
+        capacity_bytes=memory.usable_bytes(pool),
+        host_bytes=memory.usable_host_bytes(pool),
+        price_per_gpu_second=pool.price_per_gpu_hour / 3600.0,
+    )
+
+
+def _syncs(dataflow: Dataflow, copies: Sequence[CopyChoice]) -> list[WeightSyncChoice]:
+    """A shadow's sync follows its role's last train call, as far back as its rollouts allow."""
+    numbers = {call.id: index for index, call in enumerate(dataflow.calls)}
+    syncs = []
+    for index, copy in enumerate(copies):
+        if copy.shadow_of is None:
+            continue
+        edge = weights_edge(dataflow, copy.role)
+        assert edge is not None, "no other role has a shadow"
+        syncs.append(
+            WeightSyncChoice(
+                home=copy.shadow_of,
+                shadow=index,
+                train=numbers[edge.source],
+                distance=edge.distance,
+                bucket_bytes=transition.sync_bucket_bytes(),
+            )
+        )
+    return syncs

@@ -1,0 +1,6 @@
+from .result import ExplainedInfeasibleError as ExplainedInfeasibleError
+from .result import OpenNodes as OpenNodes
+from .result import Refusal as Refusal
+from .result import Remedy as Remedy
+from .result import Variant as Variant
+from .what_if import cases_of as cases_of

@@ -1,0 +1,10 @@
+from .predictions import Prediction as Prediction
+from .statistics import DIMENSIONS as DIMENSIONS
+from .statistics import Confusion as Confusion
+from .statistics import Summary as Summary
+from .statistics import assumption_counts as assumption_counts
+from .statistics import skip_counts as skip_counts
+from .statistics import summarise as summarise
+from .table import NotATableError as NotATableError
+from .table import Table as Table
+from .table import parse_table as parse_table
