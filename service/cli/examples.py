@@ -121,7 +121,7 @@ def _copies(name: str, to: Path) -> list[tuple[Path, Path]]:
 
 
 def _differs(source: Path, target: Path) -> bool:
-    """True where something else lies at the target."""
+    """True where the target is something else."""
     if not target.exists():
         return False
     return not target.is_file() or target.read_bytes() != source.read_bytes()

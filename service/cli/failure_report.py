@@ -23,7 +23,7 @@ from automap.service.cli.terminal.failures import (
 
 
 def report(error: Exception, *, debug: bool) -> int:
-    """Tell the user on stderr what went wrong; return the exit code."""
+    """Say on stderr what went wrong; return the exit code."""
     console = stderr_console()
     if debug:
         traceback.print_exception(error, file=sys.stderr)
@@ -36,7 +36,7 @@ def report(error: Exception, *, debug: bool) -> int:
         return error.code
     if isinstance(error, ExplainedInfeasibleError):
         _headline(console, "no placement is feasible")
-        # What was planned stands below, with its price: told once.
+        # What was planned is below, with its price.
         console.print(reasons_view(error.reasons, with_remedies=not error.refusal.remedies))
         console.print(refusal_view(error.refusal, width=console.width))
         return EXIT_NO_PLAN

@@ -67,7 +67,7 @@ def test_a_copy_never_overwrites_unless_it_is_told_to(capsys, elsewhere):
         (["examples", "tiny-ppo-cpu", "--to", "examples.py/x"], "cannot write"),
         (["plan", "tiny-ppo-cpu"], "automap examples tiny-ppo-cpu copies the example to here"),
         (["plan", "examples/tiny-ppo-cpu.yaml"], "automap examples tiny-ppo-cpu copies"),
-        (["plan", "none.yaml"], "error: cannot read none.yaml: No such file or directory"),
+        (["plan", "none.yaml"], "error: cannot read none.yaml: there is no such file"),
     ],
 )
 def test_a_wrong_name_is_answered_with_the_right_one(capsys, elsewhere, words, told):

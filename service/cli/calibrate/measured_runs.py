@@ -157,7 +157,7 @@ def _lengths(file: Path, report: RunReport) -> dict[str, float]:
 
 
 def read_foreign(source: str, given: str, *, plan: str) -> MeasuredRun:
-    """The run of a plan that a log of another framework tells of.
+    """The run of a plan that a log of another framework records.
 
     Raises:
         BadInputError: there is no such format or plan, or the log has nothing of use.

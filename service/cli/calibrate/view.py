@@ -22,9 +22,9 @@ class Learnt:
 
     base: Base
     folder: Path
-    """Of the new version."""
+    """What the new version predicts."""
     evidence: list[Evidence]
-    """Of the runs that were given."""
+    """Over the runs that were given."""
     before: Corrections
     after: Corrections
 
@@ -82,11 +82,11 @@ def show(done: Calibration, *, as_json: bool, quiet: bool) -> None:
     for each in done.learnt:
         out.print(Text(f"Written to {each.folder}"), soft_wrap=True)
     for whole in () if done.learnt else done.iterations:
-        told = f"{formats.seconds(whole.planned)} s planned, {_seconds(whole)[1]} s measured"
-        out.print(Text(f"Iteration: {told}"))
+        figures = f"{formats.seconds(whole.planned)} s planned, {_seconds(whole)[1]} s measured"
+        out.print(Text(f"Iteration: {figures}"))
     if done.lengths is not None:
-        told = ", ".join(f"{name} {value:g}" for name, value in done.lengths.items())
-        out.print(Text(f"Response lengths: {told}; written to {done.spec}"))
+        quantiles = ", ".join(f"{name} {value:g}" for name, value in done.lengths.items())
+        out.print(Text(f"Response lengths: {quantiles}; written to {done.spec}"))
 
 
 def _document(done: Calibration) -> dict[str, object]:

@@ -37,9 +37,12 @@ def like(name: str) -> list[str]:
 
 
 def hint(source: str) -> list[str]:
-    """What to tell a user who named an example where a file is read; empty if it is none."""
+    """Remedies for a user who named an example, or nearly one, where a file is read."""
     name = name_in(source)
-    return [f"automap examples {name} copies the example to here"] if name in names() else []
+    if name in names():
+        return [f"automap examples {name} copies the example to here"]
+    near = like(name)
+    return [f"examples of a similar name: {', '.join(near)}; see automap examples"] if near else []
 
 
 def spec_of(name: str) -> dict[str, object]:

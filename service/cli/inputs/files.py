@@ -186,9 +186,11 @@ def _read_bytes(source: str, *, max_bytes: int) -> bytes:
             return sys.stdin.buffer.read(max_bytes + 1)
         with Path(source).open("rb") as file:
             return file.read(max_bytes + 1)
-    except FileNotFoundError as error:
+    except FileNotFoundError:
         hint = examples.hint(source)
-        raise BadInputError(f"cannot read {source}: {error.strerror}", hint) from None
+        raise BadInputError(f"cannot read {source}: there is no such file", hint) from None
+    except IsADirectoryError:
+        raise BadInputError(f"cannot read {source}: it is a folder, not a file") from None
     except OSError as error:
         raise BadInputError(f"cannot read {source}: {error.strerror or error}") from None
 
@@ -203,7 +205,7 @@ def _validate(
 
 
 def _taken_for(document: object, kind: str | None) -> str:
-    """As what a document was read, and why."""
+    """What kind of document it was read as, and why."""
     mark = mark_of(document, kind) if kind else ""
     return f", read as {kind} for its {mark}" if mark else ""
 

@@ -1,4 +1,4 @@
-"""What a document is, by its fields: a user who named another file is told which it is."""
+"""What a document is, by its fields: a user who named another file learns which it is."""
 
 from automap.planner.errors import SpecError
 from automap.planner.plan import Provenance
@@ -29,7 +29,7 @@ _LOOKS = {
 
 
 def kind_of(document: object) -> str | None:
-    """What a document was meant to be; None where no field tells."""
+    """What a document was meant to be; None where no field says."""
     if isinstance(document, dict):
         for kind, marks in _MARKS:
             if all(mark in document for mark in marks):
@@ -73,7 +73,7 @@ def warn_of_other_version(made: Provenance, spec: JobSpec, name: str) -> None:
 
     try:
         others = other_versions(made, resolve(spec))
-    except SpecError:  # which the command itself will tell
+    except SpecError:  # the command itself will report it
         return
     if others:
         stderr_console().print(

@@ -18,7 +18,7 @@ from automap.service.cli.options.shared import (
 from automap.service.cli.terminal.usage import SEARCH_SECONDS, SECONDS, SHARE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExamplesArguments:
     name: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="Copy this one; default: list them all.")
@@ -31,12 +31,12 @@ class ExamplesArguments:
     json: JsonOption = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ListingArguments:
     json: JsonOption = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SchemaArguments:
     what: Annotated[str, typer.Argument(metavar="job-spec|placement", help="Which document.")]
     json: Annotated[
@@ -44,7 +44,7 @@ class SchemaArguments:
     ] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanArguments:
     spec: SpecArgument
     where: Where
@@ -79,7 +79,7 @@ class PlanArguments:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EstimateArguments:
     spec: SpecArgument
     placement: Annotated[
@@ -90,7 +90,7 @@ class EstimateArguments:
     output: OutputOption = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompareArguments:
     spec: SpecArgument
     where: Where
@@ -106,7 +106,7 @@ class CompareArguments:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ParetoArguments:
     spec: SpecArgument
     where: Where
@@ -124,7 +124,7 @@ class ParetoArguments:
     output: OutputOption = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WhatIfArguments:
     spec: SpecArgument
     where: Where
@@ -143,7 +143,7 @@ class WhatIfArguments:
     output: OutputOption = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExplainArguments:
     plan_or_spec: PlanOrSpecArgument
     where: Where
@@ -174,7 +174,7 @@ class ExplainArguments:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SimulateArguments:
     plan_or_spec: PlanOrSpecArgument
     where: Where
@@ -193,7 +193,7 @@ class SimulateArguments:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReplanArguments:
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that runs.")]
     show: Show
@@ -252,7 +252,7 @@ class ReplanArguments:
     api_key: KeyOption = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ValidateArguments:
     tables: Annotated[
         list[str],

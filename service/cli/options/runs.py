@@ -21,7 +21,7 @@ DatabaseOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunArguments:
     plan_or_spec: PlanOrSpecArgument
     show: Show
@@ -38,7 +38,7 @@ class RunArguments:
     ] = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SubmitArguments:
     plan_or_spec: Annotated[
         str,
@@ -53,7 +53,7 @@ class SubmitArguments:
     json: JsonOption = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobsArguments:
     account: Account
     job_id: Annotated[
@@ -66,7 +66,7 @@ class JobsArguments:
     json: JsonOption = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HistoryArguments:
     account: Account
     plan_id: Annotated[
@@ -76,7 +76,7 @@ class HistoryArguments:
     json: JsonOption = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServeArguments:
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None
@@ -86,7 +86,7 @@ class ServeArguments:
     ] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class WorkerArguments:
     database_url: DatabaseOption = None
     ray_address: Annotated[
@@ -96,7 +96,7 @@ class WorkerArguments:
     until_stdin_closes: Annotated[bool, typer.Option(hidden=True)] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProfileArguments:
     show: Show
     models: Annotated[
@@ -162,7 +162,7 @@ class ProfileArguments:
     ] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ProfilesArguments:
     account: Account
     version: Annotated[
@@ -190,7 +190,7 @@ class ProfilesArguments:
     json: JsonOption = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CalibrateArguments:
     runs: Annotated[
         list[str],

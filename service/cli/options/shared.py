@@ -42,7 +42,7 @@ STRATEGY_NAMES = (
 """The names in automap.planner.spec's StrategyName, which takes too long to import for --help."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Show:
     """How results are shown."""
 
@@ -50,7 +50,7 @@ class Show:
     quiet: QuietOption = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Where:
     """What plans and prices: this process with these profiles, or a running service."""
 
@@ -68,7 +68,7 @@ class Where:
     api_key: KeyOption = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Account:
     """A running service and the key to it."""
 

@@ -1,6 +1,6 @@
 """The commands that make or price one plan: plan, estimate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import get_args
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from automap.service.cli.plan.inputs import make_plan, working
 from automap.service.cli.plan.timeline_picture import draw_plan
 from automap.service.cli.plan.view import headline, print_plan
 from automap.service.cli.terminal import console
-from automap.service.cli.terminal.failures import BadInputError, naming_options
+from automap.service.cli.terminal.failures import BadInputError, naming_options, need_valid
 from automap.service.cli.terminal.files import need_folder, write_file
 from automap.service.cli.terminal.picture import need_picture
 
@@ -53,21 +53,13 @@ def run_estimate(given: EstimateArguments) -> None:
     _show(plan, document, given.show)
 
 
-def need_known(strategies: Sequence[str]) -> None:
-    """Say so before the search when a strategy's name is wrong."""
-    known = get_args(StrategyName)
-    unknown = [name for name in strategies if name not in known]
-    if unknown:
-        raise BadInputError(f"--strategy: unknown {', '.join(unknown)} (valid: {', '.join(known)})")
-
-
 def _with_search(spec: JobSpec, given: PlanArguments) -> JobSpec:
     """The spec with what the command line says of its search."""
     said: dict[str, object] = {}
     if given.explain_infeasible:
         said["explain_infeasible"] = True
     if given.strategy is not None:
-        need_known([given.strategy])
+        need_valid("--strategy", [given.strategy], get_args(StrategyName))
         said["strategy"] = given.strategy
     if given.gap is not None:
         said["optimality_gap"] = given.gap

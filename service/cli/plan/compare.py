@@ -2,23 +2,25 @@
 
 import json
 from collections.abc import Sequence
+from typing import get_args
 
 from rich.text import Text
 
 from automap.planner import Plan, Strategy
+from automap.planner.spec import StrategyName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import CompareArguments
-from automap.service.cli.plan.command import need_known
 from automap.service.cli.plan.inputs import planning_message, working
 from automap.service.cli.plan.view import headline, strategy_lines, strategy_table
 from automap.service.cli.terminal import console
+from automap.service.cli.terminal.failures import need_valid
 
 
 def run_compare(given: CompareArguments) -> None:
     """Plan, then price the named strategies, or all but those that take long."""
     backend = backend_of(given.where)
     spec = backend.read_spec(given.spec)
-    need_known(given.strategy or [])
+    need_valid("--strategy", given.strategy or [], get_args(StrategyName))
     # Brings the solver in.
     from automap.planner import QUICK
 

@@ -21,7 +21,7 @@ ROLE_STYLES = (
 SYNC_STYLE = "black on white"
 MIN_CHART_WIDTH = 20
 MIN_LABEL_WIDTH = 8
-"""Below it the key stands alone; from there on a name that does not fit is cut."""
+"""A narrower block shows its key alone; in a wider one a name that does not fit is cut."""
 TICK_COLUMNS = 12
 
 

@@ -31,7 +31,7 @@ def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:
         parts += [Text(), Text(title, style="bold underline"), section]
     if plan.assumptions:
         assumed = "\n".join(f"- {line}" for line in plan.assumptions)
-        parts += [Text(), Text("Rests on", style="bold underline"), Text(assumed)]
+        parts += [Text(), Text("Assumptions", style="bold underline"), Text(assumed)]
     return Group(*parts)
 
 
@@ -40,7 +40,7 @@ def _chart_title(plan: Plan) -> str:
         return "One iteration"
     title = "One period of the repeating schedule (iterations overlap"
     if plan.staleness:
-        title += f", rollouts {formats.number_of(plan.staleness, 'iteration')} old"
+        title += f"; rollouts are {formats.number_of(plan.staleness, 'iteration')} old"
     return title + ")"
 
 
@@ -238,7 +238,7 @@ def strategy_table(strategies: Sequence[Strategy], *, claims: bool = False) -> T
 
 
 def strategy_lines(strategies: Sequence[Strategy]) -> Iterator[Text]:
-    """The same in a line each."""
+    """A line per strategy: the fastest first, those that fail last."""
     for each in sorted(strategies, key=_strategy_rank):
         if each.iteration_seconds is None:
             yield Text(f"{each.name}: cannot run, {each.reason}")

@@ -139,27 +139,27 @@ def _run(settings: ProfileSettings, *, quiet: bool) -> ProfileReport | ClusterRe
             text=True,
         )
         try:
-            told = _follow(process, quiet=quiet)
+            printed = _follow(process, quiet=quiet)
             code = process.wait()
         finally:
             process.kill()
             process.wait()
-        if "error" in told:
-            raise BadInputError(told["error"]["headline"], told["error"]["lines"])
-        if code != 0 or "report" not in told:
+        if "error" in printed:
+            raise BadInputError(printed["error"]["headline"], printed["error"]["lines"])
+        if code != 0 or "report" not in printed:
             errors.seek(0)
             raise RunFailedError(
                 f"the profiler ended with code {code}; what it measured is kept",
                 [*errors.read().splitlines()[-5:], f"start it again to go on: {settings.output}"],
             )
         kind = ProfileReport if settings.ray_address is None else ClusterReport
-        return kind.model_validate(told["report"])
+        return kind.model_validate(printed["report"])
 
 
 def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:
-    """Show the progress; the last thing that was told besides."""
+    """Show the progress; what else the profiler printed last."""
     assert process.stdout is not None
-    told: dict[str, Any] = {}
+    printed: dict[str, Any] = {}
     with ProfileProgress(quiet=quiet) as bar:
         for line in process.stdout:
             try:
@@ -167,7 +167,7 @@ def _follow(process: "subprocess.Popen[str]", *, quiet: bool) -> dict[str, Any]:
             except ValueError:  # half a line: the profiler was killed, as its exit code tells
                 break
             if "progress" not in document:
-                told |= document
+                printed |= document
                 continue
             bar.show(Progress.model_validate(document["progress"]))
-    return told
+    return printed

@@ -41,7 +41,7 @@ class ProfileProgress:
         self._bar.stop()
 
     def show(self, reached: Reached) -> None:
-        """Of a cluster a table is `POOL: TABLE`, and a pool has its bar."""
+        """On a cluster a table is named `POOL: TABLE`, and each pool has a bar."""
         pool = reached.table.rpartition(": ")[0]
         if pool not in self._tasks:  # the first takes over the one that said: starting
             known = self._tasks.pop("", None)

@@ -179,7 +179,7 @@ def _watch(
 ) -> tuple[int, int]:
     """Show what a process prints, until it has ended."""
     reader = OutputReader()
-    told = restarts = 0
+    passed_on = restarts = 0
     while True:
         code = process.poll()  # before the last look at what it printed
         events = reader.feed(printed.read()).events
@@ -190,9 +190,9 @@ def _watch(
             progress.take(event)
         if code is not None:
             return code, restarts
-        if len(interrupts) > told:
-            told = len(interrupts)
-            _end(process, politely=told == 1)
+        if len(interrupts) > passed_on:
+            passed_on = len(interrupts)
+            _end(process, politely=passed_on == 1)
         time.sleep(LOOK_SECONDS)
 
 
@@ -217,8 +217,8 @@ def _end(process: subprocess.Popen[bytes], *, politely: bool) -> None:
 def _interrupts() -> Iterator[list[int]]:
     """The SIGINTs, SIGTERMs and SIGHUPs that came, instead of what they do by themselves.
 
-    SIGHUP counts once: the end of a terminal is told by the kernel and by the shell. Under nohup it
-    stays ignored.
+    SIGHUP counts once: kernel and shell both send it when a terminal ends. Under nohup it stays
+    ignored.
     """
     came: list[int] = []
 

@@ -17,7 +17,7 @@ from automap.service.cli.terminal.tables import NOTHING, plain_table
 from automap.service.schemas.history import CallAccuracy, HistoryPage, JobHistory, PlanHistory
 
 ROWS_PER_RUN = 12
-"""Of one run over time: more stretches are shown as every so many."""
+"""How many rows show a run over time; of more windows every nth is shown."""
 
 
 def run_history(given: HistoryArguments) -> None:

@@ -40,7 +40,7 @@ from automap.service.schemas.plans import PlanRecord
 
 RECONNECT_SECONDS = 1.0
 RECONNECTS = 30
-"""So often in a row a lost stream is taken up again before we give up."""
+"""How many times in a row a lost stream is opened again before giving up."""
 EXIT_CANCELLED = 130
 WIDE_COLUMNS = 120
 """From this width on a list shows when and how long, too."""

@@ -14,7 +14,7 @@ from automap.service.cli.options.plans import ExplainArguments
 from automap.service.cli.plan.inputs import read_or_make_plan, working
 from automap.service.cli.plan.view import headline
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError, naming_options, reporting_check
+from automap.service.cli.terminal.failures import naming_options, need_valid, reporting_check
 from automap.service.cli.terminal.tables import plain_table
 
 
@@ -54,12 +54,9 @@ def _quiet_lines(found: Explanation) -> Iterator[str]:
 
 
 def _options(given: ExplainArguments) -> ExplainOptions:
-    parts, known = given.part or [], get_args(Part)
-    unknown = [part for part in parts if part not in known]
-    if unknown:
-        raise BadInputError(f"--part: unknown {', '.join(unknown)} (valid: {', '.join(known)})")
+    need_valid("--part", given.part or [], get_args(Part))
     options = {
-        "parts": parts or None,
+        "parts": given.part or None,
         "fewer_gpus": given.fewer_gpus,
         "scenarios": given.scenarios,
         "search_seconds": given.search_seconds,

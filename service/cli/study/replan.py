@@ -104,7 +104,7 @@ def _of_report(source: str | None, plan: Plan) -> dict[str, float]:
     if difference := other_plan(report, plan):
         raise BadInputError(
             f"--measured: {source} is the report of another plan: {difference}",
-            ["give the plan.json that lies beside the report"],
+            ["give the plan.json beside the report"],
         )
     measured = {
         call.id: call.seconds.measured.median
@@ -195,7 +195,7 @@ def _lines(found: Replan) -> list[tuple[str, str]]:
         lines.append(("changes", found.changes))
         if found.keep_seconds is not None:
             lines.append(("whole run", _whole_run(found)))
-    tables = "kept tables" if found.tables_kept else "tables priced anew"
+    tables = "prices reused" if found.tables_kept else "prices computed again"
     lines.append(("took", f"{1000 * found.replanned_in_seconds:.0f} ms, {tables}"))
     return lines
 
@@ -208,9 +208,9 @@ def _restart(found: Restart | None) -> list[tuple[str, str]]:
         ("checkpoint", found.checkpoint_seconds, found.checkpoint_estimated),
         ("startup", found.startup_seconds, found.startup_estimated),
     )
-    told = [f"{name} {formats.seconds(s)} s" for name, s, estimated in parts if estimated]
+    given = [f"{name} {formats.seconds(s)} s" for name, s, estimated in parts if estimated]
     options = [f"--{name}-seconds" for name, _, estimated in parts if estimated]
-    return [("estimated", f"{', '.join(told)}; give what you know with {' and '.join(options)}")]
+    return [("estimated", f"{', '.join(given)}; give what you know with {' and '.join(options)}")]
 
 
 def _whole_run(found: Replan) -> str:

@@ -14,7 +14,7 @@ from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.tables import NOTHING, plain_table
 
 WIDE = 140
-"""Columns of a terminal on which each placement stands beside its figures, not below them."""
+"""From this width on each placement is beside its figures, not below them."""
 
 FIGURES = ("iteration\nseconds", "tokens/s", "price an\niteration", "per 1M\ntokens", "gap")
 RUN_FIGURES = ("whole\nrun", "its\nprice")
@@ -22,11 +22,11 @@ RUN_FIGURES = ("whole\nrun", "its\nprice")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A plan, or none, under the name that tells it from the others."""
+    """A plan, or none, under the name that distinguishes it from the others."""
 
     name: str
     cells: tuple[str, ...]
-    """What stands before the plan's own figures."""
+    """The cells before the plan's own figures."""
     plan: Plan | None
     pools: Mapping[str, str] | None = None
     """As in `shape`."""

@@ -84,7 +84,7 @@ def _title(simulation: "Simulation") -> str:
 
 
 def simulation_view(simulation: "Simulation") -> Group:
-    """Calls with their spread, and what stands idle."""
+    """Calls with their spread, and which GPUs are idle."""
     calls = _table("event", "planned", "mean", "p50", "p95", "highest")
     for call in simulation.calls:
         planned = formats.seconds(call.planned_seconds)
@@ -101,8 +101,8 @@ def simulation_view(simulation: "Simulation") -> Group:
         shown = (formats.seconds(use.busy_seconds), formats.seconds(use.idle_seconds))
         idle.add_row(where, *shown, formats.percent(use.idle_share))
     lines = [
-        f"pool {formats.printable(pool.pool)}: {formats.count(pool.idle_gpu_seconds)} idle GPU "
-        f"seconds per iteration on {formats.number_of(pool.num_gpus, 'GPU')} "
+        f"pool {formats.printable(pool.pool)}: {formats.count(pool.idle_gpu_seconds)} idle GPU-"
+        f"GPU-seconds per iteration on {formats.number_of(pool.num_gpus, 'GPU')} "
         f"({formats.percent(pool.idle_share)})"
         for pool in simulation.pools
     ]

@@ -10,7 +10,7 @@ from automap.planner.validation import DIMENSIONS, NotATableError, Prediction, T
 from automap.service.cli.options.plans import ValidateArguments
 from automap.service.cli.study.validation_view import Report, as_document, print_report
 from automap.service.cli.terminal import console, formats
-from automap.service.cli.terminal.failures import BadInputError
+from automap.service.cli.terminal.failures import BadInputError, need_valid
 from automap.service.cli.terminal.files import need_folder
 from automap.service.cli.terminal.picture import need_picture
 
@@ -22,7 +22,7 @@ LAST_COLUMNS = ("provenance", "table", "assumptions")
 
 
 def run_validate(given: ValidateArguments) -> None:
-    """Predict every row of the tables and tell how wrong that is."""
+    """Predict every row of the tables and show how wrong the predictions are."""
     qualities = _listed("--quality", given.quality.upper(), QUALITIES)
     dimensions = _listed("--by", given.by, tuple(DIMENSIONS))
     _check_outputs(given)
@@ -94,10 +94,9 @@ def _refusal(mistakes: dict[str, list[str]]) -> BadInputError:
 def _listed(option: str, given: str, valid: tuple[str, ...]) -> tuple[str, ...]:
     """The names of a comma-separated option, each once."""
     names = tuple(dict.fromkeys(name.strip() for name in given.split(",") if name.strip()))
-    unknown = [name for name in names if name not in valid]
-    if unknown or not names:
-        what = f"unknown {', '.join(unknown)}" if unknown else "names nothing"
-        raise BadInputError(f"{option}: {what} (valid: {', '.join(valid)})")
+    need_valid(option, names, valid)
+    if not names:
+        raise BadInputError(f"{option}: names nothing (valid: {', '.join(valid)})")
     return names
 
 

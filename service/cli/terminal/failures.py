@@ -1,5 +1,6 @@
 """Failures that say all there is to know, and their exit codes."""
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -22,7 +23,7 @@ class ReportedError(Exception):
 
 
 class BadInputError(ReportedError):
-    """What the user gave is wrong; one line per thing to mend."""
+    """What the user gave is wrong; one line per thing to correct."""
 
     code = EXIT_BAD_INPUT
 
@@ -45,11 +46,26 @@ class UnreachableError(ServerError):
     code = EXIT_BAD_INPUT
 
 
+def need_valid(option: str, given: Sequence[str], valid: Sequence[str]) -> None:
+    """Refuse names that are not among the valid ones.
+
+    Raises:
+        BadInputError: with the closest valid name.
+    """
+    unknown = [name for name in given if name not in valid]
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], valid, n=1)
+        raise BadInputError(
+            f"{option}: unknown {', '.join(unknown)} (valid: {', '.join(valid)})",
+            [f"did you mean {near[0]}?"] if near else [],
+        )
+
+
 @contextmanager
 def naming_options(
     options: Mapping[str, str], *, otherwise: str = "the spec cannot be planned"
 ) -> Iterator[None]:
-    """What is wrong with a field is told by the option, or file, that the user gave it with.
+    """Report what is wrong with a field by the option, or file, that the user gave it with.
 
     An option stands for all fields below its own: with `{"measured": "--call"}` what is wrong with
     `measured.actor.generate` is wrong with `--call actor.generate`. `otherwise` is the headline
@@ -70,7 +86,7 @@ def naming_options(
 
 @contextmanager
 def reporting_check(refusal: str) -> Iterator[None]:
-    """A plan that fails the check is told with what the check found, a line each.
+    """Report a plan that fails the check with what the check found, a line each.
 
     Raises:
         BadInputError: in place of every PlanCheckError.

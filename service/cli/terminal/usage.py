@@ -1,4 +1,4 @@
-"""How the command line is read: options once, numbers finite, and mistakes told as all others are.
+"""How the command line is read: options once, numbers finite, mistakes reported like all others.
 
 Nothing of the planner is imported here, so that a mistake is answered at once.
 """
@@ -51,7 +51,7 @@ POSITIVE = finite_number("above 0", lambda value: value > 0)
 
 
 def report_usage(error: Exception) -> int:
-    """Tell the user on stderr what cannot be parsed, and where help is; return the exit code."""
+    """Say on stderr what cannot be parsed, and where help is; return the exit code."""
     context = getattr(error, "ctx", None)
     message = _message(error)
     if message:  # empty: the help is shown instead
@@ -61,8 +61,8 @@ def report_usage(error: Exception) -> int:
         line = Text.assemble(("error: ", "bold red"), formats.printable(message))
         console.print(line, soft_wrap=True)
         if context is not None:
-            told = f"  `{context.command_path} --help` shows what it takes"
-            console.print(Text(told), soft_wrap=True)
+            help_line = f"  `{context.command_path} --help` shows what it takes"
+            console.print(Text(help_line), soft_wrap=True)
     return 2
 
 
