@@ -35,8 +35,9 @@ from automap.planner.search.space.search_space import SearchSpace
 
 OPEN_SECONDS = 0.1
 """Deterministic seconds without which the search of a set of shadows proves nothing."""
-SECONDS_WITHOUT_MEMORY = 0.05
-"""Deterministic seconds after which the master problem counts memory; most sets need fewer."""
+ROUNDS_WITHOUT_MEMORY, SECONDS_WITHOUT_MEMORY = 4, 0.05
+"""Rounds and deterministic seconds after which the master problem counts memory: most sets of
+shadows need fewer."""
 MOST_COARSE_OPTIONS = 10_000
 """Options of calls up to which it does: larger models take longer than many rounds."""
 OPENING_SHARE = 0.5
@@ -132,7 +133,8 @@ class BendersLoop:
             if self.best is not best:
                 best, rows = self.best, self._within_limit(rows)
                 master.shorter_than(self.cutoff_seconds)
-            if cuts and self.budget.left <= memory_at and self.space.is_complete(rows):
+            due = len(cuts) >= ROUNDS_WITHOUT_MEMORY and self.budget.left <= memory_at
+            if due and self.space.is_complete(rows):
                 master = self._counting_memory(master, rows, cuts, found.bound_seconds)
                 memory_at = -inf
             if cuts or found.sizes is None:

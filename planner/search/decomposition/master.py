@@ -17,7 +17,6 @@ from automap.planner.search.model.cp_sat import cp_model
 from automap.planner.search.model.formulation import formulate
 from automap.planner.search.model.problem import CallOption, CopyChoice, CopyOption, Problem, Tail
 from automap.planner.search.model.solve import (
-    FIRST_LIMIT_SECONDS,
     TICK_SECONDS,
     Budget,
     rounding_seconds,
@@ -34,8 +33,9 @@ from automap.planner.search.space.search_space import SearchSpace
 
 LARGE = 300
 """Call options above which a master problem is worth all of the solver's presolve."""
-MEMORY_PATIENCE = 16.0
-"""Times as long the first try at a master problem with memory may take: it has more options."""
+FIRST_LIMIT_SECONDS, LARGE_FIRST_LIMIT_SECONDS = 0.1, 8.0
+"""Deterministic seconds of the first try at a master problem: to begin again costs large ones too
+much, and helps small ones soon."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
 Sizes = dict[int, frozenset[Size]]
@@ -67,10 +67,9 @@ class MasterProblem:
         strengthen(self.formulation)
         only_values_of_options(self.formulation)
         self._large = sum(len(call.options) for call in problem.calls) > LARGE
-        self._first_limit = FIRST_LIMIT_SECONDS
+        self._first_limit = LARGE_FIRST_LIMIT_SECONDS if self._large else FIRST_LIMIT_SECONDS
         if counts_memory:
             strengthen_memory(self.formulation)
-            self._first_limit *= MEMORY_PATIENCE
 
     def minimise_period(self) -> None:
         """Look for the shortest period."""
