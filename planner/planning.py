@@ -10,7 +10,7 @@ from automap.planner.assembly.parts import (
     placement_of,
 )
 from automap.planner.assembly.plan import placed, plan_from, relative_gap, sound, value_of
-from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
+from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
 from automap.planner.explanation.robust import least_regret
 from automap.planner.explanation.study import Study
 from automap.planner.infeasible.reasons import explain_infeasible, explain_strategy
@@ -184,11 +184,12 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     """What the named strategies would cost beside a plan of the same spec.
 
     Raises:
-        KeyError: a strategy is not in STRATEGIES; callers check first.
-        SpecError: as make_plan.
+        SpecError: a name is not one of STRATEGIES; also as make_plan.
     """
-    for name in strategies:
-        STRATEGIES[name]
+    if unknown := [name for name in strategies if name not in STRATEGIES]:
+        raise SpecError(
+            "strategies", f"no strategy is called {unknown[0]!r}", remedy=", ".join(STRATEGIES)
+        )
     job = resolve(spec)
     tables = price_candidates(job)
     return [strategy(job, tables, plan, each) for each in _attempts(job, tables, strategies)]

@@ -76,7 +76,7 @@ def job_spec(document: Mapping[str, object], program: Program) -> JobSpec:
             "algorithm",
             f"{program.name} has calls that an explicit dataflow cannot express: a pre-train loss, "
             "or training inside repeat_until",
-            remedy="leave these out, or add the program to planner/algorithms",
+            remedy="leave these out, or make it a built-in algorithm: see CONTRIBUTING.md",
         )
     workload = _without_acceptance(spec, program, dataflow)
     return spec.model_copy(update={"dataflow": graph, "workload": workload})

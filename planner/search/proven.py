@@ -8,7 +8,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Proven(Generic[T]):
-    """The best solution found and what is proven about it."""
+    """The best solution found and what is proven about it.
+
+    Where a search was given a cutoff, it knows nothing of what lies above it: "none" then means
+    none below the cutoff.
+    """
 
     solution: T | None
     """None: there is none, or none was found in time."""

@@ -42,7 +42,7 @@ ReadSessionDep = Annotated[Session, Depends(_read_session, scope="function")]
 KeyHeader = Annotated[
     str | None,
     Header(
-        description="Any text of your own; the same key with the same body gives the same plan",
+        description="Any text of your own; the same key with the same body gives the same answer",
         min_length=1,
         max_length=255,
         pattern=r"^[!-~]+$",

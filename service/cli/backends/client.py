@@ -15,6 +15,7 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError
 from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.cli.inputs.files import error_lines
 from automap.service.cli.terminal.failures import BadInputError, ServerError, UnreachableError
+from automap.service.errors.problems import Problem
 
 ANSWER_SECONDS = 120.0
 """What a request may take beyond the search itself: queueing, start-up, transfer."""
@@ -141,10 +142,6 @@ def parsed(model: type[Answer] | TypeAdapter[Answer], content: bytes, server: st
 
 
 def _failure(response: httpx.Response, server: str) -> Exception:
-    from automap.service.errors.problems import (  # brings the web framework in, so only on failure
-        Problem,
-    )
-
     try:
         problem = Problem.model_validate_json(response.content)
     except ValidationError:

@@ -52,7 +52,7 @@ def _read_events(path: Path, source: str) -> Steps:
     if find_spec("tensorboard") is None:
         raise BadInputError(
             f"{source}: TensorBoard's logs need the package tensorboard, which is not installed",
-            ["pip install 'automap[tensorboard]', or give a log of JSON lines"],
+            ["pip install tensorboard, or give a log of JSON lines"],
         )
     from tensorboard.backend.event_processing import event_accumulator
     from tensorboard.util import tensor_util

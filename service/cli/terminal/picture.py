@@ -30,7 +30,7 @@ def need_picture(path: str | None, *, option: str = "--picture") -> None:
     if util.find_spec("matplotlib") is None:
         raise BadInputError(
             f"{option} needs matplotlib, which is not installed",
-            [f"pip install 'automap[plot]' (in a checkout: '.[plot]'), or leave {option} out"],
+            [f"pip install matplotlib, or leave {option} out"],
         )
 
 
