@@ -10,13 +10,13 @@ from math import inf
 from automap.planner.search.decomposition.benders import BendersLoop, period_limit, slowest
 from automap.planner.search.decomposition.master import relaxed_problem
 from automap.planner.search.many_models.linear_bound import relax
-from automap.planner.search.many_models.many_model_search import MANY_CALLS
+from automap.planner.search.many_models.many_model_search import MANY_CALLS, large_start
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.solve import MOST_TICKS, TICK_SECONDS, Budget, Limits
 from automap.planner.search.proven import Proven
 from automap.planner.search.space.bounds_filter import rows_within
 from automap.planner.search.space.one_node import spaces_of_nodes
-from automap.planner.search.space.rows import Selected
+from automap.planner.search.space.rows import Selected, rows_of
 from automap.planner.search.space.schedules import schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies.attempts import Attempt
@@ -96,9 +96,9 @@ def _solve(
     if limit is not None:
         rows = rows_within(space.tables, space.problem, rows, limit)
     part = space.restrict(rows)
-    loop = BendersLoop(part, Budget(limits), incumbent, cutoff)
-    if limit is not None and space.problem.barrier and len(space.problem.calls) > MANY_CALLS:
-        loop.start_large(limit)
+    budget = Budget(limits)
+    start = None if limit is None else _start_of_many_models(part, limit, budget)
+    loop = BendersLoop(part, budget, start or incumbent, cutoff)
     loop.run()
     bound = float(min([loop.cutoff_seconds, *loop.open_bounds]))
     if loop.open_bounds and space.problem.barrier:
@@ -118,6 +118,16 @@ def _solve(
         deterministic_seconds=limits.deterministic_seconds - loop.budget.left,
         options=loop.options,
     )
+
+
+def _start_of_many_models(space: SearchSpace, limit: float, budget: Budget) -> Selected | None:
+    """A placement below the limit for a job of many calls, before its sizes are decided."""
+    if not space.problem.barrier or len(space.problem.calls) <= MANY_CALLS:
+        return None
+    if not space.is_complete():
+        return None
+    found = large_start(space, space.rows, limit_seconds=limit, budget=budget)
+    return rows_of(*found) if found is not None and found[1].timing.period < limit else None
 
 
 def _hidden_seconds(problem: Problem, longest: float) -> float:

@@ -25,7 +25,6 @@ from automap.planner.search.decomposition.master import (
     Sizes,
     relaxed_problem,
 )
-from automap.planner.search.many_models.many_model_search import large_start
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
@@ -83,14 +82,6 @@ class BendersLoop:
     def limit(self) -> float | None:
         """The longest period of interest, where one is known."""
         return period_limit(self.best, self.horizon_seconds, self.budget.limits.gap)
-
-    def start_large(self, limit: float) -> None:
-        """Look for a better placement than the known one before sizes are decided."""
-        if not self.space.is_complete(self.space.rows):
-            return
-        found = large_start(self.space, self.space.rows, limit_seconds=limit, budget=self.budget)
-        if found is not None and found[1].timing.period < limit:
-            self.best = rows_of(*found)
 
     def run(self) -> None:
         """Search every set of shadows, the one with the least relaxed period first."""
