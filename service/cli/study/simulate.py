@@ -102,7 +102,7 @@ def simulation_view(simulation: "Simulation") -> Group:
         idle.add_row(where, *shown, formats.percent(use.idle_share))
     lines = [
         f"pool {formats.printable(pool.pool)}: {formats.count(pool.idle_gpu_seconds)} idle GPU-"
-        f"GPU-seconds per iteration on {formats.number_of(pool.num_gpus, 'GPU')} "
+        f"seconds per iteration on {formats.number_of(pool.num_gpus, 'GPU')} "
         f"({formats.percent(pool.idle_share)})"
         for pool in simulation.pools
     ]

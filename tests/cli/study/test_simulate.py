@@ -21,7 +21,7 @@ def test_a_plan_is_simulated_and_shown(capsys, plan_file, tmp_path):
     trace = tmp_path / "trace.json"
     code, out, err = call(capsys, "simulate", plan_file, "-n", "3", "--trace", str(trace))
     assert (code, err) == (0, "")
-    for shown in ("3 iterations", "95th percentile", "call actor.generate", "idle GPU seconds"):
+    for shown in ("3 iterations", "95th percentile", "call actor.generate", "idle GPU-seconds"):
         assert shown in out
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
     assert {event["args"]["iteration"] for event in events if event["ph"] == "X"} == {0, 1, 2}
