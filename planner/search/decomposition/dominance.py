@@ -33,7 +33,7 @@ class _Settings:
 
 
 class Undominated:
-    """The rows of one set of shadows without dominated ones, found for each size when it is asked for.
+    """The rows of one set of shadows without dominated ones, found for each size on demand.
 
     What is found for `rows` holds for every part of them that a limit on the period leaves: where
     a row stays within the limit, one that is at least as fast in everything does too.

@@ -33,9 +33,9 @@ from automap.planner.search.space.search_space import SearchSpace
 
 LARGE = 300
 """Call options above which a master problem is worth all of the solver's presolve."""
-FIRST_LIMIT_SECONDS, FIRST_LIMIT_WITH_MEMORY_SECONDS = 0.5, 8.0
-"""Deterministic seconds of the first try at a master problem, before the next seed: to begin again
-soon helps where memory is not counted, and costs too much where it is."""
+FIRST_LIMIT_SECONDS, LARGE_FIRST_LIMIT_SECONDS, COARSE_FIRST_LIMIT_SECONDS = 0.1, 0.5, 8.0
+"""Deterministic seconds of the first try at a small, a large, and a large master problem with
+memory, before the next seed: to begin again soon helps small ones, and costs large ones too much."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
 Sizes = dict[int, frozenset[Size]]
@@ -67,10 +67,11 @@ class MasterProblem:
         strengthen(self.formulation)
         only_values_of_options(self.formulation)
         self._large = sum(len(call.options) for call in problem.calls) > LARGE
-        self._first_limit = FIRST_LIMIT_SECONDS
+        self._first_limit = LARGE_FIRST_LIMIT_SECONDS if self._large else FIRST_LIMIT_SECONDS
         if counts_memory:
             strengthen_memory(self.formulation)
-            self._first_limit = FIRST_LIMIT_WITH_MEMORY_SECONDS
+            if self._large:
+                self._first_limit = COARSE_FIRST_LIMIT_SECONDS
 
     def minimise_period(self) -> None:
         """Look for the shortest period."""
