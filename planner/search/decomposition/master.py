@@ -35,7 +35,7 @@ LARGE = 300
 """Call options above which a master problem is worth all of the solver's presolve."""
 FIRST_LIMIT_SECONDS, LARGE_FIRST_LIMIT_SECONDS, COARSE_FIRST_LIMIT_SECONDS = 0.1, 0.5, 8.0
 """Deterministic seconds of the first try at a small, a large, and a large master problem with
-memory, before the next seed: to begin again soon helps small ones, and costs large ones too much."""
+memory, before the next seed: to begin again soon helps small ones and costs large ones too much."""
 Size = tuple[int, int]
 """(pool, GPUs) of a range."""
 Sizes = dict[int, frozenset[Size]]
