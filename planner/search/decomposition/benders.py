@@ -32,6 +32,9 @@ from automap.planner.search.space.bounds_filter import least_period, rows_within
 from automap.planner.search.space.rows import Rows, Selected, rows_of
 from automap.planner.search.space.search_space import SearchSpace
 
+SECONDS_PER_OPTION = 5e-5
+"""Deterministic seconds that a round takes outside of the solver for each of its options: without
+them a job with hundreds of equally good sizes would go on far beyond its limit."""
 OPEN_SECONDS = 0.1
 """Deterministic seconds without which the search of a set of shadows proves nothing."""
 ROUNDS_WITHOUT_MEMORY, SECONDS_WITHOUT_MEMORY = 4, 0.05
@@ -175,6 +178,7 @@ class BendersLoop:
         rows = self._within_limit(rows)
         if not self.space.is_complete(rows):
             return
+        self.budget.take(SECONDS_PER_OPTION * sum(int(mask.sum()) for mask in rows.calls))
         pruned = prune(self.space.options(rows), upper_bound_seconds=self.limit)
         if pruned.hopeless:
             return
