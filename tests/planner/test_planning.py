@@ -388,7 +388,7 @@ def test_compare_prices_the_named_strategies_beside_the_plan() -> None:
 
 
 def test_compare_refuses_unknown_strategies_before_it_works() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(SpecError, match="no strategy is called 'magic'"):
         compare(plan_of().spec, plan_of(), ["colocate_all", "magic"])
 
 
