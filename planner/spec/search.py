@@ -27,6 +27,8 @@ StrategyName = Literal[
 """The published ways to place a job; automap.planner.search.strategies has them."""
 
 
+TargetName = Literal["automap", "any"]
+"""What can run a plan; automap.planner.targets has their capabilities."""
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
 OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
     "time": "throughput",
@@ -124,6 +126,13 @@ class SearchSpec(SpecModel):
         default=0,
         description="Seed of the solver's random choices. The same spec and seed give the same "
         "plan",
+    )
+    target: TargetName | None = Field(
+        default=None,
+        description="What is to run the plan, and so which layouts and settings are searched: "
+        "automap (its own executor), or any (all that can be priced, for research). Default: "
+        "automap, and any where automap cannot run the job or a strategy is asked for, which the "
+        "plan states",
     )
     strategy: StrategyName | None = Field(
         default=None,

@@ -70,7 +70,7 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     offloads = np.array(_offloads(job, model), dtype=np.int64)
     each, offload = settings_grid(len(rows), offloads)
     rows, sharding = rows[each], sharding[each]
-    return Layouts(
+    layouts = Layouts(
         num_gpus=count[rows],
         tensor_parallel_size=tensor[rows],
         pipeline_parallel_size=pipeline[rows],
@@ -81,6 +81,7 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
         sharding=sharding,
         offload=offload,
     )
+    return layouts.take(np.flatnonzero(job.engines_of(role).of_layouts(layouts) >= 0))
 
 
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
@@ -91,7 +92,9 @@ def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
         for count in _counts(pool, None)
         for tensor, pipeline, expert, data in _engine_sizes(job, model, pool, count, wanted)
     ]
-    return _layouts(rows)
+    layouts = _layouts(rows)
+    engines = GenerationLayouts.of(layouts)
+    return layouts.take(np.flatnonzero(job.target.rollout.allows(model.architecture, engines)))
 
 
 def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
@@ -103,7 +106,9 @@ def engines(job: Job, role: str, pool: Pool, count: int) -> GenerationLayouts:
     """Generation layouts on a range of `count` GPUs."""
     rows = list(_engine_sizes(job, job.models[role], pool, count, _wanted(job, role)))
     columns = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
-    return GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+    layouts = GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+    allowed = job.target.rollout.allows(job.models[role].architecture, layouts)
+    return layouts.take(np.flatnonzero(allowed))
 
 
 def cache_budgets(least: IntArray, full: IntArray, *, usable_bytes: int) -> IntArray:
