@@ -31,7 +31,7 @@ WORTH_TRYING = 1.1
 """Times the plan's period: where nothing known is as good, the strategies are tried too."""
 TRIED = ("colocate_all", "split")
 NEAR_SHARE = 0.25
-"""Of a question's limit: what it may take to find a placement close to the best."""
+"""The share of a question's time limit that finding a placement close to the best may take."""
 FURTHEST = 4.0
 """Times the plan's period: where nothing is known, slower alternatives are not looked for soon."""
 SHOWN_SECONDS = 5e-4

@@ -19,14 +19,14 @@ class CallDifference(ResultModel):
     plan_num_gpus: int
     num_gpus: int
     layout: str
-    """Of the alternative, in short: tp8 pp2 dp4."""
+    """The alternative's layout in short: tp8 pp2 dp4."""
 
 
 class Alternative(ResultModel):
     """The best plan under one more constraint, solved, and what it loses against the plan."""
 
     question: str
-    """Of the kind `all_together`, `tensor_parallel_size:actor:16`."""
+    """The id of its question, such as `all_together` or `tensor_parallel_size:actor:16`."""
     text: str
     """The constraint in words."""
     outcome: Outcome
@@ -42,7 +42,7 @@ class Alternative(ResultModel):
     price_per_iteration: float | None = None
     gpus_used: int | None = None
     idle_share: float | None = None
-    """Of the GPU seconds of the nodes that are paid for."""
+    """The share of the GPU seconds of the nodes that are paid for in which no call runs."""
     calls: list[CallDifference] = Field(default=[])
     """Those that take other seconds than in the plan, the largest difference first."""
     answer: str

@@ -30,9 +30,10 @@ MARGIN = 0.001
 """To which the best objective of every scenario is known, and a mixed search looks for better."""
 MOST_ROUNDS = 12
 SHARE_PER_SEARCH = 0.1
-"""Of the job's time limit, for each of the searches; all together have one more such limit."""
+"""The share of the job's time limit that each search may take; all together may take the whole."""
 SCENARIOS_SHARE = 0.7
-"""Of that limit, for the best objectives of the scenarios; the mixed searches have the rest."""
+"""The share of all searches' time that finding the scenarios' best objectives may take; the mixed
+searches have the rest."""
 ROUNDING_SECONDS = 3e-6
 """By which rounding may lengthen a scaled price: its own, its chunk's, and that of the lag."""
 

@@ -107,7 +107,7 @@ class Study:
         return sum(self.space.touched_gpus(selected))
 
     def on(self, space: SearchSpace) -> "Study":
-        """The same job with other placements asked about."""
+        """This job with `space` as the placements that are asked about."""
         return replace(self, space=space)
 
 

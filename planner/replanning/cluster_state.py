@@ -184,7 +184,10 @@ def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
 
 
 def correction_factors(given: Study, corrections: list[Correction]) -> Factors:
-    """Of several calls of one role and kind all their seconds together decide."""
+    """Measured over predicted seconds, for every call and weight sync that has a correction.
+
+    Calls of one role and kind share a factor: the ratio of the sums of their seconds.
+    """
     factors = Factors.ones(given)
     measured: dict[tuple[str, str], list[Correction]] = {}
     for each in corrections:

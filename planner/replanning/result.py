@@ -25,8 +25,8 @@ class ReplanOptions(ResultModel):
     """That a restart waits for a checkpoint. Default: workload.checkpoint_seconds of the spec if
     that is not 0; else estimated from what is written."""
     startup_seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
-    """Of a restart. Default: workload.startup_seconds of the spec if that is not 0; else estimated
-    from what is read."""
+    """How long the start-up after a restart takes. Default: workload.startup_seconds of the spec if
+    that is not 0; else estimated from what is read."""
     move_by: Literal["restart", "reshard"] = "restart"
     """restart: write a checkpoint and start anew from it; reshard: only the bytes that GPUs lack
     go over the links, for systems that can."""
@@ -55,7 +55,7 @@ class Restart(ResultModel):
 
     @property
     def seconds(self) -> float:
-        """Of both."""
+        """Seconds of the checkpoint and the start-up together."""
         return self.checkpoint_seconds + self.startup_seconds
 
     @property
@@ -77,9 +77,10 @@ class MoveCost(ResultModel):
     restart_seconds: float
     """A checkpoint and a start-up."""
     restart: Restart | None = None
-    """Of these two; null: a version before said only their sum."""
+    """The seconds of the checkpoint and of the start-up; null in results of earlier versions, which
+    said only their sum."""
     seconds: float
-    """Of the way that was asked for, beyond what keeping the plan takes too."""
+    """What moving in the requested way (`move_by`) takes beyond what keeping the plan takes too."""
 
 
 class Replan(ResultModel):
@@ -94,12 +95,12 @@ class Replan(ResultModel):
     """An iteration of the running plan with corrected prices; null: it cannot go on, its GPUs are
     gone."""
     move_seconds: float | None
-    """Of the best plan found; null: none is better than the running one."""
+    """An iteration of the best plan found; null: none is better than the running one."""
     lower_bound_seconds: float | None
     """No plan is faster: the search proved it or stopped at its limit; null: the job's objective is
     not throughput."""
     relative_gap: float
-    """Of the better of the two: how far its objective is above the bound, as a share."""
+    """How far the objective of the better plan, running or new, is above the bound, as a share."""
     proven: bool
     """True: nothing is better than the answer by more than `margin`."""
     margin: float
@@ -120,7 +121,7 @@ class Replan(ResultModel):
     calls: list[CallDifference] = Field(default=[])
     corrections: list[Correction] = Field(default=[])
     placement: Placement | None = None
-    """Of the new plan: what estimate and run take."""
+    """The new plan's placement, as `estimate` and `run` take it."""
     tables_kept: bool
     """False: the candidates had to be priced first."""
     replanned_in_seconds: float

@@ -28,7 +28,7 @@ class WarmResult(Proven[Selected]):
     """What is better than the running plan by more than the margin, if anything was found."""
 
     keep_seconds: float | None = None
-    """Of an iteration of the running plan; None: it cannot go on."""
+    """An iteration of the running plan; None: it cannot go on."""
 
 
 def floor_of(plan: Plan, state: ClusterState, corrections: list[Correction]) -> float:

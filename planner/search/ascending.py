@@ -28,7 +28,7 @@ SOLVES = (0.012, 0.024, 0.045, 0.09, 0.2)
 BOUND_SHARE = 0.005
 """How closely the bound that candidates alone give is found, as a share of it."""
 PART_OF_REST = 0.7
-"""Of what is left of the budget: what the solver may take at once."""
+"""The share of the remaining budget that one run of the solver may take."""
 ROUND_SECONDS = 0.002
 """Deterministic seconds that a problem is counted as besides the solver's: building it."""
 

@@ -31,15 +31,15 @@ class FrontPoint:
 
     best: SearchResult
     usable: Gpus
-    """Up to the last node that it touches."""
+    """Usable GPUs per pool, up to the last node that the placement touches."""
     price: float
-    """Of an iteration."""
+    """Price of one iteration."""
     searched_seconds: float
     """By the clock."""
 
     @property
     def seconds(self) -> float:
-        """Of an iteration."""
+        """Seconds of one iteration."""
         return self.best.objective_value
 
 
@@ -60,7 +60,7 @@ class ParetoFront:
     choices: int
     """Numbers of nodes that there are."""
     searches: int
-    """Of these what had to be searched."""
+    """How many of the choices had to be searched; bounds decided the others."""
 
 
 def pareto_front(

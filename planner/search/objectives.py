@@ -25,7 +25,7 @@ from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt,
 from automap.planner.search.tie_break import break_ties
 
 PROOF_SHARE = 1 / 256
-"""Of the time limit: what a proven search on one number of nodes is counted as."""
+"""The share of the time limit that a proven search on one number of nodes is counted as."""
 
 
 def best_placement(job: Job, space: SearchSpace, names: Sequence[str]) -> SearchResult:

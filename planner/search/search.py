@@ -22,7 +22,7 @@ from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies.attempts import Attempt
 
 NODE_SHARE = 0.2
-"""Of the limit: what the search for placements in one node may take where there are several."""
+"""The share of the limit that the search within one node may take where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class SearchResult(Proven[Selected]):
     """The best placement under an objective, and what is proven about it."""
 
     objective_value: float = inf
-    """Of the placement: seconds, price, or GPUs; infinite where there is none."""
+    """The placement's seconds, price, or GPUs; infinite where there is no placement."""
     lower_bound_seconds: float = 0.0
-    """Of the period, on the nodes that the objective settled for."""
+    """No placement on the nodes that the objective chose has a shorter period."""
     options: int = 0
     """Options that reached CP-SAT, over all its runs."""
     warm_start: str | None = None

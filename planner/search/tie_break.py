@@ -24,10 +24,10 @@ TIE_TRIES = 3
 
 
 def break_ties(space: SearchSpace, best: Selected, *, limits: Limits) -> Selected:
-    """Of the placements with the period of a proven one the canonical one.
+    """The canonical one of the placements whose period is that of `best`, which is proven.
 
-    Fewer GPUs where a few tries show that its sizes can shrink, then lowest ranges, then first
-    rows.
+    It has fewer GPUs where a few tries show that its sizes can shrink, then the lowest ranges, then
+    the first rows.
     """
     if space.lies_in_one_node(best):
         pool = int(space.tables.copies[0].pool[best.copy_rows[0] or 0])

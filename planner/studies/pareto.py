@@ -96,9 +96,9 @@ def _check(spec: JobSpec, tolerance: float) -> None:
 
 
 def _fastest(spec: JobSpec) -> JobSpec:
-    """The same job, of which the fastest plan is wanted: a front has every other objective.
+    """The spec with throughput as its objective: a front holds the best plans of every other.
 
-    The front's tolerance is its gap.
+    It asks for no target of time and for proven plans, since the front has a tolerance of its own.
     """
     search = spec.search.model_copy(
         update={"objective": "throughput", "target_iteration_seconds": None, "optimality_gap": 0.0}

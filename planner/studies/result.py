@@ -37,7 +37,7 @@ class Front(ResultModel):
     node_numbers: int
     """Numbers of nodes (with several pools: combinations of them) that a plan may use."""
     searches: int
-    """Of these those that had to be searched; bounds decided the others."""
+    """How many of these numbers had to be searched; bounds decided the others."""
     seconds: float
     """By the clock."""
 
@@ -49,9 +49,9 @@ class Variant(ResultModel):
     gpu: str
     """Type of the pool's GPUs."""
     num_nodes: Positive
-    """Of the pool."""
+    """Nodes of the pool."""
     num_gpus: Positive
-    """Of the whole cluster, kept-free ones left out."""
+    """GPUs of the whole cluster, kept-free ones left out."""
     plan: Plan | None
     scaling_efficiency: float | None = None
     """Tokens per second and paid GPU over those of the smallest variant with the same type of GPU

@@ -31,7 +31,7 @@ class Case:
 
     @property
     def num_gpus(self) -> int:
-        """Of the cluster, those that a plan may use."""
+        """GPUs of the cluster that a plan may use."""
         return sum(pool.usable_gpus for pool in self.job.pools)
 
 

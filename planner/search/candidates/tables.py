@@ -33,9 +33,9 @@ class CopyTable:
     resident_bytes: IntArray
     host_bytes: IntArray
     sync_seconds: FloatArray
-    """Of its side of a weight sync."""
+    """What the copy's side of a weight sync takes, wherever the placement lies."""
     node_sync_seconds: FloatArray | None = None
-    """The same in a placement that lies in one node; None: no other."""
+    """What that side takes in a placement that lies in one node; None: just as long."""
 
     def __len__(self) -> int:
         return len(self.pool)
@@ -169,7 +169,8 @@ class Tables:
         return replace(self, copies=[copy.in_one_node() for copy in self.copies])
 
     def least_syncs(self) -> "Tables":
-        """Of every placement no more than it takes, wherever it lies."""
+        """These tables with the shorter sync of the two: no placement syncs faster, in one node or
+        several."""
         return replace(self, copies=[copy.least_syncs() for copy in self.copies])
 
 
@@ -250,7 +251,11 @@ def _front_of_sorted(owner: IntArray, seconds: FloatArray, transient_bytes: IntA
 def _front_of_groups(
     first: IntArray, lengths: IntArray, seconds: FloatArray, transient_bytes: IntArray
 ) -> IntArray:
-    """The same of groups that lie one after the other: many short sorts, not one long."""
+    """The rows of each group that no other of the group beats in both seconds and bytes, ascending.
+
+    Group g has the `lengths[g]` rows from row `first[g]` on. All groups are sorted at once as the
+    rows of a matrix: many short sorts take less than a long one.
+    """
     group = np.repeat(np.arange(len(first)), lengths)
     place = np.arange(len(seconds)) - first[group]
     shape = len(first), int(lengths.max())

@@ -45,7 +45,10 @@ class Undominated:
         self._settings: dict[int, list[_Settings]] = {}
 
     def of_sizes(self, rows: Rows, sizes: Sizes) -> Rows:
-        """Of `rows` those of the given sizes that nothing dominates; all rows of free copies."""
+        """The members of `rows` with the given sizes that no row dominates.
+
+        A copy that `sizes` does not name keeps all its rows.
+        """
         chosen = rows_of_sizes(self.space, rows, sizes)
         copies = list(chosen.copies)
         for copy, allowed in sizes.items():

@@ -19,7 +19,7 @@ HELD, PEAK = 0.25, 0.65
 
 
 def thinned_layouts(space: SearchSpace, rows: Rows) -> Rows:
-    """Of `rows` the fastest of every size, and those slower ones that take less memory by steps."""
+    """The fastest row of every size, and slower ones that each save another step of memory."""
     tables = space.tables
     copies = [_layouts(space, rows, copy) for copy in range(len(tables.copies))]
     calls = [
@@ -30,9 +30,9 @@ def thinned_layouts(space: SearchSpace, rows: Rows) -> Rows:
 
 
 def roomy_rows(space: SearchSpace, rows: Rows) -> Rows:
-    """Of `rows` those that leave other copies room, to be taken where memory is forgotten.
+    """The members of `rows` that leave other copies room, for searches that do not count memory.
 
-    All rows of a copy on which a call would have none left.
+    A copy keeps all its rows where a call on it would have none left.
     """
     tables = space.tables
     capacity = np.array([pool.capacity_bytes for pool in space.problem.pools], dtype=float)
@@ -83,7 +83,7 @@ def _least(table: CallTable, mask: BoolArray, values: FloatArray, num_rows: int)
 
 
 def _settings(table: CallTable, mask: BoolArray) -> BoolArray:
-    """Of the settings on one layout the fastest, and slower ones by steps of memory."""
+    """Per setting, whether it is the fastest on its layout or saves another step of memory."""
     kept = np.zeros(len(table), dtype=bool)
     held = table.transient_bytes.astype(float)
     kept[_steps(np.flatnonzero(mask), (table.copy_row,), table.seconds, held)] = True
@@ -93,7 +93,7 @@ def _settings(table: CallTable, mask: BoolArray) -> BoolArray:
 def _steps(
     rows: IntArray, groups: tuple[IntArray, ...], seconds: FloatArray, held: FloatArray
 ) -> list[int]:
-    """Of each group the fastest row, then always the next that holds less by a step."""
+    """Each group's fastest row, then every slower one that holds less by another STEP_BYTES."""
     order = rows[np.lexsort([values[rows] for values in (held, seconds, *groups)])]
     changes = np.zeros(len(order), dtype=bool)
     changes[:1] = True

@@ -33,7 +33,8 @@ ENOUGH_SECONDS = 1.5
 """Deterministic seconds after which a sketch and its neighbourhoods gain less than another one."""
 MOST_SKETCHES = 8
 SHARE = 0.75
-"""Of what is left: for sketches and their neighbourhoods, and then again for placing them."""
+"""The share of the remaining budget that sketches and their neighbourhoods may take, and then the
+share of the rest that placing them may take."""
 PLACED = 12
 """Sketches that are solved with memory."""
 ATTEMPTS = (0.05, 1), (0.2, 2), (0.2, 5)

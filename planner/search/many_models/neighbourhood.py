@@ -44,9 +44,9 @@ class Structure:
     problem: Problem
     solution: Solution
     ranges: dict[int, Range]
-    """Of the copies that are there."""
+    """Per copy of the solution, where it lies; a shadow that is not used has none."""
     starts: list[float]
-    """Of calls, then syncs."""
+    """Seconds at which each call starts, then each weight sync."""
     owners: list[set[int]]
     """Copies on whose ranges they run; none for a sync that is not there."""
 

@@ -38,7 +38,7 @@ class Order:
     """The edges of a schedule as columns; behind the last stands one that never binds."""
 
     edges: list[Edge]
-    """Of the dataflow and of shared GPUs."""
+    """Precedences that the dataflow asks for, and those between nodes that share GPUs."""
     num_nodes: int
     """Calls, then weight syncs."""
     sources: IntArray
@@ -172,7 +172,11 @@ def _flow_edge(problem: Problem, edge: Precedence) -> Edge:
 def _resource_edges(
     nodes: Events, starts: list[float], stages: list[int], *, barrier: bool
 ) -> list[Edge]:
-    """Of two nodes on a shared GPU who is first, and in a cycle the way around."""
+    """For every two nodes that share a GPU, the edge from the first to the second.
+
+    Without a barrier, iterations overlap: a second edge holds the next iteration's first node back
+    until the second node has freed the GPUs.
+    """
     edges: list[Edge] = []
     for u in range(len(nodes.ranges)):
         for v in range(u + 1, len(nodes.ranges)):

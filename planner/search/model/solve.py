@@ -137,10 +137,11 @@ def minimise_period(
 def canonical_solution(
     problem: Problem, *, limits: Limits, period_seconds: float
 ) -> Solution | None:
-    """Of the solutions with a period of at most `period_seconds` the one that order decides.
+    """The canonical one of the solutions with a period of at most `period_seconds`.
 
-    Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: one
-    sum, in which each outweighs those after it. One worker, so that chance has no part in it.
+    It has the fewest GPUs over all copies, then the least sum of first GPUs, then the least sum of
+    option numbers: one weighted sum, in which each outweighs those after it. The solver has one
+    worker, so that chance has no part in it. None where the limits end the search first.
     """
     tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
     formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)

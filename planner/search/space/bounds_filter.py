@@ -13,7 +13,7 @@ from automap.planner.search.space.rows import Rows
 
 
 def rows_within(tables: Tables, problem: Problem, rows: Rows, upper_bound_seconds: float) -> Rows:
-    """Of `rows` those that a solution no slower than the bound can use (see bounds.py)."""
+    """The members of `rows` that a solution within `upper_bound_seconds` can use (see bounds.py)."""
     filter_ = _Filter(tables, problem, rows)
     filter_.run(upper_bound_seconds * (1 + SLACK))
     return filter_.rows

@@ -49,7 +49,7 @@ class SearchSpace:
     rows: Rows
     """The candidates that take part."""
     origin: Origin | None = None
-    """Of a restricted space; None: it is no part of another."""
+    """Where a restricted space's rows and GPUs lie in the larger one; None: it is part of none."""
 
     @staticmethod
     def of(job: Job, tables: Tables) -> "SearchSpace":
@@ -67,11 +67,11 @@ class SearchSpace:
         return _on_gpus(self.tables, self.problem, sizes)
 
     def with_tables(self, tables: Tables) -> "SearchSpace":
-        """The same problem with other candidates of the same copies."""
+        """This problem with all candidates of `tables`, which price the same copies and calls."""
         return SearchSpace.whole(tables, self.problem)
 
     def with_problem(self, problem: Problem) -> "SearchSpace":
-        """The same candidates in another problem with the same copies and calls."""
+        """All these candidates in `problem`, which must have the same copies and calls."""
         return replace(SearchSpace.whole(self.tables, problem), origin=self.origin)
 
     @property
@@ -237,7 +237,10 @@ class SearchSpace:
         )
 
     def price_per_second(self, sizes: tuple[int, ...]) -> float:
-        """Of all GPUs of the nodes that the first `sizes` GPUs of every pool touch."""
+        """Price units per second of the nodes that the first `sizes` GPUs of every pool touch.
+
+        A node is paid for as a whole.
+        """
         return sum(
             -(-size // pool.gpus_per_node) * pool.gpus_per_node * pool.price_per_gpu_second
             for size, pool in zip(sizes, self.problem.pools, strict=True)

@@ -29,11 +29,11 @@ from automap.planner.search.strategies.placing import DoesNotFit, Placed, check_
 STEPS_PER_SECOND = 10_000
 """Moves per second of a time limit, about what a 2020s core does: a budget of steps repeats."""
 MOST_CLOCK_SECONDS = 2.0
-"""By the clock per second of a time limit, on a machine so slow that the steps take longer; and"""
+"""Wall seconds per second of a time limit, for a machine so slow that the steps take longer."""
 GRACE_SECONDS = 30.0
-"""on top: below what a service waits for, so that it answers with what was found so far."""
+"""Wall seconds on top of those: less than a service waits, so it answers with what was found."""
 TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
-"""Of the chains, for the logarithm of the seconds: at 0.01, 1 % more is accepted with 1/e."""
+"""One chain each, on the logarithm of the seconds: at 0.01, 1 % more is accepted with chance 1/e."""
 
 
 @dataclass(frozen=True, slots=True)

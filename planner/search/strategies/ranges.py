@@ -20,7 +20,7 @@ MEMORY_WEIGHTS = (0.0, 0.1, 1.0, 10.0)
 MOST_EFFORT = 2.0
 """Deterministic seconds of the solver: layouts are to be good, nothing is to be proven of them."""
 LOOSE = 1.0 + 1e-6
-"""Of the seconds of known layouts: what the solver may take."""
+"""The limit on the solver's period, as a multiple of the seconds of the known layouts."""
 
 Places = Mapping[int, Range]
 """Copy → its GPUs. Homes are all in it, shadows where they are to exist."""
@@ -126,7 +126,7 @@ def _burden(placements: Placements, copy: int, byte_seconds: float, option: int)
 
 
 def _seconds(placements: Placements, copy: int, option: int) -> float:
-    """Of the copy's calls with their fastest settings."""
+    """Seconds of all calls on the copy, each with its fastest setting for this option."""
     settings = (each.get((copy, option)) for each in placements.settings)
     return sum(each[0].seconds for each in settings if each)
 

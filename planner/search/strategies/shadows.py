@@ -92,5 +92,5 @@ def _with_buckets(problem: Problem, call: CallChoice) -> CallChoice:
 
 
 def weight_sync_seconds(problem: Problem, assignment: Assignment) -> float:
-    """Of all weight syncs that an assignment has, one after another."""
+    """Seconds of all weight syncs that an assignment has, one after another."""
     return sum(sync_seconds(problem, assignment, sync) or 0.0 for sync in problem.syncs)
