@@ -114,7 +114,7 @@ class Alternatives:
         floor = self.plan.lower_bound_seconds if trusted else 0.0
         budget = Budget(self._part_of_limits())
         found = solve_ascending(
-            posed.space, cutoff=period - TICK_SECONDS, floor=floor, budget=budget
+            posed.space, cutoff_seconds=period - TICK_SECONDS, floor=floor, budget=budget
         )
         return found.solution or start
 

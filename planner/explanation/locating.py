@@ -114,7 +114,7 @@ def _with_call(
     number = _tail_number(call, copy)
     if number and table.tail is None:
         none = np.zeros(len(table), dtype=np.int64)
-        table = replace(table, tail=none, bulk_shares=np.ones(len(table)))
+        table = replace(table, tail=none, main_phase_shares=np.ones(len(table)))
     wanted = {
         "copy_row": copy_row,
         "micro_batch_size": call.micro_batch_size or 0,
@@ -177,7 +177,7 @@ def _tail_number(call: CallPlacement, copy: CopyPlacement) -> int:
 def _course_columns(
     given: Study, table: CallTable, call: CallPlacement, copy: CopyPlacement, seconds: float
 ) -> dict[str, Any]:
-    """Optional columns of one row: when its chunks are out and its bulk ends."""
+    """Optional columns of one row: when each chunk is out, and when its main phase ends."""
     if call.kind != "generate":
         return {}
     found = given.pricing.output_timeline(
@@ -192,7 +192,7 @@ def _course_columns(
         "shares": np.array([found.chunk_ready_shares]) if found.chunk_ready_shares else None
     }
     if table.tail is not None:
-        columns["bulk_shares"] = np.array(
+        columns["main_phase_shares"] = np.array(
             [1.0 if found.main_phase_share is None else found.main_phase_share]
         )
     return columns

@@ -156,7 +156,7 @@ class _Walk:
     def _solve(self, usable: Gpus, bound: float) -> None:
         started = time.perf_counter()
         self.tell(f"searching {sum(usable)} GPUs, {len(self.points)} plans found")
-        cutoff = self._cutoff(usable)
+        cutoff_seconds = self._cutoff(usable)
         part = self.space.on_gpus(usable)
         limits = self.budget.next_share()
         # Below a cutoff no strategy that serves everyone is likely; the first has none.
@@ -167,10 +167,10 @@ class _Walk:
             default=None,
         )
         incumbent = None if start is None else start.selected
-        found = solve(part, limits=limits, incumbent=incumbent, cutoff=cutoff)
+        found = solve(part, limits=limits, incumbent=incumbent, cutoff_seconds=cutoff_seconds)
         self.searches += 1
         self.budget.take(proven=found.is_proven)
-        least = max(bound, min(found.lower_bound, cutoff or inf))
+        least = max(bound, min(found.lower_bound, cutoff_seconds or inf))
         if least < inf:
             self.proven.append((usable, least))
         if not found.is_proven:

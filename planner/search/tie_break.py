@@ -54,7 +54,7 @@ def _canonical(space: SearchSpace, best: Selected, limits: Limits) -> Selected:
     part = space.restrict(rows_within(space.tables, space.problem, rows, limit))
     if not part.is_complete():
         return best
-    master = MasterProblem(relaxed_problem(part, part.rows), horizon_seconds=limit)
+    master = MasterProblem(relaxed_problem(part, part.rows), cutoff_seconds=limit)
     master.minimise_gpus()
     for _ in range(TIE_TRIES):
         relaxed = master.best(budget)

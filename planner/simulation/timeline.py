@@ -44,8 +44,8 @@ class Occurrence:
             return list(self.chunks)
         if self.tail is None:
             return [Piece(self.name, self.start_seconds, self.end_seconds)]
-        bulk = Piece("bulk", self.start_seconds, self.tail.start_seconds)
-        return [bulk, self.tail] if with_tail else [bulk]
+        main_phase = Piece("bulk", self.start_seconds, self.tail.start_seconds)
+        return [main_phase, self.tail] if with_tail else [main_phase]
 
     def places(self, rows: Sequence[Span]) -> list[tuple[int, bool]]:
         """Pairs of (index of a row whose GPUs it takes, whether its tail takes them too)."""

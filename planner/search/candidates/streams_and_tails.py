@@ -61,10 +61,10 @@ class Runs:
         if self.outstanding is not None:
             found["shares"] = ready_shares(self.outstanding[rows], seconds)
         if self.tail is not None and self.seconds_after_split is not None:
-            bulk = ready_shares(self.seconds_after_split[rows][:, None], seconds)[:, 0]
+            main_phase = ready_shares(self.seconds_after_split[rows][:, None], seconds)[:, 0]
             # Where no GPU is freed early it does not matter when.
-            bulk = np.where(_RATIOS[self.tail[rows]] > 1, bulk, 1.0)
-            found |= {"tail": self.tail[rows], "bulk_shares": bulk}
+            main_phase = np.where(_RATIOS[self.tail[rows]] > 1, main_phase, 1.0)
+            found |= {"tail": self.tail[rows], "main_phase_shares": main_phase}
         return found
 
 

@@ -103,7 +103,7 @@ class CallTable:
     but the last is out."""
     tail: IntArray | None = None
     """Where tails are wanted: which of TAILS, counted from 1; 0: none."""
-    bulk_shares: FloatArray | None = None
+    main_phase_shares: FloatArray | None = None
     """Beside it, the part of the seconds after which the tail begins."""
 
     def __len__(self) -> int:
@@ -115,17 +115,17 @@ class CallTable:
 
     def tails(self, num_gpus: IntArray) -> tuple[IntArray, FloatArray]:
         """(GPUs that go on, seconds until the others are free) on ranges of so many GPUs."""
-        if self.tail is None or self.bulk_shares is None:
+        if self.tail is None or self.main_phase_shares is None:
             return num_gpus, self.seconds
         ratios = np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64)
-        bulk = ready_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
-        return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
+        main_phase = ready_seconds(self.main_phase_shares[:, None], self.seconds)[:, 0]
+        return num_gpus // ratios[self.tail], np.where(self.tail > 0, main_phase, self.seconds)
 
     def kinds(self) -> IntArray | None:
         """Per row a number; rows with the same one compare by seconds and bytes alone."""
-        return kinds_of(self.shares, self.tail, self.bulk_shares)
+        return kinds_of(self.shares, self.tail, self.main_phase_shares)
 
-    def releases(self) -> FloatArray:
+    def chunk_ready_seconds(self) -> FloatArray:
         """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
         if self.shares is None:
             return np.zeros((len(self), 0))
@@ -142,7 +142,7 @@ class CallTable:
         return CallTable(call=self.call, copy=self.copy, engine=engine, **columns)
 
 
-OPTIONAL_COLUMNS = ("shares", "tail", "bulk_shares")
+OPTIONAL_COLUMNS = ("shares", "tail", "main_phase_shares")
 PLAIN_COLUMNS = tuple(
     field.name
     for field in fields(CallTable)
@@ -169,8 +169,7 @@ class Tables:
         return replace(self, copies=[copy.in_one_node() for copy in self.copies])
 
     def least_syncs(self) -> "Tables":
-        """These tables with the shorter sync of the two: no placement syncs faster, in one node or
-        several."""
+        """These tables with the least sync seconds of any placement, in one node or several."""
         return replace(self, copies=[copy.least_syncs() for copy in self.copies])
 
 
@@ -208,7 +207,7 @@ def front(table: CallTable) -> CallTable:
     """Per copy row the settings that no other beats in seconds and bytes; of equals the first.
 
     Where chunks are streamed or tails wanted, only settings are compared whose chunks are out and
-    whose bulk has ended after equal shares: the one that ends first then has everything first.
+    whose main phase has ended after equal shares: the one that ends first then is first in all.
     """
     return table.take(
         front_rows(table.copy_row, table.seconds, table.transient_bytes, table.kinds())

@@ -32,7 +32,7 @@ class _Settings:
     peak_mib: IntArray
 
 
-class Undominated:
+class DominanceFilter:
     """The rows of one set of shadows without dominated ones, found for each size on demand.
 
     What is found for `rows` holds for every part of them that a limit on the period leaves: where
@@ -54,7 +54,7 @@ class Undominated:
         for copy, allowed in sizes.items():
             keep = np.zeros_like(copies[copy])
             for size in allowed:
-                keep[self._undominated(copy, size)] = True
+                keep[self._kept_rows(copy, size)] = True
             copies[copy] = copies[copy] & keep
         calls = [
             mask & copies[table.copy][table.copy_row]
@@ -62,7 +62,7 @@ class Undominated:
         ]
         return Rows(copies, calls)
 
-    def _undominated(self, copy: int, size: Size) -> IntArray:
+    def _kept_rows(self, copy: int, size: Size) -> IntArray:
         if (copy, size) not in self._kept:
             self._kept[copy, size] = self._find(copy, size)
         return self._kept[copy, size]

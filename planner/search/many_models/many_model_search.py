@@ -55,7 +55,7 @@ def large_start(
     """A solution shorter than the limit, and the problem whose options it takes."""
     roomy = roomy_rows(space, rows)
     problem = relaxed_problem(space, roomy)
-    relaxation = relax(problem, horizon_seconds=limit_seconds)
+    relaxation = relax(problem, cutoff_seconds=limit_seconds)
     shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
     relaxed = partial(_relaxed, space, roomy)
     found: list[Structure] = []
@@ -100,19 +100,19 @@ def _real(
     """
     with budget.share(SHARE):
         for margin, near in ATTEMPTS:
-            horizon = min(found[0].period * (1 + margin), limit_seconds)
-            problem, best = _thinned(space, rows, horizon), None
+            cutoff_seconds = min(found[0].period * (1 + margin), limit_seconds)
+            problem, best = _thinned(space, rows, cutoff_seconds), None
             for first in range(0, min(len(found), PLACED), AT_ONCE):
                 shorter = shortest(
                     problem,
                     [(each, set[str]()) for each in found[first : first + AT_ONCE]],
-                    horizon_seconds=horizon,
+                    cutoff_seconds=cutoff_seconds,
                     budget=budget,
                     near=near,
                     most_seconds=REAL_SECONDS,
                 )
                 if shorter is not None:
-                    best, horizon = shorter, shorter.period * (1 - STEP)
+                    best, cutoff_seconds = shorter, shorter.period * (1 - STEP)
                 if budget.spent:
                     break
             if best is not None:

@@ -29,7 +29,8 @@ class Edge(NamedTuple):
     """Iterations between them."""
     parts: tuple[tuple[float, float], ...] = WHOLE
     """(share of the source's seconds, share of the target's): from start to start at least the one
-    less the other. A chunk each where the source is streamed; else the whole source, or its bulk.
+    less the other. One pair per chunk where the source is streamed; else one, for the whole source
+    or its main phase.
     """
 
 
@@ -67,7 +68,7 @@ class Order:
         """The order in which the calls and syncs of a placement share GPUs.
 
         It keeps which of two calls on a GPU is first, whatever they take. Stretched, a call has its
-        chunks out and its bulk ended after the same shares of its seconds.
+        chunks out and its main phase ended after the same shares of its seconds.
         """
         nodes = events(problem, assignment)
         starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
@@ -164,7 +165,7 @@ def _flow_edge(problem: Problem, edge: Precedence) -> Edge:
     if not edge.streamed:
         return Edge(edge.source, edge.target, edge.distance)
     (option,) = problem.calls[edge.source].options
-    shares = [*(release / option.seconds for release in option.releases), 1.0]
+    shares = [*(ready / option.seconds for ready in option.chunk_ready_seconds), 1.0]
     parts = tuple((share, chunk / edge.chunks) for chunk, share in enumerate(shares))
     return Edge(edge.source, edge.target, edge.distance, parts)
 

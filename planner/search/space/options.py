@@ -48,6 +48,15 @@ def _part(tables: Tables, table: CallTable, numbers: IntArray, owners: IntArray)
         return CallPart(table.copy, owners, seconds, transient, numbers, none, None, seconds)
     part = table.take(numbers)
     counts = tables.copies[table.copy].layouts.num_gpus[part.copy_row]
-    fewer, bulk = part.tails(counts)
+    fewer, main_phase = part.tails(counts)
     tails = None if part.tail is None else np.where(fewer < counts, fewer, 0)
-    return CallPart(table.copy, owners, seconds, transient, numbers, part.releases(), tails, bulk)
+    return CallPart(
+        table.copy,
+        owners,
+        seconds,
+        transient,
+        numbers,
+        part.chunk_ready_seconds(),
+        tails,
+        main_phase,
+    )

@@ -138,14 +138,14 @@ class SearchSpace:
         small = replace(self.tables, copies=copies, calls=calls)
         return SearchSpace(small, self.problem, all_rows(small), Origin(copy_rows, call_rows))
 
-    def within(self, cutoff: float) -> "SearchSpace | None":
+    def within(self, cutoff_seconds: float) -> "SearchSpace | None":
         """The candidates that a placement of at most so many seconds may have.
 
         None: there is no such placement.
         """
         if not self.is_complete():
             return None
-        rows = rows_within(self.tables.least_syncs(), self.problem, self.rows, cutoff)
+        rows = rows_within(self.tables.least_syncs(), self.problem, self.rows, cutoff_seconds)
         return self.restrict(rows) if self.is_complete(rows) else None
 
     def lift(self, selected: Selected) -> Selected:

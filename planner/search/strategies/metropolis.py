@@ -33,7 +33,7 @@ MOST_CLOCK_SECONDS = 2.0
 GRACE_SECONDS = 30.0
 """Wall seconds on top of those: less than a service waits, so it answers with what was found."""
 TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
-"""One chain each, on the logarithm of the seconds: at 0.01, 1 % more is accepted with chance 1/e."""
+"""One chain each, for the logarithm of the seconds: at 0.01, 1 % more is accepted with 1/e."""
 
 
 @dataclass(frozen=True, slots=True)

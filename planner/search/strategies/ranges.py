@@ -53,7 +53,7 @@ def fastest_on(
         None
         if pruned.hopeless
         else minimise_period(
-            pruned.problem, limits=brief, horizon_seconds=limit, ranges=firsts
+            pruned.problem, limits=brief, cutoff_seconds=limit, ranges=firsts
         ).solution
     )
     if found is not None:

@@ -55,7 +55,7 @@ def test_what_starts_a_search_fits_and_is_no_shorter_than_the_optimum() -> None:
 def test_a_structure_holds_its_own_solution_with_and_without_shadows() -> None:
     absent = 0
     for problem, _ in CASES:
-        solution = sketch(problem, relax(problem, horizon_seconds=60.0), seed=1)
+        solution = sketch(problem, relax(problem, cutoff_seconds=60.0), seed=1)
         if solution is None:
             continue
         absent += None in solution.timing.sync_starts
@@ -63,7 +63,7 @@ def test_a_structure_holds_its_own_solution_with_and_without_shadows() -> None:
         again = shortest(
             problem,
             [(structure, set[str]())],
-            horizon_seconds=structure.period + 1e-3,
+            cutoff_seconds=structure.period + 1e-3,
             budget=Budget(Limits(5.0, 0)),
             most_seconds=5.0,
         )
@@ -77,7 +77,7 @@ def test_a_structure_holds_its_own_solution_with_and_without_shadows() -> None:
 def test_neighbourhoods_never_lengthen_a_sketch() -> None:
     sketched = 0
     for problem, _ in CASES:
-        relaxation = relax(problem, horizon_seconds=60.0)
+        relaxation = relax(problem, cutoff_seconds=60.0)
         solution = sketch(problem, relaxation, seed=1)
         if solution is None:
             continue
