@@ -80,7 +80,7 @@ class Alternatives:
                 question=question.name,
                 text=question.text,
                 outcome="undecided",
-                answer=f"not decided: no placement was found in time, and none is below {bound:g}",
+                answer=f"not decided: no placement was found in time; none can be below {bound:g}",
             )
         placement = checked(posed, solved.solution)
         self.given, found = locate(self.given, placement, solved.solution.timing)
@@ -153,9 +153,9 @@ class Alternatives:
             text=question.text,
             outcome="does_not_fit",
             answer=(
-                f"does not fit: in {found.call} {found.over_bytes:,} bytes per GPU too many "
-                f"({found.required_bytes / GIB:.1f} GiB of {found.capacity_bytes / GIB:.1f}), even "
-                "in the leanest layouts"
+                f"does not fit: {found.call} needs {found.required_bytes / GIB:.1f} GiB per GPU "
+                f"and {found.capacity_bytes / GIB:.1f} GiB are usable, {found.over_bytes:,} bytes "
+                "too many, even in the leanest layouts"
             ),
             phase=found.call,
             required_bytes=found.required_bytes,
@@ -251,7 +251,7 @@ def _answer(
     outcome: Outcome,
 ) -> str:
     if outcome == "same":
-        return "the plan does so already"
+        return "the plan already does this"
     parts = []
     seconds = other.period - mine.period
     share = 100 * (other.period / mine.period - 1)

@@ -167,8 +167,8 @@ def _tail_number(call: CallPlacement, copy: CopyPlacement) -> int:
         )
         raise SpecError(
             f"plan.calls.{call.id}.tail",
-            f"a tail after {call.tail.ended_share:g} of the responses on {call.tail.num_gpus} GPUs "
-            "is none that the search tries, so nothing can be said beside it",
+            f"the search tries no tail after {call.tail.ended_share:g} of the responses on "
+            f"{call.tail.num_gpus} GPUs, so there is nothing to compare the placement with",
             remedy=f"estimate the placement with a tail after {known}",
         )
     return TAILS.index(wanted) + 1

@@ -173,7 +173,7 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
                     f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
                     role=call.model,
                     fixed={"recompute": mode},
-                    missing="no setting with it is tried",
+                    missing=f"the search tries no setting with recomputation {mode}",
                 )
 
 
@@ -191,7 +191,7 @@ def _offloads(study: Study, plan: Selected) -> Iterator[Question]:
             f"offload:{copy.role}:{'no' if away else 'yes'}",
             f"{copy.role} without offload" if away else f"{copy.role} with offload",
             partial(_with_offload, index=index, offload=not away),
-            missing="no layout with it is tried",
+            missing=f"the search tries no layout {'without' if away else 'with'} offload",
         )
 
 

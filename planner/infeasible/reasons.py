@@ -120,9 +120,7 @@ def _to_blame(needs: list[MemoryNeed]) -> list[MemoryNeed]:
 def _too_large(need: MemoryNeed) -> Reason:
     held = ""
     if need.holder_bytes > need.required_bytes // 10:
-        held = (
-            f"; {need.holder_bytes / GIB:.2f} GiB of it are what {need.holder} holds all the time"
-        )
+        held = f"; {need.holder} alone holds {need.holder_bytes / GIB:.2f} GiB of it all the time"
     return Reason(
         summary=(
             f"{need.call} does not fit, even with no other model beside it: its leanest layout "

@@ -147,7 +147,7 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
     """What each measured call or weight sync takes beside what the plan says.
 
     Raises:
-        SpecError: the plan has no such call, or takes it to last no time.
+        SpecError: the plan has no such call, or estimates 0 seconds for it.
     """
     calls = {call.id: call for call in plan.calls}
     syncs = {f"{sync.role}.sync": sync for sync in plan.transitions}
@@ -163,7 +163,7 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
         predicted = event.end_seconds - event.start_seconds
         if predicted <= 0:
             raise SpecError(
-                f"measured.{name}", "the plan takes it to last no time", remedy="leave it out"
+                f"measured.{name}", "the plan estimates 0 seconds for it", remedy="leave it out"
             )
         kind = calls[name].kind if name in calls else "sync"
         found.append(

@@ -37,7 +37,7 @@ def pareto(
     `tell` hears how far it is.
 
     Raises:
-        SpecError: as make_plan; also a named strategy or robust, of which there is no front.
+        SpecError: as `make_plan`; also for a named strategy or `robust`, which have no front.
         InfeasibleError: no placement fits; the reasons say why.
         NoSolutionInTimeError: the limit ended the search before it found anything.
     """
@@ -80,11 +80,11 @@ def pareto(
 
 def _check(spec: JobSpec, tolerance: float) -> None:
     if not 0.0 <= tolerance <= MOST_TOLERANCE:
-        raise SpecError("tolerance", f"{tolerance:g} is no share", remedy="use 0 to 1")
+        raise SpecError("tolerance", f"{tolerance:g} is not a share", remedy="use 0 to 1")
     if spec.search.strategy is not None:
         raise SpecError(
             "search.strategy",
-            "a strategy makes one placement, and no front",
+            "a strategy makes a single placement, not a front",
             remedy="leave it out",
         )
     if spec.search.robust:

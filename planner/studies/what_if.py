@@ -112,7 +112,7 @@ def cases_of(
     for number in nodes:
         if not 1 <= number <= MAX_NODES:
             raise SpecError(
-                "nodes", f"{number} is no number of nodes", remedy=f"use 1 to {MAX_NODES}"
+                "nodes", f"{number} is not a number of nodes", remedy=f"use 1 to {MAX_NODES}"
             )
     numbers = dict.fromkeys(nodes or [varied.num_nodes])
     own = gpu_type(varied.gpu, field="cluster.pools").name

@@ -75,7 +75,10 @@ def _index(
         if call.model is not None and number not in served
     ]
     calls = ", ".join(without) or "some model"
-    return f"0 of the layouts that it may use fit for {calls}, or the constraints exclude them"
+    count = sum(int(mask.sum()) for mask in rows.copies)
+    return (
+        f"none of the {count} layouts that it may use fits {calls}, or the constraints exclude it"
+    )
 
 
 def _attempted(info: StrategyInfo, index: Index, limits: Limits) -> Attempt:

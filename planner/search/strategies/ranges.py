@@ -172,10 +172,13 @@ def _on(problem: Problem, places: Places, *, strategy: str) -> Part:
     for copy, options in enumerate(allowed):
         if copy in places and not options:
             name = problem.copies[copy].id
-            raise DoesNotFit(f"{strategy}: {name} has 0 layouts for {_gpus(places[copy])}")
+            raise DoesNotFit(f"{strategy}: {name} has no layout for {_gpus(places[copy])}")
     for call, left in zip(problem.calls, part.problem.calls, strict=True):
         if call.options and not left.options:
-            raise DoesNotFit(f"{strategy}: {call.id} has 0 settings on the GPUs of its model")
+            raise DoesNotFit(
+                f"{strategy}: none of the {len(call.options)} settings of {call.id} is for the "
+                "GPUs of its model"
+            )
     return part
 
 

@@ -61,7 +61,7 @@ def rollouts_apart(problem: Problem, *, strategy: str) -> Part:
     shadows = shadows_of(problem)
     if not shadows:
         raise DoesNotFit(
-            f"{strategy} generates on a second copy of the weights, and the job has 0 of them: "
+            f"{strategy} generates on a second copy of the weights, and the job can have only 1: "
             "its constraints allow no shadow copies, or none fits"
         )
     moved = {
