@@ -189,7 +189,9 @@ def _course_columns(
         seconds=seconds,
     )
     columns: dict[str, Any] = {
-        "shares": np.array([found.chunk_ready_shares]) if found.chunk_ready_shares else None
+        "chunk_ready_shares": np.array([found.chunk_ready_shares])
+        if found.chunk_ready_shares
+        else None
     }
     if table.tail is not None:
         columns["main_phase_shares"] = np.array(

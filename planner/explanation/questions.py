@@ -51,7 +51,7 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
 
 
 def _without_shadows(space: SearchSpace, copies: frozenset[int] | None = None) -> Rows:
-    """All rows but those of the shadows (of some of them)."""
+    """All rows but those of the given shadow copies; None: of every shadow."""
     gone = {
         index: np.zeros(len(copy), dtype=bool)
         for index, copy in enumerate(space.tables.copies)

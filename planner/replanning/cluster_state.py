@@ -1,4 +1,4 @@
-"""Where a running plan stands: the cluster as it is now, and what measured seconds correct."""
+"""The cluster that a running plan is on now, and how measured seconds correct the plan's prices."""
 
 from dataclasses import dataclass, replace
 
@@ -71,13 +71,13 @@ def _nodes(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Where the plan stands: the tables of the cluster as it is now, and what goes on there."""
+    """A running plan on the cluster as it is now, with the tables that price it there."""
 
     study: Study
     before: Job
-    """With the cluster that the plan was made for."""
+    """The job on the cluster that the plan was made for."""
     running: Selected | None
-    """None: its GPUs are gone."""
+    """The running plan by rows of the tables; None: its GPUs are gone."""
     planned: Placement
     sizes: dict[str, tuple[str, int]]
     """Copy → pool and GPUs in the running plan."""
@@ -179,7 +179,7 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
 
 
 def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
-    """What measured seconds make of the prices of a plan's job."""
+    """Factors on the prices of a plan's job that the measured seconds of its run imply."""
     return correction_factors(given, corrections_of(plan, options))
 
 

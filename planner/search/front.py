@@ -35,7 +35,7 @@ class FrontPoint:
     price: float
     """Price of one iteration."""
     searched_seconds: float
-    """By the clock."""
+    """Wall seconds of the search."""
 
     @property
     def seconds(self) -> float:
@@ -58,7 +58,7 @@ class ParetoFront:
     points: list[FrontPoint]
     undecided: list[Undecided]
     choices: int
-    """Numbers of nodes that there are."""
+    """How many numbers of nodes (combinations of them with several pools) there are."""
     searches: int
     """How many of the choices had to be searched; bounds decided the others."""
 

@@ -28,7 +28,7 @@ class MemoryNeed:
     """What one call takes on the fullest GPU of its range, and what that GPU has."""
 
     call: str
-    """Its id."""
+    """Id of the call."""
     required_bytes: int
     capacity_bytes: int
     num_gpus: int

@@ -38,7 +38,7 @@ class SearchResult(Proven[Selected]):
     warm_start: str | None = None
     """The strategy that the search started from."""
     attempts: list[Attempt] = field(default_factory=list)
-    """What the strategies that may start a search came to, on the whole cluster."""
+    """Results, on the whole cluster, of the strategies that may start a search."""
 
 
 def period_of(selected: Selected | None) -> float:
@@ -131,7 +131,7 @@ def _start_of_many_models(space: SearchSpace, limit: float, budget: Budget) -> S
 
 
 def _hidden_seconds(problem: Problem, longest: float) -> float:
-    """By how much shorter a period may be than its whole ticks, where these are coarse.
+    """Seconds by which a period may be shorter than its whole ticks, where these are coarse.
 
     A call's seconds, its main phase and the times of its chunks are rounded up.
     """

@@ -86,8 +86,8 @@ class Refusal(ResultModel):
     schema_version: Literal[1] = 1
     reasons: list[Reason]
     remedies: list[Remedy]
-    """Those first that leave the job as it is, then those that take other hardware, then those
-    that change what is learnt; among equals the cheapest per million tokens first."""
+    """Sorted: first remedies that leave the job as it is, then those that take other hardware, then
+    those that change what is learnt; among equals the cheapest per million tokens first."""
     untried: list[str]
     """Changes with which it would fit that were not planned before the time limit."""
 

@@ -32,7 +32,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Prices the settings of a job's calls; `lean` as in candidates.price."""
+    """Prices the settings of a job's calls; `lean` as in `price_candidates`."""
 
     job: Job
     pricing: Pricing
@@ -41,7 +41,7 @@ class Settings:
 
     @classmethod
     def of(cls, job: Job, pricing: Pricing, *, lean: bool) -> "Settings":
-        """With nothing priced yet."""
+        """Settings of a job's calls, none of them priced yet."""
         return cls(job, pricing, lean, Generations(job, pricing, lean))
 
     def table(

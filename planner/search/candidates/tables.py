@@ -18,7 +18,7 @@ from automap.planner.layout import FloatArray, IntArray, Layouts
 BoolArray = npt.NDArray[np.bool_]
 
 MOST_PADDING = 4
-"""Times the rows that groups of unequal lengths may take as a table."""
+"""How many times its rows a table may grow when groups of unequal lengths are padded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +41,20 @@ class CopyTable:
         return len(self.pool)
 
     def in_one_node(self) -> "CopyTable":
-        """As it is priced in a placement that lies in one node."""
+        """The table as it is priced in a placement that lies in one node."""
         if self.node_sync_seconds is None:
             return self
         return replace(self, sync_seconds=self.node_sync_seconds, node_sync_seconds=None)
 
     def least_syncs(self) -> "CopyTable":
-        """With syncs that are no longer than in any placement."""
+        """The table with the lesser of its two weight-sync prices, a lower bound everywhere."""
         if self.node_sync_seconds is None:
             return self
         least = np.minimum(self.sync_seconds, self.node_sync_seconds)
         return replace(self, sync_seconds=least, node_sync_seconds=None)
 
     def take(self, rows: IntArray) -> "CopyTable":
-        """The given rows."""
+        """The given rows as a table of their own."""
         return CopyTable(
             id=self.id,
             role=self.role,
@@ -70,7 +70,7 @@ class CopyTable:
         )
 
     def joined(self, more: "CopyTable") -> "CopyTable":
-        """With further rows below, so that the numbers of the first stay."""
+        """This table with the rows of `more` below, so that its own keep their numbers."""
         one, other = self.node_sync_seconds, more.node_sync_seconds
         return replace(
             self,
@@ -98,19 +98,19 @@ class CallTable:
     kv_cache_bytes: IntArray
     engine: GenerationLayouts
     """Generation layouts; the copy's own sizes for other calls."""
-    shares: FloatArray | None = None
+    chunk_ready_shares: FloatArray | None = None
     """[row, chunk]: where a streamed edge leads on, the part of the seconds after which each chunk
     but the last is out."""
     tail: IntArray | None = None
-    """Where tails are wanted: which of TAILS, counted from 1; 0: none."""
+    """[row] which of TAILS the generation has, counted from 1; 0: none. None: none is wanted."""
     main_phase_shares: FloatArray | None = None
-    """Beside it, the part of the seconds after which the tail begins."""
+    """[row] the part of the seconds after which the tail begins, beside `tail`."""
 
     def __len__(self) -> int:
         return len(self.seconds)
 
     def joined(self, more: "CallTable") -> "CallTable":
-        """With further rows below, so that the numbers of the first stay."""
+        """This table with the rows of `more` below, so that its own keep their numbers."""
         return joined_calls([self, more])
 
     def tails(self, num_gpus: IntArray) -> tuple[IntArray, FloatArray]:
@@ -123,13 +123,13 @@ class CallTable:
 
     def kinds(self) -> IntArray | None:
         """Per row a number; rows with the same one compare by seconds and bytes alone."""
-        return kinds_of(self.shares, self.tail, self.main_phase_shares)
+        return kinds_of(self.chunk_ready_shares, self.tail, self.main_phase_shares)
 
     def chunk_ready_seconds(self) -> FloatArray:
         """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
-        if self.shares is None:
+        if self.chunk_ready_shares is None:
             return np.zeros((len(self), 0))
-        return ready_seconds(self.shares, self.seconds)
+        return ready_seconds(self.chunk_ready_shares, self.seconds)
 
     def take(self, rows: IntArray | BoolArray) -> "CallTable":
         """The given rows."""
@@ -142,7 +142,7 @@ class CallTable:
         return CallTable(call=self.call, copy=self.copy, engine=engine, **columns)
 
 
-OPTIONAL_COLUMNS = ("shares", "tail", "main_phase_shares")
+OPTIONAL_COLUMNS = ("chunk_ready_shares", "tail", "main_phase_shares")
 PLAIN_COLUMNS = tuple(
     field.name
     for field in fields(CallTable)
@@ -165,7 +165,7 @@ class Tables:
         return any(copy.node_sync_seconds is not None for copy in self.copies)
 
     def in_one_node(self) -> "Tables":
-        """What placements that lie in one node take."""
+        """All tables as they are priced in a placement that lies in one node."""
         return replace(self, copies=[copy.in_one_node() for copy in self.copies])
 
     def least_syncs(self) -> "Tables":

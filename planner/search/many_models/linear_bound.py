@@ -41,10 +41,10 @@ class _Call:
     start: int
     seconds: int
     weights: range
-    """Its weighted lengths."""
+    """Variables of the call's weighted lengths, one per weight."""
 
     def until_end(self) -> Terms:
-        """What its end takes away from a length that begins there."""
+        """Terms for minus the call's end: a stretch that begins there is that much shorter."""
         return {self.start: -1.0, self.seconds: -1.0}
 
 

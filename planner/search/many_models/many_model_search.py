@@ -79,14 +79,14 @@ def large_start(
 
 
 def _relaxed(space: SearchSpace, rows: Rows, seconds: float) -> Problem:
-    """Without memory, what a period leaves."""
+    """The relaxed problem, which ignores memory, with the rows that a period allows."""
     return relaxed_problem(
         space, rows_within(space.tables, space.problem, rows, seconds * (1 + SLACK))
     )
 
 
 def _thinned(space: SearchSpace, rows: Rows, seconds: float) -> Problem:
-    """With memory and a few layouts of every size, what a period leaves."""
+    """The problem with memory and a few layouts of every size, with what a period allows."""
     rows = rows_within(space.tables, space.problem, rows, seconds)
     return prune(space.options(thinned_layouts(space, rows)), upper_bound_seconds=seconds).problem
 

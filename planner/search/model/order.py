@@ -17,7 +17,7 @@ from automap.planner.search.model.timing import Events, events
 
 WHOLE = ((1.0, 0.0),)
 TOLERANCE = 1e-9
-"""By which a start must rise to count, as a share of a period of at least a second."""
+"""How much a start must rise to count as later, as a share of a period of at least a second."""
 
 
 class Edge(NamedTuple):

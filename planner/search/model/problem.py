@@ -57,7 +57,7 @@ class Tail:
 
     num_gpus: int
     main_phase_seconds: float
-    """From the start of the call, on all of them."""
+    """Seconds from the start of the call in which it holds all GPUs of its range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class CallOption:
     row: int
     """Row of the setting in the caller's table."""
     chunk_ready_seconds: tuple[float, ...] = ()
-    """Where a streamed edge leads on: seconds until each chunk but the last is out, rising."""
+    """Seconds until each chunk but the last is out, rising; empty where nothing is streamed."""
     tail: "Tail | None" = None
 
     def held(self, num_gpus: int) -> "list[tuple[int, float]]":

@@ -43,7 +43,7 @@ def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
 def _part(tables: Tables, table: CallTable, numbers: IntArray, owners: IntArray) -> CallPart:
     """The options of a call on a copy: rows of its table, and the copy's options they belong to."""
     seconds, transient = table.seconds[numbers], table.transient_bytes[numbers]
-    if table.shares is None and table.tail is None:
+    if table.chunk_ready_shares is None and table.tail is None:
         none = np.zeros((len(numbers), 0))
         return CallPart(table.copy, owners, seconds, transient, numbers, none, None, seconds)
     part = table.take(numbers)

@@ -26,12 +26,12 @@ from automap.planner.search.space.structure import problem_structure
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of a restricted space stand in the space that it was taken from."""
+    """Which rows of a larger space the rows of a restricted space are."""
 
     copy_rows: list[IntArray]
-    """Per copy."""
+    """Per copy, the larger space's row of each of its rows."""
     call_rows: dict[tuple[int, int], IntArray]
-    """Per call and copy."""
+    """Per (call, copy), the larger space's row of each of its rows."""
 
 
 @dataclass(frozen=True, slots=True)

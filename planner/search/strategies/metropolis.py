@@ -38,7 +38,7 @@ TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a search came to."""
+    """The result of a run of the chains."""
 
     start: Valued
     best: Valued | None
@@ -46,7 +46,7 @@ class Walk:
     state: State | None
     steps: int
     cut: bool
-    """The clock ended it."""
+    """True where the clock ended the run, not its number of steps."""
 
 
 def real_mcmc(index: Index, limits: Limits) -> Placed:

@@ -49,7 +49,7 @@ def real_heuristic(index: Index, limits: Limits) -> Placed:
 
 
 def _with_layouts(problem: Problem, copy: int, span: Range) -> Range:
-    """As much of a range, from its start, as the copy has layouts for."""
+    """The longest part of a range, from its start, that the copy has layouts for."""
     counts = [
         option.num_gpus
         for option in problem.copies[copy].options

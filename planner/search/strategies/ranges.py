@@ -67,7 +67,7 @@ def fastest_on(
 @dataclass(frozen=True, slots=True)
 class _Known:
     seconds: float
-    """Simulated."""
+    """Simulated seconds of an iteration."""
     assignment: Assignment
 
 

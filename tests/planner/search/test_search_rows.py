@@ -62,7 +62,7 @@ def with_courses(table: CallTable, counts: np.ndarray, draw: np.random.Generator
     return replace(
         twice,
         seconds=twice.seconds * np.where(has_tail, 1.125, 1.0),
-        shares=draw.choice([0.25, 0.5, 1.0], (2 * number, 1)),
+        chunk_ready_shares=draw.choice([0.25, 0.5, 1.0], (2 * number, 1)),
         tail=tail,
         main_phase_shares=np.where(has_tail, draw.choice([0.375, 0.75], 2 * number), 1.0),
     ).take(np.flatnonzero(np.tile(counts, 2) % ratio == 0))
@@ -147,7 +147,7 @@ def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() 
             if table.call == 0:
                 faster = np.repeat([1.0, 0.99], size)
                 shares = np.repeat([0.25, 1.0], size)[:, None]
-                table = replace(table, seconds=faster * table.seconds, shares=shares)
+                table = replace(table, seconds=faster * table.seconds, chunk_ready_shares=shares)
         calls.append(table)
     whole = SearchSpace.whole(replace(tables, copies=copies, calls=calls), structure_of(problem))
     kept = DominanceFilter(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
