@@ -11,9 +11,9 @@ from tests.docs.documents import ROOT
 
 RETIRED_NAMES = Path(__file__).parent / "retired_names.txt"
 ROOMS = ("planner", "profiler", "executor", "service")
-CANNOT_BE_READ_ALONE = ("Of ", "The same")
-# Docstrings that begin so and are still to be rewritten, all in the master problem's module.
-STILL_TO_REWRITE = {"planner": 3}
+CANNOT_BE_READ_ALONE = ("Of ", "The same", "As ", "Those ", "That ", "Than ", "None:")
+# Docstrings that begin so and are still to be rewritten, all in decomposition/master.py.
+STILL_TO_REWRITE = {"planner": 5}
 
 
 def retired_names() -> list[str]:
