@@ -136,7 +136,7 @@ def _with_call(
     columns: dict[str, Any] = {
         name: np.array([value], dtype=np.int64) for name, value in wanted.items()
     }
-    columns |= _course_columns(given, table, call, copy, priced.seconds)
+    columns |= _optional_columns(given, table, call, copy, priced.seconds)
     row = CallTable(
         call=table.call,
         copy=table.copy,
@@ -174,7 +174,7 @@ def _tail_number(call: CallPlacement, copy: CopyPlacement) -> int:
     return TAILS.index(wanted) + 1
 
 
-def _course_columns(
+def _optional_columns(
     given: Study, table: CallTable, call: CallPlacement, copy: CopyPlacement, seconds: float
 ) -> dict[str, Any]:
     """Optional columns of one row: when each chunk is out, and when its main phase ends."""

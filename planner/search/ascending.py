@@ -57,15 +57,15 @@ def solve_ascending(
     least = near.with_tables(near.tables.least_syncs())
     bound = max(floor, _least_seconds(least, cutoff_seconds))
     for share in STEPS:
-        ceiling = min(bound * (1 + share), cutoff_seconds)
-        relaxed = _sizes_within(least, ceiling, budget)
+        trial_seconds = min(bound * (1 + share), cutoff_seconds)
+        relaxed = _sizes_within(least, trial_seconds, budget)
         # What a cut search proves may be less than what is known.
-        bound = max(bound, min(relaxed.bound_seconds, ceiling))
+        bound = max(bound, min(relaxed.bound_seconds, trial_seconds))
         if relaxed.sizes is not None:
             found = _placed(near, relaxed.sizes, bound, cutoff_seconds, placing or budget)
             best = None if found is None else near.lift(found)
             return Proven(best, bound, is_proven=False)
-        if budget.spent or not relaxed.proven or ceiling == cutoff_seconds:
+        if budget.spent or not relaxed.proven or trial_seconds == cutoff_seconds:
             break
     return Proven(None, bound, is_proven=bound >= cutoff_seconds)
 
@@ -103,13 +103,13 @@ def _placed(
     few = space.restrict(rows_of_sizes(space, space.rows, sizes))
     rows = DominanceFilter(few, few.rows).of_sizes(few.rows, sizes)
     for share in SOLVES:
-        ceiling = min(bound * (1 + share), limit)
-        found = _solved(few, rows, ceiling, budget)
+        trial_seconds = min(bound * (1 + share), limit)
+        found = _solved(few, rows, trial_seconds, budget)
         if found is not None:
             found = schedule_in_place(few, found, budget.limits)
             assert found is not None
             return few.lift(found)
-        if budget.spent or ceiling == limit:
+        if budget.spent or trial_seconds == limit:
             return None
     return None
 

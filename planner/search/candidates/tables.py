@@ -173,9 +173,9 @@ class Tables:
         return replace(self, copies=[copy.least_syncs() for copy in self.copies])
 
 
-def kinds_of(*courses: FloatArray | IntArray | None) -> IntArray | None:
+def kinds_of(*columns: FloatArray | IntArray | None) -> IntArray | None:
     """Per row the number of its combination of optional columns; None where there are none."""
-    given = [course for course in courses if course is not None]
+    given = [column for column in columns if column is not None]
     if not given:
         return None
     # Shares are whole multiples of a step, so all columns count in steps.

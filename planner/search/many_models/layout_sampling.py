@@ -18,7 +18,7 @@ HELD, PEAK = 0.25, 0.65
 """Shares of a GPU that a copy may hold, and may take while a call runs on it, to leave room."""
 
 
-def thinned_layouts(space: SearchSpace, rows: Rows) -> Rows:
+def sampled_layouts(space: SearchSpace, rows: Rows) -> Rows:
     """The fastest row of every size, and slower ones that each save another step of memory."""
     tables = space.tables
     copies = [_layouts(space, rows, copy) for copy in range(len(tables.copies))]
@@ -29,7 +29,7 @@ def thinned_layouts(space: SearchSpace, rows: Rows) -> Rows:
     return Rows(copies, calls)
 
 
-def roomy_rows(space: SearchSpace, rows: Rows) -> Rows:
+def rows_with_headroom(space: SearchSpace, rows: Rows) -> Rows:
     """The members of `rows` that leave other copies room, for searches that do not count memory.
 
     A copy keeps all its rows where a call on it would have none left.
@@ -44,8 +44,8 @@ def roomy_rows(space: SearchSpace, rows: Rows) -> Rows:
     for table, mask in zip(tables.calls, rows.calls, strict=True):
         copy, layout = tables.copies[table.copy], table.copy_row
         peak = copy.resident_bytes[layout] + table.transient_bytes
-        roomy = peak <= PEAK * capacity[copy.pool[layout]]
-        calls.append(mask & roomy & copies[table.copy][layout])
+        with_headroom = peak <= PEAK * capacity[copy.pool[layout]]
+        calls.append(mask & with_headroom & copies[table.copy][layout])
     bare = {
         table.copy
         for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)

@@ -1,9 +1,9 @@
 """Least periods of one order of calls under many durations at once, without a solver.
 
-As `model.timing`, but every operation is on all scenarios: starts rise along the edges until they
-settle (the longest path, with a barrier); in a cyclic schedule a start that never settles lies
-behind a cycle whose seconds exceed its periods, and the period is raised to the ratio of that cycle
-until there is none.
+The method is that of `model.timing` with every operation on all scenarios: starts rise along the
+edges until none does (the longest path, with a barrier); in a cyclic schedule a start that rises
+without end lies behind a cycle whose seconds exceed its periods, and the period is raised to the
+ratio of that cycle until there is none.
 """
 
 from dataclasses import dataclass

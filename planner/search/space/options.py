@@ -12,7 +12,7 @@ from automap.planner.search.space.rows import Rows
 
 
 def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
-    """The skeleton with an option for every row that takes part."""
+    """The placement problem with an option for every row that takes part."""
     positions, copies = [], []
     for choice, copy, mask in zip(problem.copies, tables.copies, rows.copies, strict=True):
         numbers = np.flatnonzero(mask)
