@@ -139,7 +139,7 @@ class Explanation(ResultModel):
     sensitivity: list[Sensitivity] = Field(default=[])
     regret: Regret | None = None
     explained_in_seconds: float
-    """By the clock."""
+    """Wall seconds that the explanation took."""
 
 
 Part = Literal["alternatives", "sensitivity", "regret"]

@@ -37,7 +37,7 @@ class Change:
     kinds: tuple[ChangeKind, ...]
     text: str
     spec: JobSpec
-    """The changed one."""
+    """The changed spec."""
 
 
 def permissions(spec: JobSpec) -> list[Change]:

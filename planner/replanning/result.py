@@ -126,4 +126,4 @@ class Replan(ResultModel):
     tables_kept: bool
     """False: the candidates had to be priced first."""
     replanned_in_seconds: float
-    """By the clock."""
+    """Wall seconds that re-planning took."""

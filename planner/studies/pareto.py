@@ -25,7 +25,7 @@ MOST_TOLERANCE = 1.0
 
 
 def _silent(_: str) -> None:
-    """Nobody listens."""
+    """The listener of progress where the caller has none."""
 
 
 def pareto(

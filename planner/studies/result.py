@@ -39,7 +39,7 @@ class Front(ResultModel):
     searches: int
     """How many of these numbers had to be searched; bounds decided the others."""
     seconds: float
-    """By the clock."""
+    """Wall seconds that all plans together took."""
 
 
 class Variant(ResultModel):
@@ -67,7 +67,7 @@ class WhatIf(ResultModel):
     spec: JobSpec
     variants: list[Variant]
     seconds: float
-    """By the clock."""
+    """Wall seconds that all plans together took."""
 
 
 class Remedy(ResultModel):

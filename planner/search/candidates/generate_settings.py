@@ -26,11 +26,11 @@ class LayoutsBySize:
     """[size] GPUs of a range, rising."""
     layouts: GenerationLayouts
     size_of: IntArray
-    """[engine]"""
+    """[engine] index of the size of its range in `counts`."""
     first: IntArray
-    """[size] first engine."""
+    """[size] number of the first engine of that size."""
     lengths: IntArray
-    """[size] engines."""
+    """[size] how many engines there are of that size."""
 
     @classmethod
     def of_any_size(cls, layouts: GenerationLayouts) -> "LayoutsBySize":
@@ -60,7 +60,7 @@ class Generation:
     owner: IntArray
     """[row] number of the engine."""
     budgets: IntArray
-    """[row] cache bytes."""
+    """[row] bytes of the KV cache."""
     estimates: CallEstimates
     runs: Runs
     """The runs that may be best in some home, in the order of the sizes of their engines."""

@@ -61,7 +61,7 @@ class Candidates:
         self.fits_only = fits_only
         self.settings = Settings.of(job, self.pricing, lean=lean)
         self.blocks: list[list[Block]] = []
-        """Per copy."""
+        """Per copy, its rows in each pool."""
         self.copies: list[CopyTable] = []
         self._add_copies()
         self._served = [

@@ -29,7 +29,7 @@ class Relaxation:
     bound_seconds: float
     """No solution with a period of at most the cutoff has a shorter one."""
     starts: FloatArray
-    """Per call."""
+    """[call] seconds at which it starts."""
     shares: list[FloatArray]
     """Per copy: how much of each option is taken."""
 

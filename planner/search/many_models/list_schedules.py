@@ -44,9 +44,9 @@ class _Decoded:
     """The schedules of all draws."""
 
     periods: FloatArray
-    """[draw]"""
+    """[draw] seconds of an iteration; infinite where the draw has no schedule."""
     starts: FloatArray
-    """[draw, node]"""
+    """[draw, node] seconds at which each call, then each sync, starts."""
     firsts: IntArray
     """[draw, copy] first cells; −1 where absent."""
 

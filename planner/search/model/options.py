@@ -60,7 +60,7 @@ class CallPart:
     transient_bytes: IntArray
     row: IntArray
     chunk_ready_seconds: FloatArray
-    """[option, chunk]"""
+    """[option, chunk] seconds until each chunk but the last is out; else no columns."""
     tail_gpus: IntArray | None
     """0: without a tail; None: no option has one."""
     main_phase_seconds: FloatArray

@@ -26,7 +26,7 @@ class Edge(NamedTuple):
     source: int
     target: int
     distance: int
-    """Iterations between them."""
+    """Iterations from the source's to the target's."""
     parts: tuple[tuple[float, float], ...] = WHOLE
     """(share of the source's seconds, share of the target's): from start to start at least the one
     less the other. One pair per chunk where the source is streamed; else one, for the whole source
