@@ -25,6 +25,7 @@ from automap.planner.search.decomposition.master import (
     Sizes,
     relaxed_problem,
 )
+from automap.planner.search.decomposition.wider_cuts import WiderCuts
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
@@ -40,8 +41,9 @@ OPEN_SECONDS = 0.1
 ROUNDS_WITHOUT_MEMORY, SECONDS_WITHOUT_MEMORY = 4, 0.05
 """Rounds and deterministic seconds after which the master problem counts memory: most sets of
 shadows need fewer."""
-MOST_COARSE_OPTIONS = 10_000
-"""Options of calls up to which it does: larger models take longer than many rounds."""
+MOST_COARSE_OPTIONS = 4_000
+"""Options of calls up to which it does: larger models take longer than many rounds (one of 8,000
+spends 30 s in the solver's presolve, which the deterministic seconds do not count)."""
 OPENING_SHARE = 0.5
 """What the first proposals for all sets, which order them, may take of the limit."""
 MASTER_SHARE = 0.95
@@ -122,6 +124,7 @@ class BendersLoop:
         if found.bound_seconds >= self.cutoff_seconds:
             return
         dominance, cuts = DominanceFilter(self.space, rows), list[Sizes]()
+        wider = WiderCuts(self.budget)
         memory_at, best = self.budget.left - SECONDS_WITHOUT_MEMORY, None
         while True:
             if self.best is not best:
@@ -140,9 +143,15 @@ class BendersLoop:
                 if found.sizes is None or self.budget.spent:
                     self.open_bounds.append(max(found.bound_seconds, proven_seconds))
                     return
-            self._solve(dominance.of_sizes(rows, found.sizes), found.bound_seconds)
-            cuts.append(found.sizes)
-            master.rule_out(found.sizes)
+            before, real = self.budget.left, dominance.of_sizes(rows, found.sizes)
+            self._solve(real, found.bound_seconds)
+            cut = found.sizes
+            if self.best is not None and wider.are_due(len(cuts)):
+                problems = self.space.options(real), master.problem
+                effort = before - self.budget.left
+                cut = wider.widened(cut, cuts, problems, self.cutoff_seconds, effort)
+            cuts.append(cut)
+            master.rule_out(cut)
             master.no_shorter_than(found.bound_seconds)
 
     def _counting_memory(
