@@ -96,7 +96,7 @@ class KeyReusedError(ServiceError):
 
 
 class BusyError(ServiceError):
-    """As many requests as allowed wait for a planner."""
+    """The queue for a planner is full."""
 
     def __init__(self) -> None:
         super().__init__("Ask again later, or queue the job with Prefer: respond-async")
