@@ -25,7 +25,7 @@ SPACE = (
     "tensor sizes, where they divide the heads, pipeline sizes up to 64, micro-batches of 1 to 64 "
     "sequences in powers of two, cache budgets in steps of 1/24 of a GPU's usable memory; "
     "virtual stages up to 4, expert sizes, context sizes (from 16,384 tokens), sharding, "
-    "recomputation and offload as the spec allows"
+    "recomputation and offload as the spec and the target allow"
 )
 """The searched space in words: a plan's report claims optimality over it and no more."""
 
