@@ -260,16 +260,6 @@ class ModelArchitecture(BaseModel):
         idle = self.num_moe_layers * idle_experts * self.expert_parameters
         return self.num_parameters(scalar_head) - idle
 
-    def cache_bytes_per_token_per_layer(self, bytes_per_element: float = 2) -> float:
-        """Key-value cache of one token in one layer: 2·g·d·bytes_per_element, or the override.
-
-        The override is stated in bf16 and scales with the element size.
-        """
-        if self.key_value_bytes_per_token_per_layer:
-            scale = bytes_per_element / CACHE_OVERRIDE_BYTES_PER_ELEMENT
-            return self.key_value_bytes_per_token_per_layer * scale
-        return 2 * self.key_value_size * bytes_per_element
-
     def _lora_mlp_parameters(self, rank: int, width: int) -> int:
         matrices = 3 if self.gated_mlp else 2
         return matrices * rank * (self.hidden_size + width)

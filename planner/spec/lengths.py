@@ -78,12 +78,6 @@ class LengthSpec(BaseModel):
         return ceil(float(lengths[-1]))
 
     @property
-    def second_moment(self) -> float:
-        """Mean of the squared length, in tokens²."""
-        lengths, weights = self.distribution()
-        return float((lengths * lengths) @ weights)
-
-    @property
     def assumes_spread(self) -> bool:
         """True when the spec leaves the spread open, so that ASSUMED_SPREAD fills it in."""
         if self.mean is not None:

@@ -15,7 +15,7 @@ from automap.executor.algorithms import numerics
 from automap.executor.algorithms.losses import build_loss
 from automap.executor.algorithms.ppo_ptx import join_pretrain, pretrain_row_weight
 from automap.executor.batch import Batch, Ragged
-from automap.executor.engines.micro_batches import pack
+from automap.executor.engines.micro_batches import Packed, pack
 from automap.executor.engines.training_engine import Loss
 from automap.executor.settings import AlgorithmSettings
 
@@ -101,7 +101,7 @@ class LocalHandle:
         """Log-probabilities with entropies, or values, of a packed micro-batch."""
         packed = pack(batch)
         dtype = self.model.dtype
-        mask = torch.zeros((), dtype=dtype).masked_fill(~packed.may_attend(), -torch.inf)
+        mask = torch.zeros((), dtype=dtype).masked_fill(~may_attend(packed), -torch.inf)
         tokens = {
             "input_ids": packed.tokens[None],
             "attention_mask": mask[None, None],
@@ -264,6 +264,13 @@ class LocalOps:
     def _result(self, like: Batch, **named: Ragged) -> Batch:
         self.results.update(named)
         return like.with_columns(**{PER_TOKEN: next(iter(named.values()))})
+
+
+def may_attend(packed: Packed) -> torch.Tensor:
+    """[T, T] bool: causal, and within the same sequence."""
+    sequence = torch.repeat_interleave(torch.arange(len(packed.lengths)), packed.lengths)
+    same = sequence[:, None] == sequence[None, :]
+    return same & torch.ones_like(same).tril()
 
 
 def ragged(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Ragged:

@@ -296,7 +296,7 @@ class TestGroups:
     @given(seeds)
     @few
     def test_rows_that_pad_change_nothing(self, seed: int) -> None:
-        """They belong to the first row's group, as Batch.pad_rows makes them."""
+        """They belong to the first row's group, as `Rows.pad` makes them."""
         rewards, _, _ = random_rows(seed)
         group = torch.tensor([0, 1, 1, 0, 1, 0])
         padded_group = torch.tensor([0, 1, 1, 0, 1, 0, 0, 0])

@@ -16,6 +16,7 @@ from automap.planner.dataflow.algorithms import PROGRAMS
 from tests.executor.algorithms.local_run import Given, LocalHandle, LocalModels, LocalOps, Step
 from tests.executor.algorithms.reference import Iteration, ReferenceTrainer
 from tests.executor.algorithms.reference_advantages import Numbers, mixed_rows
+from tests.executor.padding import pad_rows
 
 GROUPS, RESPONSES, LONGEST = 4, 3, 9
 UPDATES = [[0, 5, 7, 10], [1, 3, 8, 11], [2, 4, 6, 9]]
@@ -182,7 +183,7 @@ class Both:
 
     def _run(self, rollout, scores, costs, greedy, texts, updates) -> None:  # type: ignore[no-untyped-def]
         """With rows that pad, of weight 0 and scored absurdly, behind the rollout's."""
-        padded = rollout.pad_rows(rollout.num_rows + 2)
+        padded = pad_rows(rollout, rollout.num_rows + 2)
         real = rollout.num_rows
 
         def pad(tensor: torch.Tensor) -> torch.Tensor:
@@ -208,7 +209,7 @@ class Both:
             greedy_scores=greedy.flip(0),
         )
         if self.case.pretrain:
-            given.pretrain = Batch({"tokens": Ragged.of(texts)}).pad_rows(real + 2)
+            given.pretrain = pad_rows(Batch({"tokens": Ragged.of(texts)}), real + 2)
         for handle in self.handles.values():
             handle.given = given
         self.ops.given = given

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from rich.console import Console
+from rich.console import Console, Group
 
 from automap.executor.telemetry.provenance import device_fingerprint, provenance
 from automap.executor.telemetry.run_report import (
@@ -23,7 +23,12 @@ from automap.executor.telemetry.run_report import (
     Spread,
     build_report,
 )
-from automap.executor.telemetry.run_report_view import render_report, times, two_digits
+from automap.executor.telemetry.run_report_view import (
+    render_measured,
+    render_outcome,
+    times,
+    two_digits,
+)
 from automap.planner import catalogue
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate
@@ -247,7 +252,7 @@ def test_a_run_without_a_single_iteration_has_a_report() -> None:
 
 def text_of(found: RunReport, width: int = 80) -> str:
     console = Console(file=StringIO(), width=width, force_terminal=False, emoji=False)
-    console.print(render_report(found))
+    console.print(Group(render_outcome(found), render_measured(found)))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 

@@ -191,18 +191,6 @@ def test_lora_reaches_every_expert_and_shared_expert_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "bytes_per_token"),
-    [("deepseek-v3", 70_272), ("qwen2.5-72b", 327_680), ("llama-3.1-405b", 516_096)],
-)
-def test_cache_bytes_equal_published_ones(name: str, bytes_per_token: int) -> None:
-    """DeepSeek-AI 2025 (arXiv:2505.09343), Table 1: bf16 cache of one token in all layers."""
-    model = architecture(name)
-    per_layer = model.cache_bytes_per_token_per_layer()
-    assert per_layer * model.num_layers == bytes_per_token
-    assert model.cache_bytes_per_token_per_layer(1) * 2 == per_layer
-
-
-@pytest.mark.parametrize(
     ("change", "numbers"),
     [
         ({"num_key_value_heads": 3}, ["num_attention_heads=4", "num_key_value_heads=3"]),

@@ -71,6 +71,17 @@ def test_cache_bytes_of_a_token_are_those_of_the_architecture() -> None:
     assert list(per_token) == [327_680, 40_960, 40_960, 81_920]
 
 
+@pytest.mark.parametrize(
+    ("name", "bytes_per_token"),
+    [("deepseek-v3", 70_272), ("qwen2.5-72b", 327_680), ("llama-3.1-405b", 516_096)],
+)
+def test_cache_bytes_equal_published_ones(name: str, bytes_per_token: int) -> None:
+    """DeepSeek-AI 2025 (arXiv:2505.09343), Table 1: bf16 cache of one token in all layers."""
+    alone = sizes(ints(1), ints(1))
+    assert kv_bytes_per_token(model(name), alone) == [bytes_per_token]
+    assert kv_bytes_per_token(model(name), alone, precision="fp8") * 2 == [bytes_per_token]
+
+
 def test_constant_lengths_hold_prompt_and_response_at_the_end() -> None:
     engine = sizes(ints(1), ints(128))
     tokens = full_kv_cache_bytes(model(), call("generate"), workload(), engine) / (512 * 1024)
