@@ -9,12 +9,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from automap.service.api.error_responses import error_response
-from automap.service.errors.domain import (
+from automap.service.api.refusals import (
     BodyTooLargeError,
     InvalidDocumentError,
-    InvalidInputError,
     UnsupportedMediaTypeError,
 )
+from automap.service.errors.domain import InvalidInputError
 from automap.service.schemas.body import Body, Content
 from automap.service.schemas.documents import DocumentError, Media, load_document
 
