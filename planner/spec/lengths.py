@@ -97,18 +97,14 @@ class LengthSpec(BaseModel):
         all_below[-1] = 1.0
         return float(lengths @ np.diff(all_below, prepend=0.0))
 
-    def discretised(
-        self, num_points: int, *, num_draws: int | None = None
-    ) -> tuple[FloatArray, FloatArray]:
+    def discretised(self, num_points: int) -> tuple[FloatArray, FloatArray]:
         """At most `num_points` lengths, not falling, and their weights, which sum to 1.
 
-        The weighted mean is mean_tokens. The last length is max_tokens; with `num_draws` it is the
-        expected maximum of so many draws, the longest that a batch of that size sees, and stands
-        for one of them. A constant gives one point, a histogram its own bins if they are few.
+        The weighted mean is mean_tokens, the last length max_tokens. A constant gives one point, a
+        histogram its own bins if they are few.
 
         Args:
             num_points: Two or more.
-            num_draws: Sequences in the batch, if only so many are drawn.
 
         Raises:
             ValueError: `num_points` is below 2.
@@ -118,16 +114,8 @@ class LengthSpec(BaseModel):
         lengths, weights = self.distribution()
         if len(lengths) == 1 or (self.histogram is not None and len(lengths) <= num_points):
             return lengths, weights
-        mean = self.mean_tokens
-        if num_draws is None:
-            longest = float(self.max_tokens)
-            share = min(LONGEST_SHARE, 0.01 * mean / longest)
-        elif num_draws == 1:
-            return np.array([mean]), np.array([1.0])
-        else:
-            longest = self.expected_maximum(num_draws)
-            share = max(1 / num_draws, 1e-10)
-        levels = _levels(num_points, share=share)
+        mean, longest = self.mean_tokens, float(self.max_tokens)
+        levels = _levels(num_points, share=min(LONGEST_SHARE, 0.01 * mean / longest))
         return _with_last(*_merged(lengths, weights, levels), longest=longest, mean=mean)
 
     def truncated(self, longest: int) -> "LengthSpec":

@@ -231,7 +231,6 @@ def test_a_report_is_json_and_refuses_what_it_does_not_know() -> None:
     found = report(
         metrics={3: {"actor/pg_loss": float("nan"), "actor/lr": None}},
         outcome=RunOutcome(state="failed", cause="actor.train: rank 2: out of memory", restarts=1),
-        plan_id="plan-1",
     )
     assert found.metrics == {"actor/pg_loss": None, "actor/lr": None}
     again = RunReport.model_validate_json(found.model_dump_json())
