@@ -178,11 +178,6 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
     return found
 
 
-def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
-    """What measured seconds make of the prices of a plan's job."""
-    return correction_factors(given, corrections_of(plan, options))
-
-
 def correction_factors(given: Study, corrections: list[Correction]) -> Factors:
     """Of several calls of one role and kind all their seconds together decide."""
     factors = Factors.ones(given)
