@@ -84,19 +84,6 @@ class LengthSpec(BaseModel):
             return self.mean != self.max
         return self.p50 not in (None, self.max) and self.p90 is None and self.p99 is None
 
-    def expected_maximum(self, num_draws: int) -> float:
-        """Mean of the longest of `num_draws` independent lengths, in tokens.
-
-        Raises:
-            ValueError: `num_draws` is below 1.
-        """
-        if num_draws < 1:
-            raise ValueError(f"num_draws={num_draws}: give at least 1")
-        lengths, weights = self.distribution()
-        all_below = np.minimum(np.cumsum(weights), 1.0) ** num_draws
-        all_below[-1] = 1.0
-        return float(lengths @ np.diff(all_below, prepend=0.0))
-
     def discretised(self, num_points: int) -> tuple[FloatArray, FloatArray]:
         """At most `num_points` lengths, not falling, and their weights, which sum to 1.
 

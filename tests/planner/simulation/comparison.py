@@ -17,6 +17,7 @@ from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
 from automap.planner.simulation.generation import load, sampled
 from automap.planner.spec import WorkloadSpec
+from tests.helpers.cost_model import expected_maximum
 from tests.planner.simulation.engine import Requests, run_engine
 from tests.planner.simulation.steps import StepCosts
 
@@ -136,7 +137,7 @@ def _expected(
     lengths = workload.response_length
     points, weights = lengths.distribution()
     mean_load = float(load(workload.prompt_length.mean_tokens, points) @ weights)
-    known = np.array([lengths.expected_maximum(number), lengths.mean_tokens, mean_load])
+    known = np.array([expected_maximum(lengths, number), lengths.mean_tokens, mean_load])
     off = (chance - known) / known
     varies = off.std(axis=0) > 1e-3
     if varies.sum() + 2 > len(seconds):

@@ -23,6 +23,7 @@ from tests.helpers.cost_model import (
     GIB,
     assert_same_rows,
     call,
+    expected_maximum,
     ints,
     layouts,
     model,
@@ -151,7 +152,7 @@ def test_the_longest_of_the_call_ends_it(number: int) -> None:
     spec = workload(response_length=LONG_TAIL)
     process = response_process(call("generate", num_sequences=number), spec)
     found = phases(process, sequences=ints(number), cache_tokens=ints(10**9), num_sequences=number)
-    longest = spec.response_length.expected_maximum(number)
+    longest = expected_maximum(spec.response_length, number)
     assert found.steps.sum() == pytest.approx(longest, rel=0.02)
 
 
