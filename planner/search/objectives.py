@@ -25,7 +25,7 @@ from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt,
 from automap.planner.search.tie_break import break_ties
 
 PROOF_SHARE = 1 / 256
-"""Of the time limit: what a proven search on one number of nodes is counted as."""
+"""The share of the time limit that a proven search on one number of nodes is counted as."""
 
 
 def best_placement(job: Job, space: SearchSpace, names: Sequence[str]) -> SearchResult:
@@ -71,14 +71,14 @@ def attempted(
 
 
 def _fastest(
-    space: SearchSpace, attempts: list[Attempt], limits: Limits, cutoff: float | None = None
+    space: SearchSpace, attempts: list[Attempt], limits: Limits, cutoff_seconds: float | None = None
 ) -> SearchResult:
     placed = [a for a in attempts if a.selected is not None]
     start = min(placed, key=lambda a: period_of(a.selected), default=None)
     incumbent = None if start is None else start.selected
-    if cutoff is not None and period_of(incumbent) > cutoff:
+    if cutoff_seconds is not None and period_of(incumbent) > cutoff_seconds:
         start, incumbent = None, None
-    found = solve(space, limits=limits, incumbent=incumbent, cutoff=cutoff)
+    found = solve(space, limits=limits, incumbent=incumbent, cutoff_seconds=cutoff_seconds)
     return replace(found, warm_start=None if start is None else start.strategy)
 
 
@@ -209,11 +209,11 @@ def cheapest(
             break
         part = space.on_gpus(sizes)
         # Two ticks above: the search rules out what only equals its cutoff.
-        cutoff = None
+        cutoff_seconds = None
         if per_second > 0 and known < inf:
-            cutoff = run_price.seconds(known * (1 - gap), per_second) + 2 * TICK_SECONDS
+            cutoff_seconds = run_price.seconds(known * (1 - gap), per_second) + 2 * TICK_SECONDS
         starts = attempted(part, names, limits)
-        found = _fastest(part, starts, budget.next_share(), cutoff)
+        found = _fastest(part, starts, budget.next_share(), cutoff_seconds)
         budget.take(proven=found.is_proven)
         options, used = options + found.options, used + found.deterministic_seconds
         if not found.is_proven:

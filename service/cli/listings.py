@@ -37,7 +37,11 @@ SCHEMAS = {"job-spec": job_spec_json_schema, "placement": placement_json_schema}
 
 
 def print_schema(given: SchemaArguments) -> None:
-    """One of SCHEMAS as JSON."""
+    """Print the JSON Schema of a job spec or a placement.
+
+    Raises:
+        BadInputError: there is no schema of that name.
+    """
     if given.what not in SCHEMAS:
         raise BadInputError(f"no schema {given.what!r} (valid: {', '.join(SCHEMAS)})")
     console.write_json(json.dumps(SCHEMAS[given.what](), indent=2))

@@ -66,7 +66,7 @@ class KeyReusedError(ServiceError):
 
 
 class BusyError(ServiceError):
-    """As many requests as allowed wait for a planner."""
+    """The queue for a planner is full."""
 
     def __init__(self) -> None:
         super().__init__("As many requests as allowed wait for a planner")

@@ -114,7 +114,7 @@ def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> b
 
 
 def field_error(details: ErrorDetails, data: object) -> FieldError:
-    """One of pydantic's errors in our shape."""
+    """A pydantic error as a `FieldError`, with the path that a user would write."""
     kind, context = details["type"], details.get("ctx", {})
     path, parent = _document_path(details["loc"], data, missing=kind == "missing")
     if isinstance(raised := context.get("error"), FieldValueError):

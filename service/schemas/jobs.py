@@ -73,7 +73,7 @@ class PlanJob(JobSummary):
 
 
 class JobSuggestion(ApiModel):
-    """That a running job had drifted from its plan, and whether another plan pays."""
+    """A note that a running job had drifted from its plan, and whether another plan pays."""
 
     event: int = Field(description="Its number among the job's events")
     time: datetime

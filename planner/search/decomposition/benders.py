@@ -18,13 +18,14 @@ from math import inf
 import numpy as np
 
 from automap.planner.search.decomposition.coarse import coarse_problem
-from automap.planner.search.decomposition.dominance import Undominated
+from automap.planner.search.decomposition.dominance import DominanceFilter
 from automap.planner.search.decomposition.master import (
     MasterProblem,
     Relaxed,
     Sizes,
     relaxed_problem,
 )
+from automap.planner.search.decomposition.wider_cuts import WiderCuts
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
@@ -40,8 +41,9 @@ OPEN_SECONDS = 0.1
 ROUNDS_WITHOUT_MEMORY, SECONDS_WITHOUT_MEMORY = 4, 0.05
 """Rounds and deterministic seconds after which the master problem counts memory: most sets of
 shadows need fewer."""
-MOST_COARSE_OPTIONS = 10_000
-"""Options of calls up to which it does: larger models take longer than many rounds."""
+MOST_COARSE_OPTIONS = 4_000
+"""Options of calls up to which it does: larger models take longer than many rounds (one of 8,000
+spends 30 s in the solver's presolve, which the deterministic seconds do not count)."""
 OPENING_SHARE = 0.5
 """What the first proposals for all sets, which order them, may take of the limit."""
 MASTER_SHARE = 0.95
@@ -65,10 +67,10 @@ class BendersLoop:
         space: SearchSpace,
         budget: Budget,
         incumbent: Selected | None,
-        horizon_seconds: float | None,
+        given_cutoff_seconds: float | None,
     ) -> None:
         self.space, self.budget = space, budget
-        self.best, self.horizon_seconds = incumbent, horizon_seconds
+        self.best, self.given_cutoff_seconds = incumbent, given_cutoff_seconds
         self.options = 0
         """Options that reached CP-SAT."""
         self.open_bounds: list[float] = []
@@ -84,7 +86,7 @@ class BendersLoop:
     @property
     def limit(self) -> float | None:
         """The longest period of interest, where one is known."""
-        return period_limit(self.best, self.horizon_seconds, self.budget.limits.gap)
+        return period_limit(self.best, self.given_cutoff_seconds, self.budget.limits.gap)
 
     def run(self) -> None:
         """Search every set of shadows, the one with the least relaxed period first."""
@@ -121,7 +123,8 @@ class BendersLoop:
         rows, master, found = opened.rows, opened.master, opened.found
         if found.bound_seconds >= self.cutoff_seconds:
             return
-        undominated, cuts = Undominated(self.space, rows), list[Sizes]()
+        dominance, cuts = DominanceFilter(self.space, rows), list[Sizes]()
+        wider = WiderCuts(self.budget)
         memory_at, best = self.budget.left - SECONDS_WITHOUT_MEMORY, None
         while True:
             if self.best is not best:
@@ -140,9 +143,15 @@ class BendersLoop:
                 if found.sizes is None or self.budget.spent:
                     self.open_bounds.append(max(found.bound_seconds, proven_seconds))
                     return
-            self._solve(undominated.of_sizes(rows, found.sizes), found.bound_seconds)
-            cuts.append(found.sizes)
-            master.rule_out(found.sizes)
+            before, real = self.budget.left, dominance.of_sizes(rows, found.sizes)
+            self._solve(real, found.bound_seconds)
+            cut = found.sizes
+            if self.best is not None and wider.are_due(len(cuts)):
+                problems = self.space.options(real), master.problem
+                effort = before - self.budget.left
+                cut = wider.widened(cut, cuts, problems, self.cutoff_seconds, effort)
+            cuts.append(cut)
+            master.rule_out(cut)
             master.no_shorter_than(found.bound_seconds)
 
     def _counting_memory(
@@ -165,7 +174,7 @@ class BendersLoop:
     ) -> MasterProblem:
         self.options += sum(len(call.options) for call in problem.calls)
         master = MasterProblem(
-            problem, horizon_seconds=self._horizon(rows), counts_memory=counts_memory
+            problem, cutoff_seconds=self._longest_period(rows), counts_memory=counts_memory
         )
         master.minimise_period()
         master.no_shorter_than(bound_seconds)
@@ -184,7 +193,7 @@ class BendersLoop:
             return
         self.options += sum(len(call.options) for call in pruned.problem.calls)
         outcome = minimise_period(
-            pruned.problem, limits=self.budget.rest(), horizon_seconds=self._horizon(rows)
+            pruned.problem, limits=self.budget.rest(), cutoff_seconds=self._longest_period(rows)
         )
         self.budget.take(outcome.deterministic_seconds)
         if not outcome.is_proven:
@@ -200,7 +209,7 @@ class BendersLoop:
             return rows
         return rows_within(self.space.tables, self.space.problem, rows, self.limit)
 
-    def _horizon(self, rows: Rows) -> float:
+    def _longest_period(self, rows: Rows) -> float:
         """What no period of interest with these rows exceeds."""
         return slowest(self.space, rows) if self.limit is None else self.limit
 
@@ -229,11 +238,11 @@ def shadow_sets(space: SearchSpace) -> Iterator[Rows]:
 
 
 def period_limit(
-    best: Selected | None, horizon_seconds: float | None, gap: float = 0.0
+    best: Selected | None, cutoff_seconds: float | None, gap: float = 0.0
 ) -> float | None:
-    """The longest period of interest: within the gap of the best one known, and the horizon."""
+    """The longest period of interest: within the gap of the best one known and the cutoff."""
     limits = [] if best is None else [best.timing.period * (1.0 - gap)]
-    return min([*limits, *([] if horizon_seconds is None else [horizon_seconds])], default=None)
+    return min([*limits, *([] if cutoff_seconds is None else [cutoff_seconds])], default=None)
 
 
 def slowest(space: SearchSpace, rows: Rows) -> float:

@@ -17,7 +17,7 @@ Variables
 Constraints
     (1) alignment        f_c inside a node at a multiple of n_c, or at the first GPU of a node
     (2) no overlap       of two calls on copies that share a GPU, one ends before the other starts;
-                         or has ended its bulk, and the other's ranges lie outside its tail
+                         or has ended its main phase, and the other's ranges lie outside its tail
     (3) weight syncs     the same, against every call on one of their two ranges
     (4) memory           for every call k a Cumulative over the GPU axis:
                          Σ_{c over g} r_c + [g in range of k] m_k ≤ M_g
@@ -51,12 +51,12 @@ from automap.planner.search.model.variables import (
 from automap.planner.units import MIB
 
 
-def formulate(problem: Problem, *, tick_seconds: float, horizon_seconds: float) -> Formulation:
-    """Build the model; its period is at most `horizon_seconds`. No objective is set."""
+def formulate(problem: Problem, *, tick_seconds: float, cutoff_seconds: float) -> Formulation:
+    """Build the model; its period is at most `cutoff_seconds`. No objective is set."""
     formulation = Formulation(
         problem=problem,
         tick_seconds=tick_seconds,
-        horizon=seconds_to_ticks(horizon_seconds, tick_seconds),
+        horizon=seconds_to_ticks(cutoff_seconds, tick_seconds),
         unit=largest_unit(problem),
     )
     _add_copies_and_calls(formulation)
@@ -186,12 +186,12 @@ def _one_is_first(
 def _ends(
     node: CallVariables | SyncVariables, free: cp_model.IntVar | None
 ) -> list[tuple[cp_model.LinearExprT, list[cp_model.LiteralT]]]:
-    """When a node frees the GPUs that another needs: at its end, or at that of its bulk."""
+    """When a node frees the GPUs that another needs: at its end, or at that of its main phase."""
     if free is None:
         return [(node.end, [])]
     assert isinstance(node, CallVariables)
-    assert node.bulk is not None
-    return [(node.end, [~free]), (node.start + node.bulk, [free])]
+    assert node.main_phase is not None
+    return [(node.end, [~free]), (node.start + node.main_phase, [free])]
 
 
 def _tail_is_elsewhere(formulation: Formulation, one: _Node, two: _Node) -> cp_model.IntVar | None:
@@ -328,7 +328,7 @@ def _waits(
     if not chunks:
         return [source.end - target.start]
     assert isinstance(source, CallVariables)
-    outs = [*source.releases, source.duration]
+    outs = [*source.chunk_ready, source.duration]
     return [
         chunks * (source.start + out) - k * target.duration - chunks * target.start
         for k, out in enumerate(outs)

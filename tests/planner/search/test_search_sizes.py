@@ -191,10 +191,10 @@ def check_barrier(problem: Problem) -> None:
     assert found.solution.timing.period == pytest.approx(expected)
     assert found.lower_bound == pytest.approx(expected)
     assert_sound(problem, found.solution)
-    exact = proven(problem, cutoff=float(expected))
+    exact = proven(problem, cutoff_seconds=float(expected))
     assert exact.solution is not None
     assert exact.solution.timing.period == pytest.approx(expected)
-    assert proven(problem, cutoff=expected - 0.5).solution is None
+    assert proven(problem, cutoff_seconds=expected - 0.5).solution is None
     again = solve(space_of(problem), limits=LIMITS, incumbent=found.solution)
     assert again.is_proven
     assert again.solution == found.solution
@@ -416,10 +416,10 @@ def test_coarse_ticks_exclude_and_bound_no_more_than_their_seconds() -> None:
     pools = (PoolSlice("p", 0, 1, 1, 8 * MIB, 8 * MIB, 1.0),)
     problem = Problem(pools, copies, calls, edges)
     period = sum(seconds)
-    shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=period * 0.999)
+    shorter = minimise_period(problem, limits=LIMITS, cutoff_seconds=period * 0.999)
     assert shorter.is_proven
     assert shorter.solution is None
-    outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=period)
+    outcome = minimise_period(problem, limits=LIMITS, cutoff_seconds=period)
     assert outcome.solution is not None or outcome.lower_bound < period
     found = solve(space_of(problem), limits=LIMITS, incumbent=None)
     assert found.solution is not None

@@ -190,7 +190,7 @@ def test_streams_and_tails_of_plans_are_checked() -> None:
     broken = {
         "is far enough": shifted(plan, streamed.id, -0.5),
         "streams from none, but": with_call(plan, streamed.id, streamed_from=[]),
-        "the bulk of call": with_call(
+        "the main phase of call": with_call(
             plan, generate.id, bulk_end_seconds=generate.bulk_end_seconds - 0.1
         ),
         "no proper divisor": with_call(plan, generate.id, tail=two),
