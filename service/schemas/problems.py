@@ -44,7 +44,7 @@ class Problem(BaseModel):
     )
 
     def document(self) -> dict[str, Any]:
-        """As it is stored with a plan or job."""
+        """JSON of the problem, to be stored with a plan or job."""
         return self.model_dump(mode="json", by_alias=True)
 
 
