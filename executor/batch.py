@@ -160,23 +160,6 @@ class Batch(Mapping[str, Column]):
         device = next((each.device for column in self.values() for each in _tensors(column)), None)
         return torch.ones(self.num_rows, device=device)
 
-    def pad_rows(self, multiple: int) -> "Batch":
-        """Filled up to a multiple of rows with copies of the first row, of weight 0.
-
-        A batch without rows has none to copy and stays empty.
-        """
-        if multiple < 1:
-            raise ValueError(f"multiple must be at least 1, got {multiple}")
-        missing = -self.num_rows % multiple
-        if not missing and "weight" in self:
-            return self
-        weighted = self.with_columns(weight=self.weights())
-        if not missing:
-            return weighted
-        filler = weighted.take([0] * missing)
-        filler = filler.with_columns(weight=torch.zeros_like(filler.tensor("weight")))
-        return concatenate([weighted, filler])
-
     def nbytes(self) -> int:
         """Bytes of all columns."""
         return sum(tensor.nbytes for column in self.values() for tensor in _tensors(column))

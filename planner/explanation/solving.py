@@ -95,7 +95,7 @@ class Contenders:
         self.orders: list[Contender] = [contender(study, plan)]
         """The plan's placement with several settings and orders, its own first."""
         self.others: list[Contender] = []
-        self.solves, self.unproven = 0, 0
+        self.unproven = 0
 
     def add(self, selected: Selected) -> bool:
         """Add a placement, or an order of the plan's own; False when both are known."""
@@ -159,7 +159,6 @@ class Contenders:
             limits = replace(limits, deterministic_seconds=some)
             solved = best_within(scaled(self.study, factors), limit, limits)
             self.budget.take(solved.deterministic_seconds)
-        self.solves += 1
         self.unproven += not solved.is_proven
         if solved.solution is not None:
             self.add(solved.solution)

@@ -178,11 +178,6 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
     return found
 
 
-def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
-    """Factors on the prices of a plan's job that the measured seconds of its run imply."""
-    return correction_factors(given, corrections_of(plan, options))
-
-
 def correction_factors(given: Study, corrections: list[Correction]) -> Factors:
     """Measured over predicted seconds, for every call and weight sync that has a correction.
 

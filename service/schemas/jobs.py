@@ -12,8 +12,8 @@ from pydantic import (
 from automap.executor.settings import RunSettings
 from automap.planner.runs import Drift, ObservedLengths, Suggestion
 from automap.planner.spec import AlgorithmName, JobSpec
-from automap.service.errors.problems import Problem
 from automap.service.schemas.base import ApiModel, Moment, PageQuery
+from automap.service.schemas.problems import Problem
 
 JobKind = Literal["run", "profile"]
 

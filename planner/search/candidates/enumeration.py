@@ -296,7 +296,7 @@ def _engine_sizes(
     tensors = np.array(_tried(wanted, "generation_tensor_parallel_size", TENSOR_SIZES))
     experts = np.array(_expert_sizes(model, None))
     for tensor in tensors[_splits_tensors(job, model, pool, count, tensors)].tolist():
-        for pipeline in _engine_stages(job, model, pool, tensor, count // tensor):
+        for pipeline in _engine_stages(model, pool, tensor, count // tensor):
             data = count // (tensor * pipeline)
             if data > job.spec.workload.num_sequences:
                 continue
@@ -304,7 +304,7 @@ def _engine_sizes(
                 yield tensor, pipeline, int(expert), data
 
 
-def _engine_stages(job: Job, model: Model, pool: Pool, tensor: int, rest: int) -> list[int]:
+def _engine_stages(model: Model, pool: Pool, tensor: int, rest: int) -> list[int]:
     """1, and more as long as the weights fill most of a GPU; a pipeline slows every token."""
     stages, bytes_each = [1], 2 * _dense_share(model.architecture) / tensor
     while bytes_each / stages[-1] > 0.6 * pool.gpu.memory_bytes:

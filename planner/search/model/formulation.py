@@ -59,13 +59,7 @@ def formulate(problem: Problem, *, tick_seconds: float, cutoff_seconds: float) -
         horizon=seconds_to_ticks(cutoff_seconds, tick_seconds),
         unit=largest_unit(problem),
     )
-    formulation.period = formulation.model.new_int_var(0, formulation.horizon, "P")
-    for index in range(len(problem.copies)):
-        formulation.copies.append(add_copy(formulation, index))
-        align(formulation, index)
-    for index in range(len(problem.calls)):
-        formulation.calls.append(add_call(formulation, index))
-    _shadows_are_used(formulation)
+    _add_copies_and_calls(formulation)
     for index in range(len(problem.syncs)):
         formulation.syncs.append(add_sync(formulation, index))
     _sharing(formulation)
@@ -85,18 +79,22 @@ def memory_formulation(problem: Problem) -> tuple[Formulation, cp_model.IntVar]:
     formulation = Formulation(
         problem=problem, tick_seconds=1.0, horizon=1, unit=largest_unit(problem)
     )
-    formulation.period = formulation.model.new_int_var(0, 1, "P")
-    for index in range(len(problem.copies)):
-        formulation.copies.append(add_copy(formulation, index))
-        align(formulation, index)
-    for index in range(len(problem.calls)):
-        formulation.calls.append(add_call(formulation, index))
-    _shadows_are_used(formulation)
+    _add_copies_and_calls(formulation)
     excess = formulation.model.new_int_var(0, 2**40, "excess")
     _memory(formulation, excess)
     _host_memory(formulation)
     _pairs(formulation)
     return formulation, excess
+
+
+def _add_copies_and_calls(formulation: Formulation) -> None:
+    formulation.period = formulation.model.new_int_var(0, formulation.horizon, "P")
+    for index in range(len(formulation.problem.copies)):
+        formulation.copies.append(add_copy(formulation, index))
+        align(formulation, index)
+    for index in range(len(formulation.problem.calls)):
+        formulation.calls.append(add_call(formulation, index))
+    _shadows_are_used(formulation)
 
 
 def _shadows_are_used(formulation: Formulation) -> None:

@@ -8,11 +8,13 @@ import random
 from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from automap.planner.layout import GenerationLayouts, Layouts
+from automap.planner.search import objectives
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
 from automap.planner.search.model.problem import (
     Assignment,
@@ -356,6 +358,31 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
             assert sum(space.touched_gpus(fewest.solution)) == fewest.objective_value
             if target is not None:
                 assert fewest.solution.timing.period <= target + 1e-9
+
+
+def test_the_work_of_all_numbers_of_nodes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = 0.0
+
+    def solve_and_count(*args: Any, **kwargs: Any) -> SearchResult:
+        nonlocal counted
+        found = replace(solve(*args, **kwargs), deterministic_seconds=0.25)
+        counted += 0.25
+        return found
+
+    monkeypatch.setattr(objectives, "solve", solve_and_count)
+    several = 0
+    for seed in range(20):
+        problem = priced(instance(seed, barrier=True), seed)
+        space = space_of(problem)
+        fastest = min((p for p, _ in every_placement(problem)), default=0)
+        for search in (
+            lambda space=space, target=float(fastest): fewest_gpus(space, [], [], LIMITS, target),
+            lambda space=space: cheapest(RunPrice(space, 1, 0.0), [], [], LIMITS),
+        ):
+            counted = 0.0
+            assert search().deterministic_seconds == counted
+            several += counted > 0.25
+    assert several
 
 
 @pytest.mark.parametrize("seed", range(20))
