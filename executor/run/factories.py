@@ -43,8 +43,13 @@ def check_setup(setup: ModelSetup) -> None:
         raise RunError(
             f"models.{setup.role}: {setup.folder} is no Hugging Face folder: no config.json"
         )
+    _check_generation(setup)
+
+
+def _check_generation(setup: ModelSetup) -> None:
+    """Refuse ranks that cannot be regrouped as the plan has them generate."""
     try:
-        setup.generation_layout
+        _ = setup.generation_layout
     except ValueError as error:
         raise RunError(f"copy {setup.copy.id} cannot generate as planned: {error}") from error
 

@@ -23,7 +23,7 @@ def assumptions(job: Job) -> list[str]:
         *_disturbed_profiles(job),
         *_corrected_prices(job),
         *_missing_precisions(job),
-        *_target_that_stands_in(job),
+        *_nothing_known_runs_it(job),
         *_overlap_that_is_planned_only(job),
         *_slow_networks(job),
         *(
@@ -89,7 +89,7 @@ def _missing_precisions(job: Job) -> Iterator[str]:
             )
 
 
-def _target_that_stands_in(job: Job) -> Iterator[str]:
+def _nothing_known_runs_it(job: Job) -> Iterator[str]:
     """Name what keeps automap from running a job for which the spec names no target."""
     refused = refusal(AUTOMAP, job.spec, job.models)
     if job.spec.search.target is None and refused is not None:

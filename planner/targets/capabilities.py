@@ -45,9 +45,9 @@ class TrainingCapabilities:
     dimensions: frozenset[Dimension] = frozenset(DIMENSIONS)
     """Parallel sizes that may exceed 1; data parallelism always may."""
     shardings: frozenset[str] = frozenset(SHARDINGS)
-    """Of a model that trains on several replicas."""
+    """Ways to keep a model that trains on several replicas."""
     scoring_shardings: frozenset[str] = frozenset({"none", "full"})
-    """Of a model that only scores, on several replicas."""
+    """Ways to keep a model that only scores, on several replicas."""
     unknown_features: frozenset[str] = frozenset()
     """Fields of an architecture (FEATURES) that it knows nothing of."""
     trains_adapters: bool = True
@@ -57,7 +57,7 @@ class TrainingCapabilities:
     tensor_divides: frozenset[str] = frozenset({"num_attention_heads"})
     """Fields of an architecture that the tensor size divides."""
     tensor_repeats: frozenset[str] = frozenset()
-    """Those that it divides or is a multiple of."""
+    """Fields that it divides or is a multiple of."""
     usual_stages: bool = False
     """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
 
@@ -137,7 +137,7 @@ class RolloutCapabilities:
     names: frozenset[RolloutEngine]
     """Software (`workload.rollout_engine`) that it stands for."""
     cache_precisions: frozenset[str] | None = None
-    """None: every one."""
+    """`workload.rollout_cache_precision` it knows; without a set, every one."""
     experts: Literal["any", "none"] = "any"
     """Sizes of expert groups: any, or 1 alone (experts are split by tensor)."""
     equal_stages: bool = False

@@ -97,5 +97,5 @@ class ModelEngines:
         return found
 
     def only(self, name: str) -> "ModelEngines":
-        """Of these engines the one of that name, if it is among them."""
+        """Only the engine of that name, or none."""
         return replace(self, engines=tuple(each for each in self.engines if each.name == name))

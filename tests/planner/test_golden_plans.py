@@ -44,6 +44,7 @@ def summary(name: str) -> dict[str, Any]:
         "lower_bound_seconds": plan["lower_bound_seconds"],
         "gpus_used": plan["gpus_used"],
         "status": plan["search"]["status"],
+        "runs_with": plan["runs_with"],
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
     }
 
