@@ -43,7 +43,7 @@ def test_a_cut_search_ends_with_the_same_plan_every_time() -> None:
 
 
 def test_a_limit_by_the_clock_too_short_for_any_plan_is_an_error_that_says_so() -> None:
-    with pytest.raises(NoSolutionInTimeError, match="raise search.time_limit_seconds"):
+    with pytest.raises(NoSolutionInTimeError, match=r"raise search\.time_limit_seconds"):
         make_plan(small_job("safe_rlhf", num_nodes=2, search__time_limit_seconds=1e-6))
 
 
