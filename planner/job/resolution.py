@@ -215,7 +215,11 @@ def _architecture(given: ModelSpec, *, field: str) -> ModelArchitecture:
             remedy="the command line reads config.json files; over HTTP give a catalogue name or "
             "inline sizes",
         )
-    return catalogue.architecture(given.architecture, field=field)
+    try:
+        return catalogue.architecture(given.architecture, field=field)
+    except SpecError as error:
+        remedy = f"{error.remedy}; else give its sizes, or the command line its config.json"
+        raise SpecError(field, error.message, remedy=remedy) from None
 
 
 def _without_profiles(spec: JobSpec) -> JobSpec:

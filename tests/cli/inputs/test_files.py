@@ -70,7 +70,7 @@ def test_a_missing_config_json_names_field_and_file(tmp_path):
 
 def test_a_name_with_a_slash_is_a_name_and_no_path(tmp_path):
     spec = read_spec(write(tmp_path, SPEC.replace("tiny-llama", "Qwen/Qwen2.5-0.5B")))
-    assert spec.models["actor"].architecture == "Qwen/Qwen2.5-0.5B"
+    assert spec.models["actor"].architecture == "qwen2.5-0.5b"
 
 
 @pytest.mark.parametrize(
