@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from automap.service.api.error_responses import error_response
+from automap.service.api.other_documents import body_errors
 from automap.service.errors.domain import (
     BodyTooLargeError,
     InvalidDocumentError,
@@ -112,7 +113,7 @@ def _checked(data: object, content: type[Content], *, what: str) -> Body[Content
     try:
         return Body(content=content.model_validate(data), data=data)
     except ValidationError as error:
-        raise InvalidInputError.of(error, data, what=what) from None
+        raise InvalidInputError(body_errors(error, data, content), what=what) from None
 
 
 def body_docs(
