@@ -95,20 +95,20 @@ def _dataflow(spec: JobSpec, program: Program | None) -> Dataflow:
 
 def _check_roles(spec: JobSpec, program: Program) -> None:
     """Refuse a spec without a required role, or with one that the program would never call."""
+    strangers = [role for role in spec.models if role not in program.all_roles]
     for role in program.roles:
         if role not in spec.models:
             raise SpecError(
                 f"models.{role}",
                 f"is missing; {program.name} needs {', '.join(program.roles)}",
-                remedy="add it",
+                remedy=f"add it, or call {' or '.join(strangers)} so" if strangers else "add it",
             )
-    for role in spec.models:
-        if role not in program.all_roles:
-            raise SpecError(
-                f"models.{role}",
-                f"{program.name} does not use this role",
-                remedy=f"remove it; its roles are {', '.join(program.all_roles)}",
-            )
+    for role in strangers:
+        raise SpecError(
+            f"models.{role}",
+            f"{program.name} does not use this role",
+            remedy=f"remove it; its roles are {', '.join(program.all_roles)}",
+        )
 
 
 def _check_every_model_is_called(spec: JobSpec, dataflow: Dataflow) -> None:

@@ -1,5 +1,6 @@
 """The cluster of a job: pools of equal nodes."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Self, TypeGuard
 
@@ -7,7 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from automap.planner.catalogue import gpu_type, node_type
 from automap.planner.errors import FieldValueError, SpecError
-from automap.planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
+from automap.planner.spec.base import NAME_PATTERN, Name, PositiveFloat, PositiveInt, SpecModel
 
 MAX_NODES = 100_000
 """Most nodes that a pool may have."""
@@ -157,3 +158,22 @@ class ClusterSpec(SpecModel):
                 )
             first[pool.name] = index
         return self
+
+
+def _pools_or_name(given: object) -> object:
+    """The value itself, unless it is pools without the word: how people try to give a cluster."""
+    if isinstance(given, str) and re.fullmatch(NAME_PATTERN, given):
+        return given
+    if isinstance(given, (str, int, float, list)) or (
+        isinstance(given, Mapping) and "pools" not in given and "gpu" in given
+    ):
+        raise FieldValueError(
+            "",
+            "is pools of GPUs, or the name of a cluster that a service has stored",
+            remedy="write {pools: [{name: a, gpu: h100, num_nodes: 8}]}",
+        )
+    return given
+
+
+GivenCluster = Annotated[ClusterSpec | Name, BeforeValidator(_pools_or_name)]
+"""A cluster, or the name of one."""

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from automap.planner.errors import FieldValueError
 from automap.planner.spec.algorithm import AlgorithmName, GivenAlgorithm
 from automap.planner.spec.base import Name, SpecModel
-from automap.planner.spec.cluster import ClusterSpec
+from automap.planner.spec.cluster import GivenCluster
 from automap.planner.spec.constraints import ConstraintsSpec
 from automap.planner.spec.dataflow import DataflowSpec
 from automap.planner.spec.models import ModelSpec
@@ -23,7 +23,7 @@ class JobSpec(SpecModel):
     dataflow: DataflowSpec | None = None
     models: Annotated[dict[Name, ModelSpec], Field(min_length=1, max_length=32)]
     workload: WorkloadSpec
-    cluster: ClusterSpec | Name
+    cluster: GivenCluster
     search: SearchSpec = SearchSpec()
     constraints: ConstraintsSpec = ConstraintsSpec()
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from automap.planner.catalogue import find_model
 from automap.planner.catalogue.architecture import ModelArchitecture
@@ -55,6 +55,17 @@ def _with_catalogue_name(
     return given if found is None else found.name
 
 
+def _without_a_path(given: object) -> object:
+    """The value itself; a text is how people try to say which function it is."""
+    if isinstance(given, str):
+        raise FieldValueError(
+            "",
+            "says only that a function scores; which one is for a run",
+            remedy="write true, and name it in the run settings: functions: {ROLE: {path: …}}",
+        )
+    return given
+
+
 class ModelSpec(SpecModel):
     """One model of the job, or a reward that is a function or a remote service: it needs no GPU."""
 
@@ -66,7 +77,9 @@ class ModelSpec(SpecModel):
         "only), or sizes",
     )
     lora: LoraSpec | None = None
-    function: bool = Field(default=False, description="True: a Python function on the host, no GPU")
+    function: Annotated[bool, BeforeValidator(_without_a_path)] = Field(
+        default=False, description="True: a Python function on the host, no GPU"
+    )
     seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     concurrency: PositiveInt | None = Field(
         default=None,

@@ -15,6 +15,7 @@ from automap.planner.errors import FieldValueError, SpecError
 from automap.planner.plan import placement_json_schema
 from automap.planner.spec import NAME_PATTERN, job_spec_json_schema
 from automap.service.errors.quantities import in_base_unit
+from automap.service.errors.valid_fields import fields_at, remedy_of_unknown
 
 MAX_ERRORS = 50
 VERSION_PATTERN = r"^[0-9a-f]{12}$"
@@ -57,6 +58,7 @@ _PATTERNS = {
     NAME_PATTERN: "use a letter, then up to 63 letters, digits, _ . or -",
 }
 """What a text must match, in words."""
+_BY_NAME = "give its fields by name"
 _NOT_A_MAPPING = ("model_type", "model_attributes_type", "dict_type")
 WHOLE_DOCUMENT = "document"
 """The field of an error about what has no fields at all."""
@@ -108,13 +110,17 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
     if kind in _NOT_A_MAPPING:
         message, remedy = "the document must be a mapping of fields", "write `name: value` lines"
         if path:
-            message, remedy = "this must be a mapping of fields", "give its fields by name"
+            message, remedy = "this must be a mapping of fields", _BY_NAME
     elif kind == "extra_forbidden" and path:
         remedy = _corrected_name(str(path[-1]), parent, remedy)
     else:
         remedy = _number(details, path) or _within_limits(kind, context) or remedy
         if "expected" in context:
             remedy = _valid_values(details.get("input"), str(context["expected"]))
+    if kind == "extra_forbidden" and remedy == _REMEDIES[kind]:
+        remedy = remedy_of_unknown(path, data) or remedy
+    elif remedy == _BY_NAME and (names := fields_at(path, data)):
+        remedy = f"{_BY_NAME}: {', '.join(names)}"
     value = None if kind == "missing" else shown(details.get("input"))
     field = path_text(path) or (WHOLE_DOCUMENT if kind in _NOT_A_MAPPING else "")
     return FieldError(field=field, value=value, message=message, remedy=remedy)
@@ -207,12 +213,9 @@ def _document_path(
 
 def _valid_values(given: object, expected: str) -> str:
     """The valid values, and the one that was probably meant first."""
-    near = difflib.get_close_matches(
-        given[:100] if isinstance(given, str) else "",
-        re.findall(r"'([^']*)'", expected),
-        n=1,
-        cutoff=0.6,
-    )
+    valid = {each.lower(): each for each in re.findall(r"'([^']*)'", expected)}
+    wanted = given[:100].lower() if isinstance(given, str) else ""
+    near = [valid[each] for each in difflib.get_close_matches(wanted, valid, n=1, cutoff=0.6)]
     return f"did you mean {near[0]!r}? Use {expected}" if near else f"use {expected}"
 
 
@@ -225,9 +228,9 @@ def _corrected_name(name: str, parent: object, remedy: str) -> str:
 
 
 def _fields_beside(present: frozenset[object]) -> frozenset[str]:
-    """The fields of the kind of mapping that has most of those present; of all, if none has any."""
+    """The fields of the kind of mapping that has most of those present; none, if none has any."""
     likeliest = max(_field_sets(), key=lambda names: (len(names & present), -len(names)))
-    return likeliest if likeliest & present else frozenset().union(*_field_sets())
+    return likeliest if likeliest & present else frozenset()
 
 
 def _schemas() -> tuple[dict[str, Any], ...]:
