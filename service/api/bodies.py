@@ -104,7 +104,8 @@ def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
         max_bytes = getattr(request.app.state.settings, limit)
         data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
     except DocumentError as error:
-        raise InvalidDocumentError(error.message, line=error.line) from None
+        other = "; send YAML as application/yaml" if error.message.startswith("not JSON") else ""
+        raise InvalidDocumentError(error.message + other, line=error.line) from None
     request.state.data = data  # for the response to an error that names a field of it
     return data
 

@@ -47,7 +47,8 @@ def _without_its_field(data: dict[str, object], content: type[BaseModel]) -> Ite
     for field, wanted in (("spec", SPEC), ("settings", SETTINGS)):
         if field in content.model_fields and field not in data and kind_of(data) == wanted:
             required = [name for name, each in content.model_fields.items() if each.is_required()]
-            beside = ", ".join(f"{name}: …" for name in dict.fromkeys((field, *required)))
+            plan = ["plan_id"] if field == "settings" and "plan_id" in content.model_fields else []
+            beside = ", ".join(f"{name}: …" for name in dict.fromkeys((*plan, field, *required)))
             remedy = f"send it as `{field}`, in {{{beside}}}"
             yield _error(WHOLE_DOCUMENT, f"this is {wanted}, not a request that has it", remedy)
 

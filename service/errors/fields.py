@@ -104,7 +104,8 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
     path, parent = _document_path(details["loc"], data, missing=kind == "missing")
     if isinstance(raised := context.get("error"), FieldValueError):
         field = path_text([*path, *raised.field.split()])
-        return spec_error_field(SpecError(field, raised.message, remedy=raised.remedy), data)
+        told = spec_error_field(SpecError(field, raised.message, remedy=raised.remedy), data)
+        return told if raised.field else told.model_copy(update={"value": shown(details["input"])})
     message = details["msg"].removeprefix("Value error, ")
     remedy = _REMEDIES.get(kind, "")
     if kind in _NOT_A_MAPPING:
@@ -117,7 +118,7 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
         remedy = _number(details, path) or _within_limits(kind, context) or remedy
         if "expected" in context:
             remedy = _valid_values(details.get("input"), str(context["expected"]))
-    if kind == "extra_forbidden" and remedy == _REMEDIES[kind]:
+    if kind == "extra_forbidden" and path and remedy == _REMEDIES[kind]:
         remedy = remedy_of_unknown(path, data) or remedy
     elif remedy == _BY_NAME and (names := fields_at(path, data)):
         remedy = f"{_BY_NAME}: {', '.join(names)}"

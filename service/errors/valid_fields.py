@@ -57,8 +57,17 @@ def fields_at(path: Path, data: object) -> list[str]:
     return known if _tells(known) else []
 
 
+def field_of_spec(name: str) -> str:
+    """The field of a job spec whose name begins with these words; empty: none on top or below."""
+    spec = _schemas()["spec"]
+    fields = {part: part for part in spec["properties"]}
+    for part in spec["properties"]:
+        fields |= {f"{part}.{field}": field for field in _fields(spec, [part])}
+    return next((path for path, field in fields.items() if f"{field}_".startswith(f"{name}_")), "")
+
+
 def _there(path: Path, data: Any) -> Collection[object]:
-    """The fields that the mapping at a path has."""
+    """The fields that the mapping at a path has; a path of an error is always there."""
     for part in path:
         data = data[part]
     return data if isinstance(data, dict) else ()
@@ -102,7 +111,9 @@ def _root(path: Path, data: object) -> tuple[str, Path] | None:
     """Which document a path is in, and the path from there; None: another one."""
     if not isinstance(data, dict):
         return None
-    shared = {name: len(data.keys() & each["properties"]) for name, each in _schemas().items()}
+    # Many a document has a name.
+    there = data.keys() - {"name"}
+    shared = {name: len(there & each["properties"].keys()) for name, each in _schemas().items()}
     likeliest = max(shared, key=shared.__getitem__)
     if shared[likeliest]:
         return likeliest, path

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -193,6 +194,10 @@ def read_document(source: str, *, max_bytes: int = MAX_PLAN_BYTES) -> object:
     try:
         return load_document(content, media="json" if is_json else "yaml", max_bytes=max_bytes)
     except DocumentError as error:
+        # YAML may begin with a bracket, too.
+        with suppress(DocumentError):
+            if is_json and not source.endswith(".json"):
+                return load_document(content, media="yaml", max_bytes=max_bytes)
         raise BadInputError(f"{_name(source)}: {error}") from None
 
 

@@ -20,10 +20,10 @@ def need_kind(document: object, name: str, *wanted: str, remedies: Sequence[str]
     if kind in wanted:
         return
     either = " or ".join(kind for kind in wanted if kind in LOOKS)
+    looks = [LOOKS[each] for each in wanted if each in LOOKS]
     if kind is None:
-        looks = [LOOKS[each] for each in wanted if each in LOOKS]
         raise BadInputError(f"{name}: this is not {either}, by its fields", looks)
-    raise BadInputError(f"{name}: this is {kind}, not {either}", remedies)
+    raise BadInputError(f"{name}: this is {kind}, not {either}", remedies or looks)
 
 
 def warn_of_other_version(made: Provenance, spec: JobSpec, name: str) -> None:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from automap.planner.errors import SpecError
 from automap.service.cli.inputs.files import read_placement, read_spec
@@ -51,6 +52,15 @@ def test_yaml_and_json_give_the_same_spec(tmp_path):
     from_yaml = read_spec(write(tmp_path, SPEC))
     as_json = from_yaml.model_dump_json(exclude_unset=True)
     assert read_spec(write(tmp_path, as_json, "spec.json")) == from_yaml
+
+
+def test_yaml_may_begin_with_a_bracket(tmp_path):
+    spec = read_spec(write(tmp_path, SPEC))
+    in_brackets = yaml.safe_dump(yaml.safe_load(SPEC), default_flow_style=True)
+    assert in_brackets.startswith("{")
+    assert read_spec(write(tmp_path, in_brackets, "flow.yaml")) == spec
+    assert "not JSON" in complaint(write(tmp_path, in_brackets, "flow.json"))
+    assert "not JSON" in complaint(write(tmp_path, '{"name": [', "broken.yaml"))
 
 
 def test_a_config_json_is_found_beside_the_spec(tmp_path):
