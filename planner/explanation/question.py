@@ -21,8 +21,8 @@ class Question:
     change: Callable[[Problem], Problem] = lambda problem: problem
     role: str | None = None
     fixed: dict[str, int | str] = field(default_factory=dict)
-    """Of constraints.parallelism of the role. Tables keep of a layout's settings only those that no
-    other beats, so for what fixes a setting they are priced again."""
+    """Values that the question adds to constraints.parallelism of the role. The tables keep only
+    the settings of a layout that no other beats, so a question that fixes a setting prices anew."""
     missing: str = ""
     """Why there may be no layout at all."""
 

@@ -22,12 +22,12 @@ CACHE_STEPS = 24
 SPACE = (
     "one contiguous, aligned range of one pool per copy; powers of two inside a node, every whole "
     "number of nodes up to 32 and steps of at most one sixteenth beyond; powers of two up to 64 as "
-    "tensor sizes, where they divide the heads, pipeline sizes up to 64, cache budgets in steps of "
-    "1/24 of a GPU's usable memory, "
-    "and the micro-batches, recomputation, sharding, offload and (from 16,384 tokens) context "
-    "sizes of planner/search/candidates/enumeration.py"
+    "tensor sizes, where they divide the heads, pipeline sizes up to 64, micro-batches of 1 to 64 "
+    "sequences in powers of two, cache budgets in steps of 1/24 of a GPU's usable memory; "
+    "virtual stages up to 4, expert sizes, context sizes (from 16,384 tokens), sharding, "
+    "recomputation and offload as the spec allows"
 )
-"""Over what the optimality is claimed, for the plan's report."""
+"""The searched space in words: a plan's report claims optimality over it and no more."""
 
 
 def device_counts(num_gpus: int, gpus_per_node: int) -> list[int]:
@@ -291,7 +291,7 @@ def _engine_sizes(
     tensors = np.array(_tried(wanted, "generation_tensor_parallel_size", TENSOR_SIZES))
     experts = np.array(_expert_sizes(model, None))
     for tensor in tensors[_splits_tensors(job, model, pool, count, tensors)].tolist():
-        for pipeline in _engine_stages(job, model, pool, tensor, count // tensor):
+        for pipeline in _engine_stages(model, pool, tensor, count // tensor):
             data = count // (tensor * pipeline)
             if data > job.spec.workload.num_sequences:
                 continue
@@ -299,7 +299,7 @@ def _engine_sizes(
                 yield tensor, pipeline, int(expert), data
 
 
-def _engine_stages(job: Job, model: Model, pool: Pool, tensor: int, rest: int) -> list[int]:
+def _engine_stages(model: Model, pool: Pool, tensor: int, rest: int) -> list[int]:
     """1, and more as long as the weights fill most of a GPU; a pipeline slows every token."""
     stages, bytes_each = [1], 2 * _dense_share(model.architecture) / tensor
     while bytes_each / stages[-1] > 0.6 * pool.gpu.memory_bytes:

@@ -30,7 +30,7 @@ class _Served:
     call: Call
     copy: int
     kind: Hashable
-    """Equal where layouts and prices are equal, row by row."""
+    """A key that two calls share if their layouts and prices are equal, row by row."""
 
 
 def price_candidates(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
@@ -61,7 +61,7 @@ class Candidates:
         self.fits_only = fits_only
         self.settings = Settings.of(job, self.pricing, lean=lean)
         self.blocks: list[list[Block]] = []
-        """Per copy."""
+        """Per copy, its rows in each pool."""
         self.copies: list[CopyTable] = []
         self._add_copies()
         self._served = [
@@ -104,7 +104,7 @@ class Candidates:
         return calls, sum(priced[each.kind][1] for each in self._served)
 
     def _role_kind(self, role: str) -> Hashable:
-        """Equal for roles whose homes have the same layouts, bytes and seconds."""
+        """A key that roles share if their homes have the same layouts, bytes and seconds."""
         constraints = self.job.spec.constraints
         return (
             replace(self.job.models[role], role=""),
