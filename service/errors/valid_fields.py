@@ -7,7 +7,7 @@ from typing import Any
 
 from automap.executor.settings import RunSettings
 from automap.planner.plan import placement_json_schema
-from automap.planner.spec import job_spec_json_schema
+from automap.planner.spec import ClusterSpec, job_spec_json_schema
 
 Schema = Mapping[str, Any]
 Path = Sequence[str | int]
@@ -32,29 +32,30 @@ _MEANT = {
 """What people call fields elsewhere, and their names here."""
 
 
+def meant_field(path: Path, data: object) -> str:
+    """The field that was probably meant by the last part of a path; empty: none is near."""
+    return _meant(str(path[-1]), _missing_beside(path, data)) if path else ""
+
+
 def remedy_of_unknown(path: Path, data: object) -> str:
     """What to do about a field that its mapping does not have; empty: nothing is known of it."""
-    name, root = str(path[-1]), _root(path, data)
+    if meant := meant_field(path, data):
+        return f"did you mean {meant!r}? Otherwise remove it"
+    root = _root(path, data)
     if root is None:
         return ""
     document, inside = root
-    present = _there(path[:-1], data)
-    known = [name for name in _fields(_schemas()[document], inside[:-1]) if name not in present]
-    if meant := _meant(name, known):
-        return f"did you mean {meant!r}? Otherwise remove it"
-    if len(inside) == 1 and (place := _place(name, document)):
+    if len(inside) == 1 and (place := _place(str(path[-1]), document)):
         return f"it belongs in {place}"
+    known = _missing_beside(path, data)
     return f"remove it; other fields here are {', '.join(known)}" if _tells(known) else ""
 
 
-def fields_at(path: Path, data: object) -> list[str]:
-    """The fields of the mapping that belongs at a path; empty: too many, or nothing is known."""
+def remedy_of_no_mapping(path: Path, data: object) -> str:
+    """What to write in place of what is no mapping: its fields, where they are few."""
     root = _root(path, data)
-    if root is None:
-        return []
-    document, inside = root
-    known = _fields(_schemas()[document], inside)
-    return known if _tells(known) else []
+    known = [] if root is None else _fields(_schemas()[root[0]], root[1])
+    return "give its fields by name" + (f": {', '.join(known)}" if _tells(known) else "")
 
 
 def field_of_spec(name: str) -> str:
@@ -64,6 +65,16 @@ def field_of_spec(name: str) -> str:
     for part in spec["properties"]:
         fields |= {f"{part}.{field}": field for field in _fields(spec, [part])}
     return next((path for path, field in fields.items() if f"{field}_".startswith(f"{name}_")), "")
+
+
+def _missing_beside(path: Path, data: object) -> list[str]:
+    """The fields that the mapping around the end of a path may have, and has not."""
+    root = _root(path, data)
+    if root is None:
+        return []
+    document, inside = root
+    there = _there(path[:-1], data)
+    return [name for name in _fields(_schemas()[document], inside[:-1]) if name not in there]
 
 
 def _there(path: Path, data: Any) -> Collection[object]:
@@ -104,6 +115,8 @@ def _schemas() -> Mapping[str, Schema]:
         "spec": job_spec_json_schema(),
         "settings": RunSettings.model_json_schema(),
         "placement": placement_json_schema(),
+        "plan": placement_json_schema(),
+        "cluster": ClusterSpec.model_json_schema(),
     }
 
 
