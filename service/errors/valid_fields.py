@@ -14,12 +14,11 @@ Path = Sequence[str | int]
 
 _MOST_LISTED = 20
 _MEANT = {
-    **{
-        f"{short}p": f"{dimension}_parallel_size"
-        for short, dimension in zip(
-            "tpdce", ("tensor", "pipeline", "data", "context", "expert"), strict=True
-        )
-    },
+    "tp": "tensor_parallel_size",
+    "pp": "pipeline_parallel_size",
+    "dp": "data_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_parallel_size",
     "n": "responses_per_prompt",
     "num_generations": "responses_per_prompt",
     "batch_size": "prompts_per_iteration",
