@@ -199,7 +199,7 @@ def _canonical(name: str, names: Mapping[str, str], *, kind: str, field: str) ->
 def _unknown(
     name: str, wanted: str, names: Mapping[str, str], *, kind: str, field: str
 ) -> SpecError:
-    """That no entry has this name, with the closest names, or all where none is close."""
+    """The error of a name that no entry has, with the closest names, or all where none is close."""
     close = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5)
     suggestions = list(dict.fromkeys(names[match] for match in close))
     remedy = (

@@ -123,9 +123,10 @@ def _root(path: Path, data: object) -> tuple[str, Path] | None:
     """Which document a path is in, and the path from there; None: another one."""
     if not isinstance(data, dict):
         return None
-    # Many a document has a name.
-    there = data.keys() - {"name"}
-    shared = {name: len(there & each["properties"].keys()) for name, each in _schemas().items()}
+    shared = {
+        document: sum(name in data for name in schema["properties"] if name != "name")
+        for document, schema in _schemas().items()  # many another document has a name
+    }
     likeliest = max(shared, key=shared.__getitem__)
     if shared[likeliest]:
         return likeliest, path
