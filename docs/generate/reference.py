@@ -36,7 +36,8 @@ _DOCUMENTS = {
     "run-settings": (
         "Run settings",
         "What running a plan needs beside it: data, weights, learning rates, output. "
-        "[Run a plan](../guides/running.md) says how they are found.",
+        "[Run a plan](../guides/running.md) says how they are found; `automap schema run-settings` "
+        "prints this as JSON Schema.",
         RunSettings.model_json_schema,
     ),
 }

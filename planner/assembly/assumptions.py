@@ -19,6 +19,7 @@ def assumptions(job: Job) -> list[str]:
     """One line per approximation or doubtful value, each beginning with its place in the spec."""
     return [
         *length_warnings(job),
+        *_functions_without_seconds(job),
         *_derived_tables(job),
         *_disturbed_profiles(job),
         *_corrected_prices(job),
@@ -32,6 +33,16 @@ def assumptions(job: Job) -> list[str]:
             if model.architecture.approximation
         ),
     ]
+
+
+def _functions_without_seconds(job: Job) -> Iterator[str]:
+    """Name the functions that are priced as if they took no time."""
+    for role, model in job.spec.models.items():
+        if model.function and model.seconds_per_response == 0:
+            yield (
+                f"models.{role}: its function is priced with seconds_per_response 0, so that a "
+                "call takes 1 µs however many responses it scores; give what one takes"
+            )
 
 
 def _derived_tables(job: Job) -> Iterator[str]:

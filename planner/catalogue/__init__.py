@@ -5,7 +5,6 @@ The data are the TOML files beside this module; docs/guides/catalogue.md says ho
 
 import difflib
 import hashlib
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -20,6 +19,8 @@ from automap.planner.catalogue.architecture import ModelArchitecture as ModelArc
 from automap.planner.catalogue.hardware import GpuType as GpuType
 from automap.planner.catalogue.hardware import NodeType as NodeType
 from automap.planner.catalogue.huggingface import load_config as load_config
+from automap.planner.catalogue.names import normalised as normalised
+from automap.planner.catalogue.names import of_any_variant, unambiguous
 from automap.planner.errors import SpecError
 from automap.planner.units import GIB, MIB
 
@@ -46,11 +47,6 @@ class CatalogueModel(BaseModel):
 _Entry = TypeVar("_Entry", GpuType, NodeType, CatalogueModel)
 
 
-def normalised(name: str) -> str:
-    """How names are compared: lower case; blanks, underscores and slashes count as hyphens."""
-    return re.sub(r"[\s_/]+", "-", name.strip().lower())
-
-
 def gpu_type(name: str, *, field: str = "gpu") -> GpuType:
     """The GPU type of that name or alias.
 
@@ -70,12 +66,27 @@ def node_type(name: str, *, field: str = "node") -> NodeType:
 
 
 def architecture(name: str, *, field: str = "architecture") -> ModelArchitecture:
-    """The architecture of the model of that name or alias (a Hugging Face id, for instance).
+    """The architecture of the model that `find_model` finds.
 
     Raises:
         SpecError: the catalogue has no such model; names `field` and the closest names.
     """
-    return architectures()[_canonical(name, _model_names(), kind="model", field=field)].architecture
+    found = find_model(name)
+    if found is None:
+        wanted = of_any_variant(name[: MAX_QUOTED_LENGTH + 1])
+        raise _unknown(name, wanted, _model_variants(), kind="model", field=field)
+    return found.architecture
+
+
+def find_model(name: str) -> CatalogueModel | None:
+    """The model of that name or alias, for instance a Hugging Face id; None: there is none.
+
+    An organisation before the name, and -Instruct, -Chat, -Base or -hf after it, may be there or
+    not: the architecture is the same.
+    """
+    read = name[: MAX_QUOTED_LENGTH + 1]
+    found = _model_names().get(normalised(read)) or _model_variants().get(of_any_variant(read))
+    return None if found is None else architectures()[found]
 
 
 @cache
@@ -158,6 +169,15 @@ def _model_names() -> Mapping[str, str]:
     return _names(architectures().values())
 
 
+@cache
+def _model_variants() -> Mapping[str, str]:
+    return unambiguous(
+        (of_any_variant(spelling), entry.name)
+        for entry in architectures().values()
+        for spelling in (entry.name, *entry.aliases)
+    )
+
+
 def _names(entries: Iterable[GpuType | CatalogueModel]) -> Mapping[str, str]:
     """Map every normalised spelling to the entry's name."""
     return MappingProxyType(
@@ -171,8 +191,15 @@ def _names(entries: Iterable[GpuType | CatalogueModel]) -> Mapping[str, str]:
 
 def _canonical(name: str, names: Mapping[str, str], *, kind: str, field: str) -> str:
     wanted = normalised(name[: MAX_QUOTED_LENGTH + 1])
-    if wanted in names:
-        return names[wanted]
+    if wanted not in names:
+        raise _unknown(name, wanted, names, kind=kind, field=field)
+    return names[wanted]
+
+
+def _unknown(
+    name: str, wanted: str, names: Mapping[str, str], *, kind: str, field: str
+) -> SpecError:
+    """The error of a name that no entry has, with the closest names, or all where none is close."""
     close = difflib.get_close_matches(wanted, names, n=5, cutoff=0.5)
     suggestions = list(dict.fromkeys(names[match] for match in close))
     remedy = (
@@ -180,7 +207,7 @@ def _canonical(name: str, names: Mapping[str, str], *, kind: str, field: str) ->
         if suggestions
         else f"known: {', '.join(dict.fromkeys(names.values()))}"
     )
-    raise SpecError(field, f"the catalogue has no {kind} {_shortened(name)!r}", remedy=remedy)
+    return SpecError(field, f"the catalogue has no {kind} {_shortened(name)!r}", remedy=remedy)
 
 
 def _shortened(name: str) -> str:

@@ -97,20 +97,20 @@ def _dataflow(spec: JobSpec, program: Program | None) -> Dataflow:
 
 def _check_roles(spec: JobSpec, program: Program) -> None:
     """Refuse a spec without a required role, or with one that the program would never call."""
+    strangers = [role for role in spec.models if role not in program.all_roles]
     for role in program.roles:
         if role not in spec.models:
             raise SpecError(
                 f"models.{role}",
                 f"is missing; {program.name} needs {', '.join(program.roles)}",
-                remedy="add it",
+                remedy=f"add it, or call {' or '.join(strangers)} so" if strangers else "add it",
             )
-    for role in spec.models:
-        if role not in program.all_roles:
-            raise SpecError(
-                f"models.{role}",
-                f"{program.name} does not use this role",
-                remedy=f"remove it; its roles are {', '.join(program.all_roles)}",
-            )
+    for role in strangers:
+        raise SpecError(
+            f"models.{role}",
+            f"{program.name} does not use this role",
+            remedy=f"remove it; its roles are {', '.join(program.all_roles)}",
+        )
 
 
 def _check_every_model_is_called(spec: JobSpec, dataflow: Dataflow) -> None:
@@ -217,7 +217,11 @@ def _architecture(given: ModelSpec, *, field: str) -> ModelArchitecture:
             remedy="the command line reads config.json files; over HTTP give a catalogue name or "
             "inline sizes",
         )
-    return catalogue.architecture(given.architecture, field=field)
+    try:
+        return catalogue.architecture(given.architecture, field=field)
+    except SpecError as error:
+        remedy = f"{error.remedy}; else give its sizes, or the command line its config.json"
+        raise SpecError(field, error.message, remedy=remedy) from None
 
 
 def _without_profiles(spec: JobSpec) -> JobSpec:

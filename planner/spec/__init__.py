@@ -1,10 +1,11 @@
 """The job spec: one pydantic model for HTTP, command line and files."""
 
+from automap.planner.spec.algorithm import AlgorithmName, GivenAlgorithm
 from automap.planner.spec.base import NAME_PATTERN, Name, PositiveFloat, PositiveInt, SpecModel
 from automap.planner.spec.cluster import MAX_NODES, ClusterSpec, PoolSpec
 from automap.planner.spec.constraints import ConstraintsSpec, ParallelismConstraint
 from automap.planner.spec.dataflow import CallKind, DataflowCallSpec, DataflowEdgeSpec, DataflowSpec
-from automap.planner.spec.job import AlgorithmName, JobSpec, job_spec_json_schema, unrunnable_field
+from automap.planner.spec.job import JobSpec, job_spec_json_schema, unrunnable_field
 from automap.planner.spec.lengths import LengthSpec
 from automap.planner.spec.models import UNSTATED_CONCURRENCY, LoraSpec, ModelSpec, RemoteSpec
 from automap.planner.spec.search import Objective, SearchSpec, StrategyName, TargetName
@@ -27,6 +28,7 @@ __all__ = [
     "DataflowCallSpec",
     "DataflowEdgeSpec",
     "DataflowSpec",
+    "GivenAlgorithm",
     "JobSpec",
     "LengthSpec",
     "LoraSpec",

@@ -1,14 +1,18 @@
 """The cluster of a job: pools of equal nodes."""
 
-from typing import Annotated, Self
+import re
+from collections.abc import Mapping
+from typing import Annotated, Self, TypeGuard
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from automap.planner.errors import FieldValueError
-from automap.planner.spec.base import Name, PositiveFloat, PositiveInt, SpecModel
+from automap.planner.catalogue import gpu_type, node_type
+from automap.planner.errors import FieldValueError, SpecError
+from automap.planner.spec.base import NAME_PATTERN, Name, PositiveFloat, PositiveInt, SpecModel
 
 MAX_NODES = 100_000
 """Most nodes that a pool may have."""
+MAX_GPUS_PER_NODE = 128
 
 
 def _one_number(given: object) -> object:
@@ -25,13 +29,76 @@ def _one_number(given: object) -> object:
 OneNumber = BeforeValidator(_one_number)
 
 
+def _sizes_by_num_gpus(pool: Mapping[str, object]) -> dict[str, int]:
+    """What num_gpus says of num_nodes or gpus_per_node."""
+    num_gpus, num_nodes, per_node = map(pool.get, ("num_gpus", "num_nodes", "gpus_per_node"))
+    if not _is_count(num_gpus):
+        raise FieldValueError(
+            "num_gpus", "is how many GPUs the pool has", remedy="write a whole number, at least 1"
+        )
+    if not all(given is None or _is_count(given) for given in (num_nodes, per_node)):
+        # These are told of by themselves, and a number that was not given is not missing.
+        return {"num_nodes": 1} if num_nodes is None else {}
+    if _is_count(num_nodes):
+        return {"gpus_per_node": _share(num_gpus, num_nodes, per_node)}
+    size = per_node if _is_count(per_node) else _gpus_per_node(pool.get("gpu"))
+    nodes, left = divmod(num_gpus, size)
+    if left or nodes > MAX_NODES:
+        raise FieldValueError(
+            "num_gpus",
+            f"{num_gpus} GPUs do not fill nodes of {size}"
+            if left
+            else f"{num_gpus} GPUs are {nodes} nodes of {size}",
+            remedy=(f"use a multiple of {size}" if left else f"use at most {MAX_NODES} nodes")
+            + ", or give num_nodes and gpus_per_node"
+            + (f": 1 and {num_gpus} if these are in one node" if num_gpus < size else ""),
+        )
+    return {"num_nodes": nodes}
+
+
+def _share(num_gpus: int, num_nodes: int, per_node: object) -> int:
+    """GPUs of each of so many nodes; `per_node` is what the spec says of them, if anything."""
+    share, left = divmod(num_gpus, num_nodes)
+    if left or share > MAX_GPUS_PER_NODE or per_node not in (None, share):
+        nodes = "1 node" if num_nodes == 1 else f"{num_nodes} nodes"
+        size = "" if per_node is None else f" of {per_node}"
+        raise FieldValueError(
+            "num_gpus",
+            f"{num_gpus} GPUs are not those of {nodes}{size}",
+            remedy="leave num_gpus out, and give num_nodes and gpus_per_node",
+        )
+    return share
+
+
+def _gpus_per_node(gpu: object) -> int:
+    """GPUs of the catalogue's node of that GPU type."""
+    if not isinstance(gpu, str):
+        raise FieldValueError(
+            "gpu",
+            "is missing, and says how many nodes num_gpus are",
+            remedy="name the GPU type, for example h100",
+        )
+    try:
+        return node_type(gpu_type(gpu).node).gpus_per_node
+    except SpecError as error:
+        raise FieldValueError("gpu", error.message, remedy=error.remedy) from None
+
+
+def _is_count(given: object) -> TypeGuard[int]:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= 1
+
+
 class PoolSpec(SpecModel):
     """Equal nodes of one GPU type. What is left out defaults from the catalogue's node type."""
 
     name: Name
     gpu: str
-    num_nodes: Annotated[int, Field(ge=1, le=MAX_NODES), OneNumber]
-    gpus_per_node: Annotated[Annotated[int, Field(ge=1, le=128)] | None, OneNumber] = Field(
+    num_nodes: Annotated[int, Field(ge=1, le=MAX_NODES), OneNumber] = Field(
+        description="Or num_gpus, all GPUs of the pool, where these fill nodes"
+    )
+    gpus_per_node: Annotated[
+        Annotated[int, Field(ge=1, le=MAX_GPUS_PER_NODE)] | None, OneNumber
+    ] = Field(
         default=None, description="Nodes of other sizes are pools of their own, of the same gpu"
     )
     price_per_gpu_hour: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
@@ -64,6 +131,15 @@ class PoolSpec(SpecModel):
         "one, else the shipped tables, which `shipped` asks for",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nodes_of_gpus(cls, given: object) -> object:
+        """The pool as it is spelled without num_gpus, so that equal jobs are equal specs."""
+        if not isinstance(given, Mapping) or "num_gpus" not in given:
+            return given
+        rest = {name: value for name, value in given.items() if name != "num_gpus"}
+        return rest | _sizes_by_num_gpus(given)
+
 
 class ClusterSpec(SpecModel):
     """One or more pools of GPUs."""
@@ -82,3 +158,22 @@ class ClusterSpec(SpecModel):
                 )
             first[pool.name] = index
         return self
+
+
+def _pools_or_name(given: object) -> object:
+    """The value itself, unless it is pools without the word: how people try to give a cluster."""
+    if isinstance(given, str) and re.fullmatch(NAME_PATTERN, given):
+        return given
+    if isinstance(given, (str, int, float, list)) or (
+        isinstance(given, Mapping) and "pools" not in given and "gpu" in given
+    ):
+        raise FieldValueError(
+            "",
+            "is pools of GPUs, or the name of a cluster that a service has stored",
+            remedy="write {pools: [{name: a, gpu: h100, num_nodes: 8}]}",
+        )
+    return given
+
+
+GivenCluster = Annotated[ClusterSpec | Name, BeforeValidator(_pools_or_name)]
+"""A cluster, or the name of one."""

@@ -1,30 +1,29 @@
 """The job spec itself: its parts in one document."""
 
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import Field, model_validator
 
 from automap.planner.errors import FieldValueError
+from automap.planner.spec.algorithm import AlgorithmName, GivenAlgorithm
 from automap.planner.spec.base import Name, SpecModel
-from automap.planner.spec.cluster import ClusterSpec
+from automap.planner.spec.cluster import GivenCluster
 from automap.planner.spec.constraints import ConstraintsSpec
 from automap.planner.spec.dataflow import DataflowSpec
 from automap.planner.spec.models import ModelSpec
 from automap.planner.spec.search import SearchSpec
 from automap.planner.spec.workload import WorkloadSpec
 
-AlgorithmName = Literal["ppo", "grpo", "remax", "safe_rlhf", "rloo", "reinforce_plus_plus", "dapo"]
-
 
 class JobSpec(SpecModel):
     """Everything the planner needs to know about a job."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
-    algorithm: AlgorithmName | None = None
+    algorithm: GivenAlgorithm | None = None
     dataflow: DataflowSpec | None = None
     models: Annotated[dict[Name, ModelSpec], Field(min_length=1, max_length=32)]
     workload: WorkloadSpec
-    cluster: ClusterSpec | Name
+    cluster: GivenCluster
     search: SearchSpec = SearchSpec()
     constraints: ConstraintsSpec = ConstraintsSpec()
 

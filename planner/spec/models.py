@@ -2,8 +2,9 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from automap.planner.catalogue import find_model
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.errors import FieldValueError
 from automap.planner.spec.base import PositiveFloat, PositiveInt, SpecModel
@@ -46,15 +47,39 @@ class RemoteSpec(SpecModel):
         return self
 
 
+def _with_catalogue_name(
+    given: str | ModelArchitecture | None,
+) -> str | ModelArchitecture | None:
+    """The catalogue's own name for a model that it knows, so that equal jobs are equal specs."""
+    found = find_model(given) if isinstance(given, str) else None
+    return given if found is None else found.name
+
+
+def _without_a_path(given: object) -> object:
+    """The value itself; a text is how people try to say which function it is."""
+    if isinstance(given, str):
+        raise FieldValueError(
+            "",
+            "says only that a function scores; which one is for a run",
+            remedy="write true, and name it in the run settings: functions: {ROLE: {path: …}}",
+        )
+    return given
+
+
 class ModelSpec(SpecModel):
     """One model of the job, or a reward that is a function or a remote service: it needs no GPU."""
 
-    architecture: str | ModelArchitecture | None = Field(
+    architecture: Annotated[
+        str | ModelArchitecture | None, AfterValidator(_with_catalogue_name)
+    ] = Field(
         default=None,
-        description="Catalogue name, path to a config.json (command line only), or sizes",
+        description="Name in the catalogue or on Hugging Face, path to a config.json (command line "
+        "only), or sizes",
     )
     lora: LoraSpec | None = None
-    function: bool = Field(default=False, description="True: a Python function on the host, no GPU")
+    function: Annotated[bool, BeforeValidator(_without_a_path)] = Field(
+        default=False, description="True: a Python function on the host, no GPU"
+    )
     seconds_per_response: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     concurrency: PositiveInt | None = Field(
         default=None,

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from automap.service.api.error_responses import error_response
+from automap.service.api.other_documents import body_errors
 from automap.service.api.refusals import (
     BodyTooLargeError,
     InvalidDocumentError,
@@ -101,7 +102,8 @@ def _loaded(request: Request, raw: _RawBody, limit: str) -> object:
         max_bytes = getattr(request.app.state.settings, limit)
         data = load_document(raw.text, media=raw.media, max_bytes=max_bytes)
     except DocumentError as error:
-        raise InvalidDocumentError(error.message, line=error.line) from None
+        other = "; send YAML as application/yaml" if error.message.startswith("not JSON") else ""
+        raise InvalidDocumentError(error.message + other, line=error.line) from None
     request.state.data = data  # for the response to an error that names a field of it
     return data
 
@@ -110,7 +112,7 @@ def _checked(data: object, content: type[Content], *, what: str) -> Body[Content
     try:
         return Body(content=content.model_validate(data), data=data)
     except ValidationError as error:
-        raise InvalidInputError.of(error, data, what=what) from None
+        raise InvalidInputError(body_errors(error, data, content), what=what) from None
 
 
 def body_docs(

@@ -67,12 +67,14 @@ def install_handlers(app: FastAPI) -> None:
         return error_response(domain.InvalidInputError(errors, what="Invalid request"))
 
     @app.exception_handler(HTTPException)
-    def _http(_request: Request, error: HTTPException) -> Response:
+    def _http(request: Request, error: HTTPException) -> Response:
         phrase = HTTPStatus(error.status_code).phrase
         name = phrase.lower().replace(" ", "-")
-        problem = Problem(
-            type=TYPES + name, title=phrase, status=error.status_code, detail=str(error.detail)
-        )
+        detail = str(error.detail)
+        if detail == phrase:  # the framework's own, which says no more
+            asked = f"{request.method} {request.url.path[:100]}"
+            detail = f"{asked}: {phrase.lower()}; /docs and /openapi.json show what there is"
+        problem = Problem(type=TYPES + name, title=phrase, status=error.status_code, detail=detail)
         return _response(problem, error.headers)
 
     @app.exception_handler(OperationalError)

@@ -1,12 +1,13 @@
 """What the catalogue holds, and the published schemas."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from automap.executor.settings import RunSettings
 from automap.planner import catalogue
 from automap.planner.catalogue import GpuType
 from automap.planner.plan import placement_json_schema
@@ -33,7 +34,11 @@ GPU_NOTES = (
     "nodes. Both per GPU and direction; a spec overrides them with intra_node_bytes_per_second and "
     "inter_node_bytes_per_second (1 GB/s = 1e9).\n* fp16: the GPU does not compute in bf16."
 )
-SCHEMAS = {"job-spec": job_spec_json_schema, "placement": placement_json_schema}
+SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+    "job-spec": job_spec_json_schema,
+    "placement": placement_json_schema,
+    "run-settings": RunSettings.model_json_schema,
+}
 
 
 def print_schema(given: SchemaArguments) -> None:

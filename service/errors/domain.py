@@ -8,10 +8,8 @@ is refused.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import ValidationError
-
 from automap.planner.errors import Reason
-from automap.service.errors.fields import MAX_ERRORS, FieldError, field_errors
+from automap.service.errors.fields import MAX_ERRORS, FieldError
 
 
 class ServiceError(Exception):
@@ -44,11 +42,6 @@ class InvalidInputError(ServiceError):
         others = f" (and {more} more)" if more else ""
         detail = f"{first.field}: {first.message}{others}"
         super().__init__(f"{what}: {detail}" if what else detail, errors=errors[:MAX_ERRORS])
-
-    @classmethod
-    def of(cls, error: ValidationError, data: object, *, what: str) -> "InvalidInputError":
-        """Pydantic's errors about `data`, field by field."""
-        return cls(field_errors(error, data), what=what)
 
 
 class RequestInProgressError(ServiceError):

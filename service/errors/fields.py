@@ -4,17 +4,15 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic_core import ErrorDetails
 
-from automap.executor.settings import RunSettings
 from automap.planner.errors import FieldValueError, SpecError
-from automap.planner.plan import placement_json_schema
-from automap.planner.spec import NAME_PATTERN, job_spec_json_schema
+from automap.planner.spec import NAME_PATTERN
 from automap.service.errors.quantities import in_base_unit
+from automap.service.errors.valid_fields import meant_field, remedy_of_no_mapping, remedy_of_unknown
 
 MAX_ERRORS = 50
 VERSION_PATTERN = r"^[0-9a-f]{12}$"
@@ -92,9 +90,8 @@ def _misspelt(found: Sequence[ErrorDetails], data: object) -> set[tuple[int | st
     fields: set[tuple[int | str, ...]] = set()
     for details in found:
         if details["type"] == "extra_forbidden":
-            path, parent = _document_path(details["loc"], data, missing=False)
-            near = _near_name(str(path[-1]), parent) if path else ""
-            fields.add((*details["loc"][:-1], near))
+            path = _document_path(details["loc"], data, missing=False)
+            fields.add((*details["loc"][:-1], meant_field(path, data)))
     return fields
 
 
@@ -116,19 +113,19 @@ def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> b
 def field_error(details: ErrorDetails, data: object) -> FieldError:
     """A pydantic error as a `FieldError`, with the path that a user would write."""
     kind, context = details["type"], details.get("ctx", {})
-    path, parent = _document_path(details["loc"], data, missing=kind == "missing")
+    path = _document_path(details["loc"], data, missing=kind == "missing")
     if isinstance(raised := context.get("error"), FieldValueError):
         field = path_text([*path, *raised.field.split()])
-        return spec_error_field(SpecError(field, raised.message, remedy=raised.remedy), data)
+        told = spec_error_field(SpecError(field, raised.message, remedy=raised.remedy), data)
+        return told if raised.field else told.model_copy(update={"value": shown(details["input"])})
     message = details["msg"].removeprefix("Value error, ")
     remedy = _REMEDIES.get(kind, "")
     if kind in _NOT_A_MAPPING:
         message, remedy = "the document must be a mapping of fields", "write `name: value` lines"
         if path:
-            message, remedy = "this must be a mapping of fields", "give its fields by name"
-    elif kind == "extra_forbidden" and path:
-        if near := _near_name(str(path[-1]), parent):
-            remedy = f"did you mean {near!r}? Otherwise remove it"
+            message, remedy = "this must be a mapping of fields", remedy_of_no_mapping(path, data)
+    elif kind == "extra_forbidden":
+        remedy = remedy_of_unknown(path, data) or remedy
     else:
         remedy = _number(details, path) or _within_limits(kind, context) or remedy
         if "expected" in context:
@@ -204,59 +201,23 @@ def shown(value: object) -> JsonValue:
 
 def _document_path(
     location: tuple[int | str, ...], data: object, *, missing: bool
-) -> tuple[list[str | int], object]:
-    """The parts of pydantic's location that are in the document, without its names of unions.
-
-    Also the value that holds the last part.
-    """
+) -> list[str | int]:
+    """The parts of pydantic's location that are in the document, without its names of unions."""
     path: list[str | int] = []
-    parent = data
     for position, part in enumerate(location):
         if (isinstance(data, dict) and part in data) or (
             isinstance(data, list) and isinstance(part, int) and part < len(data)
         ):
-            parent = data
             data = data[part]  # type: ignore[index]
             path.append(part)
         elif missing and position == len(location) - 1:
             path.append(part)
-    return path, parent
+    return path
 
 
 def _valid_values(given: object, expected: str) -> str:
     """The valid values, and the one that was probably meant first."""
-    near = difflib.get_close_matches(
-        given[:100] if isinstance(given, str) else "",
-        re.findall(r"'([^']*)'", expected),
-        n=1,
-        cutoff=0.6,
-    )
+    valid = {each.lower(): each for each in re.findall(r"'([^']*)'", expected)}
+    wanted = given[:100].lower() if isinstance(given, str) else ""
+    near = [valid[each] for each in difflib.get_close_matches(wanted, valid, n=1, cutoff=0.6)]
     return f"did you mean {near[0]!r}? Use {expected}" if near else f"use {expected}"
-
-
-def _near_name(name: str, parent: object) -> str:
-    """The valid field that was probably meant; empty: none at this level is near."""
-    present = frozenset(parent) if isinstance(parent, dict) else frozenset()
-    known = _fields_beside(present - {name}) - present
-    near = difflib.get_close_matches(name[:100], sorted(known), n=1, cutoff=0.75)
-    return near[0] if near else ""
-
-
-def _fields_beside(present: frozenset[object]) -> frozenset[str]:
-    """The fields of the kind of mapping that has most of those present; of all, if none has any."""
-    likeliest = max(_field_sets(), key=lambda names: (len(names & present), -len(names)))
-    return likeliest if likeliest & present else frozenset().union(*_field_sets())
-
-
-def _schemas() -> tuple[dict[str, Any], ...]:
-    return job_spec_json_schema(), placement_json_schema(), RunSettings.model_json_schema()
-
-
-@cache
-def _field_sets() -> tuple[frozenset[str], ...]:
-    """The names of the fields of every kind of mapping in specs, placements and settings."""
-    return tuple(
-        frozenset(definition.get("properties", {}))
-        for schema in _schemas()
-        for definition in (schema, *schema.get("$defs", {}).values())
-    )

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from automap.planner.spec import AlgorithmName, Name
+from automap.planner.spec import GivenAlgorithm, Name
 from automap.service.schemas.base import ApiModel, Moment, Page, PageQuery
 from automap.service.schemas.jobs import JobStatus
 
@@ -77,7 +77,7 @@ class HistoryPage(Page[JobHistory]):
 class HistoryQuery(PageQuery):
     """Which runs; all given filters hold together."""
 
-    algorithm: AlgorithmName | None = None
+    algorithm: GivenAlgorithm | None = None
     cluster: Name | None = Field(default=None, description="The stored cluster that specs named")
     created_after: Moment | None = Field(default=None, description="With time zone, exclusive")
     created_before: Moment | None = Field(default=None, description="With time zone, exclusive")

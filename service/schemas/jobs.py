@@ -11,7 +11,7 @@ from pydantic import (
 
 from automap.executor.settings import RunSettings
 from automap.planner.runs import Drift, ObservedLengths, Suggestion
-from automap.planner.spec import AlgorithmName, JobSpec
+from automap.planner.spec import GivenAlgorithm, JobSpec
 from automap.service.schemas.base import ApiModel, Moment, PageQuery
 from automap.service.schemas.problems import Problem
 
@@ -119,6 +119,6 @@ class JobQuery(PageQuery):
     kind: JobKind | None = None
     status: JobStatus | None = None
     plan_id: UUID | None = Field(default=None, description="Runs of this plan")
-    algorithm: AlgorithmName | None = Field(default=None, description="Runs of such plans")
+    algorithm: GivenAlgorithm | None = Field(default=None, description="Runs of such plans")
     created_after: Moment | None = Field(default=None, description="With time zone, exclusive")
     created_before: Moment | None = Field(default=None, description="With time zone, exclusive")

@@ -9,7 +9,7 @@ from pydantic import (
 )
 
 from automap.planner import Plan
-from automap.planner.spec import AlgorithmName, JobSpec, Name
+from automap.planner.spec import GivenAlgorithm, JobSpec, Name
 from automap.service.schemas.base import ApiModel, ModelName, Moment, PageQuery
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.problems import Problem
@@ -55,7 +55,7 @@ class PlanQuery(PageQuery):
     """Which plans; all given filters hold together."""
 
     status: PlanStatus | None = None
-    algorithm: AlgorithmName | None = None
+    algorithm: GivenAlgorithm | None = None
     model: ModelName | None = Field(default=None, description="Some role uses this model")
     cluster: Name | None = None
     created_after: Moment | None = Field(default=None, description="With time zone, exclusive")

@@ -7,7 +7,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session, defer, selectinload
 
 from automap.planner import Plan
-from automap.planner.catalogue import architectures, normalised
+from automap.planner.catalogue import find_model
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, NotFoundError
 from automap.service.schemas.base import Page
@@ -41,11 +41,8 @@ def new_plan_row(spec: JobSpec, *, cluster_name: str | None) -> PlanRow:
 
 def canonical_model(name: str) -> str:
     """The catalogue's own name for a model given by any of its names; others stay as they are."""
-    wanted = normalised(name)
-    for entry in architectures().values():
-        if wanted in map(normalised, (entry.name, *entry.aliases)):
-            return entry.name
-    return name
+    found = find_model(name)
+    return name if found is None else found.name
 
 
 def find_plan(session: Session, plan_id: UUID) -> PlanRecord:

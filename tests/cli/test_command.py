@@ -198,7 +198,10 @@ def test_gpus_are_listed_with_the_speed_of_their_links_and_its_unit(capsys, monk
     assert "intra_node_bytes_per_second" in out
 
 
-@pytest.mark.parametrize(("name", "field"), [("job-spec", "workload"), ("placement", "copies")])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("job-spec", "workload"), ("placement", "copies"), ("run-settings", "training")],
+)
 def test_schemas(capsys, name, field):
     code, out, _ = call(capsys, "schema", name)
     assert code == 0

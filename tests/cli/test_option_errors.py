@@ -10,7 +10,7 @@ from tests.planner.check.broken_plans import BARRIER_PLAN
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """SPEC, PLAN (of this version), OLD (of another), WRONG (edited), EMPTY."""
+    """SPEC, PLAN (of this version), OLD (of another), WRONG (edited), EMPTY, SETTINGS, BESIDE."""
     folder = tmp_path_factory.mktemp("options")
     plan = json.loads(BARRIER_PLAN.model_dump_json(by_alias=True))
     old = {**plan, "provenance": {**plan["provenance"], "code_version": "0.0.1"}}
@@ -22,12 +22,15 @@ def files(tmp_path_factory):
         "EMPTY": "{}",
         "PARTIAL": json.dumps({**plan, "calls": None}),
         "LOG": "not json",
+        "SETTINGS": "{data: {path: rows.jsonl}}",
+        "SPEC.RUN": "{data: {path: rows.jsonl}, functions: {}}",
     }
     names = {}
     for name, text in texts.items():
         file = folder / f"{name.lower()}.yaml"
         file.write_text(text, encoding="utf-8")
         names[name] = str(file)
+    names["BESIDE"] = names["SPEC.RUN"]
     return names
 
 
@@ -66,6 +69,8 @@ ONE = f"--call {CALLS[0]}"
         ("plan SPEC -s verl -s openrlhf", "error: --strategy: is given 2 times; give it once"),
         ("plan SPEC --profile /none", "error: --profile: '/none' holds no profile"),
         ("plan SPEC --fly", "error: No such option: --fly `automap plan --help` shows"),
+        ("plan SPEC --time-limit 60", "the spec says it: search.time_limit_seconds `automap"),
+        ("plan SPEC --objective price", "error: No such option: --objective the spec says it: "),
         ("plan", "error: Missing argument 'SPEC' `automap plan --help` shows"),
         ("simulate PLAN --iterations 0", "error: --iterations: Input should be greater"),
         ("simulate PLAN --picture x.txt", "error: --picture: x.txt does not end in .png"),
@@ -93,6 +98,12 @@ def test_an_option_is_named_as_it_was_typed(capsys, files, line, headline):
         ("replan PLAN --measured EMPTY", "a report is the report.json that automap run writes"),
         ("calibrate PLAN --spec SPEC --output-spec x", "this is a plan, not the report of a run"),
         ("plan PLAN", "this is a plan, not a job spec"),
+        ("plan SETTINGS", "this is run settings, not a job spec a job spec has models, workload"),
+        ("plan BESIDE", "name the spec itself: "),
+        ("explain SETTINGS", "run it with these: automap run SPEC --settings "),
+        ("run SPEC --settings SPEC", "this is a job spec, not run settings"),
+        ("run SPEC --settings SPEC", "run settings have data, and mostly functions and training"),
+        ("estimate SPEC SPEC", "this is a job spec, not a placement or a plan a placement has"),
         ("explain EMPTY", "this is not a plan or a job spec"),
         ("simulate PARTIAL", "read as a plan for its `copies` and `iteration_seconds`: 1 mistake"),
         ("estimate SPEC EMPTY", "a placement has copies and calls"),

@@ -23,9 +23,9 @@ from automap.planner.studies import Variant
 from automap.service.cli.backends.client import ANSWER_SECONDS, Service, parsed, plan_id_of
 from automap.service.cli.backends.protocol import KnownPlan, Tell, Variations
 from automap.service.cli.inputs.files import read_document, read_spec, read_spec_of
-from automap.service.cli.inputs.kinds import SPEC, kind_of
 from automap.service.cli.terminal.failures import BadInputError, ServerError
 from automap.service.planners.deadlines import planning_deadline_seconds
+from automap.service.schemas.document_kinds import SETTINGS, SPEC, kind_of
 
 if TYPE_CHECKING:
     from automap.planner import Simulation
@@ -47,7 +47,7 @@ class Remote:
         plan_id = plan_id_of(source)
         if plan_id is None:
             document = read_document(source)
-            if kind_of(document) in (None, SPEC):
+            if kind_of(document) in (None, SPEC, SETTINGS):
                 return read_spec_of(document, source)
             plan_id = document.get("id") if isinstance(document, dict) else None
         if plan_id is None:

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,18 +14,7 @@ from automap.planner import Placement, Plan
 from automap.planner.plan import Provenance
 from automap.planner.spec import JobSpec
 from automap.service.cli.inputs import examples
-from automap.service.cli.inputs.kinds import (
-    PLACEMENT,
-    PLAN,
-    RECORD,
-    REPORT,
-    SETTINGS,
-    SPEC,
-    kind_of,
-    mark_of,
-    need_kind,
-    warn_of_other_version,
-)
+from automap.service.cli.inputs.kinds import need_kind, warn_of_other_version
 from automap.service.cli.inputs.profile_folders import (
     by_gpu_type,
     with_absolute_profiles,
@@ -37,6 +27,17 @@ from automap.service.runs.checked_settings import (
     anchored,
     settings_errors,
     spec_errors,
+)
+from automap.service.schemas.document_kinds import (
+    LOOKS,
+    PLACEMENT,
+    PLAN,
+    RECORD,
+    REPORT,
+    SETTINGS,
+    SPEC,
+    kind_of,
+    mark_of,
 )
 from automap.service.schemas.documents import MAX_DOCUMENT_BYTES, DocumentError, load_document
 from automap.service.schemas.placements import ANY_PLACEMENT
@@ -64,8 +65,10 @@ def read_spec(
 
 def read_spec_of(document: object, source: str) -> JobSpec:
     """The job spec in a document that was read from `source`."""
-    if kind_of(document) not in (None, SETTINGS):
-        need_kind(document, _name(source), SPEC, remedy="give the spec that it was made of")
+    if kind_of(document) == SETTINGS:
+        need_kind(document, _name(source), SPEC, remedies=_uses_of_settings(source))
+    elif kind_of(document) is not None:
+        need_kind(document, _name(source), SPEC, remedies=["give the spec that it was made of"])
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
     document = with_absolute_profiles(_with_local_architectures(document, folder), folder)
     if isinstance(document, dict) and ":" in str(document.get("algorithm") or ""):
@@ -109,13 +112,14 @@ def read_runnable(source: str) -> JobSpec | Plan:
     kind = kind_of(document)
     if kind == SPEC:
         return read_spec_of(document, source)
+    remedies = []
     if kind == SETTINGS:
-        remedy = "name the spec; NAME.yaml takes its settings from NAME.run.yaml, or --settings"
+        remedies = _uses_of_settings(source)
     elif kind == PLACEMENT:
-        remedy = "make it a plan: automap estimate SPEC PLACEMENT --output PLAN.json"
-    else:
-        remedy = "the plan of a run is the plan.json beside its report" if kind == REPORT else ""
-    need_kind(document, name, PLAN, RECORD, SPEC, remedy=remedy)
+        remedies = ["make it a plan: automap estimate SPEC PLACEMENT --output PLAN.json"]
+    elif kind == REPORT:
+        remedies = ["the plan of a run is the plan.json beside its report"]
+    need_kind(document, name, PLAN, RECORD, SPEC, remedies=remedies)
     if kind == RECORD:
         assert isinstance(document, dict)
         document = document["plan"]
@@ -129,7 +133,7 @@ def read_runnable(source: str) -> JobSpec | Plan:
 def read_report(source: str, *, remedy: str = "give the report.json of its run") -> RunReport:
     """The report of a run in a file."""
     document = read_document(source)
-    need_kind(document, _name(source), REPORT, remedy=remedy)
+    need_kind(document, _name(source), REPORT, remedies=[remedy])
     return _validate(document, TypeAdapter(RunReport), source, kind=REPORT)
 
 
@@ -143,13 +147,27 @@ def read_run_settings(given: str | None, *, beside: str, spec: JobSpec) -> RunSe
     source = given or _settings_beside(beside)
     document = read_document(source, max_bytes=MAX_DOCUMENT_BYTES)
     if kind_of(document) in (PLAN, RECORD, SPEC, REPORT):
-        need_kind(document, _name(source), SETTINGS, remedy="give what NAME.run.yaml would hold")
+        remedies = [
+            f"give what NAME.run.yaml would hold: {LOOKS[SETTINGS]}",
+            "`automap schema run-settings` prints all that they may have",
+        ]
+        need_kind(document, _name(source), SETTINGS, remedies=remedies)
     settings = _validate(document, _SETTINGS, source)
     folder = Path.cwd() if source == STANDARD_INPUT else Path(source).parent
     settings = anchored(settings, folder)
     if mistakes := settings_errors(settings, spec):
         raise _mistakes(mistakes, source)
     return settings
+
+
+def _uses_of_settings(source: str) -> list[str]:
+    """What takes run settings, and which spec was probably meant."""
+    path = Path(source)
+    spec = path.with_name(
+        f"{path.name.removesuffix(path.suffix).removesuffix('.run')}{path.suffix}"
+    )
+    meant = [f"name the spec itself: {spec}"] if spec != path and spec.is_file() else [LOOKS[SPEC]]
+    return [*meant, f"run it with these: automap run SPEC --settings {source}"]
 
 
 def _settings_beside(source: str) -> str:
@@ -176,6 +194,10 @@ def read_document(source: str, *, max_bytes: int = MAX_PLAN_BYTES) -> object:
     try:
         return load_document(content, media="json" if is_json else "yaml", max_bytes=max_bytes)
     except DocumentError as error:
+        # YAML may begin with a bracket, too.
+        with suppress(DocumentError):
+            if is_json and not source.endswith(".json"):
+                return load_document(content, media="yaml", max_bytes=max_bytes)
         raise BadInputError(f"{_name(source)}: {error}") from None
 
 

@@ -38,7 +38,9 @@ class ListingArguments:
 
 @dataclass(frozen=True)
 class SchemaArguments:
-    what: Annotated[str, typer.Argument(metavar="job-spec|placement", help="Which document.")]
+    what: Annotated[
+        str, typer.Argument(metavar="job-spec|placement|run-settings", help="Which document.")
+    ]
     json: Annotated[
         bool, typer.Option("--json", help="Accepted for symmetry: a schema is JSON anyway.")
     ] = False

@@ -62,8 +62,19 @@ def report_usage(error: Exception) -> int:
         console.print(line, soft_wrap=True)
         if context is not None:
             help_line = f"  `{context.command_path} --help` shows what it takes"
-            console.print(Text(help_line), soft_wrap=True)
+            console.print(Text(_of_the_spec(error) + help_line), soft_wrap=True)
     return 2
+
+
+def _of_the_spec(error: Any) -> str:
+    """A line that names the field of the spec which an unknown option would set, if one does."""
+    name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+    if not name:
+        return ""
+    from automap.service.errors.valid_fields import field_of_spec  # brings the planner's in
+
+    field = field_of_spec(name)
+    return f"  the spec says it: {field}\n" if field else ""
 
 
 def _message(error: Any) -> str:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from automap.planner.errors import SpecError
 from automap.service.cli.inputs.files import read_placement, read_spec
@@ -53,6 +54,15 @@ def test_yaml_and_json_give_the_same_spec(tmp_path):
     assert read_spec(write(tmp_path, as_json, "spec.json")) == from_yaml
 
 
+def test_yaml_may_begin_with_a_bracket(tmp_path):
+    spec = read_spec(write(tmp_path, SPEC))
+    in_brackets = yaml.safe_dump(yaml.safe_load(SPEC), default_flow_style=True)
+    assert in_brackets.startswith("{")
+    assert read_spec(write(tmp_path, in_brackets, "flow.yaml")) == spec
+    assert "not JSON" in complaint(write(tmp_path, in_brackets, "flow.json"))
+    assert "not JSON" in complaint(write(tmp_path, '{"name": [', "broken.yaml"))
+
+
 def test_a_config_json_is_found_beside_the_spec(tmp_path):
     (tmp_path / "model").mkdir()
     write(tmp_path / "model", json.dumps(CONFIG), "config.json")
@@ -70,7 +80,7 @@ def test_a_missing_config_json_names_field_and_file(tmp_path):
 
 def test_a_name_with_a_slash_is_a_name_and_no_path(tmp_path):
     spec = read_spec(write(tmp_path, SPEC.replace("tiny-llama", "Qwen/Qwen2.5-0.5B")))
-    assert spec.models["actor"].architecture == "Qwen/Qwen2.5-0.5B"
+    assert spec.models["actor"].architecture == "qwen2.5-0.5b"
 
 
 @pytest.mark.parametrize(

@@ -93,3 +93,15 @@ def test_iterations_that_overlap_are_planned_only(search: dict[str, Any], field:
     assert line.startswith(f"{field} is planned only")
     assert "the executor runs them one after another" in line
     assert not [each for each in assumptions(resolve(small_job())) if "planned only" in each]
+
+
+def test_a_function_without_seconds_is_told_with_what_it_is_priced_at() -> None:
+    def told(reward: dict[str, Any]) -> list[str]:
+        found = assumptions(resolve(small_job(models__reward=reward)))
+        return [line for line in found if line.startswith("models.reward: ")]
+
+    (line,) = told({"function": True})
+    assert "seconds_per_response 0" in line
+    assert "1 µs" in line
+    assert told({"function": True, "seconds_per_response": 0.01}) == []
+    assert told({"remote": {"requests_per_second": 100.0}}) == []

@@ -1,0 +1,86 @@
+"""What is said of fields that a mapping does not have, and of mappings that are none."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from automap.executor.settings import RunSettings
+from automap.planner.spec import JobSpec
+from automap.service.errors.fields import FieldError, field_errors
+from automap.service.errors.valid_fields import field_of_spec
+from tests.service.support.samples import changed, small_spec
+
+SPEC = small_spec()
+SETTINGS = {"data": {"path": "/rows.jsonl"}}
+
+
+def told(data: Any, content: type[JobSpec | RunSettings] = JobSpec) -> list[FieldError]:
+    with pytest.raises(ValidationError) as caught:
+        content.model_validate(data)
+    return field_errors(caught.value, data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "field", "remedy"),
+    [
+        ("models.actor", {"model": "gpt2"}, "models.actor.model", "'architecture'"),
+        ("models.actor", {"archtecture": "gpt2"}, "models.actor.archtecture", "'architecture'"),
+        ("models.actor", {"name": "gpt2"}, "models.actor.name", "'architecture'"),
+        ("search", {"time_limit": 5}, "search.time_limit", "'time_limit_seconds'"),
+        (
+            "constraints",
+            {"parallelism": {"actor": {"tp": 8}}},
+            "constraints.parallelism.actor.tp",
+            "'tensor_parallel_size'",
+        ),
+        ("search", {"banana": 5}, "search.banana", "objective, "),
+        ("iterations", 5, "iterations", "it belongs in workload"),
+        ("seed", 5, "seed", "it belongs in search"),
+        ("data", {"path": "x"}, "data", "the run settings"),
+        ("models.actor", "gpt2", "models.actor", "by name: architecture, lora"),
+        ("models.actor.lora", 16, "models.actor.lora", "by name: rank"),
+        ("workload.prompt_length", 512, "workload.prompt_length", "by name: mean, "),
+        ("cluster", [{"gpu": "h100"}], "cluster", "write {pools: "),
+        ("cluster", {"gpu": "h100", "num_nodes": 1}, "cluster", "write {pools: "),
+        ("cluster", "64xH100", "cluster", "write {pools: "),
+        ("cluster", 64, "cluster", "write {pools: "),
+        ("models.reward", {"function": "a.py:f"}, "models.reward.function", "run settings"),
+        ("workload.rollout_engine", "vLLM", "workload.rollout_engine", "did you mean 'vllm'?"),
+        ("algorithm", "own.py:PROGRAM", "algorithm", "automap plan"),
+        ("algorithm", "DPO", "algorithm", "for example grpo"),
+    ],
+)
+def test_one_mistake_is_told_with_what_would_be_valid(
+    path: str, value: Any, field: str, remedy: str
+) -> None:
+    (error,) = told(changed(SPEC, path, value))
+    assert error.field == field
+    assert error.value is not None
+    assert remedy in error.remedy
+
+
+def test_a_field_that_is_there_is_not_what_an_unknown_one_was_meant_to_be() -> None:
+    (error,) = told(changed(SPEC, "cluster.pools.0.gpus", 8))
+    assert error.remedy.startswith("remove it; other fields here are ")
+    assert " gpu," not in error.remedy
+    assert "gpus_per_node" in error.remedy
+
+
+def test_run_settings_have_fields_of_their_own() -> None:
+    (error,) = told({**SETTINGS, "training": {"actor": {"banana": 1}}}, RunSettings)
+    assert error.field == "training.actor.banana"
+    assert "micro_batch_tokens" in error.remedy
+
+
+def test_of_another_document_nothing_is_said() -> None:
+    """A stored cluster is no spec, although both have a name."""
+    (error,) = [each for each in told({"name": "lab", "gpu": "h100"}) if each.field == "gpu"]
+    assert error.remedy == "remove this field, or correct its name"
+
+
+def test_an_option_that_is_a_field_of_the_spec() -> None:
+    assert field_of_spec("objective") == "search.objective"
+    assert field_of_spec("time_limit") == "search.time_limit_seconds"
+    assert field_of_spec("algorithm") == "algorithm"
+    assert field_of_spec("nodes") == ""
