@@ -59,8 +59,7 @@ def sketch(problem: Problem, relaxation: Relaxation, *, seed: int) -> Solution |
         return None
     cell = problem.pools[0].gpus_per_node
     board = _Board(problem, cell)
-    homes = [c for c, copy in enumerate(problem.copies) if copy.shadow_of is None]
-    if any(not len(board.numbers[c]) for c in homes):
+    if any(not len(board.numbers[c]) for c in np.flatnonzero(board.is_needed)):
         return None
     draws = _drawn(board, relaxation, np.random.default_rng(seed))
     decoded = board.decode(draws)
@@ -111,7 +110,10 @@ class _Board:
         for number, sync in enumerate(problem.syncs):
             self.home[calls + number], self.shadow[calls + number] = sync.home, sync.shadow
             self.follows[calls + number, :calls] = self.shadow[:calls] == sync.shadow
-        self.is_shadow = np.array([copy.shadow_of is not None for copy in problem.copies])
+        self.is_needed = np.array([copy.shadow_of is None for copy in problem.copies])
+        """[copy] homes, and shadows that alone may serve some call."""
+        alone = (self.home[:calls] < 0) & (self.shadow[:calls] >= 0)
+        self.is_needed[self.shadow[:calls][alone]] = True
         self.copies = copies
 
     def decode(self, draws: _Draws) -> _Decoded:
@@ -197,10 +199,10 @@ def _drawn(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> 
             [relaxation.shares[copy][board.keys[number][1]] for number in numbers], 0.0
         )
         total = float(shares.sum())
-        there = draw.random(DRAWS) < (total if board.is_shadow[copy] else 1.0)
+        there = draw.random(DRAWS) < (1.0 if board.is_needed[copy] else total)
         if total <= 1e-6:
             shares, total = np.ones(len(numbers)), float(len(numbers))
-            there &= not board.is_shadow[copy]
+            there &= board.is_needed[copy]
         if len(numbers):
             options[there, copy] = draw.choice(numbers, int(there.sum()), p=shares / total)
     starts = np.zeros(board.nodes)
