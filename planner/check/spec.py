@@ -101,10 +101,11 @@ def _calls_have_the_fixed_settings(subject: Subject) -> Iterator[str]:
     fixed = subject.job.spec.constraints.parallelism
     for call, copy in subject.placed_calls():
         own = None if _is_copy(subject, call.id) else fixed.get(call.id)
-        for name, value, of_role in _settings(call, copy):
-            wanted = None if own is None else getattr(own, name)
-            if wanted is None and of_role is not None and call.role in fixed:
-                wanted = getattr(fixed[call.role], of_role)
+        of_role = fixed.get(call.role)
+        for field, value, field_of_role in _settings(call, copy):
+            name, wanted = field, None if own is None else getattr(own, field)
+            if wanted is None and of_role is not None and field_of_role is not None:
+                name, wanted = field_of_role, getattr(of_role, field_of_role)
             if wanted is not None and value != wanted:
                 yield f"call {call.id} has {name} {value}, but the spec fixes {wanted}"
 

@@ -12,7 +12,7 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.explanation.question import Question
 from automap.planner.explanation.stream_questions import streams_and_tails
 from automap.planner.explanation.study import Study
-from automap.planner.job.pins import call_keys, model_of
+from automap.planner.job.pins import call_keys, generate_pins, home_pool, model_of
 from automap.planner.layout import OFFLOADS, RECOMPUTES
 from automap.planner.search import Rows, SearchSpace, Selected
 from automap.planner.search.model.problem import Problem
@@ -40,6 +40,7 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
         "all models on the same GPUs",
         _without_shadows,
         lambda problem: replace(problem, colocate=pairs),
+        missing=_what_pins_away(study, list(study.job.models)),
     )
     every = tuple(combinations(range(len(study.tables.copies)), 2))
     shadowed = {
@@ -72,6 +73,7 @@ def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
                 f"no_shadow:{copy.role}",
                 f"no shadow of {copy.role}",
                 partial(_without_shadows, copies=frozenset([index])),
+                missing=_what_pins_away(study, [copy.role]),
             )
         else:
             yield Question(
@@ -79,6 +81,16 @@ def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
                 f"a shadow of {copy.role} for generation",
                 partial(_on_shadow, shadow=index),
             )
+
+
+def _what_pins_away(study: Study, roles: list[str]) -> str:
+    """The constraint by which a call of these roles can only run on a shadow, if there is one."""
+    for role in roles:
+        home = home_pool(study.job, role)
+        for key, pool in generate_pins(study.job, role).items():
+            if home not in (None, pool):
+                return f"constraints.pools.{key} is {pool}, and the home of {role} is in {home}"
+    return ""
 
 
 def _on_shadow(space: SearchSpace, shadow: int) -> Rows:
