@@ -22,9 +22,9 @@ from rich.console import Console
 from rich.table import Table
 
 from automap.executor.layout import GenerationLayout, Grouping, RankLayout
-from automap.executor.reshard.buffer import GenerationBuffer
 from automap.executor.reshard.ledger import Ledger
 from automap.executor.reshard.transition import gather_within
+from tests.executor.reshard.generation_buffer import GenerationBuffer
 from tests.executor.reshard.sharded_model import Llama, ShardedLlama
 
 WORLD_SIZE = 8

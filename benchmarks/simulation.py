@@ -3,9 +3,9 @@
     python -m benchmarks.simulation [draws] [turns]
 
 Per workload: seconds of the closed form (`cost.generation`) and of the simulation
-(planner/simulation/engine.py), averaged over draws of all lengths, how far the first is off, the
-standard error of the second, and both's standard deviation from draw to draw. With `turns`, a wider
-grid of turns with environment time in short caches (minutes).
+(tests/planner/simulation/engine.py), averaged over draws of all lengths, how far the first is off,
+the standard error of the second, and both's standard deviation from draw to draw. With `turns`, a
+wider grid of turns with environment time in short caches (minutes).
 """
 
 import sys
@@ -19,8 +19,8 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.job.resolution import resolve_pool
 from automap.planner.layout import GenerationLayouts
-from automap.planner.simulation.comparison import Generation, compare
 from automap.planner.spec import PoolSpec, WorkloadSpec
+from tests.planner.simulation.comparison import Generation, compare
 
 CONSTANT = {"mean": 1024, "max": 1024}
 MEAN = {"mean": 1000, "max": 8192}

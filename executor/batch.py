@@ -138,11 +138,11 @@ class Batch(Mapping[str, Column]):
         return Batch({name: _map(lambda each: each.to(device), self[name]) for name in self})
 
     def with_columns(self, **columns: Column) -> "Batch":
-        """These columns besides, or instead."""
+        """The batch with these columns added, or in place of those with the same names."""
         return Batch({**self._columns, **columns})
 
     def merge(self, other: "Batch") -> "Batch":
-        """Both batches' columns; the other's win."""
+        """The columns of both batches; where both have one, that of `other`."""
         return Batch({**self._columns, **other})
 
     def only(self, *names: str) -> "Batch":
@@ -159,23 +159,6 @@ class Batch(Mapping[str, Column]):
             return self.tensor("weight")
         device = next((each.device for column in self.values() for each in _tensors(column)), None)
         return torch.ones(self.num_rows, device=device)
-
-    def pad_rows(self, multiple: int) -> "Batch":
-        """Filled up to a multiple of rows with copies of the first row, of weight 0.
-
-        A batch without rows has none to copy and stays empty.
-        """
-        if multiple < 1:
-            raise ValueError(f"multiple must be at least 1, got {multiple}")
-        missing = -self.num_rows % multiple
-        if not missing and "weight" in self:
-            return self
-        weighted = self.with_columns(weight=self.weights())
-        if not missing:
-            return weighted
-        filler = weighted.take([0] * missing)
-        filler = filler.with_columns(weight=torch.zeros_like(filler.tensor("weight")))
-        return concatenate([weighted, filler])
 
     def nbytes(self) -> int:
         """Bytes of all columns."""
@@ -224,7 +207,11 @@ def _concatenate(name: str, columns: Sequence[Column]) -> Column:
 
 
 def _cat(tensors: Sequence[Tensor]) -> Tensor:
-    """As torch.cat, which would turn integers into floats where they meet."""
+    """`torch.cat` of tensors of one dtype; by itself it would turn integers into floats.
+
+    Raises:
+        ValueError: there are no tensors, or their dtypes differ.
+    """
     if not tensors:
         raise ValueError("nothing to concatenate")
     dtypes = {tensor.dtype for tensor in tensors}

@@ -118,7 +118,8 @@ class CheckpointSettings(SettingsModel):
     """When and where the run's state is saved."""
 
     every_iterations: PositiveInt | None = None
-    """And after the last one; None: never, and a run that is ended early cannot be resumed."""
+    """Save after so many iterations, and after the last; None: never, and a run that is ended early
+    cannot be resumed."""
     keep_last: PositiveInt = 2
     resume: bool = True
     """Continue from the newest whole checkpoint of the output folder, if there is one."""
@@ -169,7 +170,7 @@ class RunSettings(SettingsModel):
     checkpoint: CheckpointSettings = CheckpointSettings()
     metrics: MetricsSettings = MetricsSettings()
     iterations: PositiveInt | None = None
-    """None: the spec's."""
+    """Number of iterations to run; None: that of the spec."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
     call_timeout_seconds: PositiveFloat = 1800.0
     """A call that takes longer is reported with rank and name, and the run ends."""

@@ -30,7 +30,7 @@ class MeasureSettings(BaseModel):
     """Whose shapes are measured first; the grid follows."""
     budget_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 300.0
     device: DeviceKind | None = None
-    """None: CUDA where there is a device, else the CPU."""
+    """What to measure; None: CUDA where there is a device, else the CPU."""
     ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)] | None = None
     """Most processes of a collective; None: one per device here (a core is a device)."""
     strict: bool = False

@@ -1,5 +1,6 @@
 """Which tests one process runs, where `make test` runs them on several."""
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> "Load
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            text = Path(config.rootpath, file).read_text(encoding="utf-8")
-            return "many processes" if "pytest.mark.many_processes" in text else file
+            return "many processes" if _fills_the_machine(config.rootpath / file) else file
 
     return Scheduling(config, log)
+
+
+@cache  # xdist asks for every test
+def _fills_the_machine(file: Path) -> bool:
+    return "pytest.mark.many_processes" in file.read_text(encoding="utf-8")

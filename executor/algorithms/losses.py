@@ -38,11 +38,11 @@ class PolicyLoss:
 
     aggregate: Aggregate
     clip: Clip | None
-    """None: −A·log π, without a ratio to an older policy (ReMax, RLOO)."""
+    """How the ratio to an older policy is clipped; None: −A·log π with no ratio (ReMax, RLOO)."""
     reads_old_log_probs: bool = True
-    """Without them the ratio is to the policy itself: right for one update per iteration."""
+    """False: the ratio is to the policy itself, which is right for one update per iteration."""
     kl_estimator: KlEstimator | None = None
-    """None: no reference."""
+    """Estimator of the KL divergence from the reference; None: there is no reference."""
     kl_coefficient: float = 0.0
     entropy_coefficient: float = 0.0
     pretrain_coefficient: float | None = None
@@ -115,7 +115,7 @@ class ValueLoss:
 
     aggregate: Aggregate
     clip: float | None
-    """None: no clipping, and the old values are not read."""
+    """How far values may move from the old ones; None: not clipped, old values are not read."""
 
     @property
     def needs_entropy(self) -> bool:

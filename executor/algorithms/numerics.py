@@ -1,9 +1,8 @@
 """The numeric steps between model calls: rewards, advantages, the Lagrange multiplier.
 
 Pure functions on whole batches. Rewards, values and advantages are ragged, one element per response
-token; a score is a plain tensor, one element per row. `weights` [rows] are those of the batch: rows
-of weight 0 only pad, influence no other row, and what they get themselves means nothing. `group`
-[rows] numbers the prompt that a row responds to. Statistics are taken in float64.
+token; a score is a plain tensor, one element per row. `group` [rows] numbers the prompt that a row
+responds to. No row only pads: those go to model calls alone. Statistics are taken in float64.
 """
 
 from dataclasses import dataclass
@@ -62,10 +61,10 @@ def outcomes(rewards: Ragged) -> Tensor:
     return sums.index_add(0, rewards.row_of_value(), rewards.values.double())
 
 
-def mean_outcome(rewards: Ragged | Tensor, *, weights: Tensor | None = None) -> float:
-    """Mean over the rows of scores, or of the sums of token rewards; the rows that pad left out."""
+def mean_outcome(rewards: Ragged | Tensor) -> float:
+    """Mean over the rows of scores, or of the sums of token rewards."""
     scores = outcomes(rewards) if isinstance(rewards, Ragged) else rewards.double()
-    return float(scores[_kept(weights, len(scores))].mean())
+    return float(scores.mean())
 
 
 def penalise_kl(
@@ -114,13 +113,7 @@ def penalise_overlong(
 
 
 def gae(
-    rewards: Ragged | Tensor,
-    values: Ragged,
-    *,
-    gamma: float,
-    lam: float,
-    whiten: bool,
-    weights: Tensor | None = None,
+    rewards: Ragged | Tensor, values: Ragged, *, gamma: float, lam: float, whiten: bool
 ) -> tuple[Ragged, Ragged]:
     """(advantages, returns) of every response token; a plain tensor of scores counts at the end.
 
@@ -137,21 +130,21 @@ def gae(
     advantages = _discounted_sums(rewards.with_values(errors), gamma * lam)
     returns = advantages.values + value
     if whiten:
-        advantages = _whiten(advantages, weights)
+        advantages = _whiten(advantages)
     dtype = values.values.dtype
     return values.with_values(advantages.values.to(dtype)), values.with_values(returns.to(dtype))
 
 
-def batch_normalise(rewards: Ragged, *, gamma: float, weights: Tensor | None = None) -> Ragged:
+def batch_normalise(rewards: Ragged, *, gamma: float) -> Ragged:
     """REINFORCE++: the return from each token on, whitened over the batch's tokens.
 
     Source: Hu et al. 2025, arXiv:2501.03262.
     """
     returns = _discounted_sums(rewards.with_values(rewards.values.double()), gamma)
-    return rewards.with_values(_whiten(returns, weights).values.to(rewards.values.dtype))
+    return rewards.with_values(_whiten(returns).values.to(rewards.values.dtype))
 
 
-def group_normalise(rewards: Ragged, *, group: Tensor, weights: Tensor | None = None) -> Ragged:
+def group_normalise(rewards: Ragged, *, group: Tensor) -> Ragged:
     """GRPO: (outcome − mean) / (standard deviation + 1e-6) within the group, at every token.
 
     The sample standard deviation (n − 1), as torch.std in verl and TRL; the paper does not say.
@@ -161,17 +154,17 @@ def group_normalise(rewards: Ragged, *, group: Tensor, weights: Tensor | None = 
     Raises:
         ValueError: a group has one response.
     """
-    groups = _Groups.of(group, weights, user="group_normalise")
-    outcome = outcomes(rewards)[groups.rows]
+    groups = _Groups.of(group, user="group_normalise")
+    outcome = outcomes(rewards)
     centred = outcome - (groups.sum(outcome) / groups.size)[groups.member]
     variance = groups.sum(centred.square()) / (groups.size - 1)
     advantages = centred / (variance.sqrt() + GROUP_EPSILON)[groups.member]
     # The mean of equal numbers may differ from them by a rounding error.
     mixed = groups.mixed(outcome)[groups.member]
-    return _at_every_token(torch.where(mixed, advantages, 0.0), groups.rows, rewards)
+    return _at_every_token(torch.where(mixed, advantages, 0.0), rewards)
 
 
-def leave_one_out(rewards: Ragged, *, group: Tensor, weights: Tensor | None = None) -> Ragged:
+def leave_one_out(rewards: Ragged, *, group: Tensor) -> Ragged:
     """RLOO: outcome minus the mean outcome of the group's other responses, at every token.
 
     Source: Ahmadian et al. 2024, arXiv:2402.14740.
@@ -179,35 +172,25 @@ def leave_one_out(rewards: Ragged, *, group: Tensor, weights: Tensor | None = No
     Raises:
         ValueError: a group has one response.
     """
-    groups = _Groups.of(group, weights, user="leave_one_out")
-    outcome = outcomes(rewards)[groups.rows]
+    groups = _Groups.of(group, user="leave_one_out")
+    outcome = outcomes(rewards)
     others = (groups.sum(outcome)[groups.member] - outcome) / (groups.size - 1)[groups.member]
-    return _at_every_token(outcome - others, groups.rows, rewards)
+    return _at_every_token(outcome - others, rewards)
 
 
-def mixed_groups(scores: Tensor, *, group: Tensor, weights: Tensor | None = None) -> Tensor:
+def mixed_groups(scores: Tensor, *, group: Tensor) -> Tensor:
     """[rows] bool: DAPO's dynamic sampling keeps the rows whose group has unlike scores.
 
-    False for rows that pad. Source: Yu et al. 2025, arXiv:2503.14476.
+    Source: Yu et al. 2025, arXiv:2503.14476.
 
     Raises:
         ValueError: a group has one response.
     """
-    groups = _Groups.of(group, weights, user="mixed_groups")
-    mask = torch.zeros(len(scores), dtype=torch.bool)
-    mask[groups.rows] = groups.mixed(scores[groups.rows].double())[groups.member]
-    return mask
+    groups = _Groups.of(group, user="mixed_groups")
+    return groups.mixed(scores.double())[groups.member]
 
 
-def subtract(
-    rewards: Ragged,
-    baseline: Tensor,
-    *,
-    group: Tensor,
-    baseline_group: Tensor,
-    weights: Tensor | None = None,
-    baseline_weights: Tensor | None = None,
-) -> Ragged:
+def subtract(rewards: Ragged, baseline: Tensor, *, group: Tensor, baseline_group: Tensor) -> Ragged:
     """ReMax: rewards summed from each token on, minus the score of the prompt's greedy response.
 
     From the token on, as in the authors' code, because a KL penalty paid before a token
@@ -219,24 +202,18 @@ def subtract(
         baseline: [baseline rows] scores of the greedy responses.
         group: [rows] prompt of each sampled response.
         baseline_group: [baseline rows] prompt of each greedy response.
-        weights: [rows]
-        baseline_weights: [baseline rows]
 
     Raises:
         ValueError: a prompt has no baseline.
     """
-    kept = _kept(baseline_weights, len(baseline))
-    known, member = torch.unique(baseline_group[kept], return_inverse=True)
-    sums = torch.zeros(len(known), dtype=torch.float64).index_add(
-        0, member, baseline[kept].double()
-    )
+    known, member = torch.unique(baseline_group, return_inverse=True)
+    sums = torch.zeros(len(known), dtype=torch.float64).index_add(0, member, baseline.double())
     means = sums / torch.bincount(member, minlength=len(known))
-    rows = _kept(weights, len(rewards))
-    absent = group[rows][~torch.isin(group[rows], known)]
+    absent = group[~torch.isin(group, known)]
     if len(absent):
         raise ValueError(f"prompts {sorted(set(absent.tolist()))[:8]} have no greedy response")
     returns = _discounted_sums(rewards.with_values(rewards.values.double()), 1.0)
-    shift = _at_every_token(means[torch.searchsorted(known, group[rows])], rows, returns)
+    shift = _at_every_token(means[torch.searchsorted(known, group)], returns)
     return rewards.with_values((returns.values - shift.values).to(rewards.values.dtype))
 
 
@@ -274,42 +251,34 @@ def update_multiplier(
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The rows that do not pad, by prompt."""
+    """Rows by prompt."""
 
-    rows: Tensor
-    """[kept] int64: their places in the batch."""
     member: Tensor
-    """[kept] int64: their groups, counted from 0."""
+    """[rows] int64: their groups, counted from 0."""
     size: Tensor
     """[groups] float64: rows in each."""
 
     @classmethod
-    def of(cls, group: Tensor, weights: Tensor | None, *, user: str) -> "_Groups":
-        rows = _kept(weights, len(group))
-        names, member, counts = torch.unique(group[rows], return_inverse=True, return_counts=True)
+    def of(cls, group: Tensor, *, user: str) -> "_Groups":
+        names, member, counts = torch.unique(group, return_inverse=True, return_counts=True)
         alone = names[counts == 1].tolist()
         if alone:
             raise ValueError(
                 f"{user} compares the responses to one prompt, but prompts {alone[:8]} have one; "
                 "set responses_per_prompt to at least 2"
             )
-        return cls(rows, member, counts.double())
+        return cls(member, counts.double())
 
     def sum(self, values: Tensor) -> Tensor:
-        """[groups] of float64 values [kept]."""
+        """[groups] of float64 values [rows]."""
         return torch.zeros_like(self.size).index_add(0, self.member, values)
 
     def mixed(self, values: Tensor) -> Tensor:
-        """[groups] bool: whether the values [kept] of the group differ."""
+        """[groups] bool: whether the values [rows] of the group differ."""
         empty = torch.zeros_like(self.size)
         largest = empty.scatter_reduce(0, self.member, values, "amax", include_self=False)
         smallest = empty.scatter_reduce(0, self.member, values, "amin", include_self=False)
         return largest > smallest
-
-
-def _kept(weights: Tensor | None, num_rows: int) -> Tensor:
-    """The rows that do not only pad."""
-    return torch.arange(num_rows) if weights is None else weights.nonzero().flatten()
 
 
 def _same_lengths(rewards: Ragged, **columns: Ragged) -> None:
@@ -321,11 +290,9 @@ def _same_lengths(rewards: Ragged, **columns: Ragged) -> None:
             )
 
 
-def _at_every_token(values: Tensor, rows: Tensor, like: Ragged) -> Ragged:
-    """Values [kept] of the given rows at each of their tokens, 0 in the other rows."""
-    per_row = torch.zeros(len(like), dtype=like.values.dtype)
-    per_row[rows] = values.to(per_row.dtype)
-    return like.with_values(torch.repeat_interleave(per_row, like.lengths))
+def _at_every_token(values: Tensor, like: Ragged) -> Ragged:
+    """Values [rows] at each token of their rows."""
+    return like.with_values(torch.repeat_interleave(values.to(like.values.dtype), like.lengths))
 
 
 def _discounted_sums(column: Ragged, factor: float) -> Ragged:
@@ -341,13 +308,8 @@ def _discounted_sums(column: Ragged, factor: float) -> Ragged:
     return column.with_values(sums)
 
 
-def _whiten(column: Ragged, weights: Tensor | None) -> Ragged:
-    """Zero mean, unit sample variance (n − 1, as in TRL and verl) over the tokens of kept rows."""
-    chosen = torch.zeros(len(column), dtype=torch.bool)
-    chosen[_kept(weights, len(column))] = True
-    tokens = column.values[torch.repeat_interleave(chosen, column.lengths)]
-    centred = tokens - tokens.mean()
-    variance = centred.square().sum() / max(len(tokens) - 1, 1)
-    return column.with_values(
-        (column.values - tokens.mean()) * torch.rsqrt(variance + WHITEN_EPSILON)
-    )
+def _whiten(column: Ragged) -> Ragged:
+    """Zero mean, unit sample variance (n − 1, as in TRL and verl) over the tokens."""
+    centred = column.values - column.values.mean()
+    variance = centred.square().sum() / max(len(centred) - 1, 1)
+    return column.with_values(centred * torch.rsqrt(variance + WHITEN_EPSILON))

@@ -21,8 +21,6 @@ def pretrain_row_weight(
     *,
     coefficient: float,
     aggregate: Aggregate,
-    weights: Tensor | None = None,
-    pretrain_weights: Tensor | None = None,
 ) -> float:
     """The weight of every pre-train row of an iteration.
 
@@ -31,14 +29,11 @@ def pretrain_row_weight(
         pretrain_lengths: [pre-train rows] tokens, the first included, which nothing predicts.
         coefficient: pretrain_coefficient.
         aggregate: How the loss is averaged.
-        weights: [rows] of the rollout; None: all 1.
-        pretrain_weights: [pre-train rows] 0 for those that only pad; None: all 1.
     """
-    counts = torch.ones_like(response_lengths) if weights is None else weights
-    others = torch.ones_like(pretrain_lengths) if pretrain_weights is None else pretrain_weights
     if aggregate == "token_mean":
-        counts, others = counts * response_lengths, others * (pretrain_lengths - 1)
-    return coefficient * float(counts.double().sum() / others.double().sum())
+        counts, others = response_lengths.sum(), (pretrain_lengths - 1).sum()
+        return coefficient * float(counts.double() / others.double())
+    return coefficient * (len(response_lengths) / len(pretrain_lengths))
 
 
 def join_pretrain(batch: Batch, pretrain: Batch, *, row_weight: float) -> Batch:

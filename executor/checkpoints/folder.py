@@ -34,18 +34,6 @@ class Checkpoint:
     manifest: Manifest
     controller: ControllerState
 
-    def role_folder(self, role: str) -> Path:
-        """What `load_shard` reads.
-
-        Raises:
-            CheckpointError: the checkpoint has no such role.
-        """
-        if role not in self.manifest.roles:
-            raise CheckpointError(
-                f"{self.path} has no role {role!r}; it has {sorted(self.manifest.roles)}"
-            )
-        return self.path / role
-
 
 class DamagedCheckpointError(CheckpointError):
     """The newest checkpoint lacks something; `older` is the newest whole one, if there is one."""

@@ -49,8 +49,6 @@ class PromptData:
         self._encoder = Encoder(
             settings.tokenizer, chat_template=settings.chat_template, vocab_size=vocab_size
         )
-        self.num_dropped = 0
-        """Over-long prompts that were passed over since this object was made."""
         self._tokens(0)  # a wrong kind of prompt shows before any model is loaded
 
     def next_batch(self, num_prompts: int) -> Batch:
@@ -91,7 +89,6 @@ class PromptData:
             tokens = self._fitting(number)
             if tokens is not None:
                 return number, tokens
-            self.num_dropped += 1
         raise DataError(
             f"data.overlong: drop leaves none of the {len(self._rows)} prompts of "
             f"{self._rows.path}: all are longer than {self._max_prompt_length} tokens"

@@ -24,13 +24,6 @@ class Packed:
     """[rows] int64: the place of each sequence's last token."""
     batch: Batch
 
-    def may_attend(self) -> Tensor:
-        """[T, T] bool: causal, and within the same sequence."""
-        rows = torch.arange(len(self.lengths), device=self.lengths.device)
-        sequence = torch.repeat_interleave(rows, self.lengths)
-        same = sequence[:, None] == sequence[None, :]
-        return same & torch.ones_like(same).tril()
-
 
 def pack(batch: Batch) -> Packed:
     """Prompt and response of every row, end to end.

@@ -22,17 +22,17 @@ FILE_BYTES = 5 * 10**9
 class TensorFolder:
     """The tensors of a folder by name. Opens a file when it is first asked for one of its."""
 
-    def __init__(self, folder: Path, *, single: str = SINGLE) -> None:
+    def __init__(self, folder: Path) -> None:
         """FileNotFoundError unless there are safetensors with, if several, their index."""
         self.folder = Path(folder)
         self._open: dict[str, safe_open] = {}
         if (self.folder / INDEX).exists():
             index = json.loads((self.folder / INDEX).read_text())
             self._file_of: dict[str, str] = index["weight_map"]
-        elif (self.folder / single).exists():
-            self._file_of = dict.fromkeys(self._file(single).keys(), single)
+        elif (self.folder / SINGLE).exists():
+            self._file_of = dict.fromkeys(self._file(SINGLE).keys(), SINGLE)
         else:
-            raise FileNotFoundError(f"{self.folder} holds neither {single} nor {INDEX}")
+            raise FileNotFoundError(f"{self.folder} holds neither {SINGLE} nor {INDEX}")
 
     def __contains__(self, name: str) -> bool:
         return name in self._file_of
@@ -73,7 +73,6 @@ def save_folder(
     *,
     sizes: Mapping[str, int],
     write_rest: Callable[[Path], None],
-    single: str = SINGLE,
 ) -> None:
     """Write a folder of safetensors from rank 0 of the default group, whole or not at all.
 
@@ -85,12 +84,11 @@ def save_folder(
         tensors: whole tensors by name, in the order of `sizes`.
         sizes: bytes of every tensor by name.
         write_rest: adds what else belongs there (config.json); called on rank 0.
-        single: name of the file if one is enough.
 
     Raises:
         OSError: rank 0 could not write; on all ranks alike.
     """
-    writer = _Writer(Path(folder), sizes, single) if dist.get_rank() == 0 else None
+    writer = _Writer(Path(folder), sizes) if dist.get_rank() == 0 else None
     for name, tensor in tensors:
         if writer is not None:
             writer.add(name, tensor)
@@ -103,11 +101,11 @@ def save_folder(
 class _Writer:
     """Rank 0's part. An error is kept for the end: the others go on gathering."""
 
-    def __init__(self, folder: Path, sizes: Mapping[str, int], single: str) -> None:
+    def __init__(self, folder: Path, sizes: Mapping[str, int]) -> None:
         self._folder = folder.absolute()
         self._staging = self._folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.partial")
         self._sizes = sizes
-        self._file_of = _files(sizes, single)
+        self._file_of = _files(sizes)
         self._held: dict[str, Tensor] = {}
         self._held_file = ""
         self._error: Exception | None = None
@@ -150,7 +148,7 @@ class _Writer:
                 self._error = error
 
 
-def _files(sizes: Mapping[str, int], single: str) -> dict[str, str]:
+def _files(sizes: Mapping[str, int]) -> dict[str, str]:
     """The file of every tensor: in order, a new file when the last would grow too large."""
     numbers: dict[str, int] = {}
     number, filled = 0, 0
@@ -160,8 +158,8 @@ def _files(sizes: Mapping[str, int], single: str) -> dict[str, str]:
         filled += size
         numbers[name] = number
     if number == 0:
-        return dict.fromkeys(sizes, single)
-    stem = Path(single).stem
+        return dict.fromkeys(sizes, SINGLE)
+    stem = Path(SINGLE).stem
     return {
         name: f"{stem}-{own + 1:05}-of-{number + 1:05}.safetensors" for name, own in numbers.items()
     }

@@ -1,6 +1,6 @@
 """What every training engine offers; Megatron-core and FSDP2 implement it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -128,6 +128,3 @@ class TrainingEngine(Protocol):
     def load_state(self, state: dict[str, object]) -> None:
         """Take back what `state` gave, after torch.distributed.checkpoint has filled it."""
         ...
-
-
-BuildEngine = Callable[..., TrainingEngine]

@@ -19,7 +19,7 @@ class Shard:
 
     @property
     def size(self) -> Fraction:
-        """As a fraction of the model."""
+        """The shard's part of the model, 0 to 1."""
         return _length(self.tensor) * _length(self.pipeline)
 
     def overlap(self, other: "Shard") -> Fraction:
@@ -33,7 +33,7 @@ class Shard:
 
 @cache
 def equal_part(index: int, count: int) -> Interval:
-    """One of so many equal parts, counted from 0."""
+    """Part `index`, from 0, of the unit interval cut into `count` equal parts."""
     return Fraction(index, count), Fraction(index + 1, count)
 
 

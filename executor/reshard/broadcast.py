@@ -90,14 +90,14 @@ class _End:
         return c10d.ProcessGroupGloo(store, rank, len(channel), timeout)
 
     def _own_channels(self, bucket: MoveBucket) -> list[tuple[Channel, list[Part]]]:
-        """Those that this process is in, in the order that all keep to."""
+        """The channels that this process is in, in the order that all processes keep to."""
         return [each for each in _channels(bucket).items() if self._member in each[0]]
 
     def _nbytes(self, bucket: MoveBucket) -> int:
         return sum(_nbytes(parts) for _, parts in self._own_channels(bucket))
 
     def _memory(self, nbytes: int) -> Tensor:
-        """For one bucket after the other."""
+        """Memory of `nbytes` bytes that one bucket after the other uses."""
         memory = torch.empty(nbytes, dtype=torch.uint8, device=self._device)
         self.ledger.watch("bucket", [memory])
         return memory

@@ -20,7 +20,7 @@ _made: Counter[tuple[int, ...]] = Counter()
 
 
 def new_local_group(ranks: Sequence[int], **options: Any) -> Any:
-    """As `torch.distributed.new_group`, called by the members alone, whose order is kept.
+    """A process group that its members alone make, with its ranks in the given order.
 
     Every member must make its groups over the same ranks in the same order.
     """

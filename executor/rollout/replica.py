@@ -103,7 +103,7 @@ def _build(state: Any, ranks: list[int], tensor_parallel_size: int, local_rank: 
 
 
 def _agreed_name(world: Any) -> str:
-    """One that no other run on this host has: vLLM names shared memory after it."""
+    """A name that no other run on this host has; vLLM names its shared memory after it."""
     names = [f"automap-{uuid4().hex[:12]}"]
     dist.broadcast_object_list(names, src=world.ranks[0], group=world.cpu_group)
     return names[0]

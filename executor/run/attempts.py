@@ -209,7 +209,7 @@ class Run:
             self._checkpoints.discard(number)
 
     def _set_aside_checkpoints(self) -> None:
-        """Those of an earlier run in the folder, which this one is not to continue."""
+        """Rename the folder of an earlier run's checkpoints, which this run must not continue."""
         path = self._folder / "checkpoints"
         if path.exists():
             path.rename(path.with_name(f"checkpoints.before-{time.time_ns()}"))

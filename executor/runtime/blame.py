@@ -34,7 +34,7 @@ class CallName:
     """A call as records and errors show it."""
 
     id: str
-    """As in the plan (actor.generate), or role and method of a call that the plan does not know."""
+    """The call's id in the plan (actor.generate); else its role and method."""
     role: str
     method: str
     num_ranks: int = 1
@@ -71,7 +71,7 @@ class Blame:
     rank_of_cause: int
     """0: a process ended; 1: a method raised; 2: a method lost its connection to another rank."""
     at: float
-    """Unix time."""
+    """Unix time of the error in seconds."""
 
     @classmethod
     def of_controller(cls, name: CallName, error: Exception) -> "Blame":

@@ -258,7 +258,7 @@ class Scheduler:
         )
 
     def _occupants(self, task: Task) -> list[Task]:
-        """Those that have its devices, or its process on a host."""
+        """The running tasks that hold the task's devices, or its process on a host."""
         return [each for each in self._running if _exclude_each_other(each, task)]
 
     def _is_held_up(self, task: Task) -> bool:

@@ -32,7 +32,7 @@ class CallRecord(BaseModel):
 
     iteration: Annotated[int, Field(ge=1)]
     call_id: str
-    """As in the plan, if it is one of the plan's calls."""
+    """The call's id in the plan, if it is one of the plan's calls."""
     role: str
     """Empty for what belongs to no model."""
     kind: RecordKind

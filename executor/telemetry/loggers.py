@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from automap.executor.errors import RunError
 from automap.executor.settings import MetricsSettings
-from automap.executor.telemetry.json_lines import JsonLines, read_lines
+from automap.executor.telemetry.json_lines import JsonLines
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -73,11 +73,6 @@ class MetricsWriter:
         """Send what is buffered; nothing is written afterwards."""
         for logger in self._loggers:
             logger.close()
-
-
-def read_metrics(folder: Path) -> dict[int, dict[str, float | None]]:
-    """Iteration → metrics, as the jsonl logger wrote them; None stands for NaN and infinity."""
-    return {line["step"]: line["data"] for line in read_lines(folder / METRICS_FILE)}
 
 
 class _JsonlLogger:

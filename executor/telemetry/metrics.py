@@ -140,7 +140,7 @@ def _summary(name: str, values: Tensor) -> dict[str, float]:
 
 
 def _quantiles(name: str, values: Tensor) -> dict[str, float]:
-    """Those by which a job spec describes lengths."""
+    """The quantiles of `values` by which a job spec describes lengths, by metric name."""
     if not len(values):
         return {}
     found = torch.quantile(values.double(), torch.tensor(QUANTILES, dtype=torch.float64) / 100)

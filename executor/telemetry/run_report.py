@@ -141,7 +141,6 @@ def build_report(
     outcome: RunOutcome,
     provenance: RunProvenance,
     metrics: Mapping[int, Mapping[str, float | None]] | None = None,
-    plan_id: str | None = None,
     warm_up: Collection[int] = (1,),
 ) -> RunReport:
     """Measured beside predicted.
@@ -152,8 +151,7 @@ def build_report(
             complete and are left out.
         outcome: How the run ended.
         provenance: Software and devices.
-        metrics: Iteration → metrics, as `loggers.read_metrics` gives them.
-        plan_id: Id of the stored plan.
+        metrics: Iteration → metrics; None stands for NaN and infinity.
         warm_up: Iterations that are kept apart: the first after every start of the processes.
     """
     metrics = metrics or {}
@@ -173,7 +171,6 @@ def build_report(
     last = metrics.get(max(completed, default=0)) or {}
     return RunReport(
         name=plan.name,
-        plan_id=plan_id,
         algorithm=plan.algorithm,
         outcome=outcome,
         iterations=len(completed),

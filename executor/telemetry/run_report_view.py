@@ -33,11 +33,6 @@ _SHOWN_METRICS = (
 )
 
 
-def render_report(report: RunReport) -> Group:
-    """Outcome, seconds and bytes per call, last metrics, provenance; fits 80 columns."""
-    return Group(render_outcome(report), render_measured(report))
-
-
 def render_outcome(report: RunReport) -> Group:
     """How the run ended, after how many iterations, tokens per second, and why it failed."""
     parts: list[RenderableType] = [_headline(report)]

@@ -7,9 +7,7 @@ END_TOKEN = 1
 VOCAB_SIZE = 256
 
 
-def write_tiny_model(
-    folder: Path, *, seed: int = 0, num_layers: int = 2, num_key_value_heads: int = 2
-) -> None:
+def write_tiny_model(folder: Path, *, seed: int = 0, num_layers: int = 2) -> None:
     """A Hugging Face folder (config and fp32 safetensors); the same seed gives the same weights.
 
     hidden_size 64, intermediate_size 128, 4 heads of head_dim 32, the smallest that vLLM takes on
@@ -24,7 +22,7 @@ def write_tiny_model(
         intermediate_size=128,
         num_hidden_layers=num_layers,
         num_attention_heads=4,
-        num_key_value_heads=num_key_value_heads,
+        num_key_value_heads=2,
         head_dim=32,
         max_position_embeddings=2048,
         initializer_range=0.02,

@@ -27,7 +27,7 @@ class ModelSetup:
     role: str
     copy: CopyPlacement
     calls: tuple[CallPlacement, ...]
-    """Those that the plan has the copy serve."""
+    """The calls that the copy serves in the plan."""
     architecture: ModelArchitecture
     folder: Path | None
     """Hugging Face folder with config and weights; None: random weights of `seed`."""
@@ -129,7 +129,7 @@ def smallest_vocabulary(setups: Mapping[str, ModelSetup]) -> int:
 
 
 def num_scoring_processes(spec: JobSpec, role: str) -> int:
-    """As many responses as the spec has scored at once; one if it does not say."""
+    """The number of responses that the spec wants scored at once; 1 if it does not say."""
     return min(spec.models[role].open_requests or 1, spec.workload.num_sequences)
 
 

@@ -143,7 +143,7 @@ class ModelWorker:
 
     @transfer("3D")
     def reference_log_probs(self, rollout: Batch) -> Batch:
-        """As `log_probs`, of the frozen base under a LoRA actor."""
+        """The column `log_probs` by the frozen base under a LoRA actor."""
         with self._engine().adapter_disabled():  # type: ignore[attr-defined]
             return self._forward(rollout, "log_probs")
 

@@ -21,7 +21,7 @@ def overflows(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> li
     for pool in job.pools:
         members = [copy for copy in copies if copy.pool.name == pool.name]
         found += [*_residents(members, pool), *_hosts(members, pool)]
-    found += [*_calls(copies, calls), *_syncs(job, copies)]
+    found += [*_calls(copies, calls), *_syncs(copies)]
     return found
 
 
@@ -62,7 +62,7 @@ def _calls(copies: list[PricedCopy], calls: list[PricedCall]) -> Iterator[Reason
             yield from _over(what, needed, _capacity(own.pool), phase=name)
 
 
-def _syncs(job: Job, copies: list[PricedCopy]) -> Iterator[Reason]:
+def _syncs(copies: list[PricedCopy]) -> Iterator[Reason]:
     """Reasons where the buckets of a weight sync do not fit: one per side, two on a shared GPU."""
     bucket = mib_up(sync_bucket_bytes())
     homes = {copy.placement.role: copy for copy in copies if copy.placement.kind == "home"}

@@ -78,12 +78,6 @@ def architecture(name: str, *, field: str = "architecture") -> ModelArchitecture
     return architectures()[_canonical(name, _model_names(), kind="model", field=field)].architecture
 
 
-def find_model(name: str) -> CatalogueModel | None:
-    """The model of that name or alias; None where the catalogue has none."""
-    canonical = _model_names().get(normalised(name[: MAX_QUOTED_LENGTH + 1]))
-    return None if canonical is None else architectures()[canonical]
-
-
 @cache
 def gpu_types() -> Mapping[str, GpuType]:
     """All GPU types by name, in catalogue order."""

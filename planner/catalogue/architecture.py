@@ -251,34 +251,24 @@ class ModelArchitecture(BaseModel):
             + (self.scalar_head_parameters if scalar_head else self.head_parameters)
         )
 
-    def active_parameters(self, scalar_head: bool = False) -> int:
+    def active_parameters(self) -> int:
         """Parameters one token passes: all but the routed experts it is not sent to.
 
         The embedding table counts whole, as in the published counts of active parameters.
         """
         idle_experts = self.num_experts - self.num_experts_per_token
         idle = self.num_moe_layers * idle_experts * self.expert_parameters
-        return self.num_parameters(scalar_head) - idle
-
-    def cache_bytes_per_token_per_layer(self, bytes_per_element: float = 2) -> float:
-        """Key-value cache of one token in one layer: 2·g·d·bytes_per_element, or the override.
-
-        The override is stated in bf16 and scales with the element size.
-        """
-        if self.key_value_bytes_per_token_per_layer:
-            scale = bytes_per_element / CACHE_OVERRIDE_BYTES_PER_ELEMENT
-            return self.key_value_bytes_per_token_per_layer * scale
-        return 2 * self.key_value_size * bytes_per_element
+        return self.num_parameters() - idle
 
     def _lora_mlp_parameters(self, rank: int, width: int) -> int:
         matrices = 3 if self.gated_mlp else 2
         return matrices * rank * (self.hidden_size + width)
 
-    def lora_parameters(self, rank: int, scalar_head: bool = False) -> int:
+    def lora_parameters(self, rank: int) -> int:
         """Adapter parameters, rank·(in + out) for each linear layer (Hu et al., arXiv:2106.09685).
 
         Adapters sit on the attention projections, the MLPs and every expert; not on routers,
-        embeddings or the vocabulary head. A scalar head is new and trains whole beside them.
+        embeddings or a head.
         Where attention is approximated the projections are taken from heads and head_dim.
         """
         attention = rank * (
@@ -293,5 +283,4 @@ class ModelArchitecture(BaseModel):
             self.num_layers * attention
             + (self.num_layers - num_moe_layers) * dense_mlp
             + num_moe_layers * experts
-            + (self.scalar_head_parameters if scalar_head else 0)
         )

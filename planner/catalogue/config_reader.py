@@ -42,9 +42,9 @@ class ConfigReader:
         """A whole number from 0 to `maximum` that must be there."""
         return self._required(key, minimum=0, maximum=maximum)
 
-    def optional_size(self, key: str, *, maximum: int = MAX_SIZE) -> int | None:
-        """A whole number from 1 to `maximum`; None where the key is missing or null."""
-        return self._whole_number(key, minimum=1, maximum=maximum)
+    def optional_size(self, key: str) -> int | None:
+        """A whole number from 1 to MAX_SIZE; None where the key is missing or null."""
+        return self._whole_number(key, minimum=1, maximum=MAX_SIZE)
 
     def flag(self, key: str, *, default: bool) -> bool:
         """True or false; `default` is the documented one of the model class."""

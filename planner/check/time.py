@@ -191,14 +191,14 @@ def wrong_streams(subject: Subject, schedule: Schedule) -> Iterator[str]:
     """Every call that names other generations than it overlaps, and every wrong start of a tail."""
     for number, call in enumerate(subject.plan.calls):
         event = schedule.events[number]
-        bulk = None
+        due = None
         if event.tail is not None:
-            bulk = event.start + microseconds_up(event.tail[1] * event.price_seconds)
+            due = event.start + microseconds_up(event.tail[1] * event.price_seconds)
         stated = call.bulk_end_seconds
-        if (bulk is None) != (stated is None) or (
-            bulk is not None and stated is not None and not agrees(stated, bulk)
+        if (due is None) != (stated is None) or (
+            due is not None and stated is not None and not agrees(stated, due)
         ):
-            yield f"the bulk of {event.name} ends at {stated} s, but it should at {bulk}"
+            yield f"the main phase of {event.name} ends at {stated} s, but it should at {due}"
         begins = event.start + event.stage * schedule.period
         overlapped = set()
         for wait in schedule.waits:

@@ -31,7 +31,7 @@ WORTH_TRYING = 1.1
 """Times the plan's period: where nothing known is as good, the strategies are tried too."""
 TRIED = ("colocate_all", "split")
 NEAR_SHARE = 0.25
-"""Of a question's limit: what it may take to find a placement close to the best."""
+"""The share of a question's time limit that finding a placement close to the best may take."""
 FURTHEST = 4.0
 """Times the plan's period: where nothing is known, slower alternatives are not looked for soon."""
 SHOWN_SECONDS = 5e-4
@@ -80,7 +80,7 @@ class Alternatives:
                 question=question.name,
                 text=question.text,
                 outcome="undecided",
-                answer=f"not decided: no placement was found in time, and none is below {bound:g}",
+                answer=f"not decided: no placement was found in time; none can be below {bound:g}",
             )
         placement = checked(posed, solved.solution)
         self.given, found = locate(self.given, placement, solved.solution.timing)
@@ -114,7 +114,7 @@ class Alternatives:
         floor = self.plan.lower_bound_seconds if trusted else 0.0
         budget = Budget(self._part_of_limits())
         found = solve_ascending(
-            posed.space, cutoff=period - TICK_SECONDS, floor=floor, budget=budget
+            posed.space, cutoff_seconds=period - TICK_SECONDS, floor=floor, budget=budget
         )
         return found.solution or start
 
@@ -153,9 +153,9 @@ class Alternatives:
             text=question.text,
             outcome="does_not_fit",
             answer=(
-                f"does not fit: in {found.call} {found.over_bytes:,} bytes per GPU too many "
-                f"({found.required_bytes / GIB:.1f} GiB of {found.capacity_bytes / GIB:.1f}), even "
-                "in the leanest layouts"
+                f"does not fit: {found.call} needs {found.required_bytes / GIB:.1f} GiB per GPU "
+                f"and {found.capacity_bytes / GIB:.1f} GiB are usable, {found.over_bytes:,} bytes "
+                "too many, even in the leanest layouts"
             ),
             phase=found.call,
             required_bytes=found.required_bytes,
@@ -251,7 +251,7 @@ def _answer(
     outcome: Outcome,
 ) -> str:
     if outcome == "same":
-        return "the plan does so already"
+        return "the plan already does this"
     parts = []
     seconds = other.period - mine.period
     share = 100 * (other.period / mine.period - 1)

@@ -3,7 +3,7 @@
 A plan is a placement and, on every GPU, an order of calls; the runtime keeps both. With the order
 fixed the period is the longest chain of calls (with a barrier) or the largest cycle ratio, so many
 scenarios are timed in one go, without a solver. An error stretches a call as a whole: its chunks
-are out and its bulk ends after the same shares of its seconds.
+are out and its main phase ends after the same shares of its seconds.
 """
 
 from dataclasses import dataclass

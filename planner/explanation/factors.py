@@ -55,7 +55,7 @@ def scaled(study: Study, factors: Factors) -> Study:
 
 
 def _scaled_copy(copy: CopyTable, side: FloatArray) -> CopyTable:
-    """With the factor of its pool on its side of a weight sync, wherever that is."""
+    """The table with its weight-sync seconds, in one node or several, times its pool's factor."""
     times, alone = side[copy.pool], copy.node_sync_seconds
     return replace(
         copy,

@@ -114,7 +114,7 @@ def _with_call(
     number = _tail_number(call, copy)
     if number and table.tail is None:
         none = np.zeros(len(table), dtype=np.int64)
-        table = replace(table, tail=none, bulk_shares=np.ones(len(table)))
+        table = replace(table, tail=none, main_phase_shares=np.ones(len(table)))
     wanted = {
         "copy_row": copy_row,
         "micro_batch_size": call.micro_batch_size or 0,
@@ -136,7 +136,7 @@ def _with_call(
     columns: dict[str, Any] = {
         name: np.array([value], dtype=np.int64) for name, value in wanted.items()
     }
-    columns |= _course_columns(given, table, call, copy, priced.seconds)
+    columns |= _optional_columns(given, table, call, copy, priced.seconds)
     row = CallTable(
         call=table.call,
         copy=table.copy,
@@ -167,17 +167,17 @@ def _tail_number(call: CallPlacement, copy: CopyPlacement) -> int:
         )
         raise SpecError(
             f"plan.calls.{call.id}.tail",
-            f"a tail after {call.tail.ended_share:g} of the responses on {call.tail.num_gpus} GPUs "
-            "is none that the search tries, so nothing can be said beside it",
+            f"the search tries no tail after {call.tail.ended_share:g} of the responses on "
+            f"{call.tail.num_gpus} GPUs, so there is nothing to compare the placement with",
             remedy=f"estimate the placement with a tail after {known}",
         )
     return TAILS.index(wanted) + 1
 
 
-def _course_columns(
+def _optional_columns(
     given: Study, table: CallTable, call: CallPlacement, copy: CopyPlacement, seconds: float
 ) -> dict[str, Any]:
-    """Optional columns of one row: when its chunks are out and its bulk ends."""
+    """Optional columns of one row: when each chunk is out, and when its main phase ends."""
     if call.kind != "generate":
         return {}
     found = given.pricing.output_timeline(
@@ -189,10 +189,12 @@ def _course_columns(
         seconds=seconds,
     )
     columns: dict[str, Any] = {
-        "shares": np.array([found.chunk_ready_shares]) if found.chunk_ready_shares else None
+        "chunk_ready_shares": np.array([found.chunk_ready_shares])
+        if found.chunk_ready_shares
+        else None
     }
     if table.tail is not None:
-        columns["bulk_shares"] = np.array(
+        columns["main_phase_shares"] = np.array(
             [1.0 if found.main_phase_share is None else found.main_phase_share]
         )
     return columns

@@ -20,10 +20,10 @@ class Question:
     rows: Callable[[SearchSpace], Rows] = lambda space: space.rows
     change: Callable[[Problem], Problem] = lambda problem: problem
     key: str | None = None
-    """Of constraints.parallelism: a role or a call."""
+    """A key of constraints.parallelism: a role or a call."""
     fixed: dict[str, int | str] = field(default_factory=dict)
-    """What constraints.parallelism has under the key. Tables keep of a layout's settings only those
-    that no other beats, so for what fixes a setting they are priced again."""
+    """Values that the question adds to constraints.parallelism under the key. The tables keep only
+    the settings of a layout that no other beats, so a question that fixes a setting prices anew."""
     missing: str = ""
     """Why there may be no layout at all."""
 

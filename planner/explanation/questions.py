@@ -55,7 +55,7 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
 
 
 def _without_shadows(space: SearchSpace, copies: frozenset[int] | None = None) -> Rows:
-    """All rows but those of the shadows (of some of them)."""
+    """All rows but those of the given shadow copies; None: of every shadow."""
     gone = {
         index: np.zeros(len(copy), dtype=bool)
         for index, copy in enumerate(space.tables.copies)
@@ -203,7 +203,7 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
                     f"recompute:{call.id}:{mode}",
                     f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
                     **_fixing(study, call, "recompute", mode),
-                    missing="no setting with it is tried",
+                    missing=f"the search tries no setting with recomputation {mode}",
                 )
 
 
@@ -221,7 +221,7 @@ def _offloads(study: Study, plan: Selected) -> Iterator[Question]:
             f"offload:{copy.role}:{'no' if away else 'yes'}",
             f"{copy.role} without offload" if away else f"{copy.role} with offload",
             partial(_with_offload, index=index, offload=not away),
-            missing="no layout with it is tried",
+            missing=f"the search tries no layout {'without' if away else 'with'} offload",
         )
 
 

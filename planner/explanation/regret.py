@@ -118,9 +118,10 @@ def regret_of(
 
 
 def _over(own: FloatArray, best: FloatArray) -> FloatArray:
-    """What the plan takes more than the best, as a share; of its own where the best costs nothing.
+    """How far the plan's objective is above the best one, as a share of the best.
 
-    On GPUs without a price every plan does, and none is regretted.
+    Where the best costs nothing it is a share of the plan's own objective (at least 1): on GPUs
+    without a price every plan costs nothing, and none is regretted.
     """
     base = np.where(best > 0, best, np.maximum(own, 1.0))
     return np.asarray((own - best) / base)

@@ -19,14 +19,14 @@ class CallDifference(ResultModel):
     plan_num_gpus: int
     num_gpus: int
     layout: str
-    """Of the alternative, in short: tp8 pp2 dp4."""
+    """The alternative's layout in short: tp8 pp2 dp4."""
 
 
 class Alternative(ResultModel):
     """The best plan under one more constraint, solved, and what it loses against the plan."""
 
     question: str
-    """Of the kind `all_together`, `tensor_parallel_size:actor:16`."""
+    """The id of its question, such as `all_together` or `tensor_parallel_size:actor:16`."""
     text: str
     """The constraint in words."""
     outcome: Outcome
@@ -35,18 +35,18 @@ class Alternative(ResultModel):
     """Proven: no plan under the constraint is faster. Equal to iteration_seconds where proven
     optimal."""
     slower_seconds: float | None = None
-    """Than the plan; negative where the plan is not the best."""
+    """Seconds by which an iteration is slower than the plan's; negative where it is faster."""
     slower_share: float | None = None
     objective_value: float | None = None
     """Seconds, price units or GPUs, as the job's search.objective asks."""
     price_per_iteration: float | None = None
     gpus_used: int | None = None
     idle_share: float | None = None
-    """Of the GPU seconds of the nodes that are paid for."""
+    """The share of the GPU seconds of the nodes that are paid for in which no call runs."""
     calls: list[CallDifference] = Field(default=[])
-    """Those that take other seconds than in the plan, the largest difference first."""
+    """Calls that take other seconds than in the plan, the largest difference first."""
     answer: str
-    """All of it in a sentence."""
+    """The comparison in a sentence."""
     phase: str | None = None
     """The call whose memory does not fit."""
     required_bytes: Bytes | None = None
@@ -81,12 +81,13 @@ class Sensitivity(ResultModel):
     """A call's id; `ID reshard` and `ROLE.sync` for what moves weights."""
     kind: Literal["call", "reshard", "weight_sync"]
     seconds: float
-    """As the plan estimates it."""
+    """Seconds that the plan estimates."""
     spread: float
     """Half-width of its own 80 % interval, as a share: errors beyond are unlikely."""
     more: Threshold
-    """It takes longer than estimated."""
+    """How much longer than estimated it may take."""
     less: Threshold
+    """How much shorter than estimated it may take."""
 
 
 class ErrorGroup(ResultModel):
@@ -110,10 +111,10 @@ class Regret(ResultModel):
 
     groups: list[ErrorGroup]
     scenarios: int
-    """Drawn: every group's error log-normal, with its interval as the middle 80 %."""
+    """Number of scenarios drawn: each group's error is log-normal, its interval the middle 80 %."""
     sampled: RegretShare
     corners: int
-    """Every group at one end of its interval."""
+    """Number of scenarios with every group at one end of its interval."""
     worst_corner: float
     """The largest share over the corners."""
     worst_errors: dict[str, float]
@@ -138,7 +139,7 @@ class Explanation(ResultModel):
     sensitivity: list[Sensitivity] = Field(default=[])
     regret: Regret | None = None
     explained_in_seconds: float
-    """By the clock."""
+    """Wall seconds that the explanation took."""
 
 
 Part = Literal["alternatives", "sensitivity", "regret"]

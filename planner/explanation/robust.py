@@ -27,14 +27,16 @@ from automap.planner.plan.types import RobustReport
 from automap.planner.search import Budget, Selected
 
 MARGIN = 0.001
-"""To which the best objective of every scenario is known, and a mixed search looks for better."""
+"""The share to which every scenario's best objective is known, and by which a search of mixed
+scenarios has to find better."""
 MOST_ROUNDS = 12
 SHARE_PER_SEARCH = 0.1
-"""Of the job's time limit, for each of the searches; all together have one more such limit."""
+"""The share of the job's time limit that each search may take; all together may take the whole."""
 SCENARIOS_SHARE = 0.7
-"""Of that limit, for the best objectives of the scenarios; the mixed searches have the rest."""
+"""The share of all searches' time that finding the scenarios' best objectives may take; the mixed
+searches have the rest."""
 ROUNDING_SECONDS = 3e-6
-"""By which rounding may lengthen a scaled price: its own, its chunk's, and that of the lag."""
+"""How much rounding may lengthen a scaled price: the call's, its chunk's, and that of the lag."""
 
 
 def least_regret(study: Study, nominal: Selected) -> tuple[Selected, RobustReport]:

@@ -46,7 +46,7 @@ def limits_of(study: Study, seconds: float = SEARCH_SECONDS) -> Limits:
 def best_within(study: Study, limit: float, limits: Limits) -> Proven[Selected]:
     """The best placement whose objective is at most `limit`."""
     if study.job.spec.search.objective == "throughput" and limit < inf:
-        found = solve(study.space, limits=limits, cutoff=limit)
+        found = solve(study.space, limits=limits, cutoff_seconds=limit)
         bound = found.lower_bound if found.solution else min(found.lower_bound, limit)
         return replace(found, lower_bound=bound)
     spec = study.job.spec
@@ -95,7 +95,7 @@ class Contenders:
         self.orders: list[Contender] = [contender(study, plan)]
         """The plan's placement with several settings and orders, its own first."""
         self.others: list[Contender] = []
-        self.solves, self.unproven = 0, 0
+        self.unproven = 0
 
     def add(self, selected: Selected) -> bool:
         """Add a placement, or an order of the plan's own; False when both are known."""
@@ -137,8 +137,10 @@ class Contenders:
         period = float(min(each.periods([factors])[0] for each in self.orders))
         rows = _rows_of_placement(study, self.plan)
         # Prices are rounded up to whole microseconds once they are scaled, periods are not.
-        cutoff = period + ROUNDING_SECONDS
-        found = solve_in_place(study.space, self.plan, rows, limits=limits_of(study), cutoff=cutoff)
+        cutoff_seconds = period + ROUNDING_SECONDS
+        found = solve_in_place(
+            study.space, self.plan, rows, limits=limits_of(study), cutoff_seconds=cutoff_seconds
+        )
         if found is None or found.timing.period >= period - TICK_SECONDS:
             return False
         return self.add(found)
@@ -157,7 +159,6 @@ class Contenders:
             limits = replace(limits, deterministic_seconds=some)
             solved = best_within(scaled(self.study, factors), limit, limits)
             self.budget.take(solved.deterministic_seconds)
-        self.solves += 1
         self.unproven += not solved.is_proven
         if solved.solution is not None:
             self.add(solved.solution)

@@ -11,9 +11,9 @@ from automap.planner.search.model.problem import Problem
 
 
 def streams_and_tails(study: Study, plan: Selected) -> Iterator[Question]:
-    """No responses before all are there; every generation without its tail, or with one."""
+    """Scoring that waits for all responses; every generation without its tail, or with one."""
     if any(edge.streamed for edge in study.problem.precedences):
-        yield Question("streaming:no", "no responses handed over before all are out", change=_whole)
+        yield Question("streaming:no", "responses handed over all at once", change=_whole)
     for table in study.tables.calls:
         chosen = plan.call_rows[table.call]
         if chosen is None or chosen[0] != table.copy or table.tail is None:
@@ -23,7 +23,7 @@ def streams_and_tails(study: Study, plan: Selected) -> Iterator[Question]:
             f"tail:{call.id}:{'no' if tailed else 'yes'}",
             f"{call.id} {'without its' if tailed else 'with a'} tail",
             partial(_with_tail, call=table.call, tailed=not tailed),
-            missing="no setting with a tail fits: its replicas do not part so",
+            missing="no setting with a tail fits: its replicas cannot be divided so",
         )
 
 

@@ -52,7 +52,7 @@ class Study:
 
     @cached_property
     def pricing(self) -> Pricing:
-        """Its cost model."""
+        """The cost model with this job's models, workload and pools."""
         return Pricing(self.job)
 
     @cached_property
@@ -66,7 +66,7 @@ class Study:
     def reshard_part(self, table: CallTable, rows: IntArray) -> FloatArray | None:
         """Seconds in some rows that move weights; None for a call that moves none.
 
-        From training to generation layout, and to the tensor size of a tail.
+        They move from training to generation layout, and to the tensor size of a tail.
         """
         call, copy = self.job.dataflow.calls[table.call], self.tables.copies[table.copy]
         resharded = copy.shadow_of is None
@@ -107,7 +107,7 @@ class Study:
         return sum(self.space.touched_gpus(selected))
 
     def on(self, space: SearchSpace) -> "Study":
-        """The same job with other placements asked about."""
+        """This job with `space` as the placements that are asked about."""
         return replace(self, space=space)
 
 

@@ -37,7 +37,7 @@ class Change:
     kinds: tuple[ChangeKind, ...]
     text: str
     spec: JobSpec
-    """The changed one."""
+    """The changed spec."""
 
 
 def permissions(spec: JobSpec) -> list[Change]:
@@ -192,7 +192,7 @@ def faster_gpus(
 
 
 def _usable_gpus(spec: JobSpec) -> list[GpuType]:
-    """Those that compute in the precision of the job."""
+    """GPU types that compute in the job's precision."""
     with_bf16 = spec.workload.precision == "bf16"
     return [each for each in gpu_types().values() if each.has_bf16 or not with_bf16]
 

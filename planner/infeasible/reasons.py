@@ -36,11 +36,11 @@ class Diagnosis:
     suspect: str | None = None
     """The call that is over by most even alone."""
     over_bytes: int = 0
-    """A GPU of less memory than so much more does not help."""
+    """Bytes per GPU that are missing; a GPU type with less memory than that on top cannot help."""
     no_layout: bool = False
     """True: a call has no layout, whatever the memory."""
     reachable_seconds: float | None = None
-    """Everything fits, but nothing meets the target: this would be met."""
+    """A target of seconds that would be met, where everything fits but nothing meets the given."""
 
 
 def explain_infeasible(job: Job) -> list[Reason]:
@@ -120,9 +120,7 @@ def _to_blame(needs: list[MemoryNeed]) -> list[MemoryNeed]:
 def _too_large(need: MemoryNeed) -> Reason:
     held = ""
     if need.holder_bytes > need.required_bytes // 10:
-        held = (
-            f"; {need.holder_bytes / GIB:.2f} GiB of it are what {need.holder} holds all the time"
-        )
+        held = f"; {need.holder} alone holds {need.holder_bytes / GIB:.2f} GiB of it all the time"
     return Reason(
         summary=(
             f"{need.call} does not fit, even with no other model beside it: its leanest layout "

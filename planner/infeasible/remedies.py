@@ -34,7 +34,7 @@ MOST_NODES = 4096
 """Larger pools are not proposed."""
 SHORTEST_RESPONSE = 64
 ROUND_BITS = 7
-"""Of a proposed length, after the first: within 1 % of the longest that fits."""
+"""Bits that a proposed length keeps after its first: it is within 1 % of the longest that fits."""
 
 
 def remedies(spec: JobSpec, probe: "FeasibilityProbe") -> list[Reason]:

@@ -36,7 +36,9 @@ def answer_of(
     target = plan.spec.search.target_iteration_seconds
     if found.solution is None:
         if keep is None:
-            raise InfeasibleError([Reason(summary="no placement was found on what is left")])
+            raise InfeasibleError(
+                [Reason(summary="no placement was found on the nodes that are left")]
+            )
         return _kept(keep, _value(now, state.planned, keep), found, common, target)
     placement = checked(state.study, found.solution)
     seconds = found.solution.timing.period

@@ -1,4 +1,4 @@
-"""Where a running plan stands: the cluster as it is now, and what measured seconds correct."""
+"""The cluster that a running plan is on now, and how measured seconds correct the plan's prices."""
 
 from dataclasses import dataclass, replace
 
@@ -71,13 +71,13 @@ def _nodes(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """Where the plan stands: the tables of the cluster as it is now, and what goes on there."""
+    """A running plan on the cluster as it is now, with the tables that price it there."""
 
     study: Study
     before: Job
-    """With the cluster that the plan was made for."""
+    """The job on the cluster that the plan was made for."""
     running: Selected | None
-    """None: its GPUs are gone."""
+    """The running plan by rows of the tables; None: its GPUs are gone."""
     planned: Placement
     sizes: dict[str, tuple[str, int]]
     """Copy → pool and GPUs in the running plan."""
@@ -147,7 +147,7 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
     """What each measured call or weight sync takes beside what the plan says.
 
     Raises:
-        SpecError: the plan has no such call, or takes it to last no time.
+        SpecError: the plan has no such call, or estimates 0 seconds for it.
     """
     calls = {call.id: call for call in plan.calls}
     syncs = {f"{sync.role}.sync": sync for sync in plan.transitions}
@@ -163,7 +163,7 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
         predicted = event.end_seconds - event.start_seconds
         if predicted <= 0:
             raise SpecError(
-                f"measured.{name}", "the plan takes it to last no time", remedy="leave it out"
+                f"measured.{name}", "the plan estimates 0 seconds for it", remedy="leave it out"
             )
         kind = calls[name].kind if name in calls else "sync"
         found.append(
@@ -178,13 +178,11 @@ def corrections_of(plan: Plan, options: ReplanOptions) -> list[Correction]:
     return found
 
 
-def factors_of(given: Study, plan: Plan, options: ReplanOptions) -> Factors:
-    """What measured seconds make of the prices of a plan's job."""
-    return correction_factors(given, corrections_of(plan, options))
-
-
 def correction_factors(given: Study, corrections: list[Correction]) -> Factors:
-    """Of several calls of one role and kind all their seconds together decide."""
+    """Measured over predicted seconds, for every call and weight sync that has a correction.
+
+    Calls of one role and kind share a factor: the ratio of the sums of their seconds.
+    """
     factors = Factors.ones(given)
     measured: dict[tuple[str, str], list[Correction]] = {}
     for each in corrections:

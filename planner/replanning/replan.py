@@ -61,6 +61,9 @@ def replan(plan: Plan, options: ReplanOptions, *, tables: TableCache | None = No
 
 
 def _iterations_left(workload: WorkloadSpec, options: ReplanOptions) -> int | None:
-    """None: a spec that gives no number has 1, and a run with one is not worth the question."""
+    """Iterations left by request or spec; None where neither says.
+
+    A spec that gives no number has 1, and a run of one iteration is not worth the question.
+    """
     given = options.iterations_left
     return given or (workload.iterations if workload.iterations > 1 else None)

@@ -41,7 +41,10 @@ def _state_bytes(job: Job, placement: Placement) -> tuple[int, int]:
 
 
 def _home_bytes(job: Job, copy: CopyPlacement) -> int:
-    """Of a model's state, every byte once: as on a single GPU."""
+    """The bytes of a model's state without replicas, as one GPU that had it all would hold them.
+
+    Weights, and for a trainable model its optimizer state too.
+    """
     model, workload = job.models[copy.role], job.spec.workload
     whole = layouts_of(
         copy.model_copy(update={"num_gpus": 1, "layout": Parallelism(), "offload": "none"})

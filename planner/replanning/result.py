@@ -22,11 +22,11 @@ class ReplanOptions(ResultModel):
     iterations_left: PositiveInt | None = None
     """Default: workload.iterations of the spec if that is more than 1; else it is not known."""
     checkpoint_seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
-    """That a restart waits for a checkpoint. Default: workload.checkpoint_seconds of the spec if
-    that is not 0; else estimated from what is written."""
+    """How long a restart waits for a checkpoint. Default: workload.checkpoint_seconds of the spec
+    if that is not 0; else estimated from what is written."""
     startup_seconds: Annotated[float, Field(ge=0, le=1e7)] | None = None
-    """Of a restart. Default: workload.startup_seconds of the spec if that is not 0; else estimated
-    from what is read."""
+    """How long the start-up after a restart takes. Default: workload.startup_seconds of the spec if
+    that is not 0; else estimated from what is read."""
     move_by: Literal["restart", "reshard"] = "restart"
     """restart: write a checkpoint and start anew from it; reshard: only the bytes that GPUs lack
     go over the links, for systems that can."""
@@ -55,12 +55,12 @@ class Restart(ResultModel):
 
     @property
     def seconds(self) -> float:
-        """Of both."""
+        """Seconds of the checkpoint and the start-up together."""
         return self.checkpoint_seconds + self.startup_seconds
 
     @property
     def estimated(self) -> bool:
-        """True where either is."""
+        """True where either number of seconds is an estimate."""
         return self.checkpoint_estimated or self.startup_estimated
 
 
@@ -73,13 +73,14 @@ class MoveCost(ResultModel):
     """Weights and optimizer state that GPUs lack."""
     most_bytes_per_gpu: Bytes
     reshard_seconds: float
-    """These bytes over the links: at least so long."""
+    """Least seconds that moving these bytes over the links takes."""
     restart_seconds: float
-    """A checkpoint and a start-up."""
+    """Seconds of a checkpoint and a start-up."""
     restart: Restart | None = None
-    """Of these two; null: a version before said only their sum."""
+    """The seconds of the checkpoint and of the start-up; null in results of earlier versions, which
+    said only their sum."""
     seconds: float
-    """Of the way that was asked for, beyond what keeping the plan takes too."""
+    """What moving in the requested way (`move_by`) takes beyond what keeping the plan takes too."""
 
 
 class Replan(ResultModel):
@@ -89,39 +90,40 @@ class Replan(ResultModel):
     """undecided: how many iterations are left is not known; move if they are more than
     break_even_iterations."""
     answer: str
-    """In a sentence."""
+    """The verdict and its numbers in a sentence."""
     keep_seconds: float | None
     """An iteration of the running plan with corrected prices; null: it cannot go on, its GPUs are
     gone."""
     move_seconds: float | None
-    """Of the best plan found; null: none is better than the running one."""
+    """An iteration of the best plan found; null: none is better than the running one."""
     lower_bound_seconds: float | None
     """No plan is faster: the search proved it or stopped at its limit; null: the job's objective is
     not throughput."""
     relative_gap: float
-    """Of the better of the two: how far its objective is above the bound, as a share."""
+    """How far the objective of the better plan, running or new, is above the bound, as a share."""
     proven: bool
     """True: nothing is better than the answer by more than `margin`."""
     margin: float
     target_missed: bool = False
     """True: the running plan no longer meets the spec's target_iteration_seconds."""
     gain_seconds: float
-    """Per iteration."""
+    """Seconds per iteration that moving gains."""
     gain_share: float
     cost: MoveCost | None = None
     break_even_iterations: int | None = None
-    """After so many the move has paid for itself; null: there is nothing to move for."""
+    """Iterations after which the move has paid for itself; null: there is nothing to move for."""
     iterations_left: int | None
     """Null: not given; then a move pays if more than break_even_iterations are left."""
     saved_seconds: float | None
-    """Over the iterations left, the move's cost taken off; null: these are not known."""
+    """Seconds that moving saves over the iterations left, its own cost taken off; null: how many
+    are left is not known."""
     changes: str = ""
     """What the new plan does otherwise."""
     calls: list[CallDifference] = Field(default=[])
     corrections: list[Correction] = Field(default=[])
     placement: Placement | None = None
-    """Of the new plan: what estimate and run take."""
+    """The new plan's placement, as `estimate` and `run` take it."""
     tables_kept: bool
     """False: the candidates had to be priced first."""
     replanned_in_seconds: float
-    """By the clock."""
+    """Wall seconds that re-planning took."""

@@ -19,17 +19,17 @@ class Verdict:
     cost: MoveCost
     move_by: Literal["restart", "reshard"]
     even: int | None
-    """Iterations that pay the move back; None: there is nothing to weigh."""
+    """Iterations after which the move is paid back; None: cost and gain are not compared."""
     left: int | None
-    """None: not given."""
+    """Iterations left; None: not known."""
     proven: bool
     gap: float
     objective: str = ""
-    """Before and after, where it is not the seconds that are to be least."""
+    """The objective before and after the move in words; empty where it is the seconds."""
 
     @property
     def word(self) -> Word:
-        """Whether it pays; undecided where it is not known how long it may."""
+        """Whether the move pays; undecided where it is not known how many iterations are left."""
         if not self.even:
             return "move"
         if self.left is None:
@@ -71,7 +71,10 @@ class Verdict:
 
 
 def kept(keep: float, *, proven: bool, gap: float, missed: float | None = None) -> str:
-    """Where nothing better was found; `missed` is a target that the running plan does not meet."""
+    """The answer where nothing better was found.
+
+    `missed` is a target in seconds that the running plan does not meet.
+    """
     if missed is not None:
         found = "no plan meets it" if proven else "the search found no plan that meets it"
         return f"keep: {keep:.2f} s an iteration, which misses the target of {missed:g} s; {found}"
@@ -82,5 +85,5 @@ def kept(keep: float, *, proven: bool, gap: float, missed: float | None = None) 
 
 
 def proof(*, proven: bool, gap: float) -> str:
-    """What the head of an answer says of a search that its limit ended."""
+    """What an answer's first words add where the search ended at its limit, unproven."""
     return "" if proven else f", not proven best (gap {100 * gap:.2g} %)"

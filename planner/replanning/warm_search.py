@@ -28,7 +28,7 @@ class WarmResult(Proven[Selected]):
     """What is better than the running plan by more than the margin, if anything was found."""
 
     keep_seconds: float | None = None
-    """Of an iteration of the running plan; None: it cannot go on."""
+    """An iteration of the running plan; None: it cannot go on."""
 
 
 def floor_of(plan: Plan, state: ClusterState, corrections: list[Correction]) -> float:
@@ -57,7 +57,9 @@ def search_warm(
     limit = state.first_limit if keep is None else keep * (1 - MARGIN)
     # Without any plan a placement on the sizes that were found is worth as much again.
     placing = Budget(limits) if keep is None else None
-    quick = solve_ascending(now.space, cutoff=limit, floor=floor, budget=budget, placing=placing)
+    quick = solve_ascending(
+        now.space, cutoff_seconds=limit, floor=floor, budget=budget, placing=placing
+    )
     best, bound, proven = quick.solution, quick.lower_bound, quick.is_proven
     if best is not None:
         limit = best.timing.period * (1 - MARGIN)
@@ -84,7 +86,7 @@ def _within(now: Study, limit: float, limits: Limits) -> Proven[Selected]:
     few = now.space.within(limit)
     if few is None:
         return Proven(None, limit, is_proven=True)
-    found = solve(few, limits=limits, cutoff=limit)
+    found = solve(few, limits=limits, cutoff_seconds=limit)
     return replace(found, solution=None if found.solution is None else few.lift(found.solution))
 
 
@@ -92,7 +94,7 @@ def _soon(now: Study, limit: float, bound: float, limits: Limits) -> tuple[Selec
     """Some plan within the limit, after all, and what is proven."""
     for times in LONGER:
         more = replace(limits, deterministic_seconds=times * limits.deterministic_seconds)
-        found = solve_ascending(now.space, cutoff=limit, floor=bound, budget=Budget(more))
+        found = solve_ascending(now.space, cutoff_seconds=limit, floor=bound, budget=Budget(more))
         bound = found.lower_bound
         if found.solution is not None:
             return found.solution, bound

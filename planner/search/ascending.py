@@ -5,7 +5,7 @@ Just above the bound few are left, and what is found there is close to the best.
 within such a limit is soon proven, and raises the bound.
 """
 
-from automap.planner.search.decomposition.dominance import Undominated
+from automap.planner.search.decomposition.dominance import DominanceFilter
 from automap.planner.search.decomposition.master import (
     MasterProblem,
     Relaxed,
@@ -28,7 +28,7 @@ SOLVES = (0.012, 0.024, 0.045, 0.09, 0.2)
 BOUND_SHARE = 0.005
 """How closely the bound that candidates alone give is found, as a share of it."""
 PART_OF_REST = 0.7
-"""Of what is left of the budget: what the solver may take at once."""
+"""The share of the remaining budget that one run of the solver may take."""
 ROUND_SECONDS = 0.002
 """Deterministic seconds that a problem is counted as besides the solver's: building it."""
 
@@ -36,7 +36,7 @@ ROUND_SECONDS = 0.002
 def solve_ascending(
     space: SearchSpace,
     *,
-    cutoff: float,
+    cutoff_seconds: float,
     floor: float,
     budget: Budget,
     placing: Budget | None = None,
@@ -45,29 +45,29 @@ def solve_ascending(
 
     Args:
         space: What is searched.
-        cutoff: Seconds; only periods up to this are looked for.
+        cutoff_seconds: Only periods up to this are looked for.
         floor: Seconds that no period is below, as is known already.
         budget: What the search may take.
         placing: The budget of the placement, where it is not what the sizes leave of the other.
     """
-    near = space.within(cutoff)
+    near = space.within(cutoff_seconds)
     if near is None:
-        return Proven(None, cutoff, is_proven=True)
+        return Proven(None, cutoff_seconds, is_proven=True)
     # What bounds a placement must hold wherever it lies.
     least = near.with_tables(near.tables.least_syncs())
-    bound = max(floor, _least_seconds(least, cutoff))
+    bound = max(floor, _least_seconds(least, cutoff_seconds))
     for share in STEPS:
-        ceiling = min(bound * (1 + share), cutoff)
-        relaxed = _sizes_within(least, ceiling, budget)
+        trial_seconds = min(bound * (1 + share), cutoff_seconds)
+        relaxed = _sizes_within(least, trial_seconds, budget)
         # What a cut search proves may be less than what is known.
-        bound = max(bound, min(relaxed.bound_seconds, ceiling))
+        bound = max(bound, min(relaxed.bound_seconds, trial_seconds))
         if relaxed.sizes is not None:
-            found = _placed(near, relaxed.sizes, bound, cutoff, placing or budget)
+            found = _placed(near, relaxed.sizes, bound, cutoff_seconds, placing or budget)
             best = None if found is None else near.lift(found)
             return Proven(best, bound, is_proven=False)
-        if budget.spent or not relaxed.proven or ceiling == cutoff:
+        if budget.spent or not relaxed.proven or trial_seconds == cutoff_seconds:
             break
-    return Proven(None, bound, is_proven=bound >= cutoff)
+    return Proven(None, bound, is_proven=bound >= cutoff_seconds)
 
 
 def _least_seconds(space: SearchSpace, limit: float) -> float:
@@ -88,7 +88,7 @@ def _sizes_within(space: SearchSpace, limit: float, budget: Budget) -> Relaxed:
     few = space.within(limit)
     if few is None:
         return Relaxed(None, limit, True)
-    master = MasterProblem(relaxed_problem(few, few.rows), horizon_seconds=limit)
+    master = MasterProblem(relaxed_problem(few, few.rows), cutoff_seconds=limit)
     master.minimise_period()
     with budget.share(PART_OF_REST):
         relaxed = master.best(budget)
@@ -101,15 +101,15 @@ def _placed(
 ) -> Selected | None:
     """A placement on the given sizes, with a limit that rises until there is one."""
     few = space.restrict(rows_of_sizes(space, space.rows, sizes))
-    rows = Undominated(few, few.rows).of_sizes(few.rows, sizes)
+    rows = DominanceFilter(few, few.rows).of_sizes(few.rows, sizes)
     for share in SOLVES:
-        ceiling = min(bound * (1 + share), limit)
-        found = _solved(few, rows, ceiling, budget)
+        trial_seconds = min(bound * (1 + share), limit)
+        found = _solved(few, rows, trial_seconds, budget)
         if found is not None:
             found = schedule_in_place(few, found, budget.limits)
             assert found is not None
             return few.lift(found)
-        if budget.spent or ceiling == limit:
+        if budget.spent or trial_seconds == limit:
             return None
     return None
 
@@ -124,7 +124,7 @@ def _solved(space: SearchSpace, rows: Rows, limit: float, budget: Budget) -> Sel
     if pruned.hopeless:
         return None
     with budget.share(PART_OF_REST):
-        outcome = minimise_period(pruned.problem, limits=budget.rest(), horizon_seconds=limit)
+        outcome = minimise_period(pruned.problem, limits=budget.rest(), cutoff_seconds=limit)
         budget.take(outcome.deterministic_seconds)
     budget.take(ROUND_SECONDS)
     return None if outcome.solution is None else rows_of(pruned.problem, outcome.solution)

@@ -31,15 +31,15 @@ class FrontPoint:
 
     best: SearchResult
     usable: Gpus
-    """Up to the last node that it touches."""
+    """Usable GPUs per pool, up to the last node that the placement touches."""
     price: float
-    """Of an iteration."""
+    """Price of one iteration."""
     searched_seconds: float
-    """By the clock."""
+    """Wall seconds of the search."""
 
     @property
     def seconds(self) -> float:
-        """Of an iteration."""
+        """Seconds of one iteration."""
         return self.best.objective_value
 
 
@@ -58,9 +58,9 @@ class ParetoFront:
     points: list[FrontPoint]
     undecided: list[Undecided]
     choices: int
-    """Numbers of nodes that there are."""
+    """How many numbers of nodes (combinations of them with several pools) there are."""
     searches: int
-    """Of these what had to be searched."""
+    """How many of the choices had to be searched; bounds decided the others."""
 
 
 def pareto_front(
@@ -156,7 +156,7 @@ class _Walk:
     def _solve(self, usable: Gpus, bound: float) -> None:
         started = time.perf_counter()
         self.tell(f"searching {sum(usable)} GPUs, {len(self.points)} plans found")
-        cutoff = self._cutoff(usable)
+        cutoff_seconds = self._cutoff(usable)
         part = self.space.on_gpus(usable)
         limits = self.budget.next_share()
         # Below a cutoff no strategy that serves everyone is likely; the first has none.
@@ -167,10 +167,10 @@ class _Walk:
             default=None,
         )
         incumbent = None if start is None else start.selected
-        found = solve(part, limits=limits, incumbent=incumbent, cutoff=cutoff)
+        found = solve(part, limits=limits, incumbent=incumbent, cutoff_seconds=cutoff_seconds)
         self.searches += 1
         self.budget.take(proven=found.is_proven)
-        least = max(bound, min(found.lower_bound, cutoff or inf))
+        least = max(bound, min(found.lower_bound, cutoff_seconds or inf))
         if least < inf:
             self.proven.append((usable, least))
         if not found.is_proven:

@@ -28,7 +28,7 @@ class MemoryNeed:
     """What one call takes on the fullest GPU of its range, and what that GPU has."""
 
     call: str
-    """Its id."""
+    """Id of the call."""
     required_bytes: int
     capacity_bytes: int
     num_gpus: int
@@ -84,7 +84,7 @@ def least_excess(space: SearchSpace) -> MemoryNeed | None:
 def _worst_call(
     problem: Problem, formulation: Formulation, solver: cp_model.CpSolver
 ) -> MemoryNeed:
-    """Of the calls that have a range the one that is over by most."""
+    """The need of the call, among those with a range, that exceeds its GPUs' memory by most."""
     placed = [
         (solver.value(copy.first), solver.value(copy.end), solver.value(copy.resident), choice.id)
         for copy, choice in zip(formulation.copies, problem.copies, strict=True)

@@ -25,7 +25,7 @@ from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt,
 from automap.planner.search.tie_break import break_ties
 
 PROOF_SHARE = 1 / 256
-"""Of the time limit: what a proven search on one number of nodes is counted as."""
+"""The share of the time limit that a proven search on one number of nodes is counted as."""
 
 
 def best_placement(job: Job, space: SearchSpace, names: Sequence[str]) -> SearchResult:
@@ -71,14 +71,14 @@ def attempted(
 
 
 def _fastest(
-    space: SearchSpace, attempts: list[Attempt], limits: Limits, cutoff: float | None = None
+    space: SearchSpace, attempts: list[Attempt], limits: Limits, cutoff_seconds: float | None = None
 ) -> SearchResult:
     placed = [a for a in attempts if a.selected is not None]
     start = min(placed, key=lambda a: period_of(a.selected), default=None)
     incumbent = None if start is None else start.selected
-    if cutoff is not None and period_of(incumbent) > cutoff:
+    if cutoff_seconds is not None and period_of(incumbent) > cutoff_seconds:
         start, incumbent = None, None
-    found = solve(space, limits=limits, incumbent=incumbent, cutoff=cutoff)
+    found = solve(space, limits=limits, incumbent=incumbent, cutoff_seconds=cutoff_seconds)
     return replace(found, warm_start=None if start is None else start.strategy)
 
 
@@ -209,11 +209,11 @@ def cheapest(
             break
         part = space.on_gpus(sizes)
         # Two ticks above: the search rules out what only equals its cutoff.
-        cutoff = None
+        cutoff_seconds = None
         if per_second > 0 and known < inf:
-            cutoff = run_price.seconds(known * (1 - gap), per_second) + 2 * TICK_SECONDS
+            cutoff_seconds = run_price.seconds(known * (1 - gap), per_second) + 2 * TICK_SECONDS
         starts = attempted(part, names, limits)
-        found = _fastest(part, starts, budget.next_share(), cutoff)
+        found = _fastest(part, starts, budget.next_share(), cutoff_seconds)
         budget.take(proven=found.is_proven)
         options, used = options + found.options, used + found.deterministic_seconds
         if not found.is_proven:
@@ -228,8 +228,7 @@ def cheapest(
             value = run_price.of(best.solution)
             best, known = replace(best, objective_value=value), min(known, value)
     best = best or _best_attempt(attempts, run_price.of)
-    summed_up = _summed_up(best, attempts, open_bounds, options, gap)
-    return replace(summed_up, deterministic_seconds=used)
+    return _summed_up(best, attempts, open_bounds, options, used, gap)
 
 
 def _best_attempt(
@@ -260,7 +259,7 @@ def fewest_gpus(
     Every pool combination is tried from the fewest paid GPUs upwards; bounds skip what cannot meet
     the target.
     """
-    options, undecided = 0, []
+    options, used, undecided = 0, 0.0, []
     budget = SharedBudget(replace(limits, gap=0.0))
     choices = sorted(
         (paid_gpus(space.problem, sizes), bound, sizes)
@@ -275,7 +274,7 @@ def fewest_gpus(
         starts = attempted(part, names, limits)
         found = _fastest(part, starts, budget.next_share(), target_seconds)
         budget.take(proven=found.is_proven)
-        options += found.options
+        options, used = options + found.options, used + found.deterministic_seconds
         if found.solution is None:
             undecided += [] if found.is_proven else [float(paid)]
             continue
@@ -287,6 +286,7 @@ def fewest_gpus(
             objective_value=value,
             lower_bound=min([value, *undecided]),
             is_proven=found.is_proven and not undecided,
+            deterministic_seconds=used,
             options=options,
             attempts=attempts,
         )
@@ -297,7 +297,7 @@ def fewest_gpus(
         return float(sum(space.touched_gpus(selected)))
 
     best_known = _best_attempt(attempts, gpus) if undecided else None
-    return _summed_up(best_known, attempts, undecided, options)
+    return _summed_up(best_known, attempts, undecided, options, used)
 
 
 def _summed_up(
@@ -305,12 +305,21 @@ def _summed_up(
     attempts: list[Attempt],
     open_bounds: list[float],
     options: int,
+    used: float,
     gap: float = 0.0,
 ) -> SearchResult:
     """Totals over all numbers of nodes; `open_bounds` are of those that were not decided."""
     proven = not open_bounds
     if best is None:
         bound = min(open_bounds, default=inf)
-        return SearchResult(None, bound, is_proven=proven, options=options, attempts=attempts)
-    bound = min([best.objective_value * (1 - gap), *open_bounds])
-    return replace(best, lower_bound=bound, options=options, is_proven=proven, attempts=attempts)
+        best = SearchResult(None, bound, is_proven=proven)
+    else:
+        bound = min([best.objective_value * (1 - gap), *open_bounds])
+    return replace(
+        best,
+        lower_bound=bound,
+        is_proven=proven,
+        deterministic_seconds=used,
+        options=options,
+        attempts=attempts,
+    )

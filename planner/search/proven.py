@@ -15,7 +15,7 @@ class Proven(Generic[T]):
     """
 
     solution: T | None
-    """None: there is none, or none was found in time."""
+    """The best solution found; None: there is none, or none was found in time."""
     lower_bound: float
     """No solution has a lower objective; in the objective's own unit."""
     is_proven: bool

@@ -22,7 +22,7 @@ from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies.attempts import Attempt
 
 NODE_SHARE = 0.2
-"""Of the limit: what the search for placements in one node may take where there are several."""
+"""The share of the limit that the search within one node may take where there are several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class SearchResult(Proven[Selected]):
     """The best placement under an objective, and what is proven about it."""
 
     objective_value: float = inf
-    """Of the placement: seconds, price, or GPUs; infinite where there is none."""
+    """The placement's seconds, price, or GPUs; infinite where there is no placement."""
     lower_bound_seconds: float = 0.0
-    """Of the period, on the nodes that the objective settled for."""
+    """No placement on the nodes that the objective chose has a shorter period."""
     options: int = 0
     """Options that reached CP-SAT, over all its runs."""
     warm_start: str | None = None
     """The strategy that the search started from."""
     attempts: list[Attempt] = field(default_factory=list)
-    """What the strategies that may start a search came to, on the whole cluster."""
+    """Results, on the whole cluster, of the strategies that may start a search."""
 
 
 def period_of(selected: Selected | None) -> float:
@@ -51,7 +51,7 @@ def solve(
     *,
     limits: Limits,
     incumbent: Selected | None = None,
-    cutoff: float | None = None,
+    cutoff_seconds: float | None = None,
 ) -> SearchResult:
     """The placement of the least period, within the limits' gap.
 
@@ -62,14 +62,14 @@ def solve(
         space: What is searched; its rows may already be restricted.
         limits: How long, and how closely.
         incumbent: A known placement; only better ones are looked for.
-        cutoff: Seconds; only shorter periods are looked for.
+        cutoff_seconds: Only shorter periods are looked for.
     """
     budget, best = Budget(limits), schedule_in_place(space, incumbent, limits)
     results: list[SearchResult] = []
     parts = [*spaces_of_nodes(space), space]
     for part in parts:
         with budget.share(1.0 if part is space else NODE_SHARE / (len(parts) - 1)):
-            result = _solve(part, budget.rest(), best, cutoff)
+            result = _solve(part, budget.rest(), best, cutoff_seconds)
             budget.take(result.deterministic_seconds)
         results.append(result)
         best = result.solution
@@ -88,17 +88,17 @@ def solve(
 
 
 def _solve(
-    space: SearchSpace, limits: Limits, incumbent: Selected | None, cutoff: float | None
+    space: SearchSpace, limits: Limits, incumbent: Selected | None, cutoff_seconds: float | None
 ) -> SearchResult:
     """The best placement at one price for every weight sync, wherever it lies."""
-    limit = period_limit(incumbent, cutoff, limits.gap)
+    limit = period_limit(incumbent, cutoff_seconds, limits.gap)
     rows = space.rows
     if limit is not None:
         rows = rows_within(space.tables, space.problem, rows, limit)
     part = space.restrict(rows)
     budget = Budget(limits)
     start = None if limit is None else _start_of_many_models(part, limit, budget)
-    loop = BendersLoop(part, budget, start or incumbent, cutoff)
+    loop = BendersLoop(part, budget, start or incumbent, cutoff_seconds)
     loop.run()
     bound = float(min([loop.cutoff_seconds, *loop.open_bounds]))
     if loop.open_bounds and space.problem.barrier:
@@ -131,9 +131,9 @@ def _start_of_many_models(space: SearchSpace, limit: float, budget: Budget) -> S
 
 
 def _hidden_seconds(problem: Problem, longest: float) -> float:
-    """By how much shorter a period may be than its whole ticks, where these are coarse.
+    """Seconds by which a period may be shorter than its whole ticks, where these are coarse.
 
-    Of a call its seconds, its bulk and what comes out before the end are rounded up.
+    A call's seconds, its main phase and the times of its chunks are rounded up.
     """
     tick = longest / MOST_TICKS
     rounded = 3 * len(problem.calls) + len(problem.syncs) + len(problem.precedences)
@@ -147,6 +147,6 @@ def _linear_bound(space: SearchSpace, limit: float | None) -> float:
         rows = rows_within(space.tables, space.problem, rows, limit)
     if not space.is_complete(rows):
         return 0.0 if limit is None else limit
-    horizon = slowest(space, rows) if limit is None else limit
-    relaxation = relax(relaxed_problem(space, rows), horizon_seconds=horizon)
-    return min(relaxation.bound_seconds, horizon)
+    cutoff_seconds = slowest(space, rows) if limit is None else limit
+    relaxation = relax(relaxed_problem(space, rows), cutoff_seconds=cutoff_seconds)
+    return min(relaxation.bound_seconds, cutoff_seconds)

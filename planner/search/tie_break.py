@@ -24,10 +24,10 @@ TIE_TRIES = 3
 
 
 def break_ties(space: SearchSpace, best: Selected, *, limits: Limits) -> Selected:
-    """Of the placements with the period of a proven one the canonical one.
+    """The canonical one of the placements whose period is that of `best`, which is proven.
 
-    Fewer GPUs where a few tries show that its sizes can shrink, then lowest ranges, then first
-    rows.
+    It has fewer GPUs where a few tries show that its sizes can shrink, then the lowest ranges, then
+    the first rows.
     """
     if space.lies_in_one_node(best):
         pool = int(space.tables.copies[0].pool[best.copy_rows[0] or 0])
@@ -54,7 +54,7 @@ def _canonical(space: SearchSpace, best: Selected, limits: Limits) -> Selected:
     part = space.restrict(rows_within(space.tables, space.problem, rows, limit))
     if not part.is_complete():
         return best
-    master = MasterProblem(relaxed_problem(part, part.rows), horizon_seconds=limit)
+    master = MasterProblem(relaxed_problem(part, part.rows), cutoff_seconds=limit)
     master.minimise_gpus()
     for _ in range(TIE_TRIES):
         relaxed = master.best(budget)

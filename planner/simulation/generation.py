@@ -16,8 +16,8 @@ from automap.planner.cost.generation.streaming import (
 )
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.plan.types import CallPlan
-from automap.planner.simulation.comparison import load, sampled
 from automap.planner.spec import WorkloadSpec
+from automap.planner.spec.lengths import LengthSpec
 
 CELLS = 64
 """Number of parts of equal length that the drawn responses are cut into."""
@@ -218,3 +218,15 @@ def _decoded(
     cell = np.minimum((wanted / width).astype(np.int64), CELLS - 1)
     start, pace = (np.take_along_axis(table, cell, axis=1) for table in (begun, step))
     return np.asarray(start + pace * (wanted - cell * width), dtype=np.float64)
+
+
+def load(prompt_tokens: IntArray | float, response_tokens: IntArray | FloatArray) -> FloatArray:
+    """Cached tokens of a sequence, summed over its steps: the load it puts on a short cache."""
+    return np.asarray(response_tokens * (prompt_tokens + response_tokens / 2), dtype=np.float64)
+
+
+def sampled(lengths: LengthSpec, count: int, rng: np.random.Generator) -> IntArray:
+    """`count` lengths drawn from a distribution, in whole tokens."""
+    points, weights = lengths.distribution()
+    drawn = rng.choice(points, size=count, p=weights / weights.sum())
+    return np.asarray(np.maximum(np.rint(drawn), 1), dtype=np.int64)

@@ -3,9 +3,9 @@
 An event is a call or a weight sync of one iteration. It starts when all it waits for is far enough:
 the dataflow's edges, the weight syncs, and on every GPU the event that the plan has before it. Most
 must have ended; a streamed call needs a generation's chunks alone, and what shares no GPU with a
-generation's tail only the end of its bulk. Under the barrier an iteration starts when the last
-event of the one before has ended. A cyclic schedule runs on, and what its first iterations wait for
-went as the plan says.
+generation's tail only the end of its main phase. Under the barrier an iteration starts when the
+last event of the one before has ended. A cyclic schedule runs on, and what its first iterations
+wait for went as the plan says.
 """
 
 import heapq

@@ -23,7 +23,7 @@ from automap.planner.simulation.timeline import Occurrence, occurrences, rows
 
 NOISE = 1e-9
 """Share of the time below which an idle remainder is rounding."""
-SETTLING = 8
+WARM_UP = 8
 """Number of iterations of a cyclic schedule before, and after, those that are reported."""
 
 
@@ -44,17 +44,15 @@ def simulate(
     need_sound(plan)
     subject = Subject(job, plan)
     schedule = schedule_of(subject, price_again(subject))
-    settling = SETTLING if schedule.cyclic else 0
-    durations = sampled_durations(
-        subject, schedule, iterations=iterations + 2 * settling, seed=seed
-    )
+    warm_up = WARM_UP if schedule.cyclic else 0
+    durations = sampled_durations(subject, schedule, iterations=iterations + 2 * warm_up, seed=seed)
     run = replay(schedule, durations)
-    bounds = _bounds(run.starts + durations.seconds, settling, iterations)
+    bounds = _bounds(run.starts + durations.seconds, warm_up, iterations)
     timeline = occurrences(
-        subject, schedule, durations, run, origin_seconds=float(bounds[0]), settling=settling
+        subject, schedule, durations, run, origin_seconds=float(bounds[0]), warm_up=warm_up
     )
     gpus = _gpu_use(timeline, iterations=iterations, seconds=float(bounds[-1] - bounds[0]))
-    shown = slice(settling, settling + iterations)
+    shown = slice(warm_up, warm_up + iterations)
     simulation = Simulation(
         name=plan.name,
         iterations=iterations,
@@ -69,11 +67,11 @@ def simulate(
     return simulation, [one for one in timeline if 0 <= one.iteration < iterations]
 
 
-def _bounds(ends: FloatArray, settling: int, iterations: int) -> FloatArray:
+def _bounds(ends: FloatArray, warm_up: int, iterations: int) -> FloatArray:
     """Seconds [iteration + 1] when each reported iteration, and the one before, is complete."""
     complete = np.maximum.accumulate(ends.max(axis=1))
-    before = complete[settling - 1] if settling else 0.0
-    return np.append(before, complete[settling : settling + iterations])
+    before = complete[warm_up - 1] if warm_up else 0.0
+    return np.append(before, complete[warm_up : warm_up + iterations])
 
 
 def _spread(seconds: FloatArray) -> Spread:

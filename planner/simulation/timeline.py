@@ -44,8 +44,8 @@ class Occurrence:
             return list(self.chunks)
         if self.tail is None:
             return [Piece(self.name, self.start_seconds, self.end_seconds)]
-        bulk = Piece("bulk", self.start_seconds, self.tail.start_seconds)
-        return [bulk, self.tail] if with_tail else [bulk]
+        main_phase = Piece("bulk", self.start_seconds, self.tail.start_seconds)
+        return [main_phase, self.tail] if with_tail else [main_phase]
 
     def places(self, rows: Sequence[Span]) -> list[tuple[int, bool]]:
         """Pairs of (index of a row whose GPUs it takes, whether its tail takes them too)."""
@@ -63,12 +63,11 @@ def occurrences(
     run: Replay,
     *,
     origin_seconds: float,
-    settling: int,
+    warm_up: int,
 ) -> list[Occurrence]:
     """All events of all iterations, in order of their starts.
 
-    Seconds count from the origin, and iterations from the first after those that let the schedule
-    settle.
+    Seconds count from the origin, and iterations from the first after the warm-up.
     """
     found = []
     begun = run.starts - origin_seconds
@@ -87,7 +86,7 @@ def occurrences(
                 start = taken[0].start_seconds if taken else start
             found.append(
                 Occurrence(
-                    event.name, iteration - settling, start, end, event.spans, taken, tail, span
+                    event.name, iteration - warm_up, start, end, event.spans, taken, tail, span
                 )
             )
     return sorted(found, key=lambda one: (one.start_seconds, one.name))

@@ -13,8 +13,8 @@ def chrome_trace(timeline: Sequence[Occurrence]) -> dict[str, Any]:
     """The trace as JSON data: complete events in microseconds after the first one's start.
 
     A row is a stretch of GPUs on which the same things happen; the first are the host's, for what
-    takes no GPU. The chunks that a call takes, and the bulk and tail of a generation, lie inside
-    its event. A generation has none left on GPUs that its tail leaves free.
+    takes no GPU. The chunks that a call takes, and the main phase and tail of a generation, lie
+    inside its event. A generation has no such parts on GPUs that its tail leaves free.
     """
     stretches = rows(timeline)
     origin = min((one.start_seconds for one in timeline), default=0.0)

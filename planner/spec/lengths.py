@@ -78,43 +78,20 @@ class LengthSpec(BaseModel):
         return ceil(float(lengths[-1]))
 
     @property
-    def second_moment(self) -> float:
-        """Mean of the squared length, in tokens²."""
-        lengths, weights = self.distribution()
-        return float((lengths * lengths) @ weights)
-
-    @property
     def assumes_spread(self) -> bool:
         """True when the spec leaves the spread open, so that ASSUMED_SPREAD fills it in."""
         if self.mean is not None:
             return self.mean != self.max
         return self.p50 not in (None, self.max) and self.p90 is None and self.p99 is None
 
-    def expected_maximum(self, num_draws: int) -> float:
-        """Mean of the longest of `num_draws` independent lengths, in tokens.
-
-        Raises:
-            ValueError: `num_draws` is below 1.
-        """
-        if num_draws < 1:
-            raise ValueError(f"num_draws={num_draws}: give at least 1")
-        lengths, weights = self.distribution()
-        all_below = np.minimum(np.cumsum(weights), 1.0) ** num_draws
-        all_below[-1] = 1.0
-        return float(lengths @ np.diff(all_below, prepend=0.0))
-
-    def discretised(
-        self, num_points: int, *, num_draws: int | None = None
-    ) -> tuple[FloatArray, FloatArray]:
+    def discretised(self, num_points: int) -> tuple[FloatArray, FloatArray]:
         """At most `num_points` lengths, not falling, and their weights, which sum to 1.
 
-        The weighted mean is mean_tokens. The last length is max_tokens; with `num_draws` it is the
-        expected maximum of so many draws, the longest that a batch of that size sees, and stands
-        for one of them. A constant gives one point, a histogram its own bins if they are few.
+        The weighted mean is mean_tokens, the last length max_tokens. A constant gives one point, a
+        histogram its own bins if they are few.
 
         Args:
             num_points: Two or more.
-            num_draws: Sequences in the batch, if only so many are drawn.
 
         Raises:
             ValueError: `num_points` is below 2.
@@ -124,16 +101,8 @@ class LengthSpec(BaseModel):
         lengths, weights = self.distribution()
         if len(lengths) == 1 or (self.histogram is not None and len(lengths) <= num_points):
             return lengths, weights
-        mean = self.mean_tokens
-        if num_draws is None:
-            longest = float(self.max_tokens)
-            share = min(LONGEST_SHARE, 0.01 * mean / longest)
-        elif num_draws == 1:
-            return np.array([mean]), np.array([1.0])
-        else:
-            longest = self.expected_maximum(num_draws)
-            share = max(1 / num_draws, 1e-10)
-        levels = _levels(num_points, share=share)
+        mean, longest = self.mean_tokens, float(self.max_tokens)
+        levels = _levels(num_points, share=min(LONGEST_SHARE, 0.01 * mean / longest))
         return _with_last(*_merged(lengths, weights, levels), longest=longest, mean=mean)
 
     def truncated(self, longest: int) -> "LengthSpec":

@@ -23,9 +23,9 @@ from automap.planner.studies.result import ExplainedInfeasibleError, Refusal, Re
 
 HARDWARE: tuple[ChangeKind, ...] = ("gpu", "nodes")
 LEARNING: tuple[ChangeKind, ...] = ("response_length", "adapters")
-"""These change what is learnt, not only how."""
+"""Kinds of change that alter what is learnt, not only how."""
 MOST_DOUBLINGS = 6
-"""Of a pool's nodes, for a target of time."""
+"""How often a pool's nodes are doubled to meet a target of time."""
 
 Tell = Callable[[str], None]
 

@@ -25,7 +25,7 @@ MOST_TOLERANCE = 1.0
 
 
 def _silent(_: str) -> None:
-    """Nobody listens."""
+    """The listener of progress where the caller has none."""
 
 
 def pareto(
@@ -37,7 +37,7 @@ def pareto(
     `tell` hears how far it is.
 
     Raises:
-        SpecError: as make_plan; also a named strategy or robust, of which there is no front.
+        SpecError: as `make_plan`; also for a named strategy or `robust`, which have no front.
         InfeasibleError: no placement fits; the reasons say why.
         NoSolutionInTimeError: the limit ended the search before it found anything.
     """
@@ -80,11 +80,11 @@ def pareto(
 
 def _check(spec: JobSpec, tolerance: float) -> None:
     if not 0.0 <= tolerance <= MOST_TOLERANCE:
-        raise SpecError("tolerance", f"{tolerance:g} is no share", remedy="use 0 to 1")
+        raise SpecError("tolerance", f"{tolerance:g} is not a share", remedy="use 0 to 1")
     if spec.search.strategy is not None:
         raise SpecError(
             "search.strategy",
-            "a strategy makes one placement, and no front",
+            "a strategy makes a single placement, not a front",
             remedy="leave it out",
         )
     if spec.search.robust:
@@ -96,9 +96,9 @@ def _check(spec: JobSpec, tolerance: float) -> None:
 
 
 def _fastest(spec: JobSpec) -> JobSpec:
-    """The same job, of which the fastest plan is wanted: a front has every other objective.
+    """The spec with throughput as its objective: a front holds the best plans of every other.
 
-    The front's tolerance is its gap.
+    It asks for no target of time and for proven plans, since the front has a tolerance of its own.
     """
     search = spec.search.model_copy(
         update={"objective": "throughput", "target_iteration_seconds": None, "optimality_gap": 0.0}

@@ -37,9 +37,9 @@ class Front(ResultModel):
     node_numbers: int
     """Numbers of nodes (with several pools: combinations of them) that a plan may use."""
     searches: int
-    """Of these those that had to be searched; bounds decided the others."""
+    """How many of these numbers had to be searched; bounds decided the others."""
     seconds: float
-    """By the clock."""
+    """Wall seconds that all plans together took."""
 
 
 class Variant(ResultModel):
@@ -49,9 +49,9 @@ class Variant(ResultModel):
     gpu: str
     """Type of the pool's GPUs."""
     num_nodes: Positive
-    """Of the pool."""
+    """Nodes of the pool."""
     num_gpus: Positive
-    """Of the whole cluster, kept-free ones left out."""
+    """GPUs of the whole cluster, kept-free ones left out."""
     plan: Plan | None
     scaling_efficiency: float | None = None
     """Tokens per second and paid GPU over those of the smallest variant with the same type of GPU
@@ -67,7 +67,7 @@ class WhatIf(ResultModel):
     spec: JobSpec
     variants: list[Variant]
     seconds: float
-    """By the clock."""
+    """Wall seconds that all plans together took."""
 
 
 class Remedy(ResultModel):
@@ -86,8 +86,8 @@ class Refusal(ResultModel):
     schema_version: Literal[1] = 1
     reasons: list[Reason]
     remedies: list[Remedy]
-    """Those first that leave the job as it is, then those that take other hardware, then those
-    that change what is learnt; among equals the cheapest per million tokens first."""
+    """Sorted: first remedies that leave the job as it is, then those that take other hardware, then
+    those that change what is learnt; among equals the cheapest per million tokens first."""
     untried: list[str]
     """Changes with which it would fit that were not planned before the time limit."""
 

@@ -31,7 +31,7 @@ class Case:
 
     @property
     def num_gpus(self) -> int:
-        """Of the cluster, those that a plan may use."""
+        """GPUs of the cluster that a plan may use."""
         return sum(pool.usable_gpus for pool in self.job.pools)
 
 
@@ -112,7 +112,7 @@ def cases_of(
     for number in nodes:
         if not 1 <= number <= MAX_NODES:
             raise SpecError(
-                "nodes", f"{number} is no number of nodes", remedy=f"use 1 to {MAX_NODES}"
+                "nodes", f"{number} is not a number of nodes", remedy=f"use 1 to {MAX_NODES}"
             )
     numbers = dict.fromkeys(nodes or [varied.num_nodes])
     own = gpu_type(varied.gpu, field="cluster.pools").name

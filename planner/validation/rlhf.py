@@ -89,7 +89,7 @@ def _iteration(row: RlhfRow, assumptions: Assumptions) -> Estimate:
     sizes = _sizes(row, system, row.average_sequence_length, row.sequence_length, assumptions)
     apart = row.synchrony == "async"
     subject = _subject(row, system, _trainer_gpus(row, assumptions) if apart else row.num_gpus)
-    _assume(subject, sizes, assumptions)
+    _assume(subject, assumptions)
     if apart:
         return _apart(subject, sizes, assumptions)
     return _together(subject, subject.run(sizes, assumptions), assumptions)
@@ -141,7 +141,7 @@ def _shares(row: RlhfRow, assumptions: Assumptions) -> dict[str, Estimate | Cann
     longest = PROMPT_TOKENS + row.max_response_length
     sizes = _sizes(row, system, float(longest), longest, assumptions)
     subject = _subject(row, system, row.num_gpus)
-    _assume(subject, sizes, assumptions)
+    _assume(subject, assumptions)
 
     def run_with(mean: float) -> Run:
         return subject.run(replace(sizes, response_tokens=mean), assumptions)
@@ -259,7 +259,7 @@ def _subject(row: RlhfRow, system: RlSystem, gpus: int) -> Subject:
     )
 
 
-def _assume(subject: Subject, sizes: Sizes, assumptions: Assumptions) -> None:
+def _assume(subject: Subject, assumptions: Assumptions) -> None:
     """Report as assumptions what the row does not state of software and layout."""
     row, trainer, defaults = subject.row, subject.trainer, subject.defaults
     framework(row, assumptions)

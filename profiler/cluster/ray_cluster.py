@@ -172,7 +172,7 @@ class _Kept:
         self.measurements.append(reported["measurements"])
 
     def files(self) -> dict[str, bytes]:
-        """As they stand in a profile's folder; none if nothing was measured."""
+        """Name and content of a profile folder's files; none if nothing was measured."""
         if not self.measurements:
             return {}
         text = "".join(self.measurements)

@@ -42,7 +42,7 @@ def connect(address: str | None) -> None:
 
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
-    """Those that were there: Ray puts its own in their place."""
+    """Inside, Ray may set signal handlers of its own; at the end those from before are put back."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():

@@ -40,7 +40,7 @@ class Device(ABC):
     attention_precision: str
     torch_device: Any
     memory_bytes: int
-    """That operands may take."""
+    """Bytes of memory that operands may take."""
 
     @abstractmethod
     def sampler(self, operation: Operation) -> Sampler:

@@ -18,6 +18,9 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from automap.profiler.errors import ProfileError
+from automap.profiler.results.journal import Entry
+from automap.profiler.results.measurement import Measurement
+from automap.profiler.results.table_files import Key
 
 START_SECONDS = 120.0
 """More than processes take to import their libraries and meet, on a busy machine too."""
@@ -65,6 +68,23 @@ def reported_by(
                     break
                 yield document
             _wait(module, processes, errors)
+
+
+def measured_apart(
+    module: str, table: str, wanted: Sequence[Key], *, device: str, deadline: float
+) -> Iterator[Entry]:
+    """Each key's entry of a table as soon as a process that runs the module has measured it.
+
+    Raises:
+        ProfileError: the process failed or was killed.
+    """
+    if not wanted:
+        return
+    task = {"keys": [dict(key) for key in wanted], "device": device}
+    for reported in reported_by(module, task, ranks=1, deadline=deadline):
+        failed = reported.get("failed", "")
+        measurement = None if failed else Measurement(**reported["measurement"])
+        yield Entry(table, reported["key"], measurement, failed)
 
 
 @contextmanager

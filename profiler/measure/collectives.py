@@ -13,7 +13,7 @@ from automap.profiler.results.table_files import Key
 TABLE = "collectives"
 ENGINE_TABLE = "custom_all_reduce"
 ENGINE_COLLECTIVE = "engine_all_reduce"
-"""As the processes know it: vLLM's, which between cores goes through shared memory."""
+"""Name between the processes for vLLM's all-reduce, which between cores uses shared memory."""
 MOST_ENGINE_BYTES = 16 * 2**20
 """Largest buffer: what an engine reduces is no larger."""
 

@@ -41,7 +41,7 @@ NUM_LAYERS = (1, 4)
 MICRO_BATCHES = ((1, 1), (8, 1), (1, 32))
 """How many, and of how many sequences each."""
 PROMPT_TOKENS = RESPONSE_TOKENS = 2
-"""As short as they can be: what a sequence takes by itself, not its tokens."""
+"""The shortest lengths there can be: they show what a sequence takes by itself, without tokens."""
 GENERATIONS = ((1, 2), (1, 16), (16, 16), (64, 2), (64, 16))
 """Sequences, and tokens of each."""
 LIMIT_SECONDS = 1.5
@@ -177,7 +177,7 @@ def trainer(
 
 
 def loss() -> Any:
-    """One that a training step needs nothing else for."""
+    """A policy loss that needs neither old log-probabilities nor a reference."""
     from automap.executor.algorithms.losses import PolicyLoss
 
     return PolicyLoss(aggregate="token_mean", clip=None, reads_old_log_probs=False)
@@ -251,7 +251,7 @@ def _vllm(device: Any, num_layers: int) -> Any:
 
 
 def _weights(num_layers: int) -> Callable[[], Any]:
-    """Those of a training engine, as they come to generation on the same device."""
+    """The weights of a training engine, as they come to generation on the same device."""
     from importlib.util import find_spec
 
     from automap.executor.layout import GenerationLayout, RankLayout

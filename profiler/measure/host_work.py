@@ -21,7 +21,6 @@ from automap.profiler.measure.engine_work import (
     WEIGHTS_PARTS,
 )
 from automap.profiler.results.journal import Entry
-from automap.profiler.results.measurement import Measurement
 from automap.profiler.results.table_files import Key
 
 TABLE = "host_work"
@@ -45,22 +44,11 @@ def keys() -> list[Key]:
 
 
 def measure_host_work(wanted: Sequence[Key], *, device: str, deadline: float) -> Iterator[Entry]:
-    """Each key's entry as soon as it is measured.
+    """Each key's entry; see `measured_apart`."""
+    from automap.profiler.measure.child_processes import measured_apart
 
-    Raises:
-        ProfileError: the process failed or was killed.
-    """
-    from automap.profiler.measure.child_processes import reported_by
-
-    if not wanted:
-        return
-    task = {"keys": [dict(key) for key in wanted], "device": device}
-    for reported in reported_by(
-        "automap.profiler.measure.host_work", task, ranks=1, deadline=deadline
-    ):
-        failed = reported.get("failed", "")
-        measurement = None if failed else Measurement(**reported["measurement"])
-        yield Entry(TABLE, reported["key"], measurement, failed)
+    module = "automap.profiler.measure.host_work"
+    return measured_apart(module, TABLE, wanted, device=device, deadline=deadline)
 
 
 def main() -> None:

@@ -77,22 +77,11 @@ def _least_seconds(device: Device, layer: dict[str, int], batch: tuple[int, int]
 
 
 def measure_layers(wanted: Sequence[Key], *, device: str, deadline: float) -> Iterator[Entry]:
-    """Each key's entry as soon as it is measured.
+    """Each key's entry; see `measured_apart`."""
+    from automap.profiler.measure.child_processes import measured_apart
 
-    Raises:
-        ProfileError: the process failed or was killed.
-    """
-    from automap.profiler.measure.child_processes import reported_by
-
-    if not wanted:
-        return
-    task = {"keys": [dict(key) for key in wanted], "device": device}
-    for reported in reported_by(
-        "automap.profiler.measure.layers", task, ranks=1, deadline=deadline
-    ):
-        failed = reported.get("failed", "")
-        measurement = None if failed else Measurement(**reported["measurement"])
-        yield Entry(TABLE, reported["key"], measurement, failed)
+    module = "automap.profiler.measure.layers"
+    return measured_apart(module, TABLE, wanted, device=device, deadline=deadline)
 
 
 def difference(short: Measurement, long: Measurement) -> Measurement | None:

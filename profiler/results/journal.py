@@ -34,13 +34,13 @@ class Entry:
         return identity(self.table, self.key)
 
     def line(self) -> str:
-        """As the file has it."""
+        """The entry as a line of the file, in JSON."""
         result = {"failed": self.failed} if self.measurement is None else asdict(self.measurement)
         return json.dumps({"table": self.table, "key": dict(self.key), **result})
 
     @classmethod
     def of(cls, line: str) -> Self:
-        """From a line of the file.
+        """The entry that a line of the file holds.
 
         Raises:
             ValueError: the line is not an entry, or only the beginning of one.

@@ -69,7 +69,7 @@ class LayerError(ReportModel):
     """Operators and host work: their sum, or on a GPU the longer of the two."""
     host_seconds: float
     priced_seconds: float
-    """As plans are priced: times the median ratio of the framework's layers."""
+    """Seconds as plans are priced: the sum times the median ratio of the framework's layers."""
     sum_error: float
     price_error: float
     explanation: str
@@ -127,7 +127,7 @@ class KindReport(ReportModel):
     nodes: list[str]
     profile: ProfileReport
     link: LinkReport | None
-    """None: there is only one node, or its link could not be measured."""
+    """The measured link between nodes; None: there is one node, or it could not be measured."""
     remarks: list[str]
 
 
@@ -137,8 +137,8 @@ class ClusterReport(ReportModel):
     folder: str
     cluster_file: str
     cluster: dict[str, Any]
-    """As in the file, but for what was changed there: `cluster` of a job spec."""
+    """The `cluster` of a job spec as measured; a file from before keeps what was changed in it."""
     kinds: list[KindReport]
-    """Those that were measured."""
+    """The kinds of node that were measured."""
     failures: list[str] = []
     """Nodes and kinds that could not be, each named, and why."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from automap.service.errors.domain import UnauthorizedError
+from automap.service.api.refusals import UnauthorizedError
 from automap.service.settings import Settings
 
 _bearer = HTTPBearer(auto_error=False, description="An API key of this service")

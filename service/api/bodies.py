@@ -9,12 +9,12 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from automap.service.api.error_responses import error_response
-from automap.service.errors.domain import (
+from automap.service.api.refusals import (
     BodyTooLargeError,
     InvalidDocumentError,
-    InvalidInputError,
     UnsupportedMediaTypeError,
 )
+from automap.service.errors.domain import InvalidInputError
 from automap.service.schemas.body import Body, Content
 from automap.service.schemas.documents import DocumentError, Media, load_document
 
@@ -60,19 +60,17 @@ def body_of(
     content: type[Content],
     *,
     what: str,
-    limit: str = "max_body_bytes",
     optional: bool = False,
 ) -> Callable[..., Body[Content]]:
     """A dependency that reads the body as `content`; `what` names it in problems.
 
-    `limit` names the setting that bounds it. An `optional` one that is not there, or empty, stands
-    for one without fields.
+    An `optional` one that is not there, or empty, stands for one without fields.
     """
 
     def read(request: Request, raw: Annotated[_RawBody, Depends(_raw_body)]) -> Body[Content]:
         if optional and not raw.text.strip():
             return Body(content=content(), data={})
-        return _checked(_loaded(request, raw, limit), content, what=what)
+        return _checked(_loaded(request, raw, "max_body_bytes"), content, what=what)
 
     return read
 

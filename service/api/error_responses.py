@@ -12,26 +12,19 @@ from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
 from automap.planner.errors import PlanningError
+from automap.service.api.refusals import HEADERS, refusal_of
 from automap.service.errors import domain
 from automap.service.errors.fields import field_error
 from automap.service.errors.planner import PlannerProcessError
-from automap.service.errors.problems import TYPES, Problem, problem_of
+from automap.service.schemas.problems import TYPES, Problem
 
 log = logging.getLogger(__name__)
 MEDIA_TYPE = "application/problem+json"
-_HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
-    domain.UnauthorizedError: {"WWW-Authenticate": "Bearer"},
-    domain.RequestInProgressError: {"Retry-After": "1"},
-    domain.BodyTooLargeError: {"Connection": "close"},
-    domain.UnsupportedMediaTypeError: {"Accept-Post": "application/json, application/yaml"},
-    domain.BusyError: {"Retry-After": "5"},
-    domain.NotReadyError: {"Retry-After": "5"},
-}
 
 
 def error_response(error: Exception, data: object = None) -> Response:
     """The response to an error; `data` is the body of the request, to name what is wrong in it."""
-    return _response(problem_of(error, data), _HEADERS.get(type(error)))
+    return _response(refusal_of(error, data), HEADERS.get(type(error)))
 
 
 def _response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

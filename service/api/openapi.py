@@ -11,10 +11,10 @@ from pydantic.json_schema import models_json_schema
 from automap.planner import ExplainOptions, ReplanOptions
 from automap.planner.spec import JobSpec
 from automap.service.api.error_responses import MEDIA_TYPE
-from automap.service.errors.problems import Problem
 from automap.service.schemas.catalogue import NewCluster
 from automap.service.schemas.jobs import JobRequest
 from automap.service.schemas.measurements import MeasureRequest
+from automap.service.schemas.problems import Problem
 from automap.service.schemas.profiles import NewProfile
 from automap.service.schemas.studies import (
     CompareRequest,

@@ -1,6 +1,8 @@
 """What the catalogue holds, and the published schemas."""
 
 import json
+from collections.abc import Iterable
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -35,7 +37,11 @@ SCHEMAS = {"job-spec": job_spec_json_schema, "placement": placement_json_schema}
 
 
 def print_schema(given: SchemaArguments) -> None:
-    """One of SCHEMAS as JSON."""
+    """Print the JSON Schema of a job spec or a placement.
+
+    Raises:
+        BadInputError: there is no schema of that name.
+    """
     if given.what not in SCHEMAS:
         raise BadInputError(f"no schema {given.what!r} (valid: {', '.join(SCHEMAS)})")
     console.write_json(json.dumps(SCHEMAS[given.what](), indent=2))
@@ -45,15 +51,9 @@ def list_models(given: ListingArguments) -> None:
     """Every architecture with its size and shape."""
     entries = list(catalogue.architectures().values())
     if given.json:
-        console.write_json(
-            json.dumps(
-                [
-                    entry.model_dump(mode="json")
-                    | {"num_parameters": entry.architecture.num_parameters()}
-                    for entry in entries
-                ],
-                indent=2,
-            )
+        _write_rows(
+            entry.model_dump(mode="json") | {"num_parameters": entry.architecture.num_parameters()}
+            for entry in entries
         )
         return
     table = _table("model")
@@ -82,15 +82,10 @@ def list_gpus(given: ListingArguments) -> None:
     """Every GPU type with its memory, speeds and what its node type costs."""
     entries = list(catalogue.gpu_types().values())
     if given.json:
-        console.write_json(
-            json.dumps(
-                [
-                    entry.model_dump(mode="json")
-                    | {"node_type": catalogue.node_type(entry.node).model_dump(mode="json")}
-                    for entry in entries
-                ],
-                indent=2,
-            )
+        _write_rows(
+            entry.model_dump(mode="json")
+            | {"node_type": catalogue.node_type(entry.node).model_dump(mode="json")}
+            for entry in entries
         )
         return
     out = console.stdout_console()
@@ -103,6 +98,10 @@ def list_gpus(given: ListingArguments) -> None:
         table.add_row(*_gpu_cells(entry), _aliases(entry.aliases, most=num_aliases))
     out.print(table)
     out.print(Text(GPU_NOTES, style="dim"))
+
+
+def _write_rows(rows: Iterable[dict[str, Any]]) -> None:
+    console.write_json(json.dumps(list(rows), indent=2))
 
 
 def _gpu_cells(gpu: GpuType) -> list[str | Text]:

@@ -1,7 +1,8 @@
 """Why the service does not do what it was asked to: exceptions that hold data, and no HTTP.
 
-Those of the planner are in `planner.errors`, those of its processes in `errors.planner`;
-`errors.problems` says what each looks like to a client.
+Those of the planner are in `planner.errors`, those of its processes in `errors.planner`.
+`schemas.problems` says how those that end a plan or a job are stored, `api.refusals` how a request
+is refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,56 +51,25 @@ class InvalidInputError(ServiceError):
         return cls(field_errors(error, data), what=what)
 
 
-class InvalidDocumentError(ServiceError):
-    """The body is no document that the service reads."""
-
-    def __init__(self, detail: str, *, line: int | None = None) -> None:
-        where = [] if line is None else [FieldError(field=f"line {line}", message=detail)]
-        super().__init__(detail, errors=where)
-
-
-class UnsupportedMediaTypeError(ServiceError):
-    """The body is neither JSON nor YAML."""
-
-    def __init__(self, given: str) -> None:
-        super().__init__(f"Content-Type {given[:100]!r}; send application/json or application/yaml")
-
-
-class BodyTooLargeError(ServiceError):
-    """The body is larger than the service reads."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        super().__init__(f"A body may have at most {limit_bytes} bytes")
-
-
-class UnauthorizedError(ServiceError):
-    """The API key is missing or unknown."""
-
-    def __init__(self) -> None:
-        super().__init__("Send Authorization: Bearer KEY with one of the keys of this service")
-
-
 class RequestInProgressError(ServiceError):
-    """Another request with this Idempotency-Key is being answered."""
+    """Another request with this idempotency key is being answered."""
 
     def __init__(self) -> None:
-        super().__init__("A request with this Idempotency-Key is being answered; ask again later")
+        super().__init__("A request with the same idempotency key is being answered")
 
 
 class KeyReusedError(ServiceError):
-    """The Idempotency-Key stands for another request."""
+    """The idempotency key stands for another request."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "This Idempotency-Key was used with another body; use a new key for a new request"
-        )
+        super().__init__("The idempotency key was used for another request")
 
 
 class BusyError(ServiceError):
-    """As many requests as allowed wait for a planner."""
+    """The queue for a planner is full."""
 
     def __init__(self) -> None:
-        super().__init__("Ask again later, or queue the job with Prefer: respond-async")
+        super().__init__("As many requests as allowed wait for a planner")
 
 
 class NotReadyError(ServiceError):

@@ -77,8 +77,25 @@ def field_errors(error: ValidationError, data: object) -> list[FieldError]:
     """Pydantic's errors about `data`, at most MAX_ERRORS, each with its path in the document."""
     # Cut before each is compared with all: a megabyte can be wrong in eighty thousand places.
     found = error.errors(include_url=False)[: 2 * MAX_ERRORS]
-    meant = [details for details in found if not _is_other_reading(details, found)]
+    misspelt = _misspelt(found, data)
+    meant = [
+        details
+        for details in found
+        if not _is_other_reading(details, found)
+        and not (details["type"] == "missing" and details["loc"] in misspelt)
+    ]
     return [field_error(details, data) for details in meant[:MAX_ERRORS]]
+
+
+def _misspelt(found: Sequence[ErrorDetails], data: object) -> set[tuple[int | str, ...]]:
+    """The fields that unknown ones probably are: each is one mistake, not also a missing field."""
+    fields: set[tuple[int | str, ...]] = set()
+    for details in found:
+        if details["type"] == "extra_forbidden":
+            path, parent = _document_path(details["loc"], data, missing=False)
+            near = _near_name(str(path[-1]), parent) if path else ""
+            fields.add((*details["loc"][:-1], near))
+    return fields
 
 
 def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> bool:
@@ -97,7 +114,7 @@ def _is_other_reading(details: ErrorDetails, found: Sequence[ErrorDetails]) -> b
 
 
 def field_error(details: ErrorDetails, data: object) -> FieldError:
-    """One of pydantic's errors in our shape."""
+    """A pydantic error as a `FieldError`, with the path that a user would write."""
     kind, context = details["type"], details.get("ctx", {})
     path, parent = _document_path(details["loc"], data, missing=kind == "missing")
     if isinstance(raised := context.get("error"), FieldValueError):
@@ -110,7 +127,8 @@ def field_error(details: ErrorDetails, data: object) -> FieldError:
         if path:
             message, remedy = "this must be a mapping of fields", "give its fields by name"
     elif kind == "extra_forbidden" and path:
-        remedy = _corrected_name(str(path[-1]), parent, remedy)
+        if near := _near_name(str(path[-1]), parent):
+            remedy = f"did you mean {near!r}? Otherwise remove it"
     else:
         remedy = _number(details, path) or _within_limits(kind, context) or remedy
         if "expected" in context:
@@ -216,12 +234,12 @@ def _valid_values(given: object, expected: str) -> str:
     return f"did you mean {near[0]!r}? Use {expected}" if near else f"use {expected}"
 
 
-def _corrected_name(name: str, parent: object, remedy: str) -> str:
-    """The valid field that was probably meant, if one at this level is near."""
+def _near_name(name: str, parent: object) -> str:
+    """The valid field that was probably meant; empty: none at this level is near."""
     present = frozenset(parent) if isinstance(parent, dict) else frozenset()
     known = _fields_beside(present - {name}) - present
     near = difflib.get_close_matches(name[:100], sorted(known), n=1, cutoff=0.75)
-    return f"did you mean {near[0]!r}? Otherwise remove it" if near else remedy
+    return near[0] if near else ""
 
 
 def _fields_beside(present: frozenset[object]) -> frozenset[str]:

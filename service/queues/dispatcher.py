@@ -11,12 +11,12 @@ from sqlalchemy.orm import Session
 from automap.planner.errors import PlanningError
 from automap.planner.spec import JobSpec
 from automap.service.errors.planner import PlannerCancelledError, PlannerProcessError
-from automap.service.errors.problems import problem_of
 from automap.service.planners.deadlines import planning_deadline_seconds
 from automap.service.planners.messages import PlanTask
 from automap.service.planners.pool import PlannerProcess
 from automap.service.queues import plan_queue
 from automap.service.queues.plan_queue import PlanClaim
+from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
 from automap.service.storage import profile_files
 from automap.service.storage.database import Database

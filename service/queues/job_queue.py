@@ -15,7 +15,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, contains_eager
 
 from automap.service.errors.domain import PlanFailedError, RunLostError
-from automap.service.errors.problems import Problem, problem_of
 from automap.service.queues import leases, measurement_events
 from automap.service.queues.claims import SUBMITTED, claimable, claims_alone
 from automap.service.queues.job_log import add_events, add_text, next_number
@@ -24,6 +23,7 @@ from automap.service.runs import call_seconds, iteration_history
 from automap.service.runs.output import Printed
 from automap.service.schemas.documents import JsonObject
 from automap.service.schemas.jobs import UNFINISHED, JobKind
+from automap.service.schemas.problems import Problem, problem_of
 from automap.service.storage.database import utc_now
 from automap.service.storage.tables import JobEventRow, JobRow, PlanRow
 
@@ -295,7 +295,7 @@ def _end(session: Session, row: JobRow, status: str, problem: Problem | None = N
     for name, value in leases.ended(status).items():
         setattr(row, name, value)
     if problem is not None:
-        row.problem = problem.model_dump(mode="json")
+        row.problem = problem.document()
     _add_status(session, row)
 
 

@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 from sqlalchemy.sql import ColumnElement
 
 from automap.service.errors.domain import PlanLostError
-from automap.service.errors.problems import Problem, problem_of
 from automap.service.queues import job_queue, leases
 from automap.service.queues.leases import Lease
 from automap.service.schemas.documents import JsonObject
+from automap.service.schemas.problems import Problem, problem_of
 from automap.service.storage.database import changes_a_row, utc_now
 from automap.service.storage.tables import PlanRow
 
@@ -67,8 +67,7 @@ def succeed(session: Session, held: PlanClaim, plan: JsonObject) -> bool:
 
 def fail(session: Session, held: PlanClaim, problem: Problem) -> bool:
     """Running → failed; False: the plan is no longer ours and nothing was written."""
-    document = problem.model_dump(mode="json", by_alias=True)
-    return _end(session, held.lease.is_held, "failed", problem=document)
+    return _end(session, held.lease.is_held, "failed", problem=problem.document())
 
 
 def release(session: Session, held: PlanClaim) -> bool:
@@ -116,7 +115,7 @@ def plan_columns(plan: JsonObject) -> dict[str, Any]:
 
 def _fail_exhausted(session: Session, max_attempts: int) -> None:
     """Running with an expired lease and no attempt left → failed."""
-    problem = problem_of(PlanLostError(max_attempts)).model_dump(mode="json")
+    problem = problem_of(PlanLostError(max_attempts)).document()
     exhausted = leases.is_expired(PlanRow) & (PlanRow.attempts >= max_attempts)
     _end(session, exhausted, "failed", problem=problem)
 

@@ -12,8 +12,8 @@ from pydantic import (
 from automap.executor.settings import RunSettings
 from automap.planner.runs import Drift, ObservedLengths, Suggestion
 from automap.planner.spec import AlgorithmName, JobSpec
-from automap.service.errors.problems import Problem
 from automap.service.schemas.base import ApiModel, Moment, PageQuery
+from automap.service.schemas.problems import Problem
 
 JobKind = Literal["run", "profile"]
 
@@ -73,7 +73,7 @@ class PlanJob(JobSummary):
 
 
 class JobSuggestion(ApiModel):
-    """That a running job had drifted from its plan, and whether another plan pays."""
+    """A note that a running job had drifted from its plan, and whether another plan pays."""
 
     event: int = Field(description="Its number among the job's events")
     time: datetime

@@ -7,9 +7,9 @@ from pydantic import Field, JsonValue
 from automap.planner.catalogue import ModelArchitecture
 from automap.planner.spec import ClusterSpec
 from automap.profiler.settings import DeviceKind, MeasureSettings
-from automap.service.errors.problems import Problem
 from automap.service.schemas.base import ApiModel, ModelName
 from automap.service.schemas.jobs import JobRecord, JobState, JobSummary
+from automap.service.schemas.problems import Problem
 from automap.service.schemas.profiles import Version
 
 

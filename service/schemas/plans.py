@@ -10,9 +10,9 @@ from pydantic import (
 
 from automap.planner import Plan
 from automap.planner.spec import AlgorithmName, JobSpec, Name
-from automap.service.errors.problems import Problem
 from automap.service.schemas.base import ApiModel, ModelName, Moment, PageQuery
 from automap.service.schemas.jobs import PlanJob
+from automap.service.schemas.problems import Problem
 
 PlanStatus = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 

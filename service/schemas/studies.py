@@ -41,7 +41,7 @@ class SimulateRequest(ApiModel):
 
     iterations: Iterations = 100
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Of the lengths that are drawn."""
+    """Seed of the lengths that are drawn."""
     trace: bool = False
     """Also answer with the timeline, as a Chrome trace for chrome://tracing and Perfetto."""
 

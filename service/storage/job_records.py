@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session, contains_eager, defer, joinedload
 from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import NotFoundError
-from automap.service.errors.problems import Problem
 from automap.service.runs import call_seconds, iteration_history, suggestion_notes
 from automap.service.runs.checked_settings import RunSettings
 from automap.service.runs.drift_report import drift_of
@@ -33,6 +32,7 @@ from automap.service.schemas.measurements import (
     ProfileJobSummary,
     TableProgress,
 )
+from automap.service.schemas.problems import Problem
 from automap.service.storage import suggestions
 from automap.service.storage.clusters import found_cluster
 from automap.service.storage.database import utc_now

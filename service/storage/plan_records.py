@@ -10,10 +10,10 @@ from automap.planner import Plan
 from automap.planner.catalogue import architectures, normalised
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, NotFoundError
-from automap.service.errors.problems import Problem
 from automap.service.schemas.base import Page
 from automap.service.schemas.jobs import PlanJob
 from automap.service.schemas.plans import PlanQuery, PlanRecord, PlanSummary
+from automap.service.schemas.problems import Problem
 from automap.service.storage import history, job_records
 from automap.service.storage.database import utc_now
 from automap.service.storage.history import Runs

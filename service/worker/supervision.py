@@ -18,10 +18,10 @@ from automap.service.errors.domain import (
     RunRefusedError,
     ServiceError,
 )
-from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.queues.job_queue import JobClaim, Progress
 from automap.service.runs.output import OutputReader, Printed
+from automap.service.schemas.problems import problem_of
 from automap.service.settings import Settings
 from automap.service.storage.database import Database
 from automap.service.worker.drift_watch import DriftWatch

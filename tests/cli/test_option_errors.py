@@ -48,7 +48,7 @@ ONE = f"--call {CALLS[0]}"
         ("what-if SPEC", "error: nothing is varied give --nodes"),
         ("what-if SPEC --gpu foo", "error: --gpu: the catalogue has no GPU type 'foo'"),
         ("what-if SPEC --nodes 1 --pool x", "error: --pool: the cluster has no pool 'x'"),
-        ("what-if SPEC --nodes 1000000000", "error: --nodes: 1000000000 is no number of nodes"),
+        ("what-if SPEC --nodes 1000000000", "error: --nodes: 1000000000 is not a number of nodes"),
         ("replan PLAN --call foo=1", "error: --call foo: the plan has no such call"),
         (f"replan PLAN {ONE}=-1", f"error: {ONE}: '-1': give a finite number above 0"),
         (f"replan PLAN {ONE}=nan", f"error: {ONE}: 'nan': give a finite number above 0"),

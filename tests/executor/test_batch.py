@@ -127,23 +127,6 @@ def test_concatenate_keeps_rows_of_both(first: Rows, second: Rows) -> None:
 
 
 @quick
-@given(rows_strategy(min_size=1), st.integers(1, 5), st.booleans())
-def test_padding_rows_weigh_nothing(rows: Rows, multiple: int, weighted: bool) -> None:
-    count = len(rows.scores)
-    batch = rows.batch()
-    weights = [1.0] * count
-    if weighted:
-        weights = [float(row) for row in range(count)]
-        batch = batch.with_columns(weight=torch.tensor(weights))
-    padded = batch.pad_rows(multiple)
-    missing = -(-count // multiple) * multiple - count
-    assert padded.tensor("weight").tolist() == weights + [0.0] * missing
-    assert padded.tensor("weight").tolist() == padded.weights().tolist()
-    assert lists(padded) == rows + rows.choose([0] * missing)
-    assert "weight" not in rows.batch()
-
-
-@quick
 @given(rows_strategy())
 def test_pickled_parts_carry_their_own_rows_alone(rows: Rows) -> None:
     batch = rows.batch()
@@ -193,12 +176,6 @@ def test_slices_do_not_share_storage() -> None:
     assert batch.tensor("a").tolist() == batch.ragged("r").values.tolist() == [0, 1, 2, 3]
 
 
-def test_integer_weights_stay_integers_when_padded() -> None:
-    batch = Batch({"weight": torch.tensor([2, 1, 1])}).pad_rows(2)
-    assert batch.tensor("weight").tolist() == [2, 1, 1, 0]
-    assert batch.tensor("weight").dtype == torch.int64
-
-
 four = Batch(
     {
         "plain": torch.arange(4),
@@ -227,7 +204,6 @@ four = Batch(
         (lambda: four.take(torch.tensor([True, False, True, True])), TypeError, "torch.bool"),
         (lambda: four.take(torch.tensor([0.5])), TypeError, "torch.float32"),
         (lambda: four.take(torch.tensor([[0, 1]])), TypeError, r"vector of indices.*\[1, 2\]"),
-        (lambda: four.pad_rows(0), ValueError, "multiple must be at least 1, got 0"),
         (lambda: concatenate([]), ValueError, "nothing to concatenate"),
         (lambda: concatenate([four, four.only("plain")]), ValueError, "unlike columns"),
     ],
@@ -254,7 +230,7 @@ def test_batches_of_unlike_columns_do_not_concatenate() -> None:
 def test_a_batch_on_a_gpu() -> None:
     on_gpu = four.to("cuda")
     assert on_gpu.weights().device.type == "cuda"
-    for batch in (on_gpu.take([3, 1]), concatenate([on_gpu, on_gpu]).take([3, 5]).pad_rows(2)):
+    for batch in (on_gpu.take([3, 1]), concatenate([on_gpu, on_gpu]).take([3, 5])):
         assert batch.ragged("ragged").row_of_value().device.type == "cuda"
         back = batch.to("cpu")
         assert back.tensor("plain").tolist() == [3, 1]

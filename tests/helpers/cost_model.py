@@ -11,6 +11,7 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.layout import IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
+from automap.planner.spec.lengths import LengthSpec
 
 GIB = 2**30
 
@@ -106,3 +107,11 @@ def assert_same_rows(whole: CallEstimates, single: CallEstimates, row: int) -> N
     for name in whole.transient.__dataclass_fields__:
         assert getattr(whole.transient, name)[row] == getattr(single.transient, name)[0], name
     assert whole.source[row] == single.source[0]
+
+
+def expected_maximum(lengths: LengthSpec, num_draws: int) -> float:
+    """Mean of the longest of `num_draws` independent lengths, in tokens."""
+    points, weights = lengths.distribution()
+    all_below = np.minimum(np.cumsum(weights), 1.0) ** num_draws
+    all_below[-1] = 1.0
+    return float(points @ np.diff(all_below, prepend=0.0))

@@ -12,8 +12,6 @@ from automap.executor.engines.fsdp.network import HEAD_NAMES, PackedNetwork
 from automap.executor.engines.fsdp.sharded_parameters import ADAPTER_PREFIX, ShardedParameter
 from automap.executor.engines.training_engine import LORA_SCALING
 
-FILE = "adapter_model.safetensors"
-
 
 def lora_config(network: PackedNetwork, rank: int) -> LoraConfig:
     """Adapters of this rank, scaled by `LORA_SCALING`, on every linear layer of a layer.

@@ -46,7 +46,7 @@ DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 class FsdpModel(Offloadable):
     """A transformers model over data ranks (FSDP2) and tensor ranks (DTensor), and its weights.
 
-    Collective methods: `load`, `save`, `save_adapter`, and advancing `full_tensors`.
+    Collective methods: `load`, `save`, and advancing `full_tensors`.
     """
 
     def __init__(
@@ -114,12 +114,6 @@ class FsdpModel(Offloadable):
         """Hugging Face names and this rank's parts; of LoRA, the base. Shared, not copied."""
         self.require_on_device("weights")
         return ((each.name, each.local()) for each in self._all if not each.is_adapter)
-
-    def adapter_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """What trains with LoRA: peft's names and this rank's parts. Shared, not copied."""
-        self._lora_config()
-        self.require_on_device("weights")
-        return ((each.name, each.local()) for each in self._all if each.is_adapter)
 
     def pieces(
         self, name: str, tensor: Tensor, *, tensor_rank: int, data_rank: int | None = None
@@ -208,35 +202,6 @@ class FsdpModel(Offloadable):
             ((name, tensor.to(self._dtype)) for name, tensor in self.merged_tensors()),
             sizes={each.hugging_face_name: each.nbytes(self._dtype) for each in saved},
             write_rest=config.save_pretrained,
-        )
-
-    def load_adapter(self, folder: Path) -> None:
-        """Read what peft's save_pretrained or `save_adapter` wrote; errors as of `load`.
-
-        Raises:
-            ValueError: the adapter in the folder has another rank, alpha or set of layers.
-        """
-        own = self._lora_config()
-        found = LoraConfig.from_pretrained(str(folder))
-        for field in ("r", "lora_alpha"):
-            if getattr(found, field) != getattr(own, field):
-                raise ValueError(
-                    f"{field} of {folder} is {getattr(found, field)}, the engine's "
-                    f"{getattr(own, field)}"
-                )
-        names = {each.name: each for each in self._all if each.is_adapter}
-        weights.read(names, self._ranges, TensorFolder(folder, single=lora.FILE))
-
-    def save_adapter(self, folder: Path) -> None:
-        """Write the adapter alone as peft does; errors as of `save`."""
-        config = self._lora_config()
-        saved = [each for each in self._all if each.is_adapter]
-        save_folder(
-            folder,
-            full_tensors(saved, None),
-            sizes={each.name: each.nbytes() for each in saved},
-            write_rest=lambda path: config.save_pretrained(str(path)),
-            single=lora.FILE,
         )
 
     # Host memory

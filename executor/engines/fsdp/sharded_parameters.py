@@ -14,7 +14,7 @@ from automap.executor.engines.fsdp.network import HEAD_NAMES, PackedNetwork
 from automap.executor.engines.training_engine import Piece
 
 ADAPTER_PREFIX = "base_model.model."
-"""With which peft begins the names of an adapter's tensors."""
+"""The beginning of the names that peft gives an adapter's tensors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 _FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
 _ROPE_TYPES = ("default", "linear", "llama3", "yarn")
-"""Those whose frequencies do not depend on the length of a sequence."""
+"""Types of rotary embedding whose frequencies do not depend on a sequence's length."""
 _VOCABULARY_MULTIPLE = 8
 """Rows of each rank's part of the vocabulary: tensor cores want 16-byte rows of logits."""
 

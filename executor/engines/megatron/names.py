@@ -43,7 +43,7 @@ class _Split:
     names: tuple[str, ...]
     """Hugging Face names of what is fused, in order."""
     ranks: int
-    """That split it: tensor ranks, or those of one expert."""
+    """Number of ranks that split the tensor: tensor ranks, or those of one expert."""
     width: int = 0
     """Width of a gated layer."""
 

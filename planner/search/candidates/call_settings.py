@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Prices the settings of a job's calls; `lean` as in candidates.price."""
+    """Prices the settings of a job's calls; `lean` as in `price_candidates`."""
 
     job: Job
     pricing: Pricing
@@ -56,7 +56,7 @@ class Settings:
 
     @classmethod
     def of(cls, job: Job, pricing: Pricing, *, lean: bool) -> "Settings":
-        """With nothing priced yet."""
+        """Settings of a job's calls, none of them priced yet."""
         return cls(job, pricing, lean, Generations(job, pricing, lean))
 
     def table(
@@ -185,8 +185,8 @@ class Settings:
         pair = first_pair[row] + engine_of[run] - engines.first[home_size[home[row]]]
         seconds = whole_microseconds(ran.seconds[run] + moves[pair])
         transient = ran.transient_bytes(priced)[run] + weights[pair]
-        courses = ran.columns(run, seconds)
-        useful = front_rows(row, seconds, transient, kinds_of(*courses.values()))
+        columns = ran.columns(run, seconds)
+        useful = front_rows(row, seconds, transient, kinds_of(*columns.values()))
         copy_row, shared = _settings_of_rows(kind, row[useful])
         setting = useful[shared]
         base, zero = ran.base[run[setting]], np.zeros_like(setting)
@@ -200,7 +200,7 @@ class Settings:
             recompute=zero,
             kv_cache_bytes=known.budgets[base],
             engine=known.engine.take(base),
-            **{name: course[setting] for name, course in courses.items()},
+            **{name: column[setting] for name, column in columns.items()},
         )
         return table, num_priced
 

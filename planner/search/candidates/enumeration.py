@@ -24,12 +24,12 @@ CACHE_STEPS = 24
 SPACE = (
     "one contiguous, aligned range of one pool per copy; powers of two inside a node, every whole "
     "number of nodes up to 32 and steps of at most one sixteenth beyond; powers of two up to 64 as "
-    "tensor sizes, where they divide the heads, pipeline sizes up to 64, cache budgets in steps of "
-    "1/24 of a GPU's usable memory, "
-    "and the micro-batches, recomputation, sharding, offload and (from 16,384 tokens) context "
-    "sizes of planner/search/candidates/enumeration.py"
+    "tensor sizes, where they divide the heads, pipeline sizes up to 64, micro-batches of 1 to 64 "
+    "sequences in powers of two, cache budgets in steps of 1/24 of a GPU's usable memory; "
+    "virtual stages up to 4, expert sizes, context sizes (from 16,384 tokens), sharding, "
+    "recomputation and offload as the spec allows"
 )
-"""Over what the optimality is claimed, for the plan's report."""
+"""The searched space in words: a plan's report claims optimality over it and no more."""
 
 
 def device_counts(num_gpus: int, gpus_per_node: int) -> list[int]:

@@ -26,11 +26,11 @@ class LayoutsBySize:
     """[size] GPUs of a range, rising."""
     layouts: GenerationLayouts
     size_of: IntArray
-    """[engine]"""
+    """[engine] index of the size of its range in `counts`."""
     first: IntArray
-    """[size] first engine."""
+    """[size] number of the first engine of that size."""
     lengths: IntArray
-    """[size] engines."""
+    """[size] how many engines there are of that size."""
 
     @classmethod
     def of_any_size(cls, layouts: GenerationLayouts) -> "LayoutsBySize":
@@ -56,16 +56,16 @@ class Generation:
 
     engines: LayoutsBySize
     engine: GenerationLayouts
-    """[row] of every engine with each of its budgets."""
+    """[row] generation layouts, one row per engine and cache budget."""
     owner: IntArray
     """[row] number of the engine."""
     budgets: IntArray
-    """[row] cache bytes."""
+    """[row] bytes of the KV cache."""
     estimates: CallEstimates
     runs: Runs
-    """Those that may be best in some home, in the order of the sizes of their engines."""
+    """The runs that may be best in some home, in the order of the sizes of their engines."""
     num_runs: IntArray
-    """[size] of all that were priced."""
+    """[size] how many runs were priced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Generations:
         return self.known[key]
 
     def on(self, call: Call, pool: Pool, asked: GenerationLayouts) -> tuple[Generation, IntArray]:
-        """The call on engines of the caller's, and which of its engines each of those is."""
+        """The call's generation, and per asked layout the number of its engine there."""
         known = self.of(call, pool)
         number = known.engines.numbers_of(asked)
         if number is not None:

@@ -32,12 +32,12 @@ class Runs:
     base: IntArray
     """Row of the engine and its budget."""
     seconds: FloatArray
-    """Without the reshard."""
+    """Seconds of the call without the reshard of its weights."""
     outstanding: FloatArray | None = None
     tail: IntArray | None = None
     seconds_after_split: FloatArray | None = None
     weight_bytes: IntArray | None = None
-    """Transient, beside what the engine and its budget take."""
+    """Transient bytes per GPU beside what the engine and its budget take."""
 
     @property
     def plain(self) -> bool:
@@ -51,7 +51,7 @@ class Runs:
         return Runs(*taken)
 
     def transient_bytes(self, estimates: CallEstimates) -> IntArray:
-        """Per row, without what a reshard receives."""
+        """Transient bytes per GPU of each row, without what a reshard receives."""
         held = estimates.transient.total[self.base]
         return held if self.weight_bytes is None else held + self.weight_bytes
 
@@ -59,12 +59,12 @@ class Runs:
         """Optional columns of a call table for the given rows, which take so many seconds."""
         found: dict[str, Any] = {}
         if self.outstanding is not None:
-            found["shares"] = ready_shares(self.outstanding[rows], seconds)
+            found["chunk_ready_shares"] = ready_shares(self.outstanding[rows], seconds)
         if self.tail is not None and self.seconds_after_split is not None:
-            bulk = ready_shares(self.seconds_after_split[rows][:, None], seconds)[:, 0]
+            main_phase = ready_shares(self.seconds_after_split[rows][:, None], seconds)[:, 0]
             # Where no GPU is freed early it does not matter when.
-            bulk = np.where(_RATIOS[self.tail[rows]] > 1, bulk, 1.0)
-            found |= {"tail": self.tail[rows], "bulk_shares": bulk}
+            main_phase = np.where(_RATIOS[self.tail[rows]] > 1, main_phase, 1.0)
+            found |= {"tail": self.tail[rows], "main_phase_shares": main_phase}
         return found
 
 

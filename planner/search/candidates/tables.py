@@ -18,7 +18,7 @@ from automap.planner.layout import FloatArray, IntArray, Layouts
 BoolArray = npt.NDArray[np.bool_]
 
 MOST_PADDING = 4
-"""Times the rows that groups of unequal lengths may take as a table."""
+"""How many times its rows a table may grow when groups of unequal lengths are padded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +33,28 @@ class CopyTable:
     resident_bytes: IntArray
     host_bytes: IntArray
     sync_seconds: FloatArray
-    """Of its side of a weight sync."""
+    """What the copy's side of a weight sync takes, wherever the placement lies."""
     node_sync_seconds: FloatArray | None = None
-    """The same in a placement that lies in one node; None: no other."""
+    """What that side takes in a placement that lies in one node; None: just as long."""
 
     def __len__(self) -> int:
         return len(self.pool)
 
     def in_one_node(self) -> "CopyTable":
-        """As it is priced in a placement that lies in one node."""
+        """The table as it is priced in a placement that lies in one node."""
         if self.node_sync_seconds is None:
             return self
         return replace(self, sync_seconds=self.node_sync_seconds, node_sync_seconds=None)
 
     def least_syncs(self) -> "CopyTable":
-        """With syncs that are no longer than in any placement."""
+        """The table with the lesser of its two weight-sync prices, a lower bound everywhere."""
         if self.node_sync_seconds is None:
             return self
         least = np.minimum(self.sync_seconds, self.node_sync_seconds)
         return replace(self, sync_seconds=least, node_sync_seconds=None)
 
     def take(self, rows: IntArray) -> "CopyTable":
-        """The given rows."""
+        """The given rows as a table of their own."""
         return CopyTable(
             id=self.id,
             role=self.role,
@@ -70,7 +70,7 @@ class CopyTable:
         )
 
     def joined(self, more: "CopyTable") -> "CopyTable":
-        """With further rows below, so that the numbers of the first stay."""
+        """This table with the rows of `more` below, so that its own keep their numbers."""
         one, other = self.node_sync_seconds, more.node_sync_seconds
         return replace(
             self,
@@ -98,38 +98,38 @@ class CallTable:
     kv_cache_bytes: IntArray
     engine: GenerationLayouts
     """Generation layouts; the copy's own sizes for other calls."""
-    shares: FloatArray | None = None
+    chunk_ready_shares: FloatArray | None = None
     """[row, chunk]: where a streamed edge leads on, the part of the seconds after which each chunk
     but the last is out."""
     tail: IntArray | None = None
-    """Where tails are wanted: which of TAILS, counted from 1; 0: none."""
-    bulk_shares: FloatArray | None = None
-    """Beside it, the part of the seconds after which the tail begins."""
+    """[row] which of TAILS the generation has, counted from 1; 0: none. None: none is wanted."""
+    main_phase_shares: FloatArray | None = None
+    """[row] the part of the seconds after which the tail begins, beside `tail`."""
 
     def __len__(self) -> int:
         return len(self.seconds)
 
     def joined(self, more: "CallTable") -> "CallTable":
-        """With further rows below, so that the numbers of the first stay."""
+        """This table with the rows of `more` below, so that its own keep their numbers."""
         return joined_calls([self, more])
 
     def tails(self, num_gpus: IntArray) -> tuple[IntArray, FloatArray]:
         """(GPUs that go on, seconds until the others are free) on ranges of so many GPUs."""
-        if self.tail is None or self.bulk_shares is None:
+        if self.tail is None or self.main_phase_shares is None:
             return num_gpus, self.seconds
         ratios = np.array([1, *(tail.ratio for tail in TAILS)], dtype=np.int64)
-        bulk = ready_seconds(self.bulk_shares[:, None], self.seconds)[:, 0]
-        return num_gpus // ratios[self.tail], np.where(self.tail > 0, bulk, self.seconds)
+        main_phase = ready_seconds(self.main_phase_shares[:, None], self.seconds)[:, 0]
+        return num_gpus // ratios[self.tail], np.where(self.tail > 0, main_phase, self.seconds)
 
     def kinds(self) -> IntArray | None:
         """Per row a number; rows with the same one compare by seconds and bytes alone."""
-        return kinds_of(self.shares, self.tail, self.bulk_shares)
+        return kinds_of(self.chunk_ready_shares, self.tail, self.main_phase_shares)
 
-    def releases(self) -> FloatArray:
+    def chunk_ready_seconds(self) -> FloatArray:
         """[row, chunk]: seconds until each chunk but the last is out; else no columns."""
-        if self.shares is None:
+        if self.chunk_ready_shares is None:
             return np.zeros((len(self), 0))
-        return ready_seconds(self.shares, self.seconds)
+        return ready_seconds(self.chunk_ready_shares, self.seconds)
 
     def take(self, rows: IntArray | BoolArray) -> "CallTable":
         """The given rows."""
@@ -142,7 +142,7 @@ class CallTable:
         return CallTable(call=self.call, copy=self.copy, engine=engine, **columns)
 
 
-OPTIONAL_COLUMNS = ("shares", "tail", "bulk_shares")
+OPTIONAL_COLUMNS = ("chunk_ready_shares", "tail", "main_phase_shares")
 PLAIN_COLUMNS = tuple(
     field.name
     for field in fields(CallTable)
@@ -165,17 +165,17 @@ class Tables:
         return any(copy.node_sync_seconds is not None for copy in self.copies)
 
     def in_one_node(self) -> "Tables":
-        """What placements that lie in one node take."""
+        """All tables as they are priced in a placement that lies in one node."""
         return replace(self, copies=[copy.in_one_node() for copy in self.copies])
 
     def least_syncs(self) -> "Tables":
-        """Of every placement no more than it takes, wherever it lies."""
+        """These tables with the least sync seconds of any placement, in one node or several."""
         return replace(self, copies=[copy.least_syncs() for copy in self.copies])
 
 
-def kinds_of(*courses: FloatArray | IntArray | None) -> IntArray | None:
+def kinds_of(*columns: FloatArray | IntArray | None) -> IntArray | None:
     """Per row the number of its combination of optional columns; None where there are none."""
-    given = [course for course in courses if course is not None]
+    given = [column for column in columns if column is not None]
     if not given:
         return None
     # Shares are whole multiples of a step, so all columns count in steps.
@@ -207,7 +207,7 @@ def front(table: CallTable) -> CallTable:
     """Per copy row the settings that no other beats in seconds and bytes; of equals the first.
 
     Where chunks are streamed or tails wanted, only settings are compared whose chunks are out and
-    whose bulk has ended after equal shares: the one that ends first then has everything first.
+    whose main phase has ended after equal shares: the one that ends first then is first in all.
     """
     return table.take(
         front_rows(table.copy_row, table.seconds, table.transient_bytes, table.kinds())
@@ -250,7 +250,11 @@ def _front_of_sorted(owner: IntArray, seconds: FloatArray, transient_bytes: IntA
 def _front_of_groups(
     first: IntArray, lengths: IntArray, seconds: FloatArray, transient_bytes: IntArray
 ) -> IntArray:
-    """The same of groups that lie one after the other: many short sorts, not one long."""
+    """The rows of each group that no other of the group beats in both seconds and bytes, ascending.
+
+    Group g has the `lengths[g]` rows from row `first[g]` on. All groups are sorted at once as the
+    rows of a matrix: many short sorts take less than a long one.
+    """
     group = np.repeat(np.arange(len(first)), lengths)
     place = np.arange(len(seconds)) - first[group]
     shape = len(first), int(lengths.max())

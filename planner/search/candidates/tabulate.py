@@ -32,7 +32,7 @@ class _Served:
     call: Call
     copy: int
     kind: Hashable
-    """Equal where layouts and prices are equal, row by row."""
+    """A key that two calls share if their layouts and prices are equal, row by row."""
 
 
 def price_candidates(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
@@ -56,7 +56,7 @@ class Candidates:
         self.fits_only = fits_only
         self.settings = Settings.of(job, self.pricing, lean=lean)
         self.blocks: list[list[Block]] = []
-        """Per copy."""
+        """Per copy, its rows in each pool."""
         self.copies: list[CopyTable] = []
         self._add_copies()
         self._served = [
@@ -99,7 +99,7 @@ class Candidates:
         return calls, sum(priced[each.kind][1] for each in self._served)
 
     def _role_kind(self, role: str) -> Hashable:
-        """Equal for roles whose homes have the same layouts, bytes and seconds."""
+        """A key that roles share if their homes have the same layouts, bytes and seconds."""
         return (
             replace(self.job.models[role], role=""),
             pins.home_sizes(self.job, role),

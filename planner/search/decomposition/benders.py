@@ -18,7 +18,7 @@ from math import inf
 import numpy as np
 
 from automap.planner.search.decomposition.coarse import coarse_problem
-from automap.planner.search.decomposition.dominance import Undominated
+from automap.planner.search.decomposition.dominance import DominanceFilter
 from automap.planner.search.decomposition.master import (
     MasterProblem,
     Relaxed,
@@ -67,10 +67,10 @@ class BendersLoop:
         space: SearchSpace,
         budget: Budget,
         incumbent: Selected | None,
-        horizon_seconds: float | None,
+        given_cutoff_seconds: float | None,
     ) -> None:
         self.space, self.budget = space, budget
-        self.best, self.horizon_seconds = incumbent, horizon_seconds
+        self.best, self.given_cutoff_seconds = incumbent, given_cutoff_seconds
         self.options = 0
         """Options that reached CP-SAT."""
         self.open_bounds: list[float] = []
@@ -86,7 +86,7 @@ class BendersLoop:
     @property
     def limit(self) -> float | None:
         """The longest period of interest, where one is known."""
-        return period_limit(self.best, self.horizon_seconds, self.budget.limits.gap)
+        return period_limit(self.best, self.given_cutoff_seconds, self.budget.limits.gap)
 
     def run(self) -> None:
         """Search every set of shadows, the one with the least relaxed period first."""
@@ -123,7 +123,7 @@ class BendersLoop:
         rows, master, found = opened.rows, opened.master, opened.found
         if found.bound_seconds >= self.cutoff_seconds:
             return
-        undominated, cuts = Undominated(self.space, rows), list[Sizes]()
+        dominance, cuts = DominanceFilter(self.space, rows), list[Sizes]()
         wider = WiderCuts(self.budget)
         memory_at, best = self.budget.left - SECONDS_WITHOUT_MEMORY, None
         while True:
@@ -143,7 +143,7 @@ class BendersLoop:
                 if found.sizes is None or self.budget.spent:
                     self.open_bounds.append(max(found.bound_seconds, proven_seconds))
                     return
-            before, real = self.budget.left, undominated.of_sizes(rows, found.sizes)
+            before, real = self.budget.left, dominance.of_sizes(rows, found.sizes)
             self._solve(real, found.bound_seconds)
             cut = found.sizes
             if self.best is not None and wider.are_due(len(cuts)):
@@ -174,7 +174,7 @@ class BendersLoop:
     ) -> MasterProblem:
         self.options += sum(len(call.options) for call in problem.calls)
         master = MasterProblem(
-            problem, horizon_seconds=self._horizon(rows), counts_memory=counts_memory
+            problem, cutoff_seconds=self._longest_period(rows), counts_memory=counts_memory
         )
         master.minimise_period()
         master.no_shorter_than(bound_seconds)
@@ -193,7 +193,7 @@ class BendersLoop:
             return
         self.options += sum(len(call.options) for call in pruned.problem.calls)
         outcome = minimise_period(
-            pruned.problem, limits=self.budget.rest(), horizon_seconds=self._horizon(rows)
+            pruned.problem, limits=self.budget.rest(), cutoff_seconds=self._longest_period(rows)
         )
         self.budget.take(outcome.deterministic_seconds)
         if not outcome.is_proven:
@@ -209,7 +209,7 @@ class BendersLoop:
             return rows
         return rows_within(self.space.tables, self.space.problem, rows, self.limit)
 
-    def _horizon(self, rows: Rows) -> float:
+    def _longest_period(self, rows: Rows) -> float:
         """What no period of interest with these rows exceeds."""
         return slowest(self.space, rows) if self.limit is None else self.limit
 
@@ -238,11 +238,11 @@ def shadow_sets(space: SearchSpace) -> Iterator[Rows]:
 
 
 def period_limit(
-    best: Selected | None, horizon_seconds: float | None, gap: float = 0.0
+    best: Selected | None, cutoff_seconds: float | None, gap: float = 0.0
 ) -> float | None:
-    """The longest period of interest: within the gap of the best one known, and the horizon."""
+    """The longest period of interest: within the gap of the best one known and the cutoff."""
     limits = [] if best is None else [best.timing.period * (1.0 - gap)]
-    return min([*limits, *([] if horizon_seconds is None else [horizon_seconds])], default=None)
+    return min([*limits, *([] if cutoff_seconds is None else [cutoff_seconds])], default=None)
 
 
 def slowest(space: SearchSpace, rows: Rows) -> float:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from automap.planner.layout import IntArray
 from automap.planner.search.candidates.tables import CallTable, CopyTable
-from automap.planner.search.decomposition.dominance import Undominated
+from automap.planner.search.decomposition.dominance import DominanceFilter
 from automap.planner.search.decomposition.master import Size
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.space.rows import Rows
@@ -51,7 +51,7 @@ def coarse_problem(space: SearchSpace, rows: Rows) -> Problem:
     ]
     coarse = replace(space, tables=replace(tables, copies=copies, calls=calls))
     every = {index: _sizes(copy, rows, index) for index, copy in enumerate(copies)}
-    problem = coarse.options(Undominated(coarse, rows).of_sizes(rows, every))
+    problem = coarse.options(DominanceFilter(coarse, rows).of_sizes(rows, every))
     return replace(problem, syncs=tuple(replace(sync, bucket_bytes=0) for sync in problem.syncs))
 
 

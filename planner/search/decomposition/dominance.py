@@ -32,7 +32,7 @@ class _Settings:
     peak_mib: IntArray
 
 
-class Undominated:
+class DominanceFilter:
     """The rows of one set of shadows without dominated ones, found for each size on demand.
 
     What is found for `rows` holds for every part of them that a limit on the period leaves: where
@@ -45,13 +45,16 @@ class Undominated:
         self._settings: dict[int, list[_Settings]] = {}
 
     def of_sizes(self, rows: Rows, sizes: Sizes) -> Rows:
-        """Of `rows` those of the given sizes that nothing dominates; all rows of free copies."""
+        """The members of `rows` with the given sizes that no row dominates.
+
+        A copy that `sizes` does not name keeps all its rows.
+        """
         chosen = rows_of_sizes(self.space, rows, sizes)
         copies = list(chosen.copies)
         for copy, allowed in sizes.items():
             keep = np.zeros_like(copies[copy])
             for size in allowed:
-                keep[self._undominated(copy, size)] = True
+                keep[self._kept_rows(copy, size)] = True
             copies[copy] = copies[copy] & keep
         calls = [
             mask & copies[table.copy][table.copy_row]
@@ -59,7 +62,7 @@ class Undominated:
         ]
         return Rows(copies, calls)
 
-    def _undominated(self, copy: int, size: Size) -> IntArray:
+    def _kept_rows(self, copy: int, size: Size) -> IntArray:
         if (copy, size) not in self._kept:
             self._kept[copy, size] = self._find(copy, size)
         return self._kept[copy, size]

@@ -57,12 +57,12 @@ class MasterProblem:
     """A relaxation of the placement problem, from which sizes are excluded by cuts."""
 
     def __init__(
-        self, problem: Problem, *, horizon_seconds: float, counts_memory: bool = False
+        self, problem: Problem, *, cutoff_seconds: float, counts_memory: bool = False
     ) -> None:
         """`problem` is `relaxed_problem`, or `coarse_problem` where it counts memory."""
         self.problem = problem
         self.formulation: Formulation = formulate(
-            problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds
+            problem, tick_seconds=TICK_SECONDS, cutoff_seconds=cutoff_seconds
         )
         strengthen(self.formulation)
         only_values_of_options(self.formulation)
@@ -146,19 +146,19 @@ class _Fastest:
     ratio: int
     """GPUs per GPU of the tail; 1 without one."""
     columns: FloatArray
-    """[row, column]: seconds; those until each chunk is out; with a tail, those of the bulk."""
+    """[row, column]: seconds; those until each chunk is out; with a tail, of the main phase."""
 
     def options(self, counts: IntArray, positions: dict[int, int]) -> list[CallOption]:
         """Those on the rows that have a position, which are ranges of so many GPUs."""
         options = []
         for row, position in positions.items():
-            seconds, *releases = self.columns[row].tolist()
+            seconds, *more = self.columns[row].tolist()
             if not np.isfinite(seconds):
                 continue
             tail = None
             if self.ratio > 1:
-                tail = Tail(int(counts[row]) // self.ratio, releases.pop())
-            options.append(CallOption(self.copy, position, seconds, 0, row, tuple(releases), tail))
+                tail = Tail(int(counts[row]) // self.ratio, more.pop())
+            options.append(CallOption(self.copy, position, seconds, 0, row, tuple(more), tail))
         return options
 
 
@@ -210,13 +210,13 @@ def _fastest(space: SearchSpace, rows: Rows) -> list[tuple[int, _Fastest]]:
         copy = space.tables.copies[table.copy]
         part = table.take(mask)
         counts = copy.layouts.num_gpus[part.copy_row]
-        fewer, bulk = part.tails(counts)
+        fewer, main_phase = part.tails(counts)
         ratios = counts // np.maximum(fewer, 1)
         for ratio in np.unique(ratios).tolist():
             same = ratios == ratio
-            columns = [part.seconds, *part.releases().T]
+            columns = [part.seconds, *part.chunk_ready_seconds().T]
             if ratio > 1:
-                columns.append(bulk)
+                columns.append(main_phase)
             least = np.full((len(columns), len(copy)), np.inf)
             for column, values in zip(least, columns, strict=True):
                 np.minimum.at(column, part.copy_row[same], values[same])

@@ -72,7 +72,7 @@ class WiderCuts:
         if pruned.hopeless:
             return True
         limits = replace(self.budget.rest(), deterministic_seconds=max(effort_seconds, 1e-3))
-        found = minimise_period(pruned.problem, limits=limits, horizon_seconds=limit_seconds)
+        found = minimise_period(pruned.problem, limits=limits, cutoff_seconds=limit_seconds)
         self.budget.take(found.deterministic_seconds)
         return found.is_proven and found.solution is None and found.lower_bound >= limit_seconds
 

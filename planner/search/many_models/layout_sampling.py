@@ -18,8 +18,8 @@ HELD, PEAK = 0.25, 0.65
 """Shares of a GPU that a copy may hold, and may take while a call runs on it, to leave room."""
 
 
-def thinned_layouts(space: SearchSpace, rows: Rows) -> Rows:
-    """Of `rows` the fastest of every size, and those slower ones that take less memory by steps."""
+def sampled_layouts(space: SearchSpace, rows: Rows) -> Rows:
+    """The fastest row of every size, and slower ones that each save another step of memory."""
     tables = space.tables
     copies = [_layouts(space, rows, copy) for copy in range(len(tables.copies))]
     calls = [
@@ -29,10 +29,10 @@ def thinned_layouts(space: SearchSpace, rows: Rows) -> Rows:
     return Rows(copies, calls)
 
 
-def roomy_rows(space: SearchSpace, rows: Rows) -> Rows:
-    """Of `rows` those that leave other copies room, to be taken where memory is forgotten.
+def rows_with_headroom(space: SearchSpace, rows: Rows) -> Rows:
+    """The members of `rows` that leave other copies room, for searches that do not count memory.
 
-    All rows of a copy on which a call would have none left.
+    A copy keeps all its rows where a call on it would have none left.
     """
     tables = space.tables
     capacity = np.array([pool.capacity_bytes for pool in space.problem.pools], dtype=float)
@@ -44,8 +44,8 @@ def roomy_rows(space: SearchSpace, rows: Rows) -> Rows:
     for table, mask in zip(tables.calls, rows.calls, strict=True):
         copy, layout = tables.copies[table.copy], table.copy_row
         peak = copy.resident_bytes[layout] + table.transient_bytes
-        roomy = peak <= PEAK * capacity[copy.pool[layout]]
-        calls.append(mask & roomy & copies[table.copy][layout])
+        with_headroom = peak <= PEAK * capacity[copy.pool[layout]]
+        calls.append(mask & with_headroom & copies[table.copy][layout])
     bare = {
         table.copy
         for table, mask, all_ in zip(tables.calls, calls, rows.calls, strict=True)
@@ -83,7 +83,7 @@ def _least(table: CallTable, mask: BoolArray, values: FloatArray, num_rows: int)
 
 
 def _settings(table: CallTable, mask: BoolArray) -> BoolArray:
-    """Of the settings on one layout the fastest, and slower ones by steps of memory."""
+    """Per setting, whether it is the fastest on its layout or saves another step of memory."""
     kept = np.zeros(len(table), dtype=bool)
     held = table.transient_bytes.astype(float)
     kept[_steps(np.flatnonzero(mask), (table.copy_row,), table.seconds, held)] = True
@@ -93,7 +93,7 @@ def _settings(table: CallTable, mask: BoolArray) -> BoolArray:
 def _steps(
     rows: IntArray, groups: tuple[IntArray, ...], seconds: FloatArray, held: FloatArray
 ) -> list[int]:
-    """Of each group the fastest row, then always the next that holds less by a step."""
+    """Each group's fastest row, then every slower one that holds less by another STEP_BYTES."""
     order = rows[np.lexsort([values[rows] for values in (held, seconds, *groups)])]
     changes = np.zeros(len(order), dtype=bool)
     changes[:1] = True

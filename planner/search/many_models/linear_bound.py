@@ -27,9 +27,9 @@ class Relaxation:
     """An optimum of the linear relaxation."""
 
     bound_seconds: float
-    """No solution with a period of at most the horizon has a shorter one."""
+    """No solution with a period of at most the cutoff has a shorter one."""
     starts: FloatArray
-    """Per call."""
+    """[call] seconds at which it starts."""
     shares: list[FloatArray]
     """Per copy: how much of each option is taken."""
 
@@ -41,23 +41,23 @@ class _Call:
     start: int
     seconds: int
     weights: range
-    """Its weighted lengths."""
+    """Variables of the call's weighted lengths, one per weight."""
 
     def until_end(self) -> Terms:
-        """What its end takes away from a length that begins there."""
+        """Terms for minus the call's end: a stretch that begins there is that much shorter."""
         return {self.start: -1.0, self.seconds: -1.0}
 
 
-def relax(problem: Problem, *, horizon_seconds: float) -> Relaxation:
-    """The linear relaxation of a problem with a barrier, for periods of at most the horizon."""
+def relax(problem: Problem, *, cutoff_seconds: float) -> Relaxation:
+    """The linear relaxation of a problem with a barrier, for periods of at most the cutoff."""
     assert problem.barrier, "phases of a cyclic schedule have no stretches"
     bounds, linear = Bounds(problem), LinearProgram()
-    (period,) = linear.variables(1, horizon_seconds)
-    starts = linear.variables(len(problem.calls), horizon_seconds)
+    (period,) = linear.variables(1, cutoff_seconds)
+    starts = linear.variables(len(problem.calls), cutoff_seconds)
     copies = [linear.variables(len(copy.options), 1.0) for copy in problem.copies]
     _choose(linear, problem, copies)
     calls = [
-        _add_call(linear, bounds, copies, call, starts[call], horizon_seconds)
+        _add_call(linear, bounds, copies, call, starts[call], cutoff_seconds)
         for call in bounds.calls
     ]
     for edge in problem.precedences:
@@ -91,13 +91,13 @@ def _add_call(
     copies: list[range],
     call: int,
     start: int,
-    horizon_seconds: float,
+    cutoff_seconds: float,
 ) -> _Call:
     """A call whose seconds and weights are those of its options, tied to the copies' options."""
     choice = bounds.problem.calls[call]
-    (seconds,) = linear.variables(1, horizon_seconds)
+    (seconds,) = linear.variables(1, cutoff_seconds)
     minimum = bounds.minimum(call, list(choice.options))
-    weights = linear.variables(len(minimum.weights), 2.0 * horizon_seconds)
+    weights = linear.variables(len(minimum.weights), 2.0 * cutoff_seconds)
     if not choice.options:
         linear.at_least({seconds: 1.0}, choice.fixed_seconds, equal=True)
         return _Call(start, seconds, weights)

@@ -27,12 +27,12 @@ class LinearProgram:
     equal: list[bool] = field(default_factory=list)
 
     def variables(self, count: int, most: float) -> range:
-        """New variables."""
+        """Add `count` variables, each at least 0 and at most `most`; returns their numbers."""
         self.most += [most] * count
         return range(len(self.most) - count, len(self.most))
 
     def at_least(self, terms: Terms, side: float, *, equal: bool = False) -> None:
-        """A new row."""
+        """Add the row Σ a x ≥ `side`, or = `side` if `equal`, with the factors of `terms`."""
         self.rows.append(terms)
         self.sides.append(side)
         self.equal.append(equal)

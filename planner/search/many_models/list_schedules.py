@@ -44,32 +44,38 @@ class _Decoded:
     """The schedules of all draws."""
 
     periods: FloatArray
-    """[draw]"""
+    """[draw] seconds of an iteration; infinite where the draw has no schedule."""
     starts: FloatArray
-    """[draw, node]"""
+    """[draw, node] seconds at which each call, then each sync, starts."""
     firsts: IntArray
     """[draw, copy] first cells; −1 where absent."""
 
 
-def sketch(problem: Problem, relaxation: Relaxation, *, seed: int) -> Solution | None:
-    """A good placement on whole nodes of one pool; None where there is none to look at."""
+def shortest_list_schedule(
+    problem: Problem, relaxation: Relaxation, *, seed: int
+) -> Solution | None:
+    """The shortest of DRAWS list schedules on whole nodes of one pool.
+
+    None where the problem has several pools, forced pairs, tails or no barrier, or where no draw
+    has a schedule.
+    """
     if len(problem.pools) > 1 or problem.colocate or problem.separate or not problem.barrier:
         return None
     if any(option.tail is not None for call in problem.calls for option in call.options):
         return None
     cell = problem.pools[0].gpus_per_node
-    board = _Board(problem, cell)
-    if any(not len(board.numbers[c]) for c in np.flatnonzero(board.is_needed)):
+    columns = _Columns(problem, cell)
+    if any(not len(columns.numbers[c]) for c in np.flatnonzero(columns.is_needed)):
         return None
-    draws = _drawn(board, relaxation, np.random.default_rng(seed))
-    decoded = board.decode(draws)
+    draws = _drawn(columns, relaxation, np.random.default_rng(seed))
+    decoded = columns.decode(draws)
     shortest = int(decoded.periods.argmin())
     if not np.isfinite(decoded.periods[shortest]):
         return None
-    return _solution(board, draws, decoded, shortest)
+    return _solution(columns, draws, decoded, shortest)
 
 
-class _Board:
+class _Columns:
     """The problem in columns, over the options of all copies that fill whole nodes."""
 
     def __init__(self, problem: Problem, cell: int) -> None:
@@ -191,40 +197,40 @@ class _Board:
         return np.asarray(np.where(inside, scores, np.inf).argmin(axis=1))
 
 
-def _drawn(board: _Board, relaxation: Relaxation, draw: np.random.Generator) -> _Draws:
+def _drawn(columns: _Columns, relaxation: Relaxation, draw: np.random.Generator) -> _Draws:
     """Draws by the shares and starts of the relaxation."""
-    options = np.full((DRAWS, board.copies), -1, dtype=np.int64)
-    for copy, numbers in enumerate(board.numbers):
+    options = np.full((DRAWS, columns.copies), -1, dtype=np.int64)
+    for copy, numbers in enumerate(columns.numbers):
         shares = np.maximum(
-            [relaxation.shares[copy][board.keys[number][1]] for number in numbers], 0.0
+            [relaxation.shares[copy][columns.keys[number][1]] for number in numbers], 0.0
         )
         total = float(shares.sum())
-        there = draw.random(DRAWS) < (1.0 if board.is_needed[copy] else total)
+        there = draw.random(DRAWS) < (1.0 if columns.is_needed[copy] else total)
         if total <= 1e-6:
             shares, total = np.ones(len(numbers)), float(len(numbers))
-            there &= board.is_needed[copy]
+            there &= columns.is_needed[copy]
         if len(numbers):
             options[there, copy] = draw.choice(numbers, int(there.sum()), p=shares / total)
-    starts = np.zeros(board.nodes)
+    starts = np.zeros(columns.nodes)
     starts[: len(relaxation.starts)] = relaxation.starts
-    noise = draw.normal(0.0, NOISE * relaxation.bound_seconds, (DRAWS, board.nodes))
+    noise = draw.normal(0.0, NOISE * relaxation.bound_seconds, (DRAWS, columns.nodes))
     return _Draws(options, starts + noise)
 
 
-def _solution(board: _Board, draws: _Draws, decoded: _Decoded, one: int) -> Solution:
-    problem = board.problem
+def _solution(columns: _Columns, draws: _Draws, decoded: _Decoded, one: int) -> Solution:
+    problem = columns.problem
     options = [
-        None if number < 0 else board.keys[number][1] for number in draws.options[one].tolist()
+        None if number < 0 else columns.keys[number][1] for number in draws.options[one].tolist()
     ]
     begin = problem.pools[0].first_gpu
     firsts = [
-        None if option is None else begin + max(first, 0) * board.cell
+        None if option is None else begin + max(first, 0) * columns.cell
         for option, first in zip(options, decoded.firsts[one].tolist(), strict=True)
     ]
     settings = []
     for k, call in enumerate(problem.calls):
-        shadow = int(board.shadow[k])
-        copy = shadow if shadow >= 0 and options[shadow] is not None else int(board.home[k])
+        shadow = int(columns.shadow[k])
+        copy = shadow if shadow >= 0 and options[shadow] is not None else int(columns.home[k])
         fitting = [
             (option.seconds, number)
             for number, option in enumerate(call.options)

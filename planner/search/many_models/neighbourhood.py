@@ -44,9 +44,9 @@ class Structure:
     problem: Problem
     solution: Solution
     ranges: dict[int, Range]
-    """Of the copies that are there."""
+    """Per copy of the solution, where it lies; a shadow that is not used has none."""
     starts: list[float]
-    """Of calls, then syncs."""
+    """Seconds at which each call starts, then each weight sync."""
     owners: list[set[int]]
     """Copies on whose ranges they run; none for a sync that is not there."""
 
@@ -107,14 +107,14 @@ def improved(
     found, freed = [structure], [set[str]()]
     for _ in range(TRIES):
         structure = found[-1]
-        horizon = structure.period * (1 - STEP)
-        if budget.spent or horizon <= bound_seconds:
+        cutoff_seconds = structure.period * (1 - STEP)
+        if budget.spent or cutoff_seconds <= bound_seconds:
             break
         tries = [(structure, each) for each in freed]
         shorter = shortest(
             problem,
             tries,
-            horizon_seconds=horizon,
+            cutoff_seconds=cutoff_seconds,
             budget=budget,
             near=near,
             most_seconds=TRY_SECONDS * 2.0 ** (at_once - FREED),
@@ -136,7 +136,7 @@ def shortest(
     problem: Problem,
     tries: Sequence[tuple[Structure, set[str]]],
     *,
-    horizon_seconds: float,
+    cutoff_seconds: float,
     budget: Budget,
     near: int = NEAR,
     most_seconds: float = TRY_SECONDS,
@@ -146,7 +146,7 @@ def shortest(
     They are solved at the same time, so the longest counts.
     """
     limits = Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed)
-    formulations = [_kept(problem, *each, horizon_seconds, near) for each in tries]
+    formulations = [_kept(problem, *each, cutoff_seconds, near) for each in tries]
     with ThreadPoolExecutor(len(formulations)) as pool:
         runs = [*pool.map(partial(run, limits=limits, large=True), formulations)]
     # The time of a presolve that the limit cut is not reported.
@@ -166,12 +166,12 @@ def shortest(
 
 
 def _kept(
-    problem: Problem, structure: Structure, freed: set[str], horizon_seconds: float, near: int
+    problem: Problem, structure: Structure, freed: set[str], cutoff_seconds: float, near: int
 ) -> Formulation:
     """The model of a structure, but for the freed roles."""
     free = {c for c, copy in enumerate(problem.copies) if copy.role in freed}
     problem = _with_near_sizes(problem, structure, free if near >= NEAR else set(), near)
-    formulation = formulate(problem, tick_seconds=TICK_SECONDS, horizon_seconds=horizon_seconds)
+    formulation = formulate(problem, tick_seconds=TICK_SECONDS, cutoff_seconds=cutoff_seconds)
     only_values_of_options(formulation)
     _keep_ranges(formulation, structure, free)
     _keep_orders(formulation, structure, free)

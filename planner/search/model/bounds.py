@@ -145,7 +145,11 @@ class Bounds:
         return option.seconds + (synced or 0.0)
 
     def busy_seconds(self, call: int, option: CallOption) -> float:
-        """The same for sums over calls, where one call alone may count a shadow's sync."""
+        """Seconds that a call keeps its GPUs busy with an option, for sums over calls.
+
+        A shadow's weight sync is counted by one of its source calls alone, so that no sum has it
+        twice.
+        """
         synced = self.counts_sync(call, option.copy) and self._sync_seconds(option)
         return option.seconds + (synced or 0.0)
 

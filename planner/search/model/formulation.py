@@ -17,7 +17,7 @@ Variables
 Constraints
     (1) alignment        f_c inside a node at a multiple of n_c, or at the first GPU of a node
     (2) no overlap       of two calls on copies that share a GPU, one ends before the other starts;
-                         or has ended its bulk, and the other's ranges lie outside its tail
+                         or has ended its main phase, and the other's ranges lie outside its tail
     (3) weight syncs     the same, against every call on one of their two ranges
     (4) memory           for every call k a Cumulative over the GPU axis:
                          Σ_{c over g} r_c + [g in range of k] m_k ≤ M_g
@@ -51,21 +51,15 @@ from automap.planner.search.model.variables import (
 from automap.planner.units import MIB
 
 
-def formulate(problem: Problem, *, tick_seconds: float, horizon_seconds: float) -> Formulation:
-    """Build the model; its period is at most `horizon_seconds`. No objective is set."""
+def formulate(problem: Problem, *, tick_seconds: float, cutoff_seconds: float) -> Formulation:
+    """Build the model; its period is at most `cutoff_seconds`. No objective is set."""
     formulation = Formulation(
         problem=problem,
         tick_seconds=tick_seconds,
-        horizon=seconds_to_ticks(horizon_seconds, tick_seconds),
+        horizon=seconds_to_ticks(cutoff_seconds, tick_seconds),
         unit=largest_unit(problem),
     )
-    formulation.period = formulation.model.new_int_var(0, formulation.horizon, "P")
-    for index in range(len(problem.copies)):
-        formulation.copies.append(add_copy(formulation, index))
-        align(formulation, index)
-    for index in range(len(problem.calls)):
-        formulation.calls.append(add_call(formulation, index))
-    _shadows_are_used(formulation)
+    _add_copies_and_calls(formulation)
     for index in range(len(problem.syncs)):
         formulation.syncs.append(add_sync(formulation, index))
     _sharing(formulation)
@@ -85,18 +79,22 @@ def memory_formulation(problem: Problem) -> tuple[Formulation, cp_model.IntVar]:
     formulation = Formulation(
         problem=problem, tick_seconds=1.0, horizon=1, unit=largest_unit(problem)
     )
-    formulation.period = formulation.model.new_int_var(0, 1, "P")
-    for index in range(len(problem.copies)):
-        formulation.copies.append(add_copy(formulation, index))
-        align(formulation, index)
-    for index in range(len(problem.calls)):
-        formulation.calls.append(add_call(formulation, index))
-    _shadows_are_used(formulation)
+    _add_copies_and_calls(formulation)
     excess = formulation.model.new_int_var(0, 2**40, "excess")
     _memory(formulation, excess)
     _host_memory(formulation)
     _pairs(formulation)
     return formulation, excess
+
+
+def _add_copies_and_calls(formulation: Formulation) -> None:
+    formulation.period = formulation.model.new_int_var(0, formulation.horizon, "P")
+    for index in range(len(formulation.problem.copies)):
+        formulation.copies.append(add_copy(formulation, index))
+        align(formulation, index)
+    for index in range(len(formulation.problem.calls)):
+        formulation.calls.append(add_call(formulation, index))
+    _shadows_are_used(formulation)
 
 
 def _shadows_are_used(formulation: Formulation) -> None:
@@ -188,12 +186,12 @@ def _one_is_first(
 def _ends(
     node: CallVariables | SyncVariables, free: cp_model.IntVar | None
 ) -> list[tuple[cp_model.LinearExprT, list[cp_model.LiteralT]]]:
-    """When a node frees the GPUs that another needs: at its end, or at that of its bulk."""
+    """When a node frees the GPUs that another needs: at its end, or at that of its main phase."""
     if free is None:
         return [(node.end, [])]
     assert isinstance(node, CallVariables)
-    assert node.bulk is not None
-    return [(node.end, [~free]), (node.start + node.bulk, [free])]
+    assert node.main_phase is not None
+    return [(node.end, [~free]), (node.start + node.main_phase, [free])]
 
 
 def _tail_is_elsewhere(formulation: Formulation, one: _Node, two: _Node) -> cp_model.IntVar | None:
@@ -330,7 +328,7 @@ def _waits(
     if not chunks:
         return [source.end - target.start]
     assert isinstance(source, CallVariables)
-    outs = [*source.releases, source.duration]
+    outs = [*source.chunk_ready, source.duration]
     return [
         chunks * (source.start + out) - k * target.duration - chunks * target.start
         for k, out in enumerate(outs)

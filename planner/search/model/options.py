@@ -59,11 +59,11 @@ class CallPart:
     seconds: FloatArray
     transient_bytes: IntArray
     row: IntArray
-    releases: FloatArray
-    """[option, chunk]"""
+    chunk_ready_seconds: FloatArray
+    """[option, chunk] seconds until each chunk but the last is out; else no columns."""
     tail_gpus: IntArray | None
     """0: without a tail; None: no option has one."""
-    bulk_seconds: FloatArray
+    main_phase_seconds: FloatArray
 
     def __len__(self) -> int:
         return len(self.row)
@@ -72,16 +72,18 @@ class CallPart:
         """Some of the options."""
         columns = (self.copy_option, self.seconds, self.transient_bytes, self.row)
         lists = [column[numbers].tolist() for column in columns]
-        releases = map(tuple, self.releases[numbers].tolist())
+        chunks = map(tuple, self.chunk_ready_seconds[numbers].tolist())
         if self.tail_gpus is None:
-            return [CallOption(self.copy, *each) for each in zip(*lists, releases, strict=True)]
+            return [CallOption(self.copy, *each) for each in zip(*lists, chunks, strict=True)]
         tails = [
-            Tail(count, bulk) if count else None
-            for count, bulk in zip(
-                self.tail_gpus[numbers].tolist(), self.bulk_seconds[numbers].tolist(), strict=True
+            Tail(count, main_phase) if count else None
+            for count, main_phase in zip(
+                self.tail_gpus[numbers].tolist(),
+                self.main_phase_seconds[numbers].tolist(),
+                strict=True,
             )
         ]
-        return [CallOption(self.copy, *each) for each in zip(*lists, releases, tails, strict=True)]
+        return [CallOption(self.copy, *each) for each in zip(*lists, chunks, tails, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,9 @@
 """Least periods of one order of calls under many durations at once, without a solver.
 
-As `model.timing`, but every operation is on all scenarios: starts rise along the edges until they
-settle (the longest path, with a barrier); in a cyclic schedule a start that never settles lies
-behind a cycle whose seconds exceed its periods, and the period is raised to the ratio of that cycle
-until there is none.
+The method is that of `model.timing` with every operation on all scenarios: starts rise along the
+edges until none does (the longest path, with a barrier); in a cyclic schedule a start that rises
+without end lies behind a cycle whose seconds exceed its periods, and the period is raised to the
+ratio of that cycle until there is none.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from automap.planner.search.model.timing import Events, events
 
 WHOLE = ((1.0, 0.0),)
 TOLERANCE = 1e-9
-"""By which a start must rise to count, as a share of a period of at least a second."""
+"""How much a start must rise to count as later, as a share of a period of at least a second."""
 
 
 class Edge(NamedTuple):
@@ -26,10 +26,11 @@ class Edge(NamedTuple):
     source: int
     target: int
     distance: int
-    """Iterations between them."""
+    """Iterations from the source's to the target's."""
     parts: tuple[tuple[float, float], ...] = WHOLE
     """(share of the source's seconds, share of the target's): from start to start at least the one
-    less the other. A chunk each where the source is streamed; else the whole source, or its bulk.
+    less the other. One pair per chunk where the source is streamed; else one, for the whole source
+    or its main phase.
     """
 
 
@@ -38,7 +39,7 @@ class Order:
     """The edges of a schedule as columns; behind the last stands one that never binds."""
 
     edges: list[Edge]
-    """Of the dataflow and of shared GPUs."""
+    """Precedences that the dataflow asks for, and those between nodes that share GPUs."""
     num_nodes: int
     """Calls, then weight syncs."""
     sources: IntArray
@@ -67,7 +68,7 @@ class Order:
         """The order in which the calls and syncs of a placement share GPUs.
 
         It keeps which of two calls on a GPU is first, whatever they take. Stretched, a call has its
-        chunks out and its bulk ended after the same shares of its seconds.
+        chunks out and its main phase ended after the same shares of its seconds.
         """
         nodes = events(problem, assignment)
         starts = [*timing.call_starts, *(start or 0.0 for start in timing.sync_starts)]
@@ -164,7 +165,7 @@ def _flow_edge(problem: Problem, edge: Precedence) -> Edge:
     if not edge.streamed:
         return Edge(edge.source, edge.target, edge.distance)
     (option,) = problem.calls[edge.source].options
-    shares = [*(release / option.seconds for release in option.releases), 1.0]
+    shares = [*(ready / option.seconds for ready in option.chunk_ready_seconds), 1.0]
     parts = tuple((share, chunk / edge.chunks) for chunk, share in enumerate(shares))
     return Edge(edge.source, edge.target, edge.distance, parts)
 
@@ -172,7 +173,11 @@ def _flow_edge(problem: Problem, edge: Precedence) -> Edge:
 def _resource_edges(
     nodes: Events, starts: list[float], stages: list[int], *, barrier: bool
 ) -> list[Edge]:
-    """Of two nodes on a shared GPU who is first, and in a cycle the way around."""
+    """For every two nodes that share a GPU, the edge from the first to the second.
+
+    Without a barrier, iterations overlap: a second edge holds the next iteration's first node back
+    until the second node has freed the GPUs.
+    """
     edges: list[Edge] = []
     for u in range(len(nodes.ranges)):
         for v in range(u + 1, len(nodes.ranges)):

@@ -56,8 +56,8 @@ class Tail:
     """A call goes on with the first `num_gpus` of its range alone, and frees the others."""
 
     num_gpus: int
-    bulk_seconds: float
-    """From the start of the call, on all of them."""
+    main_phase_seconds: float
+    """Seconds from the start of the call in which it holds all GPUs of its range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,16 @@ class CallOption:
     """Per GPU, beyond what copies hold, while the call runs."""
     row: int
     """Row of the setting in the caller's table."""
-    releases: tuple[float, ...] = ()
-    """Where a streamed edge leads on: seconds until each chunk but the last is out, rising."""
+    chunk_ready_seconds: tuple[float, ...] = ()
+    """Seconds until each chunk but the last is out, rising; empty where nothing is streamed."""
     tail: "Tail | None" = None
 
     def held(self, num_gpus: int) -> "list[tuple[int, float]]":
         """(GPUs, seconds) of the rectangles that the call takes on a range of so many GPUs."""
         if self.tail is None:
             return [(num_gpus, self.seconds)]
-        bulk = self.tail.bulk_seconds
-        return [(num_gpus, bulk), (self.tail.num_gpus, self.seconds - bulk)]
+        main_phase = self.tail.main_phase_seconds
+        return [(num_gpus, main_phase), (self.tail.num_gpus, self.seconds - main_phase)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def lag_seconds(problem: Problem, assignment: Assignment, edge: Precedence) -> f
     option = chosen(problem, assignment, edge.source)
     assert option is not None, "only a generation is streamed, and it takes GPUs"
     each = call_seconds(problem, assignment, edge.target) / edge.chunks
-    late = max(r - k * each for k, r in enumerate((*option.releases, source)))
+    late = max(ready - k * each for k, ready in enumerate((*option.chunk_ready_seconds, source)))
     return math.ceil(1e6 * late - 1e-3) * 1e-6
 
 

@@ -276,15 +276,18 @@ Front = list[list[tuple[float, int, CallOption]]]
 
 def _holds_less(one: CallOption, other: CallOption) -> bool:
     """Every chunk is out as early, and no GPU held longer, by settings that end no later."""
-    if any(mine > theirs for mine, theirs in zip(one.releases, other.releases, strict=True)):
+    if any(
+        mine > theirs
+        for mine, theirs in zip(one.chunk_ready_seconds, other.chunk_ready_seconds, strict=True)
+    ):
         return False
     if other.tail is None:
         return True
     if one.tail is None:
-        return one.seconds <= other.tail.bulk_seconds
+        return one.seconds <= other.tail.main_phase_seconds
     return (
         one.tail.num_gpus <= other.tail.num_gpus
-        and one.tail.bulk_seconds <= other.tail.bulk_seconds
+        and one.tail.main_phase_seconds <= other.tail.main_phase_seconds
     )
 
 

@@ -101,17 +101,17 @@ def minimise_period(
     problem: Problem,
     *,
     limits: Limits,
-    horizon_seconds: float,
+    cutoff_seconds: float,
     ranges: tuple[int | None, ...] | None = None,
 ) -> Proven[Solution]:
-    """Least period of at most `horizon_seconds`, proven unless the limit ends the search.
+    """Least period of at most `cutoff_seconds`, proven unless the limit ends the search.
 
     Rounding to ticks is subtracted from the bound.
 
     `ranges` fixes the first GPU of every copy that has one.
     """
-    tick = max(TICK_SECONDS, horizon_seconds / MOST_TICKS)
-    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=horizon_seconds)
+    tick = max(TICK_SECONDS, cutoff_seconds / MOST_TICKS)
+    formulation = formulate(problem, tick_seconds=tick, cutoff_seconds=cutoff_seconds)
     strengthen(formulation)
     formulation.model.minimize(formulation.period)
     if ranges is not None:
@@ -122,9 +122,9 @@ def minimise_period(
     status = solver.status
     proven = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     if status == cp_model.INFEASIBLE:
-        # A period just within the horizon may be beyond it once its seconds are whole ticks.
+        # A period just within the cutoff may be beyond it once its seconds are whole ticks.
         hidden = rounding_seconds(formulation) if tick > TICK_SECONDS else 0.0
-        return Proven(None, max(horizon_seconds - hidden, 0.0), True, used)
+        return Proven(None, max(cutoff_seconds - hidden, 0.0), True, used)
     bound = max(solver.best_objective_bound * tick - rounding_seconds(formulation), 0.0)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Proven(None, bound, False, used)
@@ -137,13 +137,14 @@ def minimise_period(
 def canonical_solution(
     problem: Problem, *, limits: Limits, period_seconds: float
 ) -> Solution | None:
-    """Of the solutions with a period of at most `period_seconds` the one that order decides.
+    """The canonical one of the solutions with a period of at most `period_seconds`.
 
-    Least GPUs over all copies, then least sum of first GPUs, then least sum of option numbers: one
-    sum, in which each outweighs those after it. One worker, so that chance has no part in it.
+    It has the fewest GPUs over all copies, then the least sum of first GPUs, then the least sum of
+    option numbers: one weighted sum, in which each outweighs those after it. The solver has one
+    worker, so that chance has no part in it. None where the limits end the search first.
     """
     tick = max(TICK_SECONDS, period_seconds / MOST_TICKS)
-    formulation = formulate(problem, tick_seconds=tick, horizon_seconds=period_seconds)
+    formulation = formulate(problem, tick_seconds=tick, cutoff_seconds=period_seconds)
     strengthen(formulation)
     formulation.model.minimize(_tie_sum(formulation))
     done = run_restarting(formulation, Budget(limits))
@@ -184,8 +185,10 @@ def rounding_seconds(formulation: Formulation) -> float:
 
     calls = [
         most([option.seconds for option in call.options] or [call.fixed_seconds])
-        + most([release for option in call.options for release in option.releases])
-        + most([option.tail.bulk_seconds for option in call.options if option.tail is not None])
+        + most([ready for option in call.options for ready in option.chunk_ready_seconds])
+        + most(
+            [option.tail.main_phase_seconds for option in call.options if option.tail is not None]
+        )
         for call in problem.calls
     ]
     # A lag is rounded up to a tick once more.

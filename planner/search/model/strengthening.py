@@ -138,7 +138,9 @@ def _one_after_another(
     for (one, other), literal in formulation.shared.items():
         mine = [call for call in calls if only.get(call) in (one, other)]
         if {only[call] for call in mine} == {one, other}:
-            length = cp_model.LinearExpr.sum([_bulk(formulation.calls[call]) for call in mine])
+            length = cp_model.LinearExpr.sum(
+                [_main_phase(formulation.calls[call]) for call in mine]
+            )
             formulation.model.add(length <= _stretch(formulation, source, target)).only_enforce_if(
                 literal
             )
@@ -191,8 +193,8 @@ def _parts(formulation: Formulation, bounds: Bounds, call: int) -> list[_Part]:
     for option, take in zip(options, variables.takes, strict=True):
         copy = formulation.problem.copies[option.copy].options[option.copy_option]
         seconds = bounds.busy_seconds(call, option)
-        (count, bulk), *tail = option.held(copy.num_gpus)
-        left = formulation.ticks(option.seconds) - formulation.ticks(bulk) if tail else 0
+        (count, main_phase), *tail = option.held(copy.num_gpus)
+        left = formulation.ticks(option.seconds) - formulation.ticks(main_phase) if tail else 0
         groups[copy.pool, count].append((take, formulation.ticks(seconds) - left))
         for fewer, _ in tail:
             groups[copy.pool, fewer].append((take, left))
@@ -211,10 +213,12 @@ def _gpus_over_time(formulation: Formulation) -> None:
         return
     model, intervals, demands = formulation.model, [], []
     for call in formulation.calls:
-        middle = call.end if call.bulk is None else model.new_int_var(0, formulation.horizon, "")
+        middle = (
+            call.end if call.main_phase is None else model.new_int_var(0, formulation.horizon, "")
+        )
         for copy, bound in call.bound.items():
             intervals.append(
-                model.new_optional_interval_var(call.start, _bulk(call), middle, bound, "")
+                model.new_optional_interval_var(call.start, _main_phase(call), middle, bound, "")
             )
             demands.append(formulation.copies[copy].count)
             if call.tail is not None:
@@ -233,9 +237,9 @@ def _loads(formulation: Formulation) -> None:
         # A sync is in both loads, but runs once where its copies share GPUs.
         twice = cp_model.LinearExpr.sum(_syncs_of(formulation, one, other))
         tails = [
-            call.duration - call.bulk
+            call.duration - call.main_phase
             for call in formulation.calls
-            if call.bulk is not None and {one, other} & call.bound.keys()
+            if call.main_phase is not None and {one, other} & call.bound.keys()
         ]
         load = loads[one] + loads[other] - twice - cp_model.LinearExpr.sum(tails)
         formulation.model.add(load <= formulation.period).only_enforce_if(literal)
@@ -282,9 +286,9 @@ def _cycles(formulation: Formulation) -> None:
                 model.add(length <= whole * sync.distance * period).only_enforce_if(bound)
 
 
-def _bulk(call: CallVariables) -> cp_model.IntVar:
+def _main_phase(call: CallVariables) -> cp_model.IntVar:
     """How long a call holds its whole range."""
-    return call.duration if call.bulk is None else call.bulk
+    return call.duration if call.main_phase is None else call.main_phase
 
 
 def _path_length(formulation: Formulation, path: list[int], whole: int) -> cp_model.LinearExpr:

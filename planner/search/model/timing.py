@@ -54,7 +54,7 @@ def events(problem: Problem, assignment: Assignment) -> Events:
         ranges.append([] if span is None else [span])
         tail = None if option is None else option.tail
         held = None if tail is None or span is None else Range(span.first, tail.num_gpus)
-        tails.append(None if tail is None or held is None else (held, tail.bulk_seconds))
+        tails.append(None if tail is None or held is None else (held, tail.main_phase_seconds))
     present = [True] * len(durations)
     edges = [
         (edge.source, edge.target, edge.distance, lag_seconds(problem, assignment, edge))

@@ -52,9 +52,9 @@ class CallVariables:
     end: cp_model.IntVar
     transient: cp_model.IntVar
     bound: dict[int, cp_model.LiteralT]
-    releases: list[cp_model.IntVar]
+    chunk_ready: list[cp_model.IntVar]
     """From the start until each chunk but the last is out; none where nothing is streamed."""
-    bulk: cp_model.IntVar | None = None
+    main_phase: cp_model.IntVar | None = None
     """How long all GPUs of the range are held; None where that is the whole duration."""
     tail: cp_model.IntVar | None = None
     """How many of them are held to the end."""
@@ -225,14 +225,13 @@ def add_call(formulation: Formulation, index: int) -> CallVariables:
         model, takes, [bytes_to_mib(o.transient_bytes) for o in call.options], f"m[{call.id}]"
     )
     model.add(end == start + duration)
-    chunks = zip(*(option.releases for option in call.options), strict=True)
-    releases = [
-        _chosen(model, takes, [formulation.ticks(release) for release in chunk], "")
-        for chunk in chunks
+    chunks = zip(*(option.chunk_ready_seconds for option in call.options), strict=True)
+    chunk_ready = [
+        _chosen(model, takes, [formulation.ticks(ready) for ready in chunk], "") for chunk in chunks
     ]
-    variables = CallVariables(takes, start, duration, end, transient, {}, releases)
+    variables = CallVariables(takes, start, duration, end, transient, {}, chunk_ready)
     if any(option.tail is not None for option in call.options):
-        variables.bulk, variables.tail = _tail(formulation, call.options, takes)
+        variables.main_phase, variables.tail = _tail(formulation, call.options, takes)
     _bind(formulation, call.options, variables)
     return variables
 
@@ -242,14 +241,14 @@ def _tail(
 ) -> tuple[cp_model.IntVar, cp_model.IntVar]:
     """(ticks on the whole range, units held to the end); without a tail the whole range is."""
     copies = formulation.problem.copies
-    counts, bulks = [], []
+    counts, main_phases = [], []
     for option in options:
         whole = copies[option.copy].options[option.copy_option].num_gpus
         count, seconds = option.held(whole)[-1][0], option.held(whole)[0][1]
         counts.append(count // formulation.unit)
-        bulks.append(formulation.ticks(seconds))
+        main_phases.append(formulation.ticks(seconds))
     return (
-        _chosen(formulation.model, takes, bulks, ""),
+        _chosen(formulation.model, takes, main_phases, ""),
         _chosen(formulation.model, takes, counts, ""),
     )
 

@@ -13,7 +13,7 @@ from automap.planner.search.space.rows import Rows
 
 
 def rows_within(tables: Tables, problem: Problem, rows: Rows, upper_bound_seconds: float) -> Rows:
-    """Of `rows` those that a solution no slower than the bound can use (see bounds.py)."""
+    """The members of `rows` that a solution within the upper bound can use; see `model.bounds`."""
     filter_ = _Filter(tables, problem, rows)
     filter_.run(upper_bound_seconds * (1 + SLACK))
     return filter_.rows
@@ -54,7 +54,7 @@ class _Filter:
     def _tailed_weights(self, number: int, table: CallTable) -> FloatArray:
         copy = self.tables.copies[table.copy]
         pools, counts = copy.pool[table.copy_row], copy.layouts.num_gpus[table.copy_row]
-        fewer, bulk = table.tails(counts)
+        fewer, main_phase = table.tails(counts)
         sync = self.busy_seconds[number] - table.seconds
 
         def shares(sizes: IntArray) -> FloatArray:
@@ -63,8 +63,8 @@ class _Filter:
             known = self._shares([(int(key) // scale, int(key) % scale) for key in keys])
             return np.asarray(known[of_row.reshape(-1)])
 
-        rest = (table.seconds - bulk)[:, None]
-        return shares(counts) * (bulk + sync)[:, None] + shares(fewer) * rest
+        rest = (table.seconds - main_phase)[:, None]
+        return shares(counts) * (main_phase + sync)[:, None] + shares(fewer) * rest
 
     def run(self, limit: float) -> None:
         while self.every_call_has_rows():

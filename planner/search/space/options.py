@@ -12,7 +12,7 @@ from automap.planner.search.space.rows import Rows
 
 
 def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
-    """The skeleton with an option for every row that takes part."""
+    """The placement problem with an option for every row that takes part."""
     positions, copies = [], []
     for choice, copy, mask in zip(problem.copies, tables.copies, rows.copies, strict=True):
         numbers = np.flatnonzero(mask)
@@ -43,11 +43,20 @@ def problem_of(problem: Problem, tables: Tables, rows: Rows) -> Problem:
 def _part(tables: Tables, table: CallTable, numbers: IntArray, owners: IntArray) -> CallPart:
     """The options of a call on a copy: rows of its table, and the copy's options they belong to."""
     seconds, transient = table.seconds[numbers], table.transient_bytes[numbers]
-    if table.shares is None and table.tail is None:
+    if table.chunk_ready_shares is None and table.tail is None:
         none = np.zeros((len(numbers), 0))
         return CallPart(table.copy, owners, seconds, transient, numbers, none, None, seconds)
     part = table.take(numbers)
     counts = tables.copies[table.copy].layouts.num_gpus[part.copy_row]
-    fewer, bulk = part.tails(counts)
+    fewer, main_phase = part.tails(counts)
     tails = None if part.tail is None else np.where(fewer < counts, fewer, 0)
-    return CallPart(table.copy, owners, seconds, transient, numbers, part.releases(), tails, bulk)
+    return CallPart(
+        table.copy,
+        owners,
+        seconds,
+        transient,
+        numbers,
+        part.chunk_ready_seconds(),
+        tails,
+        main_phase,
+    )

@@ -14,7 +14,7 @@ class Rows:
 
     copies: list[BoolArray]
     calls: list[BoolArray]
-    """Per call table."""
+    """Per call table, a mask of its rows."""
 
     def both(self, other: "Rows") -> "Rows":
         """The rows that are in both."""

@@ -17,7 +17,7 @@ def schedule(problem: Problem, assignment: Assignment, *, limits: Limits) -> Sol
         for call in fixed.calls
     ) + sum(option.sync_seconds for copy in fixed.copies for option in copy.options)
     outcome = minimise_period(
-        fixed, limits=limits, horizon_seconds=slowest + 1e-3, ranges=assignment.first_gpus
+        fixed, limits=limits, cutoff_seconds=slowest + 1e-3, ranges=assignment.first_gpus
     )
     if outcome.solution is None:
         return None
@@ -37,7 +37,7 @@ def schedule_in_place(
 
 
 def solve_in_place(
-    space: SearchSpace, placed: Selected, rows: Rows, *, limits: Limits, cutoff: float
+    space: SearchSpace, placed: Selected, rows: Rows, *, limits: Limits, cutoff_seconds: float
 ) -> Selected | None:
     """The best settings and order on the ranges of a placement; None: none is within the cutoff.
 
@@ -46,12 +46,12 @@ def solve_in_place(
         placed: Whose ranges are kept.
         rows: The rows that it may have there.
         limits: Of the solver.
-        cutoff: Seconds.
+        cutoff_seconds: No longer period is looked for.
     """
-    pruned = prune(space.priced_as(placed).options(rows), upper_bound_seconds=cutoff)
+    pruned = prune(space.priced_as(placed).options(rows), upper_bound_seconds=cutoff_seconds)
     if pruned.hopeless:
         return None
     found = minimise_period(
-        pruned.problem, limits=limits, horizon_seconds=cutoff, ranges=placed.first_gpus
+        pruned.problem, limits=limits, cutoff_seconds=cutoff_seconds, ranges=placed.first_gpus
     )
     return None if found.solution is None else rows_of(pruned.problem, found.solution)

@@ -26,12 +26,12 @@ from automap.planner.search.space.structure import problem_structure
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where the rows of a restricted space stand in the space that it was taken from."""
+    """Which rows of a larger space the rows of a restricted space are."""
 
     copy_rows: list[IntArray]
-    """Per copy."""
+    """Per copy, the larger space's row of each of its rows."""
     call_rows: dict[tuple[int, int], IntArray]
-    """Per call and copy."""
+    """Per (call, copy), the larger space's row of each of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SearchSpace:
     rows: Rows
     """The candidates that take part."""
     origin: Origin | None = None
-    """Of a restricted space; None: it is no part of another."""
+    """Where a restricted space's rows and GPUs lie in the larger one; None: it is part of none."""
 
     @staticmethod
     def of(job: Job, tables: Tables) -> "SearchSpace":
@@ -67,11 +67,11 @@ class SearchSpace:
         return _on_gpus(self.tables, self.problem, sizes)
 
     def with_tables(self, tables: Tables) -> "SearchSpace":
-        """The same problem with other candidates of the same copies."""
+        """This problem with all candidates of `tables`, which price the same copies and calls."""
         return SearchSpace.whole(tables, self.problem)
 
     def with_problem(self, problem: Problem) -> "SearchSpace":
-        """The same candidates in another problem with the same copies and calls."""
+        """All these candidates in `problem`, which must have the same copies and calls."""
         return replace(SearchSpace.whole(self.tables, problem), origin=self.origin)
 
     @property
@@ -138,14 +138,14 @@ class SearchSpace:
         small = replace(self.tables, copies=copies, calls=calls)
         return SearchSpace(small, self.problem, all_rows(small), Origin(copy_rows, call_rows))
 
-    def within(self, cutoff: float) -> "SearchSpace | None":
+    def within(self, cutoff_seconds: float) -> "SearchSpace | None":
         """The candidates that a placement of at most so many seconds may have.
 
         None: there is no such placement.
         """
         if not self.is_complete():
             return None
-        rows = rows_within(self.tables.least_syncs(), self.problem, self.rows, cutoff)
+        rows = rows_within(self.tables.least_syncs(), self.problem, self.rows, cutoff_seconds)
         return self.restrict(rows) if self.is_complete(rows) else None
 
     def lift(self, selected: Selected) -> Selected:
@@ -237,7 +237,10 @@ class SearchSpace:
         )
 
     def price_per_second(self, sizes: tuple[int, ...]) -> float:
-        """Of all GPUs of the nodes that the first `sizes` GPUs of every pool touch."""
+        """Price units per second of the nodes that the first `sizes` GPUs of every pool touch.
+
+        A node is paid for as a whole.
+        """
         return sum(
             -(-size // pool.gpus_per_node) * pool.gpus_per_node * pool.price_per_gpu_second
             for size, pool in zip(sizes, self.problem.pools, strict=True)

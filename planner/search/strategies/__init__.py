@@ -58,7 +58,7 @@ class StrategyInfo:
     rows: Callable[[Tables], Rows] | None = None
     """The layouts and settings it may use; None: all."""
     needs_staleness: bool = False
-    """It generates while it trains, with weights that are an iteration old."""
+    """True where the strategy generates while it trains, with weights an iteration old."""
 
 
 def _unlimited(place: Callable[[Index], Placed]) -> Callable[[Index, Limits], Placed]:

@@ -64,7 +64,7 @@ def fully_async(index: Index) -> Placed:
     ]
     training = [home for home in index.homes if home not in scoring]
     if not training:
-        raise DoesNotFit(f"fully_async: 0 of the {len(index.homes)} models train")
+        raise DoesNotFit(f"fully_async: none of the {len(index.homes)} models trains")
     sets = [[*shadows_of(problem), *scoring], training]
     return _placed(index, sets, strategy="fully_async", stages=_one_stage(index))
 

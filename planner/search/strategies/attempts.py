@@ -26,13 +26,13 @@ are thinned to so many."""
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a strategy came to: a placement, or the reason why there is none."""
+    """The result of a strategy: a placement, or the reason why there is none."""
 
     strategy: str
     selected: Selected | None
     reason: str
     claimed_seconds: float | None = None
-    """What the strategy itself takes the iteration to last."""
+    """Seconds of an iteration by the strategy's own cost model."""
     note: str = ""
     """What of its placement is not as the strategy's description says."""
 
@@ -75,7 +75,10 @@ def _index(
         if call.model is not None and number not in served
     ]
     calls = ", ".join(without) or "some model"
-    return f"0 of the layouts that it may use fit for {calls}, or the constraints exclude them"
+    count = sum(int(mask.sum()) for mask in rows.copies)
+    return (
+        f"none of the {count} layouts that it may use fits {calls}, or the constraints exclude it"
+    )
 
 
 def _attempted(info: StrategyInfo, index: Index, limits: Limits) -> Attempt:

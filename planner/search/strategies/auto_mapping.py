@@ -102,7 +102,9 @@ class _Search:
         for number, partition in enumerate(sorted(partitions, key=len)):
             allocation = self._allocation(partition, bound)
             while (
-                number == 0 and allocation is not None and not self._settle(partition, allocation)
+                number == 0
+                and allocation is not None
+                and not self._fits_together(partition, allocation)
             ):
                 allocation = self._allocation(partition, bound)
             if allocation is None:
@@ -113,7 +115,7 @@ class _Search:
                 heapq.heappush(heap, (allocation.seconds, number, partition, allocation))
         while heap:
             _, number, partition, allocation = heapq.heappop(heap)
-            if self._settle(partition, allocation):
+            if self._fits_together(partition, allocation):
                 best = (partition, allocation)
                 break
             again = self._allocation(partition, bound)
@@ -138,7 +140,7 @@ class _Search:
             self.seconds[members] = np.where(fits[:, None], seconds, np.inf)
         return self.seconds[members]
 
-    def _settle(self, partition: Partition, allocation: Allocation) -> bool:
+    def _fits_together(self, partition: Partition, allocation: Allocation) -> bool:
         """True when the sets fit together at the cost that the allocation was found with."""
         slowest = self.index.function_seconds
         for members, slot in zip(partition, allocation.slots, strict=True):
@@ -164,7 +166,7 @@ class _Search:
         sets = []
         for members, slot in zip(partition, allocation.slots, strict=True):
             shared = self.solved[members, slot]
-            assert shared is not None, "a settled set has finite seconds"
+            assert shared is not None, "a set that fits has finite seconds"
             sets.append(PlacedSet(slot, shared))
         return Placed(
             assignment_of(self.index, sets, allocation.firsts), stage_seconds(self.index, sets)

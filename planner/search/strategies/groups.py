@@ -33,7 +33,7 @@ class Settings:
     """Index of the setting among the call's options."""
 
     def between(self, first: int, last: int) -> "Settings":
-        """Those of the options first … last − 1, whose positions then begin at 0."""
+        """The settings of the options first … last − 1, whose positions then begin at 0."""
         begin, end = int(self.start[first]), int(self.start[last])
         part = slice(begin, end)
         return Settings(
@@ -46,7 +46,7 @@ class Settings:
         )
 
     def take(self, keep: BoolArray) -> "Settings":
-        """Those of the options that stay, whose positions close up."""
+        """The settings of the options that `keep` [options] marks, numbered anew from 0."""
         part = np.flatnonzero(keep[self.option])
         option = (np.cumsum(keep) - 1)[self.option[part]]
         start = np.searchsorted(option, np.arange(int(keep.sum()) + 1))
@@ -82,7 +82,7 @@ class Group:
         )
 
     def take(self, keep: BoolArray) -> "Group":
-        """The options [options] that stay."""
+        """The options that `keep` [options] marks."""
         if keep.all():
             return self
         return Group(

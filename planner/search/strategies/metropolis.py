@@ -29,16 +29,16 @@ from automap.planner.search.strategies.placing import DoesNotFit, Placed, check_
 STEPS_PER_SECOND = 10_000
 """Moves per second of a time limit, about what a 2020s core does: a budget of steps repeats."""
 MOST_CLOCK_SECONDS = 2.0
-"""By the clock per second of a time limit, on a machine so slow that the steps take longer; and"""
+"""Wall seconds per second of a time limit, for a machine so slow that the steps take longer."""
 GRACE_SECONDS = 30.0
-"""on top: below what a service waits for, so that it answers with what was found so far."""
+"""Wall seconds on top of those: less than a service waits, so it answers with what was found."""
 TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
-"""Of the chains, for the logarithm of the seconds: at 0.01, 1 % more is accepted with 1/e."""
+"""One chain each, for the logarithm of the seconds: at 0.01, 1 % more is accepted with 1/e."""
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """What a search came to."""
+    """The result of a run of the chains."""
 
     start: Valued
     best: Valued | None
@@ -46,7 +46,7 @@ class Walk:
     state: State | None
     steps: int
     cut: bool
-    """The clock ended it."""
+    """True where the clock ended the run, not its number of steps."""
 
 
 def real_mcmc(index: Index, limits: Limits) -> Placed:

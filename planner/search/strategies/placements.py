@@ -18,7 +18,7 @@ from automap.planner.search.strategies.simulation import (
 from automap.planner.units import MIB
 
 MEMORY_PENALTY = 3.0
-"""What the seconds of a placement are multiplied by that does not fit."""
+"""The factor on the seconds of a placement that does not fit in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +39,16 @@ class State:
     runs_on: list[int | None]
 
     def copy(self) -> "State":
-        """One that can be changed by itself."""
+        """A copy of the state, which can be changed without changing this one."""
         return State(list(self.options), list(self.firsts), list(self.runs_on))
 
 
 @dataclass(frozen=True, slots=True)
 class Valued:
-    """What a state comes to."""
+    """The value of a state: its seconds, and whether it fits in memory."""
 
     seconds: float
-    """Simulated, per iteration; times the penalty where it does not fit."""
+    """Simulated seconds of an iteration, times MEMORY_PENALTY where it does not fit."""
     fits: bool
     call_options: tuple[int | None, ...]
 

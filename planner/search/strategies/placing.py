@@ -129,7 +129,7 @@ def check_served(index: Index) -> None:
     for home in index.homes:
         if len(index.home(home)) == 0:
             raise DoesNotFit(
-                f"{index.name([home])} has 0 layouts that can run all of its "
+                f"{index.name([home])} has no layout that can run all of its "
                 f"{len(index.calls_of[home])} calls"
             )
     if index.unserved:
@@ -164,7 +164,7 @@ def shortage(index: Index, copies: Sequence[int], slot: int) -> str:
     place = _place(index, slot)
     missing = [copy for copy in copies if len(index.group(copy, slot)) == 0]
     if missing:
-        return f"{index.name(missing)} has 0 layouts for {place}"
+        return f"{index.name(missing)} has no layout for {place}"
     least = least_bytes_together(index, copies, slot)
     capacity, host_capacity = int(index.capacity[slot]), int(index.host_capacity[slot])
     who = f"{index.name(copies)} on {place}"

@@ -42,14 +42,14 @@ def real_heuristic(index: Index, limits: Limits) -> Placed:
     if stuck:
         raise DoesNotFit(
             f"{NAME} generates on all {pool.num_gpus} GPUs and trains {index.name(stuck)} on "
-            f"{places[stuck[0]].count}, which takes a shadow copy, and the job has 0 for it"
+            f"{places[stuck[0]].count}, which takes a shadow copy, and the job has none"
         )
     fitted = {copy: _with_layouts(problem, copy, span) for copy, span in places.items()}
     return fastest_on(problem, fitted, strategy=NAME, limits=limits)
 
 
 def _with_layouts(problem: Problem, copy: int, span: Range) -> Range:
-    """As much of a range, from its start, as the copy has layouts for."""
+    """The longest part of a range, from its start, that the copy has layouts for."""
     counts = [
         option.num_gpus
         for option in problem.copies[copy].options

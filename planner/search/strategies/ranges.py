@@ -20,7 +20,7 @@ MEMORY_WEIGHTS = (0.0, 0.1, 1.0, 10.0)
 MOST_EFFORT = 2.0
 """Deterministic seconds of the solver: layouts are to be good, nothing is to be proven of them."""
 LOOSE = 1.0 + 1e-6
-"""Of the seconds of known layouts: what the solver may take."""
+"""The limit on the solver's period, as a multiple of the seconds of the known layouts."""
 
 Places = Mapping[int, Range]
 """Copy → its GPUs. Homes are all in it, shadows where they are to exist."""
@@ -53,7 +53,7 @@ def fastest_on(
         None
         if pruned.hopeless
         else minimise_period(
-            pruned.problem, limits=brief, horizon_seconds=limit, ranges=firsts
+            pruned.problem, limits=brief, cutoff_seconds=limit, ranges=firsts
         ).solution
     )
     if found is not None:
@@ -67,7 +67,7 @@ def fastest_on(
 @dataclass(frozen=True, slots=True)
 class _Known:
     seconds: float
-    """Simulated."""
+    """Simulated seconds of an iteration."""
     assignment: Assignment
 
 
@@ -126,7 +126,7 @@ def _burden(placements: Placements, copy: int, byte_seconds: float, option: int)
 
 
 def _seconds(placements: Placements, copy: int, option: int) -> float:
-    """Of the copy's calls with their fastest settings."""
+    """Seconds of all calls on the copy, each with its fastest setting for this option."""
     settings = (each.get((copy, option)) for each in placements.settings)
     return sum(each[0].seconds for each in settings if each)
 
@@ -172,10 +172,13 @@ def _on(problem: Problem, places: Places, *, strategy: str) -> Part:
     for copy, options in enumerate(allowed):
         if copy in places and not options:
             name = problem.copies[copy].id
-            raise DoesNotFit(f"{strategy}: {name} has 0 layouts for {_gpus(places[copy])}")
+            raise DoesNotFit(f"{strategy}: {name} has no layout for {_gpus(places[copy])}")
     for call, left in zip(problem.calls, part.problem.calls, strict=True):
         if call.options and not left.options:
-            raise DoesNotFit(f"{strategy}: {call.id} has 0 settings on the GPUs of its model")
+            raise DoesNotFit(
+                f"{strategy}: none of the {len(call.options)} settings of {call.id} is for the "
+                "GPUs of its model"
+            )
     return part
 
 

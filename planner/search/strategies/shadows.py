@@ -61,7 +61,7 @@ def rollouts_apart(problem: Problem, *, strategy: str) -> Part:
     shadows = shadows_of(problem)
     if not shadows:
         raise DoesNotFit(
-            f"{strategy} generates on a second copy of the weights, and the job has 0 of them: "
+            f"{strategy} generates on a second copy of the weights, and the job can have only 1: "
             "its constraints allow no shadow copies, or none fits"
         )
     moved = {
@@ -92,5 +92,5 @@ def _with_buckets(problem: Problem, call: CallChoice) -> CallChoice:
 
 
 def weight_sync_seconds(problem: Problem, assignment: Assignment) -> float:
-    """Of all weight syncs that an assignment has, one after another."""
+    """Seconds of all weight syncs that an assignment has, one after another."""
     return sum(sync_seconds(problem, assignment, sync) or 0.0 for sync in problem.syncs)

@@ -31,7 +31,10 @@ def fastest_together(problem: Problem, copies: list[int], pool: int, count: int)
 
 
 def together(index: Index, copies: Sequence[int], slot: int) -> Shared | None:
-    """As `fastest_together`, on an index that is there already and remembers the answer."""
+    """Least sum of seconds for `copies` on one slot of `index`, which remembers the answer.
+
+    None when they do not fit.
+    """
     key = (tuple(copies), slot)
     if key not in index.shared:
         index.shared[key] = _together(index, copies, slot)
@@ -123,7 +126,7 @@ def _all_run(groups: list[Group], picks: list[int], free: int) -> bool:
 
 
 def _that_leave_room(groups: list[Group], capacity: int, host: int) -> list[Group]:
-    """Without the options that leave too little for the least of the others, until all do."""
+    """The groups without options that leave too little memory for the least of the others."""
     while all(len(group) for group in groups):
         before = sum(len(group) for group in groups)
         needs = max(int(group.needs().min()) for group in groups)
@@ -250,7 +253,7 @@ def _front(seconds: FloatArray, bytes_: IntArray, hosts: IntArray, *, host_binds
 
 
 def _shared(groups: list[Group], picks: list[int], capacity: int) -> Shared:
-    """With the layouts fixed, every call takes its fastest setting that fits beside them."""
+    """The copies with the given layouts, each call with its fastest setting that fits beside."""
     held = sum(int(g.resident[pick]) for g, pick in zip(groups, picks, strict=True))
     copies, calls, total = {}, {}, 0.0
     for group, pick in zip(groups, picks, strict=True):

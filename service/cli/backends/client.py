@@ -15,7 +15,7 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError
 from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.cli.inputs.files import error_lines
 from automap.service.cli.terminal.failures import BadInputError, ServerError, UnreachableError
-from automap.service.errors.problems import Problem
+from automap.service.schemas.problems import Problem
 
 ANSWER_SECONDS = 120.0
 """What a request may take beyond the search itself: queueing, start-up, transfer."""

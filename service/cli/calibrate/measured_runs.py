@@ -35,7 +35,7 @@ class MeasuredRun:
     lengths: dict[str, float]
     """Quantiles; empty where the run does not say."""
     iteration_seconds: float | None = None
-    """None: the run does not say."""
+    """Measured seconds of an iteration; None: the run does not say."""
     warnings: list[str] = field(default_factory=list)
     """What of it could not be used."""
 

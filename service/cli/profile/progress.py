@@ -1,6 +1,5 @@
 """How far a profile is, on stderr: a bar for each kind of node that is measured."""
 
-from types import TracebackType
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -32,12 +31,7 @@ class ProfileProgress:
         self._tasks[""] = self._bar.add_task("starting", total=1.0, shapes="")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._bar.stop()
 
     def show(self, reached: Reached) -> None:

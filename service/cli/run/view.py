@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import mean
-from types import TracebackType
 from typing import Self
 
 from pydantic import ValidationError
@@ -111,12 +110,7 @@ class RunProgress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         if self._live is not None:
             self._refresh()
             self._live.stop()

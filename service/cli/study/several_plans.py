@@ -73,7 +73,7 @@ def _numbers(option: str, given: str | None) -> list[int]:
     wrong = [name for name in names if not (name.isascii() and name.isdigit()) or int(name) < 1]
     if wrong:
         raise BadInputError(
-            f"{option}: {', '.join(wrong)} is no number of nodes",
+            f"{option}: {', '.join(wrong)} is not a number of nodes",
             ["give whole numbers from 1, separated by commas: 4,8,16"],
         )
     return [int(name) for name in names]

@@ -29,7 +29,7 @@ class _Row:
     """The cells before the plan's own figures."""
     plan: Plan | None
     pools: Mapping[str, str] | None = None
-    """As in `shape`."""
+    """What to call a pool whose name says another thing than what it is here; None: its name."""
 
 
 def front_view(front: Front, *, width: int, brief: bool = False) -> Group:

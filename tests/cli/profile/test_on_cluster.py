@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import delete, select
 
 from automap.service.errors.domain import ProfileFailedError
-from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.measurements import ProfileJobRecord
+from automap.service.schemas.problems import problem_of
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
 from tests.cli.commands import call, jobs

@@ -10,9 +10,9 @@ import yaml
 from sqlalchemy import delete, select
 
 from automap.service.errors.domain import RunFailedError, RunRefusedError
-from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.jobs import JobRecord
+from automap.service.schemas.problems import problem_of
 from automap.service.storage.database import Database
 from automap.service.storage.tables import JobRow
 from tests.cli.commands import call, jobs

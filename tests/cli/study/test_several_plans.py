@@ -96,8 +96,8 @@ def test_what_if_shows_every_cluster_and_why_some_have_no_plan(capsys, tight):
     ("arguments", "told"),
     [
         ((), "nothing is varied"),
-        (("--nodes", "4,x"), "x is no number of nodes"),
-        (("--nodes", "0"), "0 is no number of nodes"),
+        (("--nodes", "4,x"), "x is not a number of nodes"),
+        (("--nodes", "0"), "0 is not a number of nodes"),
         (("--nodes", ","), "has an empty value"),
         (("--nodes", ""), "has an empty value"),
         (("--gpu", "h100,,"), "has an empty value"),

@@ -15,9 +15,10 @@ from automap.executor.algorithms import numerics
 from automap.executor.algorithms.losses import build_loss
 from automap.executor.algorithms.ppo_ptx import join_pretrain, pretrain_row_weight
 from automap.executor.batch import Batch, Ragged
-from automap.executor.engines.micro_batches import pack
+from automap.executor.engines.micro_batches import Packed, pack
 from automap.executor.engines.training_engine import Loss
 from automap.executor.settings import AlgorithmSettings
+from tests.executor.padding import pad_rows
 
 TRAINED = ("advantages", "returns", "values", "old_log_probs", "reference_log_probs")
 PER_TOKEN = "of_tokens"
@@ -83,13 +84,12 @@ class LocalHandle:
                 pretrain.ragged("tokens").lengths,
                 coefficient=self.settings.pretrain_coefficient,
                 aggregate=self.settings.aggregate,
-                weights=batch.weights(),
-                pretrain_weights=pretrain.weights(),
             )
             batch = join_pretrain(batch, pretrain, row_weight=row_weight)
             updates = [[2 * row + side for row in rows for side in (0, 1)] for rows in updates]
         for rows in updates:
-            self._step(batch.take(rows), built)
+            # As on its way to data-parallel ranks: the rows that pad change nothing.
+            self._step(pad_rows(batch.take(rows), len(rows) + 2), built)
 
     def _forward(self, rollout: Batch) -> Batch:
         with torch.no_grad():
@@ -101,7 +101,7 @@ class LocalHandle:
         """Log-probabilities with entropies, or values, of a packed micro-batch."""
         packed = pack(batch)
         dtype = self.model.dtype
-        mask = torch.zeros((), dtype=dtype).masked_fill(~packed.may_attend(), -torch.inf)
+        mask = torch.zeros((), dtype=dtype).masked_fill(~may_attend(packed), -torch.inf)
         tokens = {
             "input_ids": packed.tokens[None],
             "attention_mask": mask[None, None],
@@ -190,7 +190,6 @@ class LocalOps:
             gamma=self.settings.gamma,
             lam=self.settings.lam,
             whiten=self.settings.whiten_advantages,
-            weights=rewards.weights(),
         )
         return (
             self._result(rewards, advantages=advantages),
@@ -204,9 +203,7 @@ class LocalOps:
         return self._grouped(numerics.leave_one_out, rewards)
 
     def batch_normalise(self, rewards: Batch) -> Batch:
-        advantages = numerics.batch_normalise(
-            rewards.ragged(PER_TOKEN), gamma=self.settings.gamma, weights=rewards.weights()
-        )
+        advantages = numerics.batch_normalise(rewards.ragged(PER_TOKEN), gamma=self.settings.gamma)
         return self._result(rewards, advantages=advantages)
 
     def subtract(self, rewards: Batch, baseline: Batch) -> Batch:
@@ -215,8 +212,6 @@ class LocalOps:
             baseline.tensor("scores"),
             group=rewards.tensor("group"),
             baseline_group=baseline.tensor("group"),
-            weights=rewards.weights(),
-            baseline_weights=baseline.weights(),
         )
         return self._result(rewards, advantages=advantages)
 
@@ -225,7 +220,7 @@ class LocalOps:
         assert self.costs is not None
         self.multiplier = numerics.update_multiplier(
             self.multiplier,
-            mean_cost=numerics.mean_outcome(self.costs, weights=rewards.weights()),
+            mean_cost=numerics.mean_outcome(self.costs),
             cost_limit=settings.cost_limit,
             learning_rate=settings.multiplier_learning_rate,
             maximum=settings.maximum_multiplier,
@@ -249,21 +244,24 @@ class LocalOps:
         expected_rounds: float,
     ) -> tuple[Batch, Batch]:
         rollout, scores = draw(prompts)
-        mask = numerics.mixed_groups(
-            scores.tensor("scores"), group=rollout.tensor("group"), weights=rollout.weights()
-        )
+        mask = numerics.mixed_groups(scores.tensor("scores"), group=rollout.tensor("group"))
         rows = mask.nonzero().flatten()
         return rollout.take(rows), scores.take(rows)
 
     def _grouped(self, function: Callable[..., Ragged], rewards: Batch) -> Batch:
-        advantages = function(
-            rewards.ragged(PER_TOKEN), group=rewards.tensor("group"), weights=rewards.weights()
-        )
+        advantages = function(rewards.ragged(PER_TOKEN), group=rewards.tensor("group"))
         return self._result(rewards, advantages=advantages)
 
     def _result(self, like: Batch, **named: Ragged) -> Batch:
         self.results.update(named)
         return like.with_columns(**{PER_TOKEN: next(iter(named.values()))})
+
+
+def may_attend(packed: Packed) -> torch.Tensor:
+    """[T, T] bool: causal, and within the same sequence."""
+    sequence = torch.repeat_interleave(torch.arange(len(packed.lengths)), packed.lengths)
+    same = sequence[:, None] == sequence[None, :]
+    return same & torch.ones_like(same).tril()
 
 
 def ragged(rows: Sequence[Sequence[float]], dtype: torch.dtype) -> Ragged:

@@ -12,6 +12,7 @@ from automap.executor.algorithms.ppo_ptx import join_pretrain, pretrain_row_weig
 from automap.executor.batch import Batch, Ragged
 from automap.executor.engines.training_engine import Loss
 from automap.executor.settings import AlgorithmSettings
+from tests.executor.padding import pad_rows
 
 SETTINGS = AlgorithmSettings(aggregate="token_mean", kl_estimator="k3")
 CLIP = Clip(0.2, 0.2)
@@ -221,7 +222,7 @@ class TestEveryLoss:
         """Though all their values are NaN."""
         prediction, entropy, batch = random_batch()
         batch = batch_for(loss, batch)
-        padded = batch.pad_rows(7)
+        padded = pad_rows(batch, 7)
         tokens = len(prediction)
         for name in ("advantages", "old_log_probs", "reference_log_probs", "values", "returns"):
             spoiled = padded.ragged(name).values.clone()

@@ -40,18 +40,6 @@ def random_rows(seed: int, *, rows: int = 6) -> tuple[Ragged, Ragged, torch.Gene
     return Ragged(first, lengths), Ragged(second, lengths), generator
 
 
-def with_padding(original: Ragged, rows: int = 2) -> Ragged:
-    """Rows of NaN behind: whatever they touched would show it."""
-    return Ragged(
-        torch.cat([original.values, torch.full((3 * rows,), torch.nan).to(original.values)]),
-        torch.cat([original.lengths, torch.full((rows,), 3)]),
-    )
-
-
-def without_padding(padded: Ragged, original: Ragged) -> Tensor:
-    return padded.values[: len(original.values)]
-
-
 class TestRewards:
     def test_score_stands_at_the_last_token(self) -> None:
         rewards = numerics.penalise_kl(
@@ -201,23 +189,6 @@ class TestGae:
         order = plain.values.argsort()
         assert torch.equal(order, white.values.argsort())
 
-    @given(seeds)
-    @few
-    def test_rows_that_pad_change_nothing(self, seed: int) -> None:
-        rewards, values, _ = random_rows(seed)
-        weights = torch.tensor([1.0] * len(rewards) + [0.0, 0.0])
-        alone = numerics.gae(rewards, values, gamma=1, lam=0.95, whiten=True)
-        padded = numerics.gae(
-            with_padding(rewards),
-            with_padding(values),
-            gamma=1,
-            lam=0.95,
-            whiten=True,
-            weights=weights,
-        )
-        for one, other in zip(alone, padded, strict=True):
-            assert torch.equal(one.values, without_padding(other, one))
-
     def test_equal_advantages_whiten_to_zero(self) -> None:
         zeros = column([0.0], [0.0], [0.0])
         advantages, _ = numerics.gae(tensor(2, 2, 2), zeros, gamma=1, lam=1, whiten=True)
@@ -293,19 +264,6 @@ class TestGroups:
             for number in (0, 1):
                 assert float(per_row[group == number].sum()) == pytest.approx(0, abs=1e-9)
 
-    @given(seeds)
-    @few
-    def test_rows_that_pad_change_nothing(self, seed: int) -> None:
-        """They belong to the first row's group, as Batch.pad_rows makes them."""
-        rewards, _, _ = random_rows(seed)
-        group = torch.tensor([0, 1, 1, 0, 1, 0])
-        padded_group = torch.tensor([0, 1, 1, 0, 1, 0, 0, 0])
-        weights = torch.tensor([1.0] * 6 + [0.0] * 2)
-        for function in (numerics.group_normalise, numerics.leave_one_out):
-            padded = function(with_padding(rewards), group=padded_group, weights=weights)
-            alone = function(rewards, group=group)
-            assert torch.equal(without_padding(padded, rewards), alone.values)
-
     @pytest.mark.parametrize(
         "function", [numerics.group_normalise, numerics.leave_one_out, numerics.mixed_groups]
     )
@@ -316,11 +274,9 @@ class TestGroups:
             function(rewards, group=torch.tensor([3, 4, 3]))
 
     def test_mixed_groups(self) -> None:
-        scores = tensor(1, 0, 1, 1, 0, 0, 5)
-        group = torch.tensor([0, 0, 1, 1, 2, 2, 1])
-        weights = torch.tensor([1.0] * 6 + [0.0])
-        mask = numerics.mixed_groups(scores, group=group, weights=weights)
-        assert mask.tolist() == [True, True, False, False, False, False, False]
+        scores = tensor(1, 0, 1, 1, 0, 0)
+        mask = numerics.mixed_groups(scores, group=torch.tensor([0, 0, 1, 1, 2, 2]))
+        assert mask.tolist() == [True, True, False, False, False, False]
 
 
 class TestOthers:
@@ -333,17 +289,6 @@ class TestOthers:
             baseline_group=torch.tensor([8, 5]),
         )
         close(advantages.values, 2, 3, 1, -9)
-
-    def test_subtract_leaves_out_rows_that_pad(self) -> None:
-        advantages = numerics.subtract(
-            column([1.0], [torch.nan]),
-            tensor(4, torch.nan),
-            group=torch.tensor([0, 9]),
-            baseline_group=torch.tensor([0, 0]),
-            weights=torch.tensor([1.0, 0.0]),
-            baseline_weights=torch.tensor([1.0, 0.0]),
-        )
-        close(advantages.values[:1], -3)
 
     def test_a_prompt_without_a_baseline_is_refused(self) -> None:
         for known in ([0], []):
@@ -360,15 +305,6 @@ class TestOthers:
         advantages = numerics.batch_normalise(column([1.0, 2.0], [5.0]), gamma=0.5)
         scale = 1 / math.sqrt(3 + 1e-8)
         close(advantages.values, -scale, -scale, 2 * scale)
-
-    @given(seeds)
-    @few
-    def test_batch_normalise_leaves_out_rows_that_pad(self, seed: int) -> None:
-        rewards, _, _ = random_rows(seed)
-        weights = torch.tensor([1.0] * 6 + [0.0] * 2)
-        padded = numerics.batch_normalise(with_padding(rewards), gamma=0.9, weights=weights)
-        alone = numerics.batch_normalise(rewards, gamma=0.9)
-        assert torch.equal(without_padding(padded, rewards), alone.values)
 
     def test_lagrangian_of_rewards_and_of_advantages(self) -> None:
         rewards = column([1.0, 2.0], [3.0])
@@ -392,10 +328,8 @@ class TestOthers:
         assert numerics.update_multiplier(1.0, mean_cost=1e9, **numbers) == 5.0
 
     def test_mean_outcome(self) -> None:
-        weights = torch.tensor([1.0, 1.0, 0.0])
-        assert numerics.mean_outcome(tensor(1, 2, torch.nan), weights=weights) == 1.5
-        rewards = column([1.0, 2.0], [5.0], [torch.nan])
-        assert numerics.mean_outcome(rewards, weights=weights) == 4.0
+        assert numerics.mean_outcome(tensor(1, 2)) == 1.5
+        assert numerics.mean_outcome(column([1.0, 2.0], [5.0])) == 4.0
 
     def test_defaults_yield_to_what_is_given(self) -> None:
         plain = AlgorithmSettings()

@@ -181,19 +181,10 @@ class Both:
         return theirs, {role: self.handles[role].steps[before[role] :] for role in before}
 
     def _run(self, rollout, scores, costs, greedy, texts, updates) -> None:  # type: ignore[no-untyped-def]
-        """With rows that pad, of weight 0 and scored absurdly, behind the rollout's."""
-        padded = rollout.pad_rows(rollout.num_rows + 2)
-        real = rollout.num_rows
-
-        def pad(tensor: torch.Tensor) -> torch.Tensor:
-            return torch.cat([tensor, torch.full((2,), 1e6).to(tensor)])
-
         if self.case.algorithm == "dapo":
             order = sorted(row for rows in updates for row in rows)
             updates = [[order.index(row) for row in rows] for rows in updates]
-        else:
-            updates = [*updates[:2], [*updates[2], real, real + 1]]
-        self.ops.costs = pad(costs)
+        self.ops.costs = costs
         self.ops.workload = SimpleNamespace(
             kl=self.case.kl,
             old_log_probs=self.case.old,
@@ -201,14 +192,14 @@ class Both:
             response_length=SimpleNamespace(max_tokens=LONGEST),
         )
         given = Given(
-            rollout=padded,
-            scores={"reward": pad(scores), "cost": pad(costs)},
+            rollout=rollout,
+            scores={"reward": scores, "cost": costs},
             updates=updates,
             greedy=Batch({"group": torch.arange(GROUPS).flip(0)}),
             greedy_scores=greedy.flip(0),
         )
         if self.case.pretrain:
-            given.pretrain = Batch({"tokens": Ragged.of(texts)}).pad_rows(real + 2)
+            given.pretrain = Batch({"tokens": Ragged.of(texts)})
         for handle in self.handles.values():
             handle.given = given
         self.ops.given = given

@@ -107,7 +107,7 @@ def case_two_ranks_save_and_load(path: Path) -> None:
     assert newest.manifest.iteration == 3
     for role in ROLES:
         state = sharded_state(role, 0)
-        load_shard(state, newest.role_folder(role), group)
+        load_shard(state, newest.path / role, group)
         assert not differs(state, whole_state(role, 3))
 
 
@@ -237,7 +237,7 @@ def state_of(path: Path) -> dict[str, Any]:
     wrong = ""
     for role in ROLES:
         state = whole_state(role, 0)
-        load_shard(state, newest.role_folder(role), None)
+        load_shard(state, newest.path / role, None)
         wrong = wrong or differs(state, whole_state(role, newest.manifest.iteration))
     return {"iteration": newest.manifest.iteration, "wrong": wrong, "unfinished": unfinished}
 

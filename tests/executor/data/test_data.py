@@ -150,7 +150,6 @@ def test_long_prompts_are_an_error_dropped_or_cut(tmp_path: Path) -> None:
         stream(path, longest=3).next_batch(2)
     dropping = stream(path, longest=3, overlong="drop")
     assert order(dropping, 4) == [0, 0, 0, 0]
-    assert dropping.num_dropped == 4, "epochs in the order 0 1, 1 0, 0 1, 1 0"
     cut = prompts_of(stream(path, longest=3, overlong="truncate_left"), 2)
     assert cut == {0: [1, 2, 3], 1: [6, 7, 8]}
     with pytest.raises(DataError, match="leaves none of the 2 prompts"):

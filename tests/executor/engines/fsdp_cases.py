@@ -3,7 +3,7 @@
 from functools import partial
 
 from tests.executor.engines.fsdp_lora_cases import (
-    lora_keeps_little_and_saves_both_ways,
+    lora_keeps_little_and_saves_merged_weights,
     lora_trains_a_critic_with_its_head,
     lora_trains_like_peft,
 )
@@ -86,7 +86,7 @@ ON_TWO: dict[str, Case] = {
     ),
     "lora_data2": partial(lora_trains_like_peft, "data2", "full"),
     "lora_tensor2": partial(lora_trains_like_peft, "tensor2", "gradient"),
-    **_named(lora_keeps_little_and_saves_both_ways, lora_trains_a_critic_with_its_head),
+    **_named(lora_keeps_little_and_saves_merged_weights, lora_trains_a_critic_with_its_head),
 }
 
 ON_FOUR: dict[str, Case] = {

@@ -46,17 +46,6 @@ def test_each_response_token_is_predicted_by_the_place_before_it(
     assert packed.last.tolist() == last
 
 
-@given(LENGTHS)
-def test_tokens_attend_to_earlier_ones_of_their_own_row(lengths: list[tuple[int, int]]) -> None:
-    packed = pack(rows_of(lengths))
-    owner = [row for row, pair in enumerate(lengths) for _ in range(sum(pair))]
-    expected = [
-        [owner[query] == owner[key] and key <= query for key in range(len(owner))]
-        for query in range(len(owner))
-    ]
-    assert packed.may_attend().tolist() == expected
-
-
 @given(LENGTHS, st.integers(1, 25))
 def test_micro_batches_by_tokens_hold_every_row_once_within_the_limit(
     lengths: list[tuple[int, int]], limit: int

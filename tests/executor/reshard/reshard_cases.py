@@ -20,7 +20,6 @@ from torch import Tensor
 from automap.executor.engines.training_engine import Piece
 from automap.executor.layout import GenerationLayout, RankLayout
 from automap.executor.reshard.broadcast import Meeting, WeightReceiver, WeightSender, sender_ranks
-from automap.executor.reshard.buffer import GenerationBuffer
 from automap.executor.reshard.gather import AllGather
 from automap.executor.reshard.ledger import Ledger
 from automap.executor.reshard.parts import Held, Target, is_whole, layer_of
@@ -32,6 +31,7 @@ from automap.executor.reshard.transition import (
     model_parallel_transition,
 )
 from tests.executor.ranks import Case
+from tests.executor.reshard.generation_buffer import GenerationBuffer
 from tests.executor.reshard.sharded_model import Llama, ShardedLlama, kind_of
 
 BUCKET = 1 << 14

@@ -16,7 +16,7 @@ from automap.executor.runtime.placement import Device
 from automap.executor.settings import RunSettings
 from automap.executor.telemetry.call_records import CallRecord
 from automap.executor.telemetry.events import MARK, Events, read_events
-from automap.executor.telemetry.loggers import MetricsWriter, read_metrics
+from automap.executor.telemetry.loggers import MetricsWriter
 from automap.executor.telemetry.run_report import RunReport
 from automap.planner.plan.types import Plan
 from tests.executor.small_plans import Place, small_plan
@@ -108,10 +108,9 @@ def test_a_new_process_goes_on_with_all_files(plan: Plan, tmp_path: Path) -> Non
     assert report.metrics["critic/score/mean"] == 2
     assert report == RunReport.model_validate_json((tmp_path / "report.json").read_bytes())
     expected = {1: 1.0, 2: 1.0, 3: 2.0, 4: 2.0}
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [1, 2, 3, 4]
-    found = read_metrics(tmp_path)
-    assert {step: data["critic/score/mean"] for step, data in found.items()} == expected
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert {line["step"]: line["data"]["critic/score/mean"] for line in lines} == expected
     assert scalars(tmp_path, "critic/score/mean") == expected
     assert timeline(tmp_path) == [0, 1000, 2000, 3000]
     second.recording.close()

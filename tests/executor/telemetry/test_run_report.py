@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
-from rich.console import Console
+from rich.console import Console, Group
 
 from automap.executor.telemetry.provenance import device_fingerprint, provenance
 from automap.executor.telemetry.run_report import (
@@ -23,7 +23,12 @@ from automap.executor.telemetry.run_report import (
     Spread,
     build_report,
 )
-from automap.executor.telemetry.run_report_view import render_report, times, two_digits
+from automap.executor.telemetry.run_report_view import (
+    render_measured,
+    render_outcome,
+    times,
+    two_digits,
+)
 from automap.planner import catalogue
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
 from automap.planner.planning import estimate
@@ -226,7 +231,6 @@ def test_a_report_is_json_and_refuses_what_it_does_not_know() -> None:
     found = report(
         metrics={3: {"actor/pg_loss": float("nan"), "actor/lr": None}},
         outcome=RunOutcome(state="failed", cause="actor.train: rank 2: out of memory", restarts=1),
-        plan_id="plan-1",
     )
     assert found.metrics == {"actor/pg_loss": None, "actor/lr": None}
     again = RunReport.model_validate_json(found.model_dump_json())
@@ -247,7 +251,7 @@ def test_a_run_without_a_single_iteration_has_a_report() -> None:
 
 def text_of(found: RunReport, width: int = 80) -> str:
     console = Console(file=StringIO(), width=width, force_terminal=False, emoji=False)
-    console.print(render_report(found))
+    console.print(Group(render_outcome(found), render_measured(found)))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 

@@ -12,6 +12,7 @@ from automap.executor.workers.process import Process, packed, unpacked
 from automap.executor.workers.protocols import Call, Splittable
 from automap.executor.workers.row_references import INLINE_BYTES, Rows, Traffic, fetch, inline, put
 from tests.executor.local_ray import local_ray
+from tests.executor.padding import pad_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -74,7 +75,7 @@ def one_step(draw: random.Random, rows: Rows, batch: Batch) -> tuple[Rows, Batch
             multiple = draw.randint(1, 5)
             # A batch gets weights in any case, a reference only if rows are added.
             if batch.num_rows % multiple:
-                return rows.pad(multiple), batch.pad_rows(multiple)
+                return rows.pad(multiple), pad_rows(batch, multiple)
     return rows, batch
 
 

@@ -163,11 +163,6 @@ def test_gpu_aliases(name: str, spelling: str) -> None:
 )
 def test_model_aliases(spelling: str, name: str) -> None:
     assert catalogue.architecture(spelling) is catalogue.architectures()[name].architecture
-    assert catalogue.find_model(spelling) is catalogue.architectures()[name]
-
-
-def test_find_model_answers_none_for_a_stranger() -> None:
-    assert catalogue.find_model("llama-2-71b") is None
 
 
 def test_no_two_entries_share_a_spelling() -> None:

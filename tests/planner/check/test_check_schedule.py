@@ -40,13 +40,13 @@ def schedule_of(problem: Problem, solution: Solution) -> Schedule:
     waits = [Wait(e.source, e.target, e.distance, e.streamed) for e in problem.precedences]
     for call, start in enumerate(timing.call_starts):
         option, seconds = chosen(problem, assignment, call), call_seconds(problem, assignment, call)
-        shares = () if option is None else tuple(r / seconds for r in option.releases)
+        shares = () if option is None else tuple(r / seconds for r in option.chunk_ready_seconds)
         on = () if option is None else spans(option.copy)
         stage = timing.call_stages[call]
         tail = None
         if option is not None and option.tail is not None:
             kept = Span("axis", on[0].first, on[0].first + option.tail.num_gpus)
-            tail = (kept, option.tail.bulk_seconds / seconds)
+            tail = (kept, option.tail.main_phase_seconds / seconds)
         name, end = f"call {call}", start + seconds
         events.append(Event(name, start, end, stage, on, seconds, shares, tail))
     for number, sync in enumerate(problem.syncs):
@@ -66,7 +66,7 @@ def schedule_of(problem: Problem, solution: Solution) -> Schedule:
 
 def solved(seed: int, *, barrier: bool, tailed: bool = False) -> Schedule | None:
     problem = (tailed_problem if tailed else random_problem)(seed, barrier=barrier)
-    outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=60.0 if barrier else 12.0)
+    outcome = minimise_period(problem, limits=LIMITS, cutoff_seconds=60.0 if barrier else 12.0)
     return None if outcome.solution is None else schedule_of(problem, outcome.solution)
 
 

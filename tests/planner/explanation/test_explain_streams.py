@@ -286,7 +286,7 @@ def test_a_tail_that_the_search_does_not_try_is_refused() -> None:
         for call in placement.calls
     ]
     own = estimate(made.spec, placement.model_copy(update={"calls": calls}))
-    with pytest.raises(SpecError, match="none that the search tries") as refused:
+    with pytest.raises(SpecError, match="the search tries no tail after") as refused:
         explain(own)
     assert refused.value.field == "plan.calls.actor.generate.tail"
     assert "0.9" in refused.value.remedy

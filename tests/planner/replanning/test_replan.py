@@ -100,7 +100,7 @@ def test_a_plan_that_cannot_go_on_gets_a_longer_search_before_a_full_one(
     def hardly(
         space: SearchSpace,
         *,
-        cutoff: float,
+        cutoff_seconds: float,
         floor: float,
         budget: Budget,
         placing: Budget | None = None,
@@ -111,7 +111,7 @@ def test_a_plan_that_cannot_go_on_gets_a_longer_search_before_a_full_one(
         budgets.append(budget.left)
         if len(budgets) == 1:
             return Proven(None, floor, is_proven=False)
-        return solve_ascending(space, cutoff=cutoff, floor=floor, budget=budget)
+        return solve_ascending(space, cutoff_seconds=cutoff_seconds, floor=floor, budget=budget)
 
     monkeypatch.setattr(warm_search, "solve_ascending", hardly)
     monkeypatch.setattr(warm_search, "best_within", None)
@@ -241,7 +241,7 @@ def test_a_search_that_is_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ascending, "minimise_period", lambda *_, **__: cut_short)
     for limit in (1.02 * seconds, 0.999 * seconds):
         budget = Budget(Limits.within(20.0, seed=0))
-        found = solve_ascending(given.space, cutoff=limit, floor=0.0, budget=budget)
+        found = solve_ascending(given.space, cutoff_seconds=limit, floor=0.0, budget=budget)
         assert found.solution is None
         assert found.lower_bound <= min(limit, seconds)
         assert limit < seconds or not found.is_proven
@@ -267,7 +267,9 @@ def test_what_is_soon_found_and_excluded_agrees_with_the_search(staleness: int) 
         assert best.solution is not None
         assert best.is_proven
         seconds = best.solution.timing.period
-        found = solve_ascending(now.space, cutoff=1.5 * seconds, floor=0.0, budget=Budget(limits))
+        found = solve_ascending(
+            now.space, cutoff_seconds=1.5 * seconds, floor=0.0, budget=Budget(limits)
+        )
         assert found.solution is not None
         assert found.lower_bound - 1e-5 <= seconds <= found.solution.timing.period + 1e-5
         nothing = best_within(now, 0.9999 * seconds, limits)

@@ -38,7 +38,7 @@ def streamed_problem(seed: int, *, barrier: bool) -> Problem:
         options = call.options
         if number == 0:
             options = tuple(
-                replace(option, releases=(float(draw.randint(1, int(option.seconds))),))
+                replace(option, chunk_ready_seconds=(float(draw.randint(1, int(option.seconds))),))
                 for option in options
             )
         if number in targets:
@@ -57,11 +57,11 @@ def tailed_problem(seed: int, *, barrier: bool) -> Problem:
     for option in first.options:
         count = problem.copies[option.copy].options[option.copy_option].num_gpus
         if count > 1 and option.seconds > 1:
-            bulk = float(draw.randint(1, int(option.seconds / 2)))
-            tail = Tail(count // draw.choice([2, count]), bulk)
+            main_phase = float(draw.randint(1, int(option.seconds / 2)))
+            tail = Tail(count // draw.choice([2, count]), main_phase)
             longer = option.seconds + draw.randint(0, 1)
-            releases = tuple(min(release, bulk) for release in option.releases)
-            options.append(replace(option, seconds=longer, tail=tail, releases=releases))
+            chunks = tuple(min(ready, main_phase) for ready in option.chunk_ready_seconds)
+            options.append(replace(option, seconds=longer, tail=tail, chunk_ready_seconds=chunks))
     calls = (replace(first, options=tuple(options)), *problem.calls[1:])
     return replace(problem, calls=calls)
 

@@ -143,7 +143,7 @@ def _events(problem: Problem, assignment: Assignment):
             held = dict.fromkeys(range(span.first, span.end), int(option.seconds))
             if option.tail is not None:
                 freed = range(span.first + option.tail.num_gpus, span.end)
-                held |= dict.fromkeys(freed, int(option.tail.bulk_seconds))
+                held |= dict.fromkeys(freed, int(option.tail.main_phase_seconds))
             gpus.append(held)
     edges = [
         (e.source, e.target, e.distance, _lag(problem, assignment, e, durations))
@@ -171,7 +171,7 @@ def _lag(problem: Problem, assignment: Assignment, edge, durations) -> int:
     whole = durations[edge.source]
     if edge.chunks == 0:
         return whole
-    outs = [*chosen(problem, assignment, edge.source).releases, whole]
+    outs = [*chosen(problem, assignment, edge.source).chunk_ready_seconds, whole]
     each = durations[edge.target] / edge.chunks
 
     def on_time(delay: int) -> bool:

@@ -99,10 +99,10 @@ def test_the_search_equals_brute_force_over_positions(seed: int) -> None:
     assert found.lower_bound == pytest.approx(min(there))
     tied = break_ties(whole, found.solution, limits=LIMITS)
     assert tied.timing.period == pytest.approx(min(there))
-    exact = solve(whole, limits=LIMITS, incumbent=None, cutoff=float(min(there)))
+    exact = solve(whole, limits=LIMITS, incumbent=None, cutoff_seconds=float(min(there)))
     assert exact.solution is not None
     assert exact.solution.timing.period == pytest.approx(min(there))
-    below = solve(whole, limits=LIMITS, incumbent=None, cutoff=min(there) - 0.5)
+    below = solve(whole, limits=LIMITS, incumbent=None, cutoff_seconds=min(there) - 0.5)
     assert below.is_proven
     assert below.solution is None
 

@@ -15,11 +15,11 @@ pytestmark = pytest.mark.thorough
 
 LIMITS = Limits(5.0, seed=1)
 Made = Callable[..., Problem]
-HORIZON = {True: 60.0, False: 12.0}
+CUTOFF = {True: 60.0, False: 12.0}
 
 
 def solved(problem: Problem) -> float | None:
-    outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier])
+    outcome = minimise_period(problem, limits=LIMITS, cutoff_seconds=CUTOFF[problem.barrier])
     assert outcome.is_proven
     if outcome.solution is None:
         return None
@@ -33,9 +33,7 @@ def pruned_and_solved(problem: Problem, upper: float | None) -> float | None:
     pruned = prune(problem, upper_bound_seconds=upper)
     if pruned.hopeless:
         return None
-    outcome = minimise_period(
-        pruned.problem, limits=LIMITS, horizon_seconds=HORIZON[problem.barrier]
-    )
+    outcome = minimise_period(pruned.problem, limits=LIMITS, cutoff_seconds=CUTOFF[problem.barrier])
     assert outcome.is_proven
     if outcome.solution is None:
         return None
@@ -51,7 +49,7 @@ def test_barrier_optimum_equals_brute_force(seed: int) -> None:
     assert pruned_and_solved(problem, None) == pytest.approx(expected)
     if expected is not None:
         assert pruned_and_solved(problem, expected) == pytest.approx(expected)
-        shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=expected - 0.5)
+        shorter = minimise_period(problem, limits=LIMITS, cutoff_seconds=expected - 0.5)
         assert shorter.is_proven
         assert shorter.solution is None
 

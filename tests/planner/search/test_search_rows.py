@@ -12,7 +12,7 @@ from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import CallTable, joined_calls
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.decomposition.benders import shadow_sets
-from automap.planner.search.decomposition.dominance import Undominated
+from automap.planner.search.decomposition.dominance import DominanceFilter
 from automap.planner.search.decomposition.master import Sizes, relaxed_problem
 from automap.planner.search.model.bounds import Bounds, CallMinimum
 from automap.planner.search.model.solve import Limits, minimise_period
@@ -26,13 +26,13 @@ from tests.planner.search.instances import random_problem, streamed_problem
 from tests.planner.search.test_search_sizes import space_of, structure_of
 
 LIMITS = Limits(5.0, seed=0)
-HORIZON = 500.0
+CUTOFF = 500.0
 
 
 def optimum(space: SearchSpace, rows: Rows, *, relaxed: bool = False) -> float | None:
     """The least period that the rows allow."""
     problem = relaxed_problem(space, rows) if relaxed else space.options(rows)
-    solution = minimise_period(problem, limits=LIMITS, horizon_seconds=HORIZON).solution
+    solution = minimise_period(problem, limits=LIMITS, cutoff_seconds=CUTOFF).solution
     return None if solution is None else solution.timing.period
 
 
@@ -62,9 +62,9 @@ def with_courses(table: CallTable, counts: np.ndarray, draw: np.random.Generator
     return replace(
         twice,
         seconds=twice.seconds * np.where(has_tail, 1.125, 1.0),
-        shares=draw.choice([0.25, 0.5, 1.0], (2 * number, 1)),
+        chunk_ready_shares=draw.choice([0.25, 0.5, 1.0], (2 * number, 1)),
         tail=tail,
-        bulk_shares=np.where(has_tail, draw.choice([0.375, 0.75], 2 * number), 1.0),
+        main_phase_shares=np.where(has_tail, draw.choice([0.375, 0.75], 2 * number), 1.0),
     ).take(np.flatnonzero(np.tile(counts, 2) % ratio == 0))
 
 
@@ -76,9 +76,9 @@ def every_size(space: SearchSpace) -> Sizes:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_undominated_rows_have_the_same_optimum(seed: int) -> None:
+def test_rows_that_nothing_dominates_have_the_same_optimum(seed: int) -> None:
     space, rows = without_shadows(seed)
-    kept = Undominated(space, rows).of_sizes(rows, every_size(space))
+    kept = DominanceFilter(space, rows).of_sizes(rows, every_size(space))
     assert all((few <= many).all() for few, many in zip(kept.copies, rows.copies, strict=True))
     assert optimum(space, kept) == optimum(space, rows)
 
@@ -87,7 +87,7 @@ def test_some_random_rows_are_dominated() -> None:
     dropped = 0
     for seed in range(12):
         space, rows = without_shadows(seed)
-        kept = Undominated(space, rows).of_sizes(rows, every_size(space))
+        kept = DominanceFilter(space, rows).of_sizes(rows, every_size(space))
         dropped += sum(int(mask.sum()) for mask in rows.copies)
         dropped -= sum(int(mask.sum()) for mask in kept.copies)
     assert dropped > 0
@@ -113,7 +113,7 @@ def test_streams_and_tails_survive_every_reduction(seed: int) -> None:
         return
     assert found.solution is not None
     assert found.solution.timing.period == pytest.approx(best, abs=2e-5)
-    kept = Undominated(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
+    kept = DominanceFilter(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
     assert optimum(whole, kept) == pytest.approx(best, abs=2e-5)
     relaxed = optimum(whole, whole.rows, relaxed=True)
     assert relaxed is not None
@@ -147,10 +147,10 @@ def test_a_layout_that_ends_first_does_not_replace_one_that_is_streamed_first() 
             if table.call == 0:
                 faster = np.repeat([1.0, 0.99], size)
                 shares = np.repeat([0.25, 1.0], size)[:, None]
-                table = replace(table, seconds=faster * table.seconds, shares=shares)
+                table = replace(table, seconds=faster * table.seconds, chunk_ready_shares=shares)
         calls.append(table)
     whole = SearchSpace.whole(replace(tables, copies=copies, calls=calls), structure_of(problem))
-    kept = Undominated(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
+    kept = DominanceFilter(whole, whole.rows).of_sizes(whole.rows, every_size(whole))
     assert kept.copies[index][:number].any()
     assert kept.copies[index][number:].any()
 

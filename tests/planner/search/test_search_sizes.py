@@ -8,11 +8,13 @@ import random
 from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from automap.planner.layout import GenerationLayouts, Layouts
+from automap.planner.search import objectives
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
 from automap.planner.search.model.problem import (
     Assignment,
@@ -189,10 +191,10 @@ def check_barrier(problem: Problem) -> None:
     assert found.solution.timing.period == pytest.approx(expected)
     assert found.lower_bound == pytest.approx(expected)
     assert_sound(problem, found.solution)
-    exact = proven(problem, cutoff=float(expected))
+    exact = proven(problem, cutoff_seconds=float(expected))
     assert exact.solution is not None
     assert exact.solution.timing.period == pytest.approx(expected)
-    assert proven(problem, cutoff=expected - 0.5).solution is None
+    assert proven(problem, cutoff_seconds=expected - 0.5).solution is None
     again = solve(space_of(problem), limits=LIMITS, incumbent=found.solution)
     assert again.is_proven
     assert again.solution == found.solution
@@ -358,6 +360,31 @@ def test_price_and_gpus_equal_brute_force(seed: int) -> None:
                 assert fewest.solution.timing.period <= target + 1e-9
 
 
+def test_the_work_of_all_numbers_of_nodes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = 0.0
+
+    def solve_and_count(*args: Any, **kwargs: Any) -> SearchResult:
+        nonlocal counted
+        found = replace(solve(*args, **kwargs), deterministic_seconds=0.25)
+        counted += 0.25
+        return found
+
+    monkeypatch.setattr(objectives, "solve", solve_and_count)
+    several = 0
+    for seed in range(20):
+        problem = priced(instance(seed, barrier=True), seed)
+        space = space_of(problem)
+        fastest = min((p for p, _ in every_placement(problem)), default=0)
+        for search in (
+            lambda space=space, target=float(fastest): fewest_gpus(space, [], [], LIMITS, target),
+            lambda space=space: cheapest(RunPrice(space, 1, 0.0), [], [], LIMITS),
+        ):
+            counted = 0.0
+            assert search().deterministic_seconds == counted
+            several += counted > 0.25
+    assert several
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_search_without_time_keeps_a_strategy_that_meets_the_target(seed: int) -> None:
     problem = priced(instance(seed, barrier=True), seed)
@@ -389,10 +416,10 @@ def test_coarse_ticks_exclude_and_bound_no_more_than_their_seconds() -> None:
     pools = (PoolSlice("p", 0, 1, 1, 8 * MIB, 8 * MIB, 1.0),)
     problem = Problem(pools, copies, calls, edges)
     period = sum(seconds)
-    shorter = minimise_period(problem, limits=LIMITS, horizon_seconds=period * 0.999)
+    shorter = minimise_period(problem, limits=LIMITS, cutoff_seconds=period * 0.999)
     assert shorter.is_proven
     assert shorter.solution is None
-    outcome = minimise_period(problem, limits=LIMITS, horizon_seconds=period)
+    outcome = minimise_period(problem, limits=LIMITS, cutoff_seconds=period)
     assert outcome.solution is not None or outcome.lower_bound < period
     found = solve(space_of(problem), limits=LIMITS, incumbent=None)
     assert found.solution is not None

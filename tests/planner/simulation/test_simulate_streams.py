@@ -16,17 +16,17 @@ from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.planner.simulation.durations import planned_durations, sampled_durations
-from automap.planner.simulation.engine import Requests, run_engine
 from automap.planner.simulation.generation import Generation
 from automap.planner.simulation.replay import replay
 from automap.planner.simulation.report import simulate
 from automap.planner.simulation.result import Simulation
-from automap.planner.simulation.steps import StepCosts
 from automap.planner.simulation.timeline import Occurrence
 from automap.planner.simulation.trace_events import chrome_trace
 from automap.planner.spec import JobSpec
 from tests.helpers.small_jobs import pool, small_job
 from tests.helpers.tailed_jobs import LONG_TAIL, scheduled_job, tailed_job
+from tests.planner.simulation.engine import Requests, run_engine
+from tests.planner.simulation.steps import StepCosts
 
 APART = [["actor", "reference"], ["actor", "reward"]]
 ITERATIONS = 5

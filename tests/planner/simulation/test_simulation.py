@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from automap.planner.simulation.comparison import compare
-from automap.planner.simulation.engine import BLOCK, Requests, run_engine
-from automap.planner.simulation.steps import StepCosts
 from benchmarks.simulation import CASES, CONSTANT, MEAN, SHORT, Case
 from tests.helpers.cost_model import ints
+from tests.planner.simulation.comparison import compare
+from tests.planner.simulation.engine import BLOCK, Requests, run_engine
+from tests.planner.simulation.steps import StepCosts
 
 LIMIT = 0.03
 """Closed form against simulation, beside twice the standard error of the latter."""

@@ -94,7 +94,20 @@ def test_the_value_and_the_remedy_are_shown(client: TestClient) -> None:
     assert errors["cluster.pools.0.num_nodes"]["value"] == -7
     assert "greater than or equal to 1" in errors["cluster.pools.0.num_nodes"]["message"]
     assert "prompts_per_iteration" in errors["workload.promts_per_iteration"]["remedy"]
-    assert errors["workload.prompts_per_iteration"]["remedy"] == "add this field"
+    assert "workload.prompts_per_iteration" not in errors
+
+
+def test_a_misspelt_field_is_one_mistake(client: TestClient) -> None:
+    spec = dict(SPEC)
+    spec["worklod"] = spec.pop("workload")
+    errors = problem(client.post("/v1/plans", json=spec), 422, "invalid-spec")["errors"]
+    assert [error["field"] for error in errors] == ["worklod"]
+    assert errors[0]["remedy"] == "did you mean 'workload'? Otherwise remove it"
+    spec["nonsense"] = spec.pop("worklod")
+    errors = problem(client.post("/v1/plans", json=spec), 422, "invalid-spec")["errors"]
+    found = {error["field"]: error["remedy"] for error in errors}
+    assert set(found) == {"nonsense", "workload"}
+    assert found["workload"] == "add this field"
 
 
 def test_common_errors_have_a_remedy(client: TestClient) -> None:

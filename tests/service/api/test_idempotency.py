@@ -6,8 +6,8 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
+from automap.service.api.refusals import refusal_of
 from automap.service.errors.domain import RequestInProgressError
-from automap.service.errors.problems import problem_of
 from automap.service.storage import idempotency
 from automap.service.storage.database import Database
 from automap.service.storage.idempotency import Answer
@@ -92,7 +92,7 @@ def test_a_key_held_by_a_dead_server_can_be_taken(database: Database) -> None:
     lost.give_up()  # too late: changes nothing
     with pytest.raises(RequestInProgressError) as caught:
         take(database)
-    assert problem_of(caught.value).type == "/problems/request-in-progress"
+    assert refusal_of(caught.value).type == "/problems/request-in-progress"
     with pytest.raises(RequestInProgressError), database.transaction() as session:
         lost.complete(session, job_id=uuid4())
 

@@ -8,9 +8,9 @@ from sqlalchemy import text
 
 from automap.planner.spec import ClusterSpec
 from automap.service.errors.domain import ProfileFailedError
-from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue
 from automap.service.schemas.measurements import ProfileJobRecord
+from automap.service.schemas.problems import problem_of
 from automap.service.storage.database import Database
 from tests.service.support.job_claims import claim, finish, keep, printed, taken
 from tests.service.support.measured_jobs import (

@@ -4,8 +4,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from automap.planner.spec import JobSpec
-from automap.service.errors.problems import problem_of
 from automap.service.queues import plan_queue
+from automap.service.schemas.problems import problem_of
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database
 from tests.service.support.samples import Json, small_spec

@@ -10,13 +10,13 @@ import pytest
 
 from automap.planner.errors import InfeasibleError
 from automap.planner.spec import JobSpec
+from automap.service.api.refusals import refusal_of
 from automap.service.errors.domain import BusyError
 from automap.service.errors.planner import (
     PlannerCancelledError,
     PlannerCrashedError,
     PlannerTimeoutError,
 )
-from automap.service.errors.problems import problem_of
 from automap.service.planners.messages import PlanTask, StrategiesTask
 from automap.service.planners.pool import PlannerPool, PlannerProcess
 from tests.service.support.samples import infeasible_spec, large_spec
@@ -137,7 +137,7 @@ def test_only_so_many_requests_wait() -> None:
     time.sleep(0.1)  # the second waits for the one process by now
     with pytest.raises(BusyError) as caught, pool.process():
         pass
-    assert problem_of(caught.value).status == 503
+    assert refusal_of(caught.value).status == 503
     release.set()
     for thread in threads:
         thread.join()

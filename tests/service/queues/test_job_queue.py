@@ -9,11 +9,12 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from automap.planner.spec import JobSpec
+from automap.service.api.refusals import refusal_of
 from automap.service.errors.domain import ConflictError, RunFailedError
-from automap.service.errors.problems import problem_of
 from automap.service.queues import job_queue, plan_queue
 from automap.service.queues.job_queue import JobClaim
 from automap.service.runs.output import Printed
+from automap.service.schemas.problems import problem_of
 from automap.service.storage import job_records, plan_records
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import JobRow, PlanRow
@@ -359,7 +360,7 @@ def test_a_plan_with_a_job_that_is_not_over_stays(database: Database, queued: UU
         database.transaction() as session,
     ):
         plan_records.delete_finished_plan(session, plan_id)
-    assert problem_of(caught.value).type == "/problems/conflict"
+    assert refusal_of(caught.value).type == "/problems/conflict"
     finish(database, taken(database))
     with database.transaction() as session:
         assert plan_records.delete_finished_plan(session, plan_id)

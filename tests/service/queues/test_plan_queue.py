@@ -9,11 +9,11 @@ from sqlalchemy import update
 from sqlalchemy.exc import IntegrityError
 
 from automap.planner.spec import JobSpec
-from automap.service.errors.problems import problem_of
 from automap.service.queues import plan_queue
 from automap.service.queues.leases import Lease
 from automap.service.queues.plan_queue import PlanClaim
 from automap.service.schemas.plans import PlanRecord
+from automap.service.schemas.problems import problem_of
 from automap.service.storage import plan_records
 from automap.service.storage.database import Database, utc_now
 from automap.service.storage.tables import PlanRow

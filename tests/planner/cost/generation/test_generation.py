@@ -23,6 +23,7 @@ from tests.helpers.cost_model import (
     GIB,
     assert_same_rows,
     call,
+    expected_maximum,
     ints,
     layouts,
     model,
@@ -69,6 +70,17 @@ def test_cache_bytes_of_a_token_are_those_of_the_architecture() -> None:
         model("llama-2-70b"), sizes(ints(1, 8, 16, 1), ints(1, 1, 1, 1), ints(1, 1, 1, 4))
     )
     assert list(per_token) == [327_680, 40_960, 40_960, 81_920]
+
+
+@pytest.mark.parametrize(
+    ("name", "bytes_per_token"),
+    [("deepseek-v3", 70_272), ("qwen2.5-72b", 327_680), ("llama-3.1-405b", 516_096)],
+)
+def test_cache_bytes_equal_published_ones(name: str, bytes_per_token: int) -> None:
+    """DeepSeek-AI 2025 (arXiv:2505.09343), Table 1: bf16 cache of one token in all layers."""
+    alone = sizes(ints(1), ints(1))
+    assert kv_bytes_per_token(model(name), alone) == [bytes_per_token]
+    assert kv_bytes_per_token(model(name), alone, precision="fp8") * 2 == [bytes_per_token]
 
 
 def test_constant_lengths_hold_prompt_and_response_at_the_end() -> None:
@@ -140,7 +152,7 @@ def test_the_longest_of_the_call_ends_it(number: int) -> None:
     spec = workload(response_length=LONG_TAIL)
     process = response_process(call("generate", num_sequences=number), spec)
     found = phases(process, sequences=ints(number), cache_tokens=ints(10**9), num_sequences=number)
-    longest = spec.response_length.expected_maximum(number)
+    longest = expected_maximum(spec.response_length, number)
     assert found.steps.sum() == pytest.approx(longest, rel=0.02)
 
 

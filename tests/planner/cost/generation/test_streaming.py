@@ -19,15 +19,16 @@ from automap.planner.job.resolution import resolve
 from automap.planner.layout import GenerationLayouts
 from automap.planner.plan.types import CallPlan, Placement, Plan
 from automap.planner.planning import estimate, make_plan
-from automap.planner.simulation.comparison import Generation, sampled
-from automap.planner.simulation.engine import Requests, run_engine
-from automap.planner.simulation.steps import StepCosts
+from automap.planner.simulation.generation import sampled
 from automap.planner.spec import JobSpec
 from benchmarks.simulation import CONSTANT, MEAN, PERCENTILES, Case
 from tests.helpers.small_jobs import small_job
 from tests.helpers.specs import job_spec
 from tests.helpers.tailed_jobs import LONG_TAIL, scheduled_job, tailed_job, tailed_plan
 from tests.planner.check.broken_plans import shifted, with_call
+from tests.planner.simulation.comparison import Generation
+from tests.planner.simulation.engine import Requests, run_engine
+from tests.planner.simulation.steps import StepCosts
 
 CHUNKS = 8
 SHORT = {"mean": 256, "max": 256}
@@ -189,7 +190,7 @@ def test_streams_and_tails_of_plans_are_checked() -> None:
     broken = {
         "is far enough": shifted(plan, streamed.id, -0.5),
         "streams from none, but": with_call(plan, streamed.id, streamed_from=[]),
-        "the bulk of call": with_call(
+        "the main phase of call": with_call(
             plan, generate.id, bulk_end_seconds=generate.bulk_end_seconds - 0.1
         ),
         "no proper divisor": with_call(plan, generate.id, tail=two),

@@ -34,9 +34,9 @@ Made = Callable[..., Problem]
 def test_no_brute_force_optimum_is_below_the_bound(seed: int, made: Made) -> None:
     problem = made(seed, barrier=True)
     optimum = oracle.best_period(problem, longest=60)
-    for horizon in (60.0, optimum):
+    for cutoff_seconds in (60.0, optimum):
         if optimum is not None:
-            relaxation = relax(problem, horizon_seconds=horizon)
+            relaxation = relax(problem, cutoff_seconds=cutoff_seconds)
             assert relaxation.bound_seconds <= optimum * (1 + 1e-12)
             assert all(sum(shares) <= 1 + 1e-6 for shares in relaxation.shares)
 
@@ -45,11 +45,11 @@ def test_no_brute_force_optimum_is_below_the_bound(seed: int, made: Made) -> Non
 def test_no_solution_of_many_calls_is_below_the_bound(seed: int) -> None:
     problem = agents_problem(seed)
     slowest = sum(max(o.seconds for o in call.options) for call in problem.calls) + 10.0
-    found = minimise_period(problem, limits=Limits(0.3, 0), horizon_seconds=slowest)
+    found = minimise_period(problem, limits=Limits(0.3, 0), cutoff_seconds=slowest)
     assert found.solution is not None
     shortest = found.solution.timing.period
-    for horizon in (slowest, shortest):
-        bound = relax(problem, horizon_seconds=horizon).bound_seconds
+    for cutoff_seconds in (slowest, shortest):
+        bound = relax(problem, cutoff_seconds=cutoff_seconds).bound_seconds
         assert 0.5 * shortest < bound <= shortest * (1 + 1e-9)
 
 
@@ -74,7 +74,7 @@ def test_speed_is_paid_for_with_gpu_seconds() -> None:
     optimum = oracle.best_period(problem, longest=60)
     bounds = Bounds(problem)
     minima = [bounds.minimum(k, list(call.options)) for k, call in enumerate(problem.calls)]
-    linear = relax(problem, horizon_seconds=60.0).bound_seconds
+    linear = relax(problem, cutoff_seconds=60.0).bound_seconds
     assert bounds.period(minima) + 0.4 < linear <= optimum == 16
 
 

@@ -411,7 +411,7 @@ def test_strategies_on_given_ranges_name_what_is_missing() -> None:
     assert "at most 4 GPUs" in reason
     heuristic = outcome(with_shadow(builder.problem()), "real_heuristic")
     assert isinstance(heuristic, DoesNotFit)
-    assert "reward has 0 layouts for GPUs 0 to 3" in heuristic.reason
+    assert "reward has no layout for GPUs 0 to 3" in heuristic.reason
 
 
 @pytest.mark.parametrize("name", ["app_interleaving", "rlinf", "real_heuristic"])

@@ -15,10 +15,11 @@ from automap.planner.cost.operators.profile import load_profile
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
-from automap.planner.simulation.engine import Requests, run_engine
-from automap.planner.simulation.steps import StepCosts
+from automap.planner.simulation.generation import load, sampled
 from automap.planner.spec import WorkloadSpec
-from automap.planner.spec.lengths import LengthSpec
+from tests.helpers.cost_model import expected_maximum
+from tests.planner.simulation.engine import Requests, run_engine
+from tests.planner.simulation.steps import StepCosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,18 +125,6 @@ def _draw(
     return max(ends), chance, preemptions / replicas
 
 
-def load(prompt_tokens: IntArray | float, response_tokens: IntArray | FloatArray) -> FloatArray:
-    """Cached tokens of a sequence, summed over its steps: the load it puts on a short cache."""
-    return np.asarray(response_tokens * (prompt_tokens + response_tokens / 2), dtype=np.float64)
-
-
-def sampled(lengths: LengthSpec, count: int, rng: np.random.Generator) -> IntArray:
-    """`count` lengths drawn from a distribution, in whole tokens."""
-    points, weights = lengths.distribution()
-    drawn = rng.choice(points, size=count, p=weights / weights.sum())
-    return np.asarray(np.maximum(np.rint(drawn), 1), dtype=np.int64)
-
-
 def _expected(
     seconds: FloatArray, chance: FloatArray, generation: Generation
 ) -> tuple[float, float]:
@@ -148,7 +137,7 @@ def _expected(
     lengths = workload.response_length
     points, weights = lengths.distribution()
     mean_load = float(load(workload.prompt_length.mean_tokens, points) @ weights)
-    known = np.array([lengths.expected_maximum(number), lengths.mean_tokens, mean_load])
+    known = np.array([expected_maximum(lengths, number), lengths.mean_tokens, mean_load])
     off = (chance - known) / known
     varies = off.std(axis=0) > 1e-3
     if varies.sum() + 2 > len(seconds):

@@ -6,7 +6,7 @@ first served, while blocks of the cache are free. A running request that finds n
 the one admitted last back to the head of the queue, where it starts again with a prefill of all
 its tokens. Between turns a request waits for its environment and holds no blocks.
 
-Step costs are those of the closed form (`cost.generation`), which this module is the
+Step costs are those of the closed form (`planner.cost.generation`), which this module is the
 oracle of: it knows every length, the closed form their distribution.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from automap.planner.cost import constants
 from automap.planner.layout import FloatArray, IntArray
-from automap.planner.simulation.steps import StepCosts
+from tests.planner.simulation.steps import StepCosts
 
 BLOCK = constants.CACHE_BLOCK_TOKENS
 PATIENCE = 1_000_000

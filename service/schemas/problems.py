@@ -1,6 +1,6 @@
 """Problem objects (RFC 9457): what every failure looks like, to clients and in the database.
 
-`status` is data here: a problem is stored with its plan or job as it is answered.
+A plan or job that failed is stored with its problem, `status` included, as HTTP then shows it.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reaso
 from automap.planner.studies import ExplainedInfeasibleError, Remedy
 from automap.service.errors import domain
 from automap.service.errors.fields import FieldError, spec_error_field
-from automap.service.errors.planner import PlannerCancelledError, PlannerTimeoutError
+from automap.service.errors.planner import PlannerTimeoutError
 
 TYPES = "/problems/"
 
@@ -43,6 +43,10 @@ class Problem(BaseModel):
         default=None, description="What a search had proven when its time was over"
     )
 
+    def document(self) -> dict[str, Any]:
+        """JSON of the problem, to be stored with a plan or job."""
+        return self.model_dump(mode="json", by_alias=True)
+
 
 class Kind(NamedTuple):
     """A type of problem."""
@@ -52,18 +56,7 @@ class Kind(NamedTuple):
     title: str
 
 
-KINDS: Mapping[type[Exception], Kind] = {
-    domain.InvalidDocumentError: Kind("invalid-document", 400, "Unreadable body"),
-    domain.UnauthorizedError: Kind("unauthorized", 401, "API key missing or unknown"),
-    domain.NotFoundError: Kind("not-found", 404, "Not found"),
-    domain.ConflictError: Kind("conflict", 409, "Conflict"),
-    domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
-    domain.BodyTooLargeError: Kind("body-too-large", 413, "Body too large"),
-    domain.UnsupportedMediaTypeError: Kind(
-        "unsupported-media-type", 415, "Unsupported content type"
-    ),
-    domain.InvalidInputError: Kind("invalid-spec", 422, "Invalid input"),
-    domain.KeyReusedError: Kind("idempotency-key-reused", 422, "Idempotency-Key used before"),
+OUTCOMES: Mapping[type[Exception], Kind] = {
     domain.PlanFailedError: Kind("plan-failed", 422, "There is no plan to run"),
     domain.RunRefusedError: Kind("run-refused", 422, "The run was refused"),
     domain.ProfileRefusedError: Kind("profile-refused", 422, "The profile was refused"),
@@ -71,21 +64,20 @@ KINDS: Mapping[type[Exception], Kind] = {
     domain.ProfileFailedError: Kind("profile-failed", 500, "The profile failed"),
     domain.PlanLostError: Kind("attempts-exhausted", 500, "Planning was interrupted too often"),
     domain.RunLostError: Kind("attempts-exhausted", 500, "The run was interrupted too often"),
-    domain.BusyError: Kind("busy", 503, "Too many requests wait for a planner"),
-    domain.NotReadyError: Kind("not-ready", 503, "Not ready"),
     SpecError: Kind("invalid-spec", 422, "Invalid input"),
     InfeasibleError: Kind("infeasible", 422, "No placement fits"),
     NoSolutionInTimeError: Kind("no-solution-in-time", 422, "No plan within the time limit"),
-    PlannerCancelledError: Kind("not-ready", 503, "Not ready"),
     PlannerTimeoutError: Kind("planning-timeout", 504, "Planning took too long"),
     Exception: Kind("internal-error", 500, "Internal error"),
 }
-"""The kind of problem that an error is, by its class or nearest base; any other is internal."""
+"""How plans and jobs fail, by class of error or its nearest base; any other is our bug."""
 
 
-def problem_of(error: Exception, data: object = None) -> Problem:
+def problem_of(
+    error: Exception, data: object = None, *, kinds: Mapping[type[Exception], Kind] = OUTCOMES
+) -> Problem:
     """An error as a problem; fields that it names have their value from `data`, as it was sent."""
-    kind = next(KINDS[each] for each in type(error).__mro__ if each in KINDS)
+    kind = next(kinds[each] for each in type(error).__mro__ if each in kinds)
     return Problem(
         type=TYPES + kind.name, title=kind.title, status=kind.status, **_fields(error, data)
     )
@@ -109,6 +101,4 @@ def _fields(error: Exception, data: object) -> dict[str, Any]:
         case PlannerTimeoutError():
             less = "ask for less: a smaller cluster, fewer models, a lower time limit"
             return {"detail": f"{detail}; {less}"}
-        case PlannerCancelledError():
-            return {"detail": "The service is shutting down"}
     return {"detail": "The service failed on this request; its log says how"}

@@ -1,0 +1,79 @@
+"""Why a request is refused: errors about a request itself, and what each refusal looks like."""
+
+from collections.abc import Mapping
+
+from automap.service.errors import domain
+from automap.service.errors.fields import FieldError
+from automap.service.errors.planner import PlannerCancelledError
+from automap.service.schemas.problems import OUTCOMES, Kind, Problem, problem_of
+
+
+class InvalidDocumentError(domain.ServiceError):
+    """The body is no document that the service reads."""
+
+    def __init__(self, detail: str, *, line: int | None = None) -> None:
+        where = [] if line is None else [FieldError(field=f"line {line}", message=detail)]
+        super().__init__(detail, errors=where)
+
+
+class UnsupportedMediaTypeError(domain.ServiceError):
+    """The body is neither JSON nor YAML."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(f"Content-Type {given[:100]!r}; send application/json or application/yaml")
+
+
+class BodyTooLargeError(domain.ServiceError):
+    """The body is larger than the service reads."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"A body may have at most {limit_bytes} bytes")
+
+
+class UnauthorizedError(domain.ServiceError):
+    """The API key is missing or unknown."""
+
+    def __init__(self) -> None:
+        super().__init__("Send Authorization: Bearer KEY with one of the keys of this service")
+
+
+KINDS: Mapping[type[Exception], Kind] = {
+    **OUTCOMES,
+    InvalidDocumentError: Kind("invalid-document", 400, "Unreadable body"),
+    UnauthorizedError: Kind("unauthorized", 401, "API key missing or unknown"),
+    domain.NotFoundError: Kind("not-found", 404, "Not found"),
+    domain.ConflictError: Kind("conflict", 409, "Conflict"),
+    domain.RequestInProgressError: Kind("request-in-progress", 409, "Request in progress"),
+    BodyTooLargeError: Kind("body-too-large", 413, "Body too large"),
+    UnsupportedMediaTypeError: Kind("unsupported-media-type", 415, "Unsupported content type"),
+    domain.InvalidInputError: Kind("invalid-spec", 422, "Invalid input"),
+    domain.KeyReusedError: Kind("idempotency-key-reused", 422, "Idempotency-Key used before"),
+    domain.BusyError: Kind("busy", 503, "Too many requests wait for a planner"),
+    domain.NotReadyError: Kind("not-ready", 503, "Not ready"),
+    PlannerCancelledError: Kind("not-ready", 503, "Not ready"),
+}
+"""The kind of problem that an error is to the client whose request it ends."""
+_DETAILS: Mapping[type[Exception], str] = {
+    domain.RequestInProgressError: "A request with this Idempotency-Key is being answered; "
+    "ask again later",
+    domain.KeyReusedError: "This Idempotency-Key was used with another body; use a new key for a "
+    "new request",
+    domain.BusyError: "Ask again later, or queue the job with Prefer: respond-async",
+    PlannerCancelledError: "The service is shutting down",
+}
+"""What a client can do, in terms of headers, where the error knows none."""
+HEADERS: Mapping[type[Exception], Mapping[str, str]] = {
+    UnauthorizedError: {"WWW-Authenticate": "Bearer"},
+    domain.RequestInProgressError: {"Retry-After": "1"},
+    BodyTooLargeError: {"Connection": "close"},
+    UnsupportedMediaTypeError: {"Accept-Post": "application/json, application/yaml"},
+    domain.BusyError: {"Retry-After": "5"},
+    domain.NotReadyError: {"Retry-After": "5"},
+}
+
+
+def refusal_of(error: Exception, data: object = None) -> Problem:
+    """An error as the problem that a client gets; `data` is the body of its request."""
+    problem = problem_of(error, data, kinds=KINDS)
+    detail = _DETAILS.get(type(error), problem.detail)
+    return problem.model_copy(update={"detail": detail})
