@@ -34,7 +34,8 @@ class OptimizerSettings(SettingsModel):
 class TrainingSettings(SettingsModel):
     """How a role's model trains and scores."""
 
-    engine: Literal["megatron", "fsdp"] = "megatron"
+    engine: Literal["megatron", "fsdp"] | None = None
+    """Without one, what the plan chose for the role."""
     optimizer: OptimizerSettings = OptimizerSettings()
     micro_batch_tokens: PositiveInt | None = None
     """Tokens of a micro-batch, packed; None: the plan's micro_batch_size in sequences."""

@@ -73,7 +73,8 @@ def make_plan_of(
     priced = time.perf_counter()
     if job.spec.search.strategy is not None:
         return _placed_by(job.spec.search.strategy, job, tables, pricing_seconds)
-    best = best_placement(job, SearchSpace.of(job, tables), STARTS)
+    space, began = SearchSpace.of(job, tables), priced - pricing_seconds
+    best = best_placement(job, space, STARTS, began=began)
     if best.solution is None and not best.is_proven:
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.solution is None:

@@ -68,11 +68,11 @@ def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine
     pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
     dtype = _rollout_dtype(setup)
     in_place = layout.grouping == "interval" and not _interleaved_stages(setup)
-    if setup.training.engine == "megatron" and in_place:
+    if setup.engine == "megatron" and in_place:
         heads = setup.architecture.num_key_value_heads
         return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
     everyone, target = new_group(list(range(context.world_size))), _target(setup, rank)
-    if setup.training.engine == "megatron":
+    if setup.engine == "megatron":
         return any_transition(pieces, everyone, target, dtype=dtype)
     if setup.lora_rank is None:
         return data_parallel_transition(pieces, everyone, target, dtype=dtype)

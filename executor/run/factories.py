@@ -25,13 +25,11 @@ _SYNC_TIMEOUT = timedelta(minutes=30)
 
 
 def check_setup(setup: ModelSetup) -> None:
-    """Refuse a copy that its engine cannot run, before any process is started.
+    """Refuse a copy whose model cannot be had or cannot generate, before a process is started.
 
     Raises:
         RunError: names the setting and what would do.
     """
-    layout, engine, role = setup.copy.layout, setup.training.engine, setup.role
-    field = f"training.{role}.engine"
     if setup.folder is None:
         from automap.executor.engines.random_model import config_of
 
@@ -39,50 +37,26 @@ def check_setup(setup: ModelSetup) -> None:
             config_of(setup.architecture)
         except ValueError as error:
             raise RunError(
-                f"models.{role}: without a folder its weights are random, and {error}"
+                f"models.{setup.role}: without a folder its weights are random, and {error}"
             ) from error
     elif not (setup.folder / "config.json").is_file():
-        raise RunError(f"models.{role}: {setup.folder} is no Hugging Face folder: no config.json")
+        raise RunError(
+            f"models.{setup.role}: {setup.folder} is no Hugging Face folder: no config.json"
+        )
     _check_generation(setup)
-    if setup.is_shadow:
-        return
-    if engine == "megatron":
-        if setup.lora_rank is not None:
-            raise RunError(f"{field}: megatron has no LoRA, which the spec asks for; use fsdp")
-        if layout.sharding in ("gradient", "full"):
-            raise RunError(
-                f"{field}: megatron cannot keep copy {setup.copy.id} with sharding "
-                f"{layout.sharding}; use fsdp, or plan with "
-                f"constraints.parallelism.{role}.sharding none or optimizer"
-            )
-        return
-    for name in ("pipeline", "context", "expert"):
-        if (size := getattr(layout, f"{name}_parallel_size")) > 1:
-            raise RunError(
-                f"{field}: fsdp cannot run copy {setup.copy.id} with {name}_parallel_size {size}; "
-                f"use megatron, or plan with constraints.parallelism.{role}.{name}_parallel_size 1"
-            )
 
 
 def _check_generation(setup: ModelSetup) -> None:
+    """Refuse ranks that cannot be regrouped as the plan has them generate."""
     try:
-        layout = setup.generation_layout
+        _ = setup.generation_layout
     except ValueError as error:
         raise RunError(f"copy {setup.copy.id} cannot generate as planned: {error}") from error
-    if layout is None:
-        return
-    stages, num_layers = layout.pipeline_parallel_size, setup.architecture.num_layers
-    if num_layers % stages:
-        raise RunError(
-            f"copy {setup.copy.id} cannot generate as planned: its {num_layers} layers do not "
-            f"divide into {stages} stages; plan with constraints.parallelism.{setup.role}."
-            "pipeline_parallel_size 1"
-        )
 
 
 def build_engine(setup: ModelSetup, context: ProcessContext) -> TrainingEngine:
     """The training engine of a home, with its weights. Collective over the copy's ranks."""
-    engine = _megatron(setup) if setup.training.engine == "megatron" else _fsdp(setup)
+    engine = _megatron(setup) if setup.engine == "megatron" else _fsdp(setup)
     if setup.folder is not None:
         engine.load(setup.folder)
     return engine
@@ -109,7 +83,7 @@ def build_sync(
     from automap.executor.rollout.vllm_rollout import VllmRollout, WeightReceipt, WeightSending
 
     senders = sender_ranks(place.home.layout)
-    if place.home.training.engine == "fsdp":  # data ranks hold parts, not copies
+    if place.home.engine == "fsdp":  # data ranks hold parts, not copies
         senders = list(range(place.home.copy.num_gpus))
     meeting = Meeting(
         dist.TCPStore(place.host, place.port, is_master=False, timeout=_SYNC_TIMEOUT),

@@ -8,6 +8,8 @@ from automap.executor.workers.model_setup import ModelSetup, model_setups
 from automap.planner import Plan
 from automap.planner.dataflow import PROGRAMS, Program, check_program, load_program
 from automap.planner.job import resolve
+from automap.planner.plan import refusals
+from automap.planner.targets import AUTOMAP
 
 
 def check_run(plan: Plan, settings: RunSettings) -> dict[str, ModelSetup]:
@@ -30,8 +32,7 @@ def check_plan(plan: Plan, settings: RunSettings) -> None:
         RunError: names the field.
     """
     _check_functions(plan, settings)
-    _check_precisions_and_engine(plan)
-    _check_streams(plan)
+    _check_target(plan)
 
 
 def program_of(plan: Plan, settings: RunSettings) -> Program:
@@ -53,39 +54,17 @@ def program_of(plan: Plan, settings: RunSettings) -> Program:
     return program
 
 
-def _check_precisions_and_engine(plan: Plan) -> None:
-    """Refuse what can be planned, but not run: only vLLM, a bf16 cache and 16-bit training can."""
-    workload = plan.spec.workload
-    if workload.training_precision == "fp8":
+def _check_target(plan: Plan) -> None:
+    """Refuse what can be planned, but not run: more than the capabilities of the executor."""
+    job = resolve(plan.spec, with_profiles=False)
+    lacks = refusals(job, plan.placement(), AUTOMAP)
+    streamed = [call.id for call in plan.calls if call.streamed_from]
+    lacks += [f"{call} begins before what it reads from ends" for call in streamed]
+    if lacks:
         raise RunError(
-            "workload.training_precision: the plan is for fp8, which plans can be priced for but "
-            "not run with; plan without it"
+            f"the plan is one that can be priced, but not run: {'; '.join(lacks)}; plan with "
+            "search.target: automap"
         )
-    runs = {"rollout_engine": "vllm", "rollout_cache_precision": "bf16"}
-    for name, runnable in runs.items():
-        if (given := getattr(workload, name)) != runnable:
-            raise RunError(
-                f"workload.{name}: the plan is for {given}, which plans can be priced for but not "
-                f"run with; plan with {runnable}"
-            )
-
-
-def _check_streams(plan: Plan) -> None:
-    """Refuse tails, and calls that begin while the generation whose responses they take runs."""
-    for call in plan.calls:
-        if call.streamed_from:
-            raise RunError(
-                f"search.streaming: {call.id} begins before {call.streamed_from[0]} ends, which "
-                "plans can be priced for but not run with; plan without streaming"
-            )
-        if call.tail is not None:
-            tensor = call.tail.tensor_parallel_size
-            field = "generation_tail" if tensor is None else "generation_tensor_schedule"
-            how = f"{call.tail.num_gpus} of its GPUs" if tensor is None else f"tensor size {tensor}"
-            raise RunError(
-                f"search.{field}: {call.id} goes on with {how}, which plans can be priced for but "
-                f"not run with; plan without {field}"
-            )
 
 
 def _check_functions(plan: Plan, settings: RunSettings) -> None:

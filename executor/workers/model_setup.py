@@ -9,6 +9,7 @@ from pathlib import Path
 from automap.executor.engines.training_engine import Head
 from automap.executor.layout import GenerationLayout, RankLayout
 from automap.executor.settings import RolloutSettings, RunSettings, TrainingSettings
+from automap.executor.workers.engine_choice import Engine, engine_of
 from automap.executor.workers.protocols import Layout
 from automap.planner import Placement
 from automap.planner.catalogue import ModelArchitecture
@@ -32,6 +33,8 @@ class ModelSetup:
     folder: Path | None
     """Hugging Face folder with config and weights; None: random weights of `seed`."""
     head: Head
+    engine: Engine | None
+    """What trains and scores it; None: a shadow, which only generates."""
     trains: bool
     lora_rank: int | None
     training: TrainingSettings
@@ -93,7 +96,11 @@ class ModelSetup:
 
 
 def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[str, ModelSetup]:
-    """Every copy's set-up by copy id."""
+    """Every copy's set-up by copy id.
+
+    Raises:
+        RunError: no engine can keep a copy as planned, or not the one that the settings name.
+    """
     workload = job.spec.workload
     trained = {call.role for call in placement.calls if call.kind == "train"}
     setups = {}
@@ -107,6 +114,7 @@ def model_setups(job: Job, placement: Placement, settings: RunSettings) -> dict[
             architecture=model.architecture,
             folder=folder,
             head="scalar" if model.scalar_head else "language_model",
+            engine=engine_of(job, copy, settings),
             trains=copy.role in trained and copy.kind == "home",
             lora_rank=model.lora_rank,
             training=settings.training_of(copy.role),

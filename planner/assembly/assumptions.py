@@ -6,8 +6,9 @@ from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import length_warnings
+from automap.planner.job.targets import refusal
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
-from automap.planner.spec import unrunnable_field
+from automap.planner.targets.tables import AUTOMAP
 
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
 """Bandwidth per GPU below which a network is remarked on: one gigabit Ethernet port for each GPU.
@@ -22,8 +23,7 @@ def assumptions(job: Job) -> list[str]:
         *_disturbed_profiles(job),
         *_corrected_prices(job),
         *_missing_precisions(job),
-        *_what_cannot_run(job),
-        *_schedule_that_cannot_run(job),
+        *_nothing_known_runs_it(job),
         *_overlap_that_is_planned_only(job),
         *_slow_networks(job),
         *(
@@ -89,30 +89,15 @@ def _missing_precisions(job: Job) -> Iterator[str]:
             )
 
 
-def _what_cannot_run(job: Job) -> Iterator[str]:
-    """Name software and precisions that are priced only.
-
-    Plans run on vLLM, with a cache of two bytes, and train in 16 bits.
-    """
-    workload = job.spec.workload
-    if workload.training_precision == "fp8":
-        yield "workload.training_precision: fp8 is priced; running the plan needs it left out"
-    if workload.rollout_engine != "vllm":
+def _nothing_known_runs_it(job: Job) -> Iterator[str]:
+    """Name what keeps automap from running a job for which the spec names no target."""
+    refused = refusal(AUTOMAP, job.spec, job.models)
+    if job.spec.search.target is None and refused is not None:
+        field, why = refused
         yield (
-            f"workload.rollout_engine: {workload.rollout_engine} is priced; running the plan needs "
-            "vllm"
+            f"search.target: any, as automap cannot run this job ({field}: {why}); no software is "
+            "known to run all of what was searched"
         )
-    if workload.rollout_cache_precision != "bf16":
-        yield (
-            f"workload.rollout_cache_precision: {workload.rollout_cache_precision} is priced; "
-            "running the plan needs bf16"
-        )
-
-
-def _schedule_that_cannot_run(job: Job) -> Iterator[str]:
-    field = unrunnable_field(job.spec)
-    if field is not None:
-        yield f"{field}: is priced; running the plan needs it to be false"
 
 
 def _overlap_that_is_planned_only(job: Job) -> Iterator[str]:

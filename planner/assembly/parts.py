@@ -23,6 +23,7 @@ from automap.planner.layout import (
     IntArray,
     Layouts,
 )
+from automap.planner.plan.runs_with import engine_name
 from automap.planner.plan.types import (
     BytesByKind,
     CallPlacement,
@@ -325,11 +326,12 @@ def _seconds_by_part(estimates: CallEstimates, seconds: float) -> SecondsByPart:
     return SecondsByPart(**{name: max(value, 0.0) for name, value in parts.items()})
 
 
-def copy_plans(copies: list[PricedCopy]) -> list[CopyPlan]:
+def copy_plans(job: Job, copies: list[PricedCopy]) -> list[CopyPlan]:
     """Copies as a plan states them."""
     return [
         CopyPlan(
             **copy.placement.model_dump(),
+            engine=engine_name(job, copy.placement, job.target),
             resident_bytes=copy.resident_bytes,
             host_bytes=copy.host_bytes,
             bytes_by_kind=copy.bytes_by_kind,

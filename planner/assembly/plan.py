@@ -26,6 +26,7 @@ from automap.planner.plan.price import (
     run_seconds,
 )
 from automap.planner.plan.provenance import provenance_of
+from automap.planner.plan.runs_with import runs_with
 from automap.planner.plan.types import Placement, Plan, SearchReport
 from automap.planner.search.model.problem import Timing
 
@@ -89,7 +90,7 @@ def plan_from(
     plan = Plan(
         name=spec.name,
         algorithm=spec.algorithm,
-        copies=copy_plans(copies),
+        copies=copy_plans(job, copies),
         calls=call_plans(job, copies, calls, timing),
         transitions=weight_syncs(job, copies, timing),
         iteration_seconds=period,
@@ -105,7 +106,8 @@ def plan_from(
         run_price=whole_run * price_rate,
         staleness=spec.search.staleness,
         iteration_barrier=not spec.search.cyclic,
-        search=report,
+        search=report.model_copy(update={"target": job.target.name}),
+        runs_with=runs_with(job, placement),
         alternatives=[],
         assumptions=assumptions(job),
         provenance=provenance_of(job),

@@ -22,6 +22,7 @@ def proof_of(plan: Plan) -> str | None:
         return None
     stated = [
         search.status,
+        search.target,
         search.objective,
         search.objective_value,
         search.lower_bound,

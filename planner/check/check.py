@@ -2,7 +2,7 @@
 
 Nothing here is shared with the formulation, the timing or the pruning: only the job, the plan and
 the cost model, which prices each call as a single row. Rules live beside one another by subject:
-structure, layout, constraints, prices, memory, time, totals, intervals.
+structure, layout, constraints, target, prices, memory, time, totals, intervals.
 """
 
 from automap.planner.check.intervals import wrong_intervals
@@ -12,6 +12,7 @@ from automap.planner.check.prices import price_again, wrong_prices
 from automap.planner.check.spec import broken_constraints
 from automap.planner.check.structure import broken_references
 from automap.planner.check.subject import Subject
+from automap.planner.check.target import wrong_target
 from automap.planner.check.time import (
     broken_times,
     least_period,
@@ -38,6 +39,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
     schedule = schedule_of(subject, prices)
     return [
         *broken_constraints(subject),
+        *wrong_target(subject),
         *wrong_prices(subject, prices),
         *exceeded_memory(subject),
         *broken_times(schedule),

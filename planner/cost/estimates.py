@@ -1,8 +1,14 @@
 """Priced candidates as columns: the seconds by part and the transient bytes by kind of one call."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any, TypeVar, cast
+
+import numpy as np
 
 from automap.planner.layout import FloatArray, IntArray
+
+Columns = TypeVar("Columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +75,23 @@ class CallEstimates:
     transient: BytesColumns
     source: IntArray
     """Weakest provenance of the seconds [candidate], as an index into layout.SOURCES."""
+
+
+def joined(parts: Sequence[tuple[IntArray, Columns]]) -> Columns:
+    """Columns of all candidates from parts of them: (numbers of the candidates, their columns).
+
+    Columns are an array, or a dataclass of columns; together the numbers are 0, 1, …, each once.
+    """
+    if len(parts) == 1:
+        return parts[0][1]
+    first: Any = parts[0][1]
+    if isinstance(first, np.ndarray):
+        order = np.argsort(np.concatenate([numbers for numbers, _ in parts]))
+        values: Any = np.concatenate([values for _, values in parts])[order]
+    else:
+        columns = (
+            joined([(numbers, getattr(each, field.name)) for numbers, each in parts])
+            for field in fields(first)
+        )
+        values = type(first)(*columns)
+    return cast("Columns", values)

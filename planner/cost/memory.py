@@ -13,7 +13,7 @@ from automap.planner.cost.shards import (
     padded_vocabulary,
     stage_parameters,
 )
-from automap.planner.cost.stacks import STACKS
+from automap.planner.cost.stacks import stack_of
 from automap.planner.job.job import Model
 from automap.planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
@@ -101,13 +101,13 @@ def weight_bytes(model: Model, layouts: Layouts, *, precision: str) -> IntArray:
 
 def master_bytes(workload: WorkloadSpec) -> int:
     """Bytes per trained parameter of the optimizer's fp32 copy; 0 where weights are in fp32."""
-    kept = STACKS[workload.training_stack].memory
+    kept = stack_of(workload).memory
     return 0 if workload.precision == "fp32" else kept.master_bytes
 
 
 def optimizer_bytes(workload: WorkloadSpec) -> int:
     """Bytes per trained parameter of optimizer state: the fp32 copy and the moments."""
-    kept = STACKS[workload.training_stack].memory
+    kept = stack_of(workload).memory
     return master_bytes(workload) + constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes
 
 
@@ -124,7 +124,7 @@ def training_state(
     weights = weight_bytes(model, layouts, precision=workload.precision)
     gradients = trained_parameters(model, parameters, layouts, since=GRADIENT_SHARDED)
     updated = trained_parameters(model, parameters, layouts, since=OPTIMIZER_SHARDED)
-    kept = STACKS[workload.training_stack].memory
+    kept = stack_of(workload).memory
     return weights, kept.gradient_bytes * gradients, optimizer_bytes(workload) * updated
 
 
@@ -134,7 +134,7 @@ def step_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> IntArr
     Which copies a framework makes, and the buffer it reduces gradients through, are constants of
     its `StackMemory`.
     """
-    kept = STACKS[workload.training_stack].memory
+    kept = stack_of(workload).memory
     if not kept.step_bytes and not kept.bucket_bytes:
         return np.zeros(len(layouts), dtype=np.int64)
     parameters = stage_parameters(model, layouts)
@@ -151,7 +151,7 @@ def eight_bit_copies(model: Model, workload: WorkloadSpec, layouts: Layouts) -> 
     Embedding and head are counted as well, which is a little too much: only the layers' products
     are in 8 bits.
     """
-    kept = STACKS[workload.training_stack].memory
+    kept = stack_of(workload).memory
     if product_precision(model, workload) != "fp8" or not kept.eight_bit_copy_bytes:
         return np.zeros(len(layouts), dtype=np.int64)
     parameters = stage_parameters(model, layouts)
@@ -221,7 +221,7 @@ def gathered_layer_bytes(
     if model.lora_rank is not None:
         return weights, np.zeros_like(weights)
     reduced = several & (layouts.sharding >= GRADIENT_SHARDED)
-    kept = STACKS[workload.training_stack].memory
+    kept = stack_of(workload).memory
     return weights, np.where(reduced, kept.gradient_bytes * largest, element * table)
 
 

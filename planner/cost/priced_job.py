@@ -9,7 +9,7 @@ from automap.planner.cost.operators.profile import Profile, load_profile, measur
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job, Model
 from automap.planner.profiles.corrections import RoleClass, TermKind
-from automap.planner.spec import WorkloadSpec
+from automap.planner.spec import TrainingStack, WorkloadSpec
 
 
 @dataclass(frozen=True)
@@ -22,10 +22,15 @@ class PricedJob:
     one_node: bool = False
     """Prices hold for placements that lie in one node, whatever other nodes there are."""
 
-    @property
+    stack: TrainingStack | None = None
+    """Software that is priced; None: what the spec names, or the target's first."""
+
+    @cached_property
     def workload(self) -> WorkloadSpec:
-        """The workload of the job's spec."""
-        return self.job.spec.workload
+        """The workload of the job's spec, with the software that is priced named."""
+        given = self.job.spec.workload
+        stack = self.stack or given.training_stack or self.job.target.training[0].stacks[0]
+        return given.model_copy(update={"training_stack": stack})
 
     @cached_property
     def multi_node(self) -> bool:

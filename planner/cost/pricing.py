@@ -4,14 +4,15 @@ Candidates price thousands of rows through these functions; a placement's estima
 of a plan, price single rows through the very same ones.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import intervals, memory, transition
-from automap.planner.cost.estimates import BytesColumns, CallEstimates
+from automap.planner.cost.estimates import BytesColumns, CallEstimates, Columns, joined
 from automap.planner.cost.generation.generation_pricing import GenerationPricing
 from automap.planner.cost.priced_job import role_class
 from automap.planner.cost.training.forward_call import price_forward, reloaded
@@ -34,6 +35,14 @@ class CopyBytes:
     """Bytes of host memory per GPU."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """What an offload adds to a call [layout]."""
+
+    seconds: FloatArray
+    transient_bytes: IntArray
+
+
 @dataclass(frozen=True)
 class Pricing(GenerationPricing):
     """The cost model applied to one job."""
@@ -41,10 +50,16 @@ class Pricing(GenerationPricing):
     def home_bytes(self, role: str, pool: Pool, layouts: Layouts) -> CopyBytes:
         """Bytes that a home of a role holds through the iteration [layout]."""
         model = self.job.models[role]
-        resident, host = memory.home_resident_bytes(model, self.workload, layouts)
+
+        def held(priced: Pricing, rows: IntArray) -> CopyBytes:
+            found = memory.home_resident_bytes(model, priced.workload, layouts.take(rows))
+            return CopyBytes(*found)
+
+        result = self._by_engine(role, layouts, None, held)
         if role in self.generating:
-            host = host + transition.base_copy_limit(model, self.workload, pool)
-        return CopyBytes(resident, host)
+            host = result.host + transition.base_copy_limit(model, self.workload, pool)
+            return CopyBytes(result.resident, host)
+        return result
 
     def shadow_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
         """Bytes that a shadow of a role holds through the iteration [layout]."""
@@ -88,17 +103,21 @@ class Pricing(GenerationPricing):
 
         `rows` names the row of `layouts` that each candidate has; None: candidate i has row i.
         """
-        estimates = price_train(
-            self._model(call),
-            call,
-            self.workload,
-            pool,
-            self.profile(pool),
-            layouts,
-            micro_batch_size=micro_batch_size,
-            recompute=recompute,
-            rows=rows,
-        )
+
+        def price(priced: Pricing, numbers: IntArray) -> CallEstimates:
+            return price_train(
+                self._model(call),
+                call,
+                priced.workload,
+                pool,
+                self.profile(pool),
+                layouts,
+                micro_batch_size=micro_batch_size[numbers],
+                recompute=recompute[numbers],
+                rows=numbers if rows is None else rows[numbers],
+            )
+
+        estimates = self._by_engine(self._model(call).role, layouts, rows, price)
         return self._corrected(estimates, "train", call, pool)
 
     def forward(
@@ -114,25 +133,62 @@ class Pricing(GenerationPricing):
 
         `rows` names the row of `layouts` that each candidate has; None: candidate i has row i.
         """
-        estimates = price_forward(
-            self._model(call),
-            call,
-            self.workload,
-            pool,
-            self.profile(pool),
-            layouts,
-            micro_batch_size=micro_batch_size,
-            rows=rows,
-        )
+
+        def price(priced: Pricing, numbers: IntArray) -> CallEstimates:
+            return price_forward(
+                self._model(call),
+                call,
+                priced.workload,
+                pool,
+                self.profile(pool),
+                layouts,
+                micro_batch_size=micro_batch_size[numbers],
+                rows=numbers if rows is None else rows[numbers],
+            )
+
+        estimates = self._by_engine(self._model(call).role, layouts, rows, price)
         return self._corrected(estimates, "forward", call, pool)
 
     def offload(self, call: Call, pool: Pool, layouts: Layouts) -> tuple[FloatArray, IntArray]:
         """(seconds, bytes per GPU) that its home's offload adds to a train or scoring call."""
         model = self._model(call)
         trains = call.kind == "train"
-        found = (offloaded if trains else reloaded)(model, self.workload, pool, layouts)
+
+        def added(priced: Pricing, rows: IntArray) -> _Added:
+            move = offloaded if trains else reloaded
+            seconds, held = move(model, priced.workload, pool, layouts.take(rows))
+            return _Added(seconds, held.total)
+
+        found = self._by_engine(model.role, layouts, None, added)
         factor = self.factor(pool, "train" if trains else "forward", model)
-        return factor * found[0], found[1].total
+        return factor * found.seconds, found.transient_bytes
+
+    def _by_engine(
+        self,
+        role: str,
+        layouts: Layouts,
+        rows: IntArray | None,
+        price: "Callable[[Pricing, IntArray], Columns]",
+    ) -> Columns:
+        """What `price` says of each candidate, priced as the engine that runs its layout.
+
+        `rows` names the row of `layouts` that each candidate has; None: candidate i has row i.
+        `price` gets the numbers of the candidates that one engine runs.
+        """
+        engines = self.job.engines_of(role)
+        numbers = engines.of_layouts(layouts) if len(engines.engines) > 1 else None
+        if numbers is None:
+            every = np.arange(len(layouts) if rows is None else len(rows), dtype=np.int64)
+            return price(replace(self, stack=engines.stack_of(0)), every)
+        numbers = np.maximum(numbers if rows is None else numbers[rows], 0)
+        found = np.unique(numbers).tolist() or [0]
+        return joined(
+            [
+                (mine, price(replace(self, stack=engines.stack_of(number)), mine))
+                for number in found
+                for mine in [np.flatnonzero(numbers == number)]
+            ]
+        )
 
     def call_bounds(
         self, call: Call, seconds: float, *, transition: float, deviation: float

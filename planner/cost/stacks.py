@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from automap.planner.cost import constants
-from automap.planner.spec import TrainingStack
+from automap.planner.spec import TrainingStack, WorkloadSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +180,8 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
         ),
     )
 }
+
+
+def stack_of(workload: WorkloadSpec) -> SoftwareStack:
+    """The software that a workload is priced as; Megatron-core where it names none."""
+    return STACKS[workload.training_stack or MEGATRON_CORE.name]

@@ -12,7 +12,7 @@ from automap.planner.cost.communication import collective_seconds, point_to_poin
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import expert_shards
-from automap.planner.cost.stacks import STACKS
+from automap.planner.cost.stacks import stack_of
 from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
@@ -110,7 +110,7 @@ def reshard(
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     stored = memory.weight_bytes(model, layouts, precision=workload.precision)
     seconds = seconds + reload_seconds(np.where(away, stored, 0), pool)
-    host = profile.host_work(STACKS[workload.training_stack].host_work)
+    host = profile.host_work(stack_of(workload).host_work)
     if host.engine.weights:
         layers = ceil_div(model.architecture.num_layers, pipeline_parallel_size)
         copied = profile.memory_bound(2.0 * (over_stages + inside + kept)).seconds

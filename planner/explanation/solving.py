@@ -52,7 +52,7 @@ def best_within(study: Study, limit: float, limits: Limits) -> Proven[Selected]:
     spec = study.job.spec
     seconds = limits.deterministic_seconds / Limits.within(1.0, seed=0).deterministic_seconds
     # A search that stops at the spec's gap would prove less than what is asked here.
-    update = {"time_limit_seconds": seconds, "optimality_gap": 0.0}
+    update = {"time_limit_seconds": seconds, "limit_by": "work", "optimality_gap": 0.0}
     search_spec = spec.search.model_copy(update=update)
     job = replace(study.job, spec=spec.model_copy(update={"search": search_spec}))
     best = best_placement(job, study.space, START)

@@ -6,6 +6,7 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.dataflow.graph import Dataflow
 from automap.planner.spec import JobSpec
+from automap.planner.targets.target import ModelEngines, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,23 @@ class Job:
     dataflow: Dataflow
     models: dict[str, Model]
     pools: tuple[Pool, ...]
+    target: Target
+    """What is to run the plan."""
+
+    def engines_of(self, role: str, target: Target | None = None) -> ModelEngines:
+        """The engines that can train or score the model of a role; of the job's own target."""
+        model, workload = self.models[role], self.spec.workload
+        engines = tuple(
+            engine
+            for engine in (target or self.target).engines(workload.training_stack)
+            if engine.refuses_model(
+                model.architecture,
+                lora=model.lora_rank is not None,
+                precision=workload.precision,
+            )
+            is None
+        )
+        return ModelEngines(model.architecture, model.trainable, engines, workload.training_stack)
 
     @property
     def num_gpus(self) -> int:

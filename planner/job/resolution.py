@@ -15,6 +15,7 @@ from automap.planner.dataflow.trace import trace
 from automap.planner.errors import SpecError
 from automap.planner.job.constraints import check_constraints
 from automap.planner.job.job import Job, Model
+from automap.planner.job.targets import target_of
 from automap.planner.profiles.folder import SHIPPED, profile_folder
 from automap.planner.spec import ClusterSpec, JobSpec, ModelSpec, PoolSpec, WorkloadSpec
 from automap.planner.spec.lengths import ASSUMED_SPREAD
@@ -44,7 +45,8 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
         )
     pools = _pools(spec if with_profiles else _without_profiles(spec))
     dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
-    job = Job(spec=spec, dataflow=dataflow, models=_models(spec, dataflow), pools=pools)
+    models = _models(spec, dataflow)
+    job = Job(spec, dataflow, models, pools, target_of(spec, models))
     _check_training_precision(job)
     _check_staleness(job)
     _check_strategy(spec)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from automap.planner.errors import FieldValueError, Reason
-from automap.planner.spec import CallKind, JobSpec, Objective
+from automap.planner.spec import CallKind, JobSpec, Objective, TargetName
 
 Source = Literal["measured", "interpolated", "analytical"]
 Size = Annotated[int, Field(ge=1, le=10**7)]
@@ -174,6 +174,9 @@ class CopyPlan(CopyPlacement):
     host_bytes: Bytes
     """Bytes of host memory per GPU."""
     bytes_by_kind: BytesByKind
+    engine: str | None = None
+    """What trains or scores it, of the target's engines; null: a shadow, which only generates, or
+    a plan of a version that did not say."""
 
 
 class CallPlan(CallPlacement):
@@ -267,6 +270,8 @@ class SearchReport(ResultModel):
     """`given`: the placement was the caller's, or a named strategy's; nothing is proven of it."""
     strategy: str | None = None
     """The named strategy that placed the job; null: the search, or the caller."""
+    target: TargetName | None = None
+    """What the plan was searched for; null: a plan of a version that did not say."""
     objective: Objective
     objective_value: float
     """Seconds, price units (of an iteration, or of the whole run) or GPUs."""
@@ -351,6 +356,8 @@ class Plan(ResultModel):
     staleness: int
     iteration_barrier: bool
     search: SearchReport
+    runs_with: list[str] = []
+    """Targets that run the plan as it is: every layout, setting and schedule of it."""
     alternatives: list[Strategy]
     assumptions: list[str]
     """Approximations that this plan rests on, in words."""

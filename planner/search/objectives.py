@@ -6,6 +6,7 @@ every search share the best value known.
 """
 
 import itertools
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -24,20 +25,29 @@ from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.search.strategies.attempts import STARTING_COUNTS, Attempt, attempt
 from automap.planner.search.tie_break import break_ties
 
+SEARCHED_SHARE = 0.95
+"""The share of a limit by the clock after which the search ends: the rest is for the answer."""
 PROOF_SHARE = 1 / 256
 """The share of the time limit that a proven search on one number of nodes is counted as."""
 
 
-def best_placement(job: Job, space: SearchSpace, names: Sequence[str]) -> SearchResult:
+def best_placement(
+    job: Job, space: SearchSpace, names: Sequence[str], *, began: float | None = None
+) -> SearchResult:
     """The best placement under the job's objective, within the job's limits.
 
     Args:
         job: Whose objective, target and limits count.
         space: What is searched: the job on its whole cluster.
         names: The strategies that start every search.
+        began: Reading of time.perf_counter from which a limit by the clock counts; now by default.
     """
     spec = job.spec.search
     limits = Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
+    if spec.limit_by == "clock":
+        now = time.perf_counter() if began is None else began
+        end = now + SEARCHED_SHARE * spec.time_limit_seconds
+        limits = Limits.until(end, seed=spec.seed, gap=spec.optimality_gap)
     attempts = attempted(space, names, limits)
     if spec.objective == "throughput":
         found = _fastest(space, attempts, limits)
@@ -143,18 +153,24 @@ class SharedBudget:
 
     def __init__(self, limits: Limits) -> None:
         self.limits, self.left = limits, limits.deterministic_seconds
+        self.seconds = limits.clock_seconds
+        """Seconds that there were until the deadline; infinite without one."""
 
     @property
     def is_spent(self) -> bool:
         """True when no further search may start."""
+        if self.seconds < inf:
+            return self.limits.clock_seconds <= 0.01 * self.seconds
         return self.left <= 0.01 * self.limits.deterministic_seconds
 
     def next_share(self) -> Limits:
         """Limits for the next search: half of what is left."""
-        return replace(self.limits, deterministic_seconds=self.left / 2)
+        return replace(self.limits, deterministic_seconds=self.left).part(0.5)
 
     def take(self, *, proven: bool) -> None:
-        """Count a search that has ended."""
+        """Count a search that has ended; what the clock counts needs none."""
+        if self.seconds < inf:
+            return
         self.left -= PROOF_SHARE * self.limits.deterministic_seconds if proven else self.left / 2
 
 

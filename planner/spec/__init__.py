@@ -7,7 +7,7 @@ from automap.planner.spec.dataflow import CallKind, DataflowCallSpec, DataflowEd
 from automap.planner.spec.job import AlgorithmName, JobSpec, job_spec_json_schema, unrunnable_field
 from automap.planner.spec.lengths import LengthSpec
 from automap.planner.spec.models import UNSTATED_CONCURRENCY, LoraSpec, ModelSpec, RemoteSpec
-from automap.planner.spec.search import Objective, SearchSpec, StrategyName
+from automap.planner.spec.search import Objective, SearchSpec, StrategyName, TargetName
 from automap.planner.spec.workload import (
     EIGHT_BIT_STACKS,
     RolloutEngine,
@@ -42,6 +42,7 @@ __all__ = [
     "SearchSpec",
     "SpecModel",
     "StrategyName",
+    "TargetName",
     "TrainingStack",
     "WorkloadSpec",
     "job_spec_json_schema",

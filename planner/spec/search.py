@@ -27,6 +27,8 @@ StrategyName = Literal[
 """The published ways to place a job; automap.planner.search.strategies has them."""
 
 
+TargetName = Literal["automap", "any"]
+"""What can run a plan; automap.planner.targets has their capabilities."""
 Objective = Literal["throughput", "price", "run_price", "fewest_gpus"]
 OTHER_OBJECTIVE_NAMES: dict[object, Objective] = {
     "time": "throughput",
@@ -108,11 +110,16 @@ class SearchSpec(SpecModel):
     )
     time_limit_seconds: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=30.0,
-        description="About so many seconds of search, then the best plan so far is returned with "
-        "its gap. Counted in solver work, at the pace of a 2020s core, and not by the clock: so a "
-        "search that is cut short always ends with the same plan, and a slow or busy machine takes "
-        "longer. Pricing the candidates and deciding between equal plans come on top; "
-        "search_seconds of the plan is what the clock said",
+        description="Seconds from the request to the answer, by the clock (imports apart): then "
+        "the best plan so far is returned with its bound and gap. A proven plan is the same every "
+        "time and on every machine; one that is cut short need not be (limit_by: work)",
+    )
+    limit_by: Literal["clock", "work"] = Field(
+        default="clock",
+        description="What the time limit counts. clock: seconds of this machine. work: the "
+        "solver's own count of its work, at the pace of a 2020s core, so that a search that is cut "
+        "short ends with the same plan every time; a slow or busy machine takes longer, and "
+        "pricing the candidates comes on top",
     )
     optimality_gap: Annotated[float, Field(ge=0, lt=1)] = Field(
         default=0.0,
@@ -124,6 +131,13 @@ class SearchSpec(SpecModel):
         default=0,
         description="Seed of the solver's random choices. The same spec and seed give the same "
         "plan",
+    )
+    target: TargetName | None = Field(
+        default=None,
+        description="What is to run the plan, and so which layouts and settings are searched: "
+        "automap (its own executor), or any (all that can be priced, for research). Default: "
+        "automap, and any where automap cannot run the job or a strategy is asked for, which the "
+        "plan states",
     )
     strategy: StrategyName | None = Field(
         default=None,

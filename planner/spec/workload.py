@@ -62,9 +62,11 @@ class WorkloadSpec(SpecModel):
         "trtllm (TensorRT-LLM). Plans run on vllm only",
     )
     optimizer: Literal["adam", "sgd"] = "adam"
-    training_stack: TrainingStack = Field(
-        default="megatron-core",
-        description="Software that trains and scores, whose speed and memory the prices assume: "
+    training_stack: TrainingStack | None = Field(
+        default=None,
+        description="Software that trains and scores, whose speed and memory the prices assume. "
+        "Default: that of the engine that the plan chooses for each model (megatron-core or fsdp). "
+        "Named, all models are priced as it and only engines of its kind are chosen: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; nemo-rl and verl, the one and the other as these frameworks call it, as of "
         "2025; fsdp-eager (not compiled, Triton attention) of 2023; megatron-2021 and "
@@ -119,7 +121,7 @@ class WorkloadSpec(SpecModel):
                 f"{self.training_precision} contradicts precision={self.precision}",
                 remedy="leave it out, or use fp8 for an 8-bit recipe",
             )
-        if self.training_stack not in EIGHT_BIT_STACKS or self.precision == "fp32":
+        if self.training_stack not in (None, *EIGHT_BIT_STACKS) or self.precision == "fp32":
             raise FieldValueError(
                 "training_precision",
                 f"fp8 cannot be had with training_stack={self.training_stack} and "

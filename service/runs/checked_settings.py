@@ -6,10 +6,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from automap.executor.settings import DataSettings, FunctionSettings, PretrainSettings, RunSettings
-from automap.planner.spec import JobSpec, unrunnable_field
+from automap.planner import Plan
+from automap.planner.job import refusal, resolve
+from automap.planner.plan import refusals
+from automap.planner.spec import JobSpec
+from automap.planner.targets import AUTOMAP
 from automap.service.errors.fields import FieldError, shown
 
-__all__ = ["RunSettings", "anchored", "resuming", "settings_errors", "spec_errors"]
+__all__ = ["RunSettings", "anchored", "plan_errors", "resuming", "settings_errors", "spec_errors"]
 
 DEFAULT_TRAINING = "default"
 _Files = TypeVar("_Files", DataSettings, PretrainSettings)
@@ -29,22 +33,30 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
 
 
 def spec_errors(spec: JobSpec) -> list[FieldError]:
-    """What a spec lets plans do that can be priced, but not run."""
-    field = unrunnable_field(spec)
-    if field is None:
+    """What of a spec the executor cannot run, whatever the plan.
+
+    Raises:
+        SpecError: the spec contradicts itself.
+    """
+    job = resolve(spec, with_profiles=False)
+    refused = refusal(AUTOMAP, spec, job.models)
+    if refused is None:
         return []
-    what = {
-        "search.generation_tail": "the tail of a generation on fewer GPUs",
-        "search.generation_tensor_schedule": "a tensor size that changes within a generation",
-    }.get(field, "streamed responses")
+    field, why = refused
     return [
         FieldError(
             field=field,
-            value="true",
-            message=f"plans with {what} can be priced, but not run",
-            remedy=f"plan and run with {field.rpartition('.')[2]} false",
+            value=why.removeprefix("it is "),
+            message=f"plans of this job can be priced, but not run: {why}",
+            remedy="plan it only, or change this",
         )
     ]
+
+
+def plan_errors(plan: Plan) -> list[str]:
+    """What of a plan the executor cannot run, a sentence each."""
+    job = resolve(plan.spec, with_profiles=False)
+    return refusals(job, plan.placement(), AUTOMAP)
 
 
 def anchored(settings: RunSettings, folder: Path) -> RunSettings:

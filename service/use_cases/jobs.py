@@ -5,11 +5,12 @@ from uuid import UUID
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from automap.planner import Plan
 from automap.planner.spec import JobSpec
 from automap.service.errors.domain import ConflictError, InvalidInputError
 from automap.service.errors.fields import FieldError, shown, value_at
 from automap.service.queues import job_queue, plan_queue
-from automap.service.runs.checked_settings import settings_errors, spec_errors
+from automap.service.runs.checked_settings import plan_errors, settings_errors, spec_errors
 from automap.service.schemas.body import Body
 from automap.service.schemas.jobs import JobRecord, JobRequest
 from automap.service.schemas.measurements import ProfileJobRecord
@@ -123,6 +124,14 @@ def _stored_plan(session: Session, request: JobRequest, data: object) -> PlanRow
     if row.status in ("failed", "cancelled"):
         raise ConflictError(f"Plan {row.id} is {row.status}: there is nothing to run")
     _check_settings(request, JobSpec.model_validate(row.spec), data)
+    if row.plan is not None and (lacks := plan_errors(Plan.model_validate(row.plan))):
+        error = FieldError(
+            field="plan_id",
+            value=str(request.plan_id),
+            message=f"the plan can be priced, but not run: {'; '.join(lacks)}",
+            remedy="plan with search.target: automap, and run that plan",
+        )
+        raise InvalidInputError([error])
     return row
 
 

@@ -33,6 +33,7 @@ EXAMPLES = sorted(
 def summary(name: str) -> dict[str, Any]:
     """The plan's numbers that a reader compares, and a digest of all but provenance and effort."""
     document = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text("utf-8"))
+    document["search"] = {**document.get("search", {}), "limit_by": "work"}
     plan = make_plan(JobSpec.model_validate(document)).model_dump(mode="json")
     for field in ("provenance", "search_seconds", "assumptions"):
         plan.pop(field)
@@ -44,6 +45,7 @@ def summary(name: str) -> dict[str, Any]:
         "lower_bound_seconds": plan["lower_bound_seconds"],
         "gpus_used": plan["gpus_used"],
         "status": plan["search"]["status"],
+        "runs_with": plan["runs_with"],
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
     }
 

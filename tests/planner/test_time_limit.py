@@ -1,17 +1,23 @@
 """What a time limit means: why the search stopped, and how long it took by the clock."""
 
 import time
+from pathlib import Path
 
 import pytest
+import yaml
 
+from automap.planner.errors import NoSolutionInTimeError
 from automap.planner.planning import estimate, make_plan
-from automap.planner.spec import SearchSpec, job_spec_json_schema
+from automap.planner.spec import JobSpec, SearchSpec, job_spec_json_schema
 from automap.service.planners.deadlines import planning_deadline_seconds
 from tests.helpers.small_jobs import small_job
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 def test_a_cut_search_says_at_which_limit_and_with_which_gap() -> None:
-    plan = make_plan(small_job("safe_rlhf", num_nodes=2, search__time_limit_seconds=1e-6))
+    brief = {"search__time_limit_seconds": 1e-6, "search__limit_by": "work"}
+    plan = make_plan(small_job("safe_rlhf", num_nodes=2, **brief))
     assert plan.search.status == "feasible"
     assert plan.relative_gap > 0
     gap = f"{100 * plan.relative_gap:.2g} %"
@@ -26,12 +32,39 @@ def test_a_proof_and_a_given_placement_stop_for_other_reasons() -> None:
 
 
 def test_a_cut_search_ends_with_the_same_plan_every_time() -> None:
-    """The limit counts work, not seconds: the clock must have no say in the plan."""
-    spec = small_job("safe_rlhf", num_nodes=2, search__time_limit_seconds=0.01)
+    """Where the limit counts work the clock must have no say in the plan."""
+    spec = small_job(
+        "safe_rlhf", num_nodes=2, search__time_limit_seconds=0.01, search__limit_by="work"
+    )
     first, second = make_plan(spec), make_plan(spec)
     assert first.search.status == "feasible"
     assert first.placement() == second.placement()
     assert first.lower_bound_seconds == second.lower_bound_seconds
+
+
+def test_a_limit_by_the_clock_too_short_for_any_plan_is_an_error_that_says_so() -> None:
+    with pytest.raises(NoSolutionInTimeError, match=r"raise search\.time_limit_seconds"):
+        make_plan(small_job("safe_rlhf", num_nodes=2, search__time_limit_seconds=1e-6))
+
+
+def test_a_limit_by_the_clock_is_kept_from_the_request_to_the_answer() -> None:
+    """A job that takes 25 s to prove; a second of leave is for slow machines."""
+    document = yaml.safe_load((EXAMPLES / "safe-rlhf-two-critics-70b-128xa100.yaml").read_text())
+    document["search"] = {"time_limit_seconds": 4}
+    started = time.perf_counter()
+    plan = make_plan(JobSpec.model_validate(document))
+    assert time.perf_counter() - started < 4 + 1
+    assert plan.search.status == "feasible"
+    assert plan.relative_gap < 0.5
+
+
+def test_a_proven_plan_is_the_same_whatever_ends_the_search() -> None:
+    clock, work = (
+        make_plan(small_job("safe_rlhf", num_nodes=2, search__limit_by=name))
+        for name in ("clock", "work")
+    )
+    assert clock.search.status == work.search.status == "optimal"
+    assert clock.placement() == work.placement()
 
 
 def test_a_plan_reports_nearly_all_of_the_time_it_took() -> None:

@@ -26,7 +26,7 @@ from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.rollout_engines import ENGINES, EngineProfile
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.cost.shards import padded_vocabulary
-from automap.planner.cost.stacks import STACKS
+from automap.planner.cost.stacks import stack_of
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, GenerationLayouts, IntArray
@@ -145,7 +145,7 @@ def generation_phases(
 def _kernel_context(
     model: Model, workload: WorkloadSpec, pool: Pool, profile: Profile
 ) -> KernelContext:
-    host_work = profile.host_work(STACKS[workload.training_stack].host_work)
+    host_work = profile.host_work(stack_of(workload).host_work)
     return KernelContext(
         model,
         pool,

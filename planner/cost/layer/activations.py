@@ -9,7 +9,7 @@ from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, peak_tokens
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.cost.shards import local_key_value_heads, padded_vocabulary, stage_layers
-from automap.planner.cost.stacks import STACKS, SoftwareStack
+from automap.planner.cost.stacks import STACKS, SoftwareStack, stack_of
 from automap.planner.job.job import Model
 from automap.planner.layout import RECOMPUTES, FloatArray, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
@@ -124,7 +124,7 @@ def activation_bytes(
     kept = _kept_per_token(model.architecture, workload, lengths, layouts, recompute)
     working = one * kept.working
     first, last = many * kept.early_stage, one * kept.last_stage
-    per_logit = STACKS[workload.training_stack].memory.logit_bytes
+    per_logit = stack_of(workload).memory.logit_bytes
     logits = one * logits_bytes_per_token(model, tensor, per_logit)
     single = layouts.pipeline_parallel_size == 1
     last_needs_more = last + np.maximum(working, logits) > first + working
@@ -173,7 +173,7 @@ def _kept_per_token(
     columns = (layouts.tensor_parallel_size, layouts.pipeline_parallel_size, recompute)
     chosen, inverse = distinct_rows(*columns)
     tensor, pipeline, mode = (column[chosen] for column in columns)
-    stack = STACKS[workload.training_stack]
+    stack = stack_of(workload)
     element = constants.PRECISION_BYTES[workload.precision]
 
     def layer(mode: IntArray, *, moe: bool) -> FloatArray:
@@ -233,7 +233,7 @@ def forward_activation_bytes(
         recompute=np.zeros_like(tensor),
         moe=arch.num_experts > 0,
         element_bytes=constants.PRECISION_BYTES[workload.precision],
-        stack=STACKS[workload.training_stack],
+        stack=stack_of(workload),
         attended_tokens=lengths.max_tokens,
         dropout=False,
     )

@@ -12,7 +12,7 @@ from automap.planner.cost.layer.activations import forward_activation_bytes
 from automap.planner.cost.layer.transformer_layer import KernelContext, agreement_seconds
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.shards import stage_parameters
-from automap.planner.cost.stacks import STACKS
+from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.optimizer_step import exposed, gathered_weights
 from automap.planner.cost.training.pipeline import units, worst_stage
 from automap.planner.cost.training.train_call import stage_hop
@@ -51,7 +51,7 @@ def price_forward(
         workload.precision,
         lengths,
         product_precision=memory.product_precision(model, workload),
-        stack=STACKS[workload.training_stack],
+        stack=stack_of(workload),
     )
     per_rank, num_micro_batches = micro_batches(
         call.num_sequences,

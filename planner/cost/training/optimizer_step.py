@@ -9,7 +9,7 @@ from automap.planner.cost.communication import Collective
 from automap.planner.cost.layer.transformer_layer import KernelContext, add, collective, scaled
 from automap.planner.cost.operators.profile import Timed
 from automap.planner.cost.shards import StageParameters, expert_shards
-from automap.planner.cost.stacks import STACKS
+from automap.planner.cost.stacks import stack_of
 from automap.planner.layout import FloatArray, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
 
@@ -155,7 +155,7 @@ def optimizer_traffic_bytes(workload: WorkloadSpec) -> int:
     and moments, writes masters and moments, and the weight from the master; without masters it
     reads the weight itself. Copies made at the step are written and read.
     """
-    kept = STACKS[workload.training_stack].memory
+    kept = stack_of(workload).memory
     weight = constants.PRECISION_BYTES[workload.precision]
     masters = memory.master_bytes(workload)
     moments = constants.NUM_MOMENTS[workload.optimizer] * kept.moment_bytes

@@ -19,7 +19,7 @@ from automap.planner.cost.layer.transformer_layer import (
 from automap.planner.cost.operators.profile import Profile, Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import stage_parameters
-from automap.planner.cost.stacks import STACKS
+from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.optimizer_step import (
     Step,
     data_parallel_seconds,
@@ -88,7 +88,7 @@ def price_train(
         workload.precision,
         sequence_lengths(workload),
         product_precision=memory.product_precision(model, workload),
-        stack=STACKS[workload.training_stack],
+        stack=stack_of(workload),
         adapters=adapters,
         drops_tokens=drops_tokens,
     )

@@ -8,7 +8,7 @@ from automap.planner.search.candidates.streams_and_tails import wanted_tails
 
 def describe_space(job: Job) -> str:
     """Which placements of a job are searched, for the plan's report."""
-    text = SPACE
+    text = f"{SPACE}; target {job.target.name}: {job.target.summary}"
     if any(edge.streamed for edge in job.dataflow.edges):
         text += f"; responses handed over in {job.spec.search.stream_chunks} chunks"
     if tails := [TAILS[number - 1] for number in wanted_tails(job.spec.search)]:

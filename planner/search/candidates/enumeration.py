@@ -27,7 +27,7 @@ SPACE = (
     "tensor sizes, where they divide the heads, pipeline sizes up to 64, micro-batches of 1 to 64 "
     "sequences in powers of two, cache budgets in steps of 1/24 of a GPU's usable memory; "
     "virtual stages up to 4, expert sizes, context sizes (from 16,384 tokens), sharding, "
-    "recomputation and offload as the spec allows"
+    "recomputation and offload as the spec and the target allow"
 )
 """The searched space in words: a plan's report claims optimality over it and no more."""
 
@@ -72,7 +72,7 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     offloads = np.array(_offloads(job, model), dtype=np.int64)
     each, offload = settings_grid(len(rows), offloads)
     rows, sharding = rows[each], sharding[each]
-    return Layouts(
+    layouts = Layouts(
         num_gpus=count[rows],
         tensor_parallel_size=tensor[rows],
         pipeline_parallel_size=pipeline[rows],
@@ -83,6 +83,7 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
         sharding=sharding,
         offload=offload,
     )
+    return layouts.take(np.flatnonzero(job.engines_of(role).of_layouts(layouts) >= 0))
 
 
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
@@ -94,7 +95,9 @@ def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
         for count in _counts(pool, wanted)
         for tensor, pipeline, expert, data in _engine_sizes(job, model, pool, count, wanted)
     ]
-    return _layouts(list(dict.fromkeys(rows)))
+    layouts = _layouts(list(dict.fromkeys(rows)))
+    engines = GenerationLayouts.of(layouts)
+    return layouts.take(np.flatnonzero(job.target.rollout.allows(model.architecture, engines)))
 
 
 def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
@@ -107,7 +110,9 @@ def engines(job: Job, call: Call, pool: Pool, count: int) -> GenerationLayouts:
     model = job.models[call.role]
     rows = list(_engine_sizes(job, model, pool, count, pins.engine_sizes(job, call)))
     columns = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
-    return GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+    layouts = GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
+    allowed = job.target.rollout.allows(model.architecture, layouts)
+    return layouts.take(np.flatnonzero(allowed))
 
 
 def cache_budgets(least: IntArray, full: IntArray, *, usable_bytes: int) -> IntArray:

@@ -47,9 +47,9 @@ class Relaxed:
     """Sizes with the least relaxed objective, and the bound that is proven for all sizes left."""
 
     sizes: Sizes | None
-    """None: no sizes are left."""
+    """The sizes of every copy; without them, none are left or the limit ended the search."""
     bound_seconds: float
-    """Of the period, when that is what is minimised."""
+    """Lower bound on the period of all sizes left, where the period is minimised."""
     proven: bool
 
 
@@ -149,7 +149,7 @@ class _Fastest:
     """[row, column]: seconds; those until each chunk is out; with a tail, of the main phase."""
 
     def options(self, counts: IntArray, positions: dict[int, int]) -> list[CallOption]:
-        """Those on the rows that have a position, which are ranges of so many GPUs."""
+        """Options on the rows that have a position, which are ranges of `counts` GPUs."""
         options = []
         for row, position in positions.items():
             seconds, *more = self.columns[row].tolist()
@@ -225,7 +225,7 @@ def _fastest(space: SearchSpace, rows: Rows) -> list[tuple[int, _Fastest]]:
 
 
 def fastest_rows(copy: CopyTable, rows: IntArray, columns: FloatArray) -> IntArray:
-    """Of `rows` those of a size that no other is as fast as everywhere; of equals the first."""
+    """The rows among `rows` that no other of their size matches everywhere; the first of equals."""
     values = columns[rows]
     total = np.where(np.isfinite(values), values, 1e9).sum(axis=1)
     pools, counts = copy.pool[rows], copy.layouts.num_gpus[rows]
@@ -241,7 +241,7 @@ def fastest_rows(copy: CopyTable, rows: IntArray, columns: FloatArray) -> IntArr
 
 
 def rows_of_sizes(space: SearchSpace, rows: Rows, sizes: Sizes) -> Rows:
-    """Of `rows` those whose copy has one of its sizes; all rows of free copies."""
+    """The rows among `rows` whose copy has one of its sizes; all rows of free copies."""
     copies = []
     for index, (copy, mask) in enumerate(zip(space.tables.copies, rows.copies, strict=True)):
         if index not in sizes:

@@ -16,7 +16,7 @@ import numpy as np
 from automap.planner.search.model.cp_sat import cp_model
 from automap.planner.search.model.formulation import formulate
 from automap.planner.search.model.problem import Problem, Range, Solution, chosen, copy_range
-from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits, decode, run
+from automap.planner.search.model.solve import TICK_SECONDS, Budget, decode, run
 from automap.planner.search.model.strengthening import only_values_of_options
 from automap.planner.search.model.variables import Formulation, timed_nodes
 
@@ -145,7 +145,9 @@ def shortest(
 
     They are solved at the same time, so the longest counts.
     """
-    limits = Limits(max(min(most_seconds, budget.left), 1e-3), budget.limits.seed)
+    limits = replace(
+        budget.rest(), deterministic_seconds=max(min(most_seconds, budget.left), 1e-3), gap=0.0
+    )
     formulations = [_kept(problem, *each, cutoff_seconds, near) for each in tries]
     with ThreadPoolExecutor(len(formulations)) as pool:
         runs = [*pool.map(partial(run, limits=limits, large=True), formulations)]

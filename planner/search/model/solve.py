@@ -1,8 +1,10 @@
 """Search: CP-SAT on the formulation, exact seconds, and a bound that holds despite rounding."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import inf
 
 from automap.planner.search.model.cp_sat import cp_model
 from automap.planner.search.model.formulation import formulate
@@ -26,8 +28,10 @@ MOST_TICKS = 10**12
 FIRST_LIMIT_SECONDS = 0.5
 """Deterministic seconds of the first try of a run that restarts."""
 DETERMINISTIC_PER_SECOND = 0.45
-"""Deterministic seconds that a search spends per second of its time limit, about what a 2020s core
-does; the solver counts its work instead of looking at a clock, so that a cut search repeats."""
+"""Deterministic seconds that a search spends per second of a limit that counts work, about what a
+2020s core does: such a search repeats even where it is cut."""
+MOST_DETERMINISTIC_PER_SECOND = 4.0
+"""Deterministic seconds per second that no core reaches: with them only the clock ends a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +42,32 @@ class Limits:
     seed: int = 0
     gap: float = 0.0
     """A period that is shorter by no more than this share of the best one is not looked for."""
+    deadline: float = inf
+    """Reading of time.perf_counter at which to end; without one, the work alone is counted."""
 
     @staticmethod
     def within(time_limit_seconds: float, *, seed: int, gap: float = 0.0) -> "Limits":
-        """Limits for about so many seconds."""
+        """Limits of the work that about so many seconds are enough for."""
         return Limits(time_limit_seconds * DETERMINISTIC_PER_SECOND, seed, gap)
+
+    @staticmethod
+    def until(deadline: float, *, seed: int, gap: float = 0.0) -> "Limits":
+        """Limits of the clock, whatever work is done until then."""
+        seconds = max(deadline - time.perf_counter(), 1e-3)
+        return Limits(seconds * MOST_DETERMINISTIC_PER_SECOND, seed, gap, deadline)
+
+    @property
+    def clock_seconds(self) -> float:
+        """Seconds until the deadline; infinite without one."""
+        return self.deadline - time.perf_counter()
+
+    def part(self, share: float) -> "Limits":
+        """Limits of so large a share of the work, and of the time until the deadline."""
+        deadline = self.deadline
+        if deadline < inf:
+            deadline = time.perf_counter() + share * max(self.clock_seconds, 0.0)
+        work = share * self.deterministic_seconds
+        return replace(self, deterministic_seconds=work, deadline=deadline)
 
 
 class Budget:
@@ -51,19 +76,20 @@ class Budget:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.left = limits.deterministic_seconds
+        """Deterministic seconds of work."""
 
     @property
     def spent(self) -> bool:
-        """True when nothing is left."""
-        return self.left <= 0
+        """True when nothing is left, of work or of time."""
+        return self.left <= 0 or self.limits.clock_seconds <= 0
 
     @contextmanager
     def share(self, part: float) -> Iterator[None]:
         """Inside, only such a part of what is left may be used; the rest is there again after."""
-        kept = (1.0 - part) * self.left
-        self.left -= kept
+        kept, whole = (1.0 - part) * self.left, self.limits
+        self.left, self.limits = self.left - kept, whole.part(part)
         yield
-        self.left += kept
+        self.left, self.limits = self.left + kept, whole
 
     def rest(self) -> Limits:
         """Limits for the next solver run."""
@@ -226,8 +252,10 @@ def run(formulation: Formulation, limits: Limits, *, large: bool = False) -> Run
     parameters.num_workers = 1
     parameters.random_seed = limits.seed
     parameters.max_deterministic_time = limits.deterministic_seconds
-    # Deterministic time decides; the clock only guards against a stalled machine.
-    parameters.max_time_in_seconds = 10.0 + 20.0 * limits.deterministic_seconds
+    # Without a deadline work decides; the clock only guards against a stalled machine.
+    parameters.max_time_in_seconds = max(
+        min(10.0 + 20.0 * limits.deterministic_seconds, limits.clock_seconds), 1e-3
+    )
     parameters.relative_gap_limit = 0.0
     # Probing and repeated presolve cost more than they save on models that are already pruned.
     parameters.cp_model_probing_level = 0

@@ -26,7 +26,7 @@ def plan_view(plan: Plan, *, width: int, unicode: bool = True) -> Group:
     ]
     if plan.alternatives:
         sections.append(("Other strategies", strategy_table(plan.alternatives)))
-    parts: list[RenderableType] = [headline(plan)]
+    parts: list[RenderableType] = [headline(plan), runner(plan, unicode=unicode)]
     for title, section in sections:
         parts += [Text(), Text(title, style="bold underline"), section]
     if plan.assumptions:
@@ -57,6 +57,14 @@ def headline(plan: Plan) -> Text:
         (f"{_iteration(plan)} per iteration", "bold"),
         f", {formats.count(plan.tokens_per_second)} tokens/s, {_proof(plan)}",
     )
+
+
+def runner(plan: Plan, *, unicode: bool) -> Text:
+    """What runs the plan as it is, in one line."""
+    if not plan.runs_with:
+        return Text("runs with: nothing known, as parts of it can only be priced", style="yellow")
+    check = " \N{CHECK MARK}" if unicode else ""
+    return Text(f"runs with: {', '.join(name + check for name in plan.runs_with)}")
 
 
 def _iteration(plan: Plan) -> str:
@@ -101,7 +109,7 @@ def copy_table(copies: Sequence[CopyPlan], *, wide: bool) -> Table:
     """A row per set of weights with what it holds through the whole iteration."""
     table = plain_table()
     table.add_column("copy", no_wrap=True)
-    table.add_column("kind")
+    table.add_column("engine")
     table.add_column("GPUs", overflow="fold")
     table.add_column("layout")
     table.add_column("sharded")
@@ -116,7 +124,7 @@ def copy_table(copies: Sequence[CopyPlan], *, wide: bool) -> Table:
         kinds = (held.weights, held.gradients, held.optimizer) if wide else ()
         table.add_row(
             Text(copy.id),
-            copy.kind,
+            copy.engine or copy.kind,
             Text(formats.gpu_range(copy.pool, first_gpu=copy.first_gpu, num_gpus=copy.num_gpus)),
             copy.layout.in_short(),
             NOTHING if copy.layout.sharding == "none" else copy.layout.sharding,
@@ -163,8 +171,9 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "operator times", _operator_times(plan.provenance.operator_tables)
     for pool, profile in plan.provenance.measured_profiles.items():
         yield "profile", f"{pool}: version {profile}"
-    stack = STACKS[plan.spec.workload.training_stack]
-    yield "training stack", f"{stack.name}: {stack.summary}"
+    named = plan.spec.workload.training_stack
+    if named is not None:
+        yield "training stack", f"{named}: {STACKS[named].summary}"
     engine = ENGINES[plan.spec.workload.rollout_engine]
     yield "rollout engine", f"{engine.name}: {engine.summary}"
     yield "proof", _proof_line(plan)

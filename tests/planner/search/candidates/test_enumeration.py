@@ -14,7 +14,13 @@ def job_on(architecture: str = "llama-2-7b", across: bool = False, **pool: objec
     pools = [{"name": "p", "gpu": "a100-80gb-sxm", "num_nodes": 2, **pool}]
     models = {role: {"architecture": architecture} for role in ("actor", "reference", "reward")}
     constraints = {"tensor_parallel_across_nodes": across}
-    spec = job_spec("grpo", models=models, cluster__pools=pools, constraints=constraints)
+    spec = job_spec(
+        "grpo",
+        models=models,
+        cluster__pools=pools,
+        constraints=constraints,
+        search__target="any",
+    )
     return resolve(spec)
 
 

@@ -1,0 +1,48 @@
+"""Which target a job is planned for, and why another one cannot run it."""
+
+from collections.abc import Mapping
+
+from automap.planner.errors import SpecError
+from automap.planner.job.job import Model
+from automap.planner.spec import JobSpec
+from automap.planner.targets.tables import ANY, AUTOMAP, TARGETS
+from automap.planner.targets.target import Target
+
+
+def target_of(spec: JobSpec, models: Mapping[str, Model]) -> Target:
+    """What the spec names; where it names nothing, automap if that can run the job, else any.
+
+    Raises:
+        SpecError: the named target cannot run the job.
+    """
+    name = spec.search.target
+    if name is None:
+        searched = spec.search.strategy is None
+        return AUTOMAP if searched and refusal(AUTOMAP, spec, models) is None else ANY
+    target = TARGETS[name]
+    refused = refusal(target, spec, models)
+    if refused is not None:
+        field, why = refused
+        raise SpecError(
+            "search.target",
+            f"{name} cannot run this job: {field}: {why}",
+            remedy=f"change {field}, or use search.target: any, whose plans are for comparison",
+        )
+    return target
+
+
+def refusal(target: Target, spec: JobSpec, models: Mapping[str, Model]) -> tuple[str, str] | None:
+    """(field, why) of the first thing about a job that a target cannot run; None: it runs it."""
+    refused = target.refuses_job(spec)
+    if refused is not None:
+        return refused
+    for role, model in models.items():
+        what = target.refuses_model(
+            model.architecture,
+            lora=model.lora_rank is not None,
+            precision=spec.workload.precision,
+            stack=spec.workload.training_stack,
+        )
+        if what is not None:
+            return f"models.{role}", f"{what}, which it does not know"
+    return None

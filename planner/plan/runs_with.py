@@ -1,0 +1,101 @@
+"""Which targets run a placement, and what the others lack: the tables applied to one placement."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from automap.planner.job.job import Job
+from automap.planner.job.targets import refusal
+from automap.planner.layout import OFFLOADS, SHARDINGS, GenerationLayouts, Layouts
+from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement
+from automap.planner.targets.tables import ANY, TARGETS
+from automap.planner.targets.target import Target
+
+
+def runs_with(job: Job, placement: Placement) -> list[str]:
+    """Names of the targets that run the placement as it is; `any` is no software, so not named."""
+    return [
+        name
+        for name, target in TARGETS.items()
+        if target is not ANY and not refusals(job, placement, target)
+    ]
+
+
+def refusals(job: Job, placement: Placement, target: Target) -> list[str]:
+    """What a target lacks for a placement, a sentence each; empty where it runs it."""
+    refused = refusal(target, job.spec, job.models)
+    if refused is not None:
+        return [f"{refused[0]}: {refused[1]}"]
+    return list(_refusals(job, placement, target))
+
+
+def engine_name(job: Job, copy: CopyPlacement, target: Target) -> str | None:
+    """The target's engine that trains or scores a home; None: no engine does, or it is a shadow."""
+    if copy.kind == "shadow":
+        return None
+    engines = job.engines_of(copy.role, target)
+    number = int(engines.of_layouts(_row(copy.layout, copy.offload))[0])
+    return engines.engines[number].name if number >= 0 else None
+
+
+def home_refusals(
+    job: Job, copy: CopyPlacement, target: Target, *, engine: str | None = None
+) -> list[str]:
+    """What keeps a target's engines, or the one that is named, from running a home; empty: none."""
+    engines = job.engines_of(copy.role, target)
+    if engine is not None:
+        engines = engines.only(engine)
+    if not engines.engines:
+        return [f"{engine or target.name} does not know the model of {copy.role}"]
+    return engines.refusals(_row(copy.layout, copy.offload))
+
+
+def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
+    for copy in placement.copies:
+        if copy.kind == "home":
+            lacks = home_refusals(job, copy, target)
+            if lacks:
+                yield f"copy {copy.id} ({_in_words(copy.layout)}): {'; '.join(lacks)}"
+        else:
+            yield from _rollout_refusals(job, f"copy {copy.id}", copy.role, copy.layout, target)
+    for call in placement.calls:
+        if call.kind == "generate" and call.parallelism is not None:
+            yield from _rollout_refusals(
+                job, f"call {call.id}", _role_of(call, placement), call.parallelism, target
+            )
+        if call.tail is not None and not target.streams:
+            yield f"call {call.id} has a tail, which {target.name} does not know"
+
+
+def _role_of(call: CallPlacement, placement: Placement) -> str:
+    return next(copy.role for copy in placement.copies if copy.id == call.copy_id)
+
+
+def _rollout_refusals(
+    job: Job, name: str, role: str, layout: Parallelism, target: Target
+) -> Iterator[str]:
+    row = GenerationLayouts.of(_row(layout, "none"))
+    rules = target.rollout.rules(job.models[role].architecture, row)
+    broken = [rule for rule, holds in rules if not holds.all()]
+    if broken:
+        engines = " or ".join(sorted(target.rollout.names))
+        yield f"{name} ({_in_words(layout)}): {engines} needs: {', '.join(broken)}"
+
+
+def _in_words(layout: Parallelism) -> str:
+    return f"{layout.in_short()}, sharding {layout.sharding}"
+
+
+def _row(layout: Parallelism, offload: str) -> Layouts:
+    sizes = (
+        layout.num_gpus,
+        layout.tensor_parallel_size,
+        layout.pipeline_parallel_size,
+        layout.virtual_pipeline_parallel_size,
+        layout.context_parallel_size,
+        layout.data_parallel_size,
+        layout.expert_parallel_size,
+        SHARDINGS.index(layout.sharding),
+        OFFLOADS.index(offload),
+    )
+    return Layouts(*(np.array([size], dtype=np.int64) for size in sizes))

@@ -1,0 +1,169 @@
+"""What an engine can be asked to do: its limits as data, and how layouts are held to them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.layout import SHARDINGS, BoolArray, GenerationLayouts, Layouts
+from automap.planner.spec import RolloutEngine, TrainingStack
+
+Dimension = Literal["tensor", "pipeline", "virtual_pipeline", "context", "expert"]
+DIMENSIONS: tuple[Dimension, ...] = (
+    "tensor",
+    "pipeline",
+    "virtual_pipeline",
+    "context",
+    "expert",
+)
+FEATURES: dict[str, tuple[bool, str]] = {
+    "num_experts": (True, "a mixture of experts"),
+    "attention_parameters_per_layer": (True, "multi-head latent attention"),
+    "num_dense_layers": (True, "dense layers before those with experts"),
+    "shared_expert_intermediate_size": (True, "shared experts"),
+    "learned_position_embeddings": (True, "learned position embeddings"),
+    "linear_bias": (True, "a bias on every linear layer"),
+    "norm_bias": (True, "LayerNorm with a bias"),
+    "gated_mlp": (False, "MLPs without a gate"),
+}
+"""Field of an architecture that not every engine knows → (whether it is set where the model has
+what engines may lack, what that is)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCapabilities:
+    """What trains and scores: which models it knows, and how it can split them.
+
+    The defaults refuse nothing.
+    """
+
+    name: str
+    stacks: tuple[TrainingStack, ...]
+    """Software that it may be priced as; as the first one, unless the spec names another."""
+    dimensions: frozenset[Dimension] = frozenset(DIMENSIONS)
+    """Parallel sizes that may exceed 1; data parallelism always may."""
+    shardings: frozenset[str] = frozenset(SHARDINGS)
+    """Ways to keep a model that trains on several replicas."""
+    scoring_shardings: frozenset[str] = frozenset({"none", "full"})
+    """Ways to keep a model that only scores, on several replicas."""
+    unknown_features: frozenset[str] = frozenset()
+    """Fields of an architecture (FEATURES) that it knows nothing of."""
+    trains_adapters: bool = True
+    """LoRA."""
+    precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp32"})
+    expert_precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp32"})
+    tensor_divides: frozenset[str] = frozenset({"num_attention_heads"})
+    """Fields of an architecture that the tensor size divides."""
+    tensor_repeats: frozenset[str] = frozenset()
+    """Fields that it divides or is a multiple of."""
+    usual_stages: bool = False
+    """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
+
+    def refuses_model(
+        self, architecture: ModelArchitecture, *, lora: bool, precision: str
+    ) -> str | None:
+        """What a model has that the engine lacks, in words; None: it runs it."""
+        for name in sorted(self.unknown_features):
+            is_set, what = FEATURES[name]
+            if bool(getattr(architecture, name)) == is_set:
+                return what
+        if lora and not self.trains_adapters:
+            return "LoRA"
+        known = self.expert_precisions if architecture.num_experts else self.precisions
+        return None if precision in known else f"precision {precision}"
+
+    def allows(
+        self, architecture: ModelArchitecture, layouts: Layouts, *, trains: bool
+    ) -> BoolArray:
+        """[layout] True where a model that it knows can be split so."""
+        found = np.ones(len(layouts), dtype=np.bool_)
+        for _, holds in self.rules(architecture, layouts, trains=trains):
+            found &= holds
+        return found
+
+    def rules(
+        self, architecture: ModelArchitecture, layouts: Layouts, *, trains: bool
+    ) -> Iterator[tuple[str, BoolArray]]:
+        """(what must hold, [layout] whether it does) of every limit that the engine has."""
+        for name in DIMENSIONS:
+            if name not in self.dimensions:
+                field = f"{name}_parallel_size"
+                yield f"{field} is 1", getattr(layouts, field) == 1
+        yield from self._sharding_rule(layouts, trains=trains)
+        tensor = layouts.tensor_parallel_size
+        for field in sorted(self.tensor_divides):
+            number = getattr(architecture, field)
+            yield f"tensor_parallel_size divides {field} ({number})", number % tensor == 0
+        for field in sorted(self.tensor_repeats):
+            number = getattr(architecture, field)
+            holds = (number % tensor == 0) | (tensor % number == 0)
+            yield f"tensor_parallel_size divides or repeats {field} ({number})", holds
+        if self.usual_stages:
+            yield from _stage_rules(architecture.num_layers, layouts)
+
+    def _sharding_rule(self, layouts: Layouts, *, trains: bool) -> Iterator[tuple[str, BoolArray]]:
+        names = self.shardings if trains else self.scoring_shardings
+        codes = [SHARDINGS.index(name) for name in names]
+        single = layouts.data_parallel_size * layouts.context_parallel_size == 1
+        unsharded = single & (layouts.sharding == SHARDINGS.index("none"))
+        words = " or ".join(sorted(names, key=SHARDINGS.index))
+        yield (
+            f"sharding over several replicas is {words}",
+            unsharded | np.isin(layouts.sharding, codes),
+        )
+
+
+def _stage_rules(num_layers: int, layouts: Layouts) -> Iterator[tuple[str, BoolArray]]:
+    stages, virtual = layouts.pipeline_parallel_size, layouts.virtual_pipeline_parallel_size
+    yield (
+        f"pipeline_parallel_size is a power of two or divides the {num_layers} layers",
+        ((stages & (stages - 1)) == 0) | (num_layers % stages == 0),
+    )
+    yield (
+        f"virtual stages divide the {num_layers} layers",
+        (virtual == 1) | (num_layers % (stages * virtual) == 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutCapabilities:
+    """What generates: how it can split a model over the GPUs of one replica.
+
+    The defaults refuse nothing.
+    """
+
+    names: frozenset[RolloutEngine]
+    """Software (`workload.rollout_engine`) that it stands for."""
+    cache_precisions: frozenset[str] | None = None
+    """`workload.rollout_cache_precision` it knows; without a set, every one."""
+    experts: Literal["any", "none"] = "any"
+    """Sizes of expert groups: any, or 1 alone (experts are split by tensor)."""
+    equal_stages: bool = False
+    """The pipeline size divides the layers."""
+    tensor_repeats: frozenset[str] = frozenset()
+    """Fields of an architecture that the tensor size divides or is a multiple of."""
+
+    def allows(self, architecture: ModelArchitecture, layouts: GenerationLayouts) -> BoolArray:
+        """[layout] True where a model can be split so while it generates."""
+        found = np.ones(len(layouts.tensor_parallel_size), dtype=np.bool_)
+        for _, holds in self.rules(architecture, layouts):
+            found &= holds
+        return found
+
+    def rules(
+        self, architecture: ModelArchitecture, layouts: GenerationLayouts
+    ) -> Iterator[tuple[str, BoolArray]]:
+        """(what must hold, [layout] whether it does) of every limit that the engine has."""
+        if self.experts == "none":
+            yield "expert_parallel_size is 1", layouts.expert_parallel_size == 1
+        if self.equal_stages:
+            layers = architecture.num_layers
+            holds = layers % layouts.pipeline_parallel_size == 0
+            yield f"pipeline_parallel_size divides the {layers} layers", holds
+        tensor = layouts.tensor_parallel_size
+        for field in sorted(self.tensor_repeats):
+            number = getattr(architecture, field)
+            holds = (number % tensor == 0) | (tensor % number == 0)
+            yield f"tensor_parallel_size divides or repeats {field} ({number})", holds

@@ -1,0 +1,60 @@
+"""The targets that `search.target` names, each a table of what it can run."""
+
+from typing import get_args
+
+from automap.planner.spec import RolloutEngine, TargetName, TrainingStack
+from automap.planner.targets.capabilities import (
+    FEATURES,
+    RolloutCapabilities,
+    TrainingCapabilities,
+)
+from automap.planner.targets.target import Target
+
+MEGATRON = TrainingCapabilities(
+    name="megatron",
+    stacks=("megatron-core", "nemo-rl", "megatron-2021", "megatron-deepspeed"),
+    # Context parallelism needs attention kernels that exchange keys (Transformer Engine).
+    dimensions=frozenset({"tensor", "pipeline", "virtual_pipeline", "expert"}),
+    shardings=frozenset({"none", "optimizer"}),
+    scoring_shardings=frozenset({"none"}),
+    # Decoders of the Llama family, dense or with experts in every layer.
+    unknown_features=frozenset(FEATURES) - {"num_experts"},
+    trains_adapters=False,
+    expert_precisions=frozenset({"bf16", "fp32"}),
+    tensor_divides=frozenset({"num_attention_heads", "intermediate_size", "moe_intermediate_size"}),
+    tensor_repeats=frozenset({"num_key_value_heads"}),
+    usual_stages=True,
+)
+FSDP = TrainingCapabilities(
+    name="fsdp",
+    stacks=("fsdp", "verl", "fsdp-eager", "pytorch-bf16"),
+    dimensions=frozenset({"tensor"}),
+    shardings=frozenset({"gradient", "full"}),
+    scoring_shardings=frozenset({"full"}),
+    unknown_features=frozenset(FEATURES),
+    precisions=frozenset({"bf16", "fp32"}),
+    tensor_divides=frozenset(
+        {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
+    ),
+)
+AUTOMAP = Target(
+    name="automap",
+    summary="Automap's executor: Megatron-core or FSDP2 to train and score, vLLM to generate",
+    training=(MEGATRON, FSDP),
+    rollout=RolloutCapabilities(
+        names=frozenset({"vllm"}),
+        cache_precisions=frozenset({"bf16"}),
+        experts="none",
+        equal_stages=True,
+        tensor_repeats=frozenset({"num_key_value_heads"}),
+    ),
+    streams=False,
+    training_precisions=frozenset({"bf16", "fp16", "fp32"}),
+)
+ANY = Target(
+    name="any",
+    summary="whatever can be priced, for research: no software is known to run all of it",
+    training=(TrainingCapabilities(name="any", stacks=get_args(TrainingStack)),),
+    rollout=RolloutCapabilities(names=frozenset(get_args(RolloutEngine))),
+)
+TARGETS: dict[TargetName, Target] = {target.name: target for target in (AUTOMAP, ANY)}

@@ -1,0 +1,101 @@
+"""What is to run a plan: the engines it has, and the schedules and precisions that they know."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.layout import IntArray, Layouts
+from automap.planner.spec import JobSpec, TargetName, TrainingStack, unrunnable_field
+from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One table of capabilities. The searched space is what it allows, and no more."""
+
+    name: TargetName
+    summary: str
+    """What it stands for, for readers of a plan."""
+    training: tuple[TrainingCapabilities, ...]
+    """Engines of copies that train or score; the first that allows a layout runs it."""
+    rollout: RolloutCapabilities
+    streams: bool = True
+    """Knows calls that begin before the one they read from ends, and tails of generations."""
+    training_precisions: frozenset[str] | None = None
+    """`workload.training_precision` beside null and 16 bits; None: every one."""
+
+    def refuses_job(self, spec: JobSpec) -> tuple[str, str] | None:
+        """(field, why) of the first setting of a job that it cannot run; None: it runs all."""
+        workload = spec.workload
+        if not self.streams and (field := unrunnable_field(spec)) is not None:
+            return field, "it is true"
+        if workload.rollout_engine not in self.rollout.names:
+            return "workload.rollout_engine", f"it is {workload.rollout_engine}"
+        cache = workload.rollout_cache_precision
+        known = self.rollout.cache_precisions
+        if known is not None and cache not in known:
+            return "workload.rollout_cache_precision", f"it is {cache}"
+        known, products = self.training_precisions, workload.training_precision
+        if known is not None and products not in (None, *known):
+            return "workload.training_precision", f"it is {products}"
+        if not self.engines(workload.training_stack):
+            return "workload.training_stack", f"it is {workload.training_stack}"
+        return None
+
+    def refuses_model(
+        self,
+        architecture: ModelArchitecture,
+        *,
+        lora: bool,
+        precision: str,
+        stack: TrainingStack | None,
+    ) -> str | None:
+        """What a model has that every engine lacks, in words; None: one runs it."""
+        refusals = [
+            engine.refuses_model(architecture, lora=lora, precision=precision)
+            for engine in self.engines(stack)
+        ]
+        return None if None in refusals else refusals[0]
+
+    def engines(self, stack: TrainingStack | None) -> tuple[TrainingCapabilities, ...]:
+        """The engines that may be priced as the given software; all where none is given."""
+        return tuple(each for each in self.training if stack is None or stack in each.stacks)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEngines:
+    """The engines of a target that can run one model of a job, the preferred one first."""
+
+    architecture: ModelArchitecture
+    trains: bool
+    engines: tuple[TrainingCapabilities, ...]
+    stack: TrainingStack | None
+    """What the spec names as the software to price."""
+
+    def of_layouts(self, layouts: Layouts) -> IntArray:
+        """[layout] number of the engine that runs it; -1: none does."""
+        found = np.full(len(layouts), -1, dtype=np.int64)
+        for number in reversed(range(len(self.engines))):
+            engine = self.engines[number]
+            found[engine.allows(self.architecture, layouts, trains=self.trains)] = number
+        return found
+
+    def stack_of(self, number: int) -> TrainingStack:
+        """Software whose speed and memory are priced on the engine of this number."""
+        return self.stack or self.engines[max(number, 0)].stacks[0]
+
+    def refusals(self, layouts: Layouts) -> list[str]:
+        """Per engine what one layout breaks of its limits; empty where an engine runs it."""
+        if (self.of_layouts(layouts) >= 0).all():
+            return []
+        found = []
+        for engine in self.engines:
+            rules = engine.rules(self.architecture, layouts, trains=self.trains)
+            broken = [rule for rule, holds in rules if not holds.all()]
+            found.append(f"{engine.name} needs: {', '.join(broken)}")
+        return found
+
+    def only(self, name: str) -> "ModelEngines":
+        """Only the engine of that name, or none."""
+        return replace(self, engines=tuple(each for each in self.engines if each.name == name))

@@ -1,0 +1,55 @@
+"""What the table of the executor allows, its engines accept."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automap.executor.engines.fsdp.parallel import check_tensor_parallel
+from automap.executor.engines.megatron.architecture import Architecture
+from automap.executor.engines.megatron.configuration import _check
+from automap.executor.engines.random_model import config_of
+from automap.executor.layout import GenerationLayout, RankLayout
+from automap.planner.job import resolve
+from automap.planner.search.candidates import enumeration
+from tests.helpers.specs import job_spec
+
+MODELS = ("llama-2-7b", "qwen2.5-7b", "qwen2.5-0.5b", "qwen3-8b", "llama-3.1-70b")
+
+
+@pytest.mark.parametrize("name", MODELS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_an_engine_accepts_every_candidate(name: str, data: st.DataObject) -> None:
+    models = {role: {"architecture": name} for role in ("actor", "reference", "reward")}
+    pools = [{"name": "p", "gpu": "h100-80gb-sxm", "num_nodes": 10}]
+    job = resolve(job_spec("grpo", models=models, cluster__pools=pools, search__target="automap"))
+    config = config_of(job.models["actor"].architecture)
+    role = data.draw(st.sampled_from(["actor", "reference"]))
+    layouts = enumeration.home_layouts(job, role, job.pools[0])
+    row = data.draw(st.integers(0, len(layouts) - 1))
+    sizes = {
+        field: int(getattr(layouts, field)[row])
+        for field in (
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "context_parallel_size",
+            "data_parallel_size",
+            "expert_parallel_size",
+        )
+    }
+    layout = RankLayout(**sizes)
+    engines = job.engines_of(role)
+    engine = engines.engines[int(engines.of_layouts(layouts)[row])]
+    if engine.name == "fsdp":
+        check_tensor_parallel(config, layout.tensor_parallel_size)
+    else:
+        chunks = int(layouts.virtual_pipeline_parallel_size[row])
+        _check(Architecture.of(config), layout, chunks)
+    if role == "actor":
+        rollouts = enumeration.engines(job, role, job.pools[0], layout.world_size)
+        number = data.draw(st.integers(0, len(rollouts.tensor_parallel_size) - 1))
+        GenerationLayout.of(
+            layout,
+            tensor_parallel_size=int(rollouts.tensor_parallel_size[number]),
+            pipeline_parallel_size=int(rollouts.pipeline_parallel_size[number]),
+        )

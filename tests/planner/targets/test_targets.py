@@ -1,0 +1,204 @@
+"""The tables of capabilities: what each limit refuses, and how search, check and plan read it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from automap.planner import catalogue
+from automap.planner.check.check import violations
+from automap.planner.errors import SpecError
+from automap.planner.job.job import Job
+from automap.planner.job.resolution import resolve
+from automap.planner.layout import SHARDINGS, Layouts
+from automap.planner.plan.runs_with import refusals, runs_with
+from automap.planner.planning import make_plan
+from automap.planner.search.candidates import enumeration
+from automap.planner.targets.tables import ANY, AUTOMAP
+from tests.helpers.small_jobs import pool, small_job
+from tests.helpers.specs import job_spec
+
+ONE = {
+    "tensor": 1,
+    "pipeline": 1,
+    "virtual_pipeline": 1,
+    "context": 1,
+    "data": 1,
+    "expert": 1,
+}
+
+
+def layout(*, sharding: str = "none", **sizes: int) -> Layouts:
+    """One layout; sizes left out are 1."""
+    each = {**ONE, **sizes}
+    gpus = each["tensor"] * each["pipeline"] * each["context"] * each["data"]
+    columns = {f"{name}_parallel_size": np.array([size]) for name, size in each.items()}
+    return Layouts(
+        num_gpus=np.array([gpus]),
+        sharding=np.array([SHARDINGS.index(sharding)]),
+        offload=np.array([0]),
+        **columns,
+    )
+
+
+def job_of(architecture: str = "llama-2-7b", **changes: Any) -> Job:
+    models = {role: {"architecture": architecture} for role in ("actor", "reference", "reward")}
+    return resolve(job_spec("grpo", models=models, **changes))
+
+
+def engine(role: str, architecture: str = "llama-2-7b", **sizes: Any) -> str | None:
+    """The engine of automap that runs a layout of a role's model; None: none does."""
+    engines = job_of(architecture, search__target="automap").engines_of(role)
+    number = int(engines.of_layouts(layout(**sizes))[0])
+    return engines.engines[number].name if number >= 0 else None
+
+
+@pytest.mark.parametrize(
+    ("role", "sizes", "expected"),
+    [
+        ("actor", {}, "megatron"),
+        ("actor", {"data": 8, "sharding": "optimizer"}, "megatron"),
+        ("actor", {"data": 8}, "megatron"),
+        ("actor", {"data": 8, "sharding": "gradient"}, "fsdp"),
+        ("actor", {"data": 8, "tensor": 2, "sharding": "full"}, "fsdp"),
+        ("actor", {"data": 2, "pipeline": 2, "sharding": "full"}, None),
+        ("actor", {"data": 4, "context": 2, "sharding": "optimizer"}, None),
+        ("actor", {"tensor": 4, "pipeline": 8, "virtual_pipeline": 4}, "megatron"),
+        ("actor", {"pipeline": 8, "virtual_pipeline": 3}, None),
+        ("actor", {"pipeline": 31}, None),
+        ("reference", {"data": 8}, "megatron"),
+        ("reference", {"data": 8, "sharding": "full"}, "fsdp"),
+        ("reference", {"data": 8, "sharding": "gradient"}, None),
+    ],
+)
+def test_a_layout_has_the_engine_that_can_keep_it(
+    role: str, sizes: dict[str, Any], expected: str | None
+) -> None:
+    assert engine(role, **sizes) == expected
+
+
+def test_a_mixture_of_experts_is_megatrons_alone() -> None:
+    assert engine("actor", "qwen3-30b-a3b", data=8, expert=8, sharding="optimizer") == "megatron"
+    assert engine("actor", "qwen3-30b-a3b", data=8, sharding="full") is None
+
+
+def test_adapters_are_fsdps_alone() -> None:
+    models = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reward")}
+    models["actor"]["lora"] = {"rank": 16}  # type: ignore[assignment]
+    job = resolve(job_spec("grpo", models=models, workload__kl="none"))
+    names = [each.name for each in job.engines_of("actor").engines]
+    assert names == ["fsdp"]
+
+
+@given(
+    tensor=st.sampled_from([1, 2, 3, 4, 8, 16]),
+    pipeline=st.integers(1, 64),
+    virtual=st.sampled_from([1, 2, 4]),
+    context=st.sampled_from([1, 2]),
+    data=st.integers(1, 64),
+    sharding=st.sampled_from(SHARDINGS),
+    role=st.sampled_from(["actor", "reference"]),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_layout_is_refused_with_a_reason_or_has_an_engine(
+    role: str, sharding: str, tensor: int, pipeline: int, virtual: int, context: int, data: int
+) -> None:
+    engines = job_of(search__target="automap").engines_of(role)
+    one = layout(
+        tensor=tensor,
+        pipeline=pipeline,
+        virtual_pipeline=virtual,
+        context=context,
+        data=data,
+        sharding=sharding,
+    )
+    allowed = bool(engines.of_layouts(one)[0] >= 0)
+    lacks = engines.refusals(one)
+    assert allowed == (lacks == [])
+    assert all(not line.endswith("needs: ") for line in lacks)
+
+
+def test_every_candidate_has_an_engine_and_some_are_missing_that_any_has() -> None:
+    three = {"cluster__pools": [pool(3)]}
+    automap, everything = (
+        enumeration.home_layouts(job, "actor", job.pools[0])
+        for job in (job_of(search__target=name, **three) for name in ("automap", "any"))
+    )
+    engines = job_of(search__target="automap").engines_of("actor")
+    assert (engines.of_layouts(automap) >= 0).all()
+    kept = int((engines.of_layouts(everything) >= 0).sum())
+    assert len(automap) == kept < len(everything)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"search__streaming": True}, "search.streaming"),
+        ({"workload__rollout_engine": "sglang"}, "workload.rollout_engine"),
+        ({"workload__rollout_cache_precision": "fp8"}, "workload.rollout_cache_precision"),
+        ({"architecture": "deepseek-v3"}, "models.actor"),
+    ],
+)
+def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automap(
+    changes: dict[str, Any], field: str
+) -> None:
+    assert job_of(**changes).target is ANY
+    with pytest.raises(SpecError) as error:
+        job_of(**changes, search__target="automap")
+    assert error.value.field == "search.target"
+    assert field in error.value.message
+    assert "search.target: any" in error.value.remedy
+
+
+def test_a_strategy_keeps_the_space_that_it_reproduces() -> None:
+    assert job_of(search__strategy="verl").target is ANY
+    assert job_of().target is AUTOMAP
+
+
+def test_a_named_stack_leaves_the_engines_of_its_kind() -> None:
+    job = job_of(workload__training_stack="verl")
+    assert [each.name for each in job.engines_of("actor").engines] == ["fsdp"]
+    assert job.engines_of("actor").stack_of(0) == "verl"
+
+
+def test_a_plan_names_its_target_its_engines_and_what_runs_it() -> None:
+    plan = make_plan(small_job("ppo", num_nodes=2))
+    assert plan.search.target == "automap"
+    assert plan.runs_with == ["automap"]
+    assert {copy.engine for copy in plan.copies if copy.kind == "home"} <= {"megatron", "fsdp"}
+    assert refusals(resolve(plan.spec), plan.placement(), AUTOMAP) == []
+
+
+def test_the_check_refuses_what_the_target_cannot_run_and_what_is_misstated() -> None:
+    spec = small_job("grpo")
+    job, plan = resolve(spec), make_plan(spec)
+    assert violations(job, plan) == []
+    (line,) = violations(job, plan.model_copy(update={"runs_with": []}))
+    assert line.startswith("runs_with is []")
+    copies = [copy.model_copy(update={"engine": "deepspeed"}) for copy in plan.copies]
+    found = violations(job, plan.model_copy(update={"copies": copies}))
+    assert any("has engine deepspeed" in line for line in found)
+
+
+def test_a_plan_for_any_that_nothing_runs_says_so() -> None:
+    pools = [pool(2, gpu="h100-80gb-sxm")]
+    plan = make_plan(small_job(cluster__pools=pools, workload__rollout_engine="sglang"))
+    assert plan.search.target == "any"
+    assert plan.runs_with == []
+    assert any(line.startswith("search.target: any, as automap") for line in plan.assumptions)
+
+
+def test_what_runs_a_placement_is_what_refuses_nothing() -> None:
+    plan = make_plan(small_job(search__target="any"))
+    job, placement = resolve(plan.spec), plan.placement()
+    assert (runs_with(job, placement) == ["automap"]) == (not refusals(job, placement, AUTOMAP))
+    assert refusals(job, placement, ANY) == []
+
+
+def test_every_feature_of_the_tables_is_one_of_an_architecture() -> None:
+    shape = catalogue.architecture("llama-2-7b", field="architecture")
+    for each in AUTOMAP.training:
+        names = each.unknown_features | each.tensor_divides | each.tensor_repeats
+        assert all(hasattr(shape, name) for name in names)
