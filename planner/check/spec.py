@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from automap.planner.check.subject import Subject, span_of
 from automap.planner.dataflow.graph import Call
-from automap.planner.plan.types import CopyPlan
-from automap.planner.spec import ParallelismConstraint
+from automap.planner.plan.types import CallPlan, CopyPlan
 
 STORED_SIZES = (
     "tensor_parallel_size",
@@ -15,29 +14,50 @@ STORED_SIZES = (
     "expert_parallel_size",
     "sharding",
 )
+ENGINE_SIZES = (
+    "tensor_parallel_size",
+    "pipeline_parallel_size",
+    "data_parallel_size",
+    "expert_parallel_size",
+)
 
 
 def broken_constraints(subject: Subject) -> Iterator[str]:
     """Every constraint of the spec that the plan does not respect."""
-    yield from _roles_are_in_their_pools(subject)
+    yield from _copies_are_in_their_pools(subject)
+    yield from _calls_are_in_their_pools(subject)
     yield from _pairs_are_colocated(subject)
     yield from _pairs_are_separate(subject)
-    for role, wanted in subject.job.spec.constraints.parallelism.items():
-        yield from _home_has_the_fixed_sizes(subject.homes()[role], wanted)
-        yield from _calls_have_the_fixed_settings(subject, role, wanted)
+    yield from _copies_have_the_fixed_sizes(subject)
+    yield from _calls_have_the_fixed_settings(subject)
     yield from _forbidden_means_are_unused(subject)
     if subject.job.spec.constraints.require_even_batch:
         yield from _batches_are_even(subject)
 
 
-def _roles_are_in_their_pools(subject: Subject) -> Iterator[str]:
+def _copies_are_in_their_pools(subject: Subject) -> Iterator[str]:
+    """A key of its own says where a copy lies, else a pinned call on a shadow, else its role."""
     pinned = subject.job.spec.constraints.pools
     for copy in subject.plan.copies:
-        if copy.pool != pinned.get(copy.role, copy.pool):
-            yield (
-                f"copy {copy.id} lies in pool {copy.pool}, but {copy.role} is pinned to "
-                f"{pinned[copy.role]}"
-            )
+        key = copy.role
+        if copy.kind == "shadow":
+            served = [call.id for call, on in subject.placed_calls() if on.id == copy.id]
+            key = next((name for name in (copy.id, *served) if name in pinned), key)
+        if copy.pool != pinned.get(key, copy.pool):
+            yield f"copy {copy.id} lies in pool {copy.pool}, but {key} is pinned to {pinned[key]}"
+
+
+def _calls_are_in_their_pools(subject: Subject) -> Iterator[str]:
+    pinned = subject.job.spec.constraints.pools
+    for call, copy in subject.placed_calls():
+        if not _is_copy(subject, call.id) and copy.pool != pinned.get(call.id, copy.pool):
+            yield f"call {call.id} runs in pool {copy.pool}, but is pinned to {pinned[call.id]}"
+
+
+def _is_copy(subject: Subject, key: str) -> bool:
+    """Whether a key of the constraints means a role or a shadow, though a call has the same id."""
+    models = subject.job.models
+    return key in models or any(key == f"{role}.shadow" for role in models)
 
 
 def _pairs_are_colocated(subject: Subject) -> Iterator[str]:
@@ -61,34 +81,46 @@ def _pairs_are_separate(subject: Subject) -> Iterator[str]:
                     )
 
 
-def _home_has_the_fixed_sizes(home: CopyPlan, wanted: ParallelismConstraint) -> Iterator[str]:
-    found: dict[str, int | str] = {name: getattr(home.layout, name) for name in STORED_SIZES}
-    found["num_gpus"] = home.num_gpus
-    for name, value in found.items():
-        fixed = getattr(wanted, name)
-        if fixed is not None and value != fixed:
-            yield f"copy {home.id} has {name} {value}, but the spec fixes {fixed}"
+def _copies_have_the_fixed_sizes(subject: Subject) -> Iterator[str]:
+    fixed = subject.job.spec.constraints.parallelism
+    for copy in subject.plan.copies:
+        wanted = fixed.get(copy.role if copy.kind == "home" else copy.id)
+        found: dict[str, int | str] = {name: getattr(copy.layout, name) for name in STORED_SIZES}
+        found["num_gpus"] = copy.num_gpus
+        for name, value in found.items():
+            size = None if wanted is None else getattr(wanted, name)
+            if size is not None and value != size:
+                yield f"copy {copy.id} has {name} {value}, but the spec fixes {size}"
 
 
-def _calls_have_the_fixed_settings(
-    subject: Subject, role: str, wanted: ParallelismConstraint
-) -> Iterator[str]:
-    """Micro-batch of training and scoring, recomputation of training, the engine's tensor size."""
-    for call in subject.plan.calls:
-        if call.role != role:
-            continue
-        pairs: list[tuple[str, object, object]] = []
-        if call.kind != "generate":
-            pairs.append(("micro_batch_size", call.micro_batch_size, wanted.micro_batch_size))
-        if call.kind == "train":
-            pairs.append(("recompute", call.recompute, wanted.recompute))
-        if call.kind == "generate" and call.parallelism is not None:
-            tensor = call.parallelism.tensor_parallel_size
-            fixed_tensor = wanted.generation_tensor_parallel_size
-            pairs.append(("generation_tensor_parallel_size", tensor, fixed_tensor))
-        for name, value, fixed in pairs:
-            if fixed is not None and value != fixed:
-                yield f"call {call.id} has {name} {value}, but the spec fixes {fixed}"
+def _calls_have_the_fixed_settings(subject: Subject) -> Iterator[str]:
+    """Micro-batch of training and scoring, recomputation of training, sizes of the engine.
+
+    What the spec fixes of the call goes before what it fixes of the role.
+    """
+    fixed = subject.job.spec.constraints.parallelism
+    for call, copy in subject.placed_calls():
+        own = None if _is_copy(subject, call.id) else fixed.get(call.id)
+        of_role = fixed.get(call.role)
+        for field, value, field_of_role in _settings(call, copy):
+            name, wanted = field, None if own is None else getattr(own, field)
+            if wanted is None and of_role is not None and field_of_role is not None:
+                name, wanted = field_of_role, getattr(of_role, field_of_role)
+            if wanted is not None and value != wanted:
+                yield f"call {call.id} has {name} {value}, but the spec fixes {wanted}"
+
+
+def _settings(call: CallPlan, copy: CopyPlan) -> Iterator[tuple[str, object, str | None]]:
+    """(field of a call, its value, field of the role that fixes it too) for what a call has."""
+    if call.kind != "generate":
+        yield "micro_batch_size", call.micro_batch_size, "micro_batch_size"
+    if call.kind == "train":
+        yield "recompute", call.recompute, "recompute"
+    if call.kind == "generate" and call.parallelism is not None:
+        yield "num_gpus", copy.num_gpus, None
+        for name in ENGINE_SIZES:
+            of_role = "generation_tensor_parallel_size" if name.startswith("tensor") else None
+            yield name, getattr(call.parallelism, name), of_role
 
 
 def _forbidden_means_are_unused(subject: Subject) -> Iterator[str]:

@@ -19,16 +19,17 @@ class Question:
     text: str
     rows: Callable[[SearchSpace], Rows] = lambda space: space.rows
     change: Callable[[Problem], Problem] = lambda problem: problem
-    role: str | None = None
+    key: str | None = None
+    """A key of constraints.parallelism: a role or a call."""
     fixed: dict[str, int | str] = field(default_factory=dict)
-    """Values that the question adds to constraints.parallelism of the role. The tables keep only
+    """Values that the question adds to constraints.parallelism under the key. The tables keep only
     the settings of a layout that no other beats, so a question that fixes a setting prices anew."""
     missing: str = ""
     """Why there may be no layout at all."""
 
     def posed(self, study: Study, *, fits_only: bool = True) -> Study | None:
         """The study under the constraint; None where a call or a model has no layout left."""
-        if self.role is not None:
+        if self.key is not None:
             try:
                 study = priced(self._spec(study.job.spec), fits_only=fits_only)
             except SpecError:
@@ -42,12 +43,12 @@ class Question:
     @property
     def of_rows(self) -> bool:
         """True when it only takes rows away."""
-        return self.role is None
+        return self.key is None
 
     def _spec(self, spec: JobSpec) -> JobSpec:
-        assert self.role is not None
+        assert self.key is not None
         constraints = spec.constraints
-        now = constraints.parallelism.get(self.role) or ParallelismConstraint()
-        wanted = {**constraints.parallelism, self.role: now.model_copy(update=self.fixed)}
+        now = constraints.parallelism.get(self.key) or ParallelismConstraint()
+        wanted = {**constraints.parallelism, self.key: now.model_copy(update=self.fixed)}
         constraints = constraints.model_copy(update={"parallelism": wanted})
         return spec.model_copy(update={"constraints": constraints})

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from typing import TypedDict
 
 import numpy as np
 
+from automap.planner.dataflow.graph import Call
 from automap.planner.explanation.question import Question
 from automap.planner.explanation.stream_questions import streams_and_tails
 from automap.planner.explanation.study import Study
+from automap.planner.job.pins import call_keys, generate_pins, home_pool, model_of
 from automap.planner.layout import OFFLOADS, RECOMPUTES
 from automap.planner.search import Rows, SearchSpace, Selected
 from automap.planner.search.model.problem import Problem
@@ -37,6 +40,7 @@ def _together_or_apart(study: Study) -> Iterator[Question]:
         "all models on the same GPUs",
         _without_shadows,
         lambda problem: replace(problem, colocate=pairs),
+        missing=_what_pins_away(study, list(study.job.models)),
     )
     every = tuple(combinations(range(len(study.tables.copies)), 2))
     shadowed = {
@@ -69,6 +73,7 @@ def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
                 f"no_shadow:{copy.role}",
                 f"no shadow of {copy.role}",
                 partial(_without_shadows, copies=frozenset([index])),
+                missing=_what_pins_away(study, [copy.role]),
             )
         else:
             yield Question(
@@ -76,6 +81,16 @@ def _shadows(study: Study, plan: Selected) -> Iterator[Question]:
                 f"a shadow of {copy.role} for generation",
                 partial(_on_shadow, shadow=index),
             )
+
+
+def _what_pins_away(study: Study, roles: list[str]) -> str:
+    """The constraint by which a call of these roles can only run on a shadow, if there is one."""
+    for role in roles:
+        home = home_pool(study.job, role)
+        for key, pool in generate_pins(study.job, role).items():
+            if home not in (None, pool):
+                return f"constraints.pools.{key} is {pool}, and the home of {role} is in {home}"
+    return ""
 
 
 def _on_shadow(space: SearchSpace, shadow: int) -> Rows:
@@ -134,8 +149,9 @@ def _why_no_size(study: Study, role: str, size: int) -> str:
             f"a tensor group of {size} would leave the NVLink domain of {domain} GPUs "
             "(constraints.tensor_parallel_across_nodes allows it)"
         )
-    if role in study.job.spec.constraints.parallelism:
-        return f"constraints.parallelism.{role} fixes the sizes"
+    for key in study.job.spec.constraints.parallelism:
+        if model_of(study.job, key) == role:
+            return f"constraints.parallelism.{key} fixes sizes"
     return "no layout of that size divides the GPUs and the sequences"
 
 
@@ -152,10 +168,25 @@ def _engine_sizes(study: Study, plan: Selected) -> Iterator[Question]:
             yield Question(
                 f"tensor_parallel_size:{call.id}:{size}",
                 f"{call.id} with tensor parallelism {size} instead of {now}",
-                role=call.model,
-                fixed={"generation_tensor_parallel_size": size},
+                **_fixing(study, call, "tensor_parallel_size", size),
                 missing=_why_no_size(study, call.model, size),
             )
+
+
+class _Fixed(TypedDict):
+    """The part of a question that fixes one field of constraints.parallelism."""
+
+    key: str
+    fixed: dict[str, int | str]
+
+
+def _fixing(study: Study, call: Call, name: str, value: int | str) -> _Fixed:
+    """A field of a call fixed; of its role, where the call's id is also that of another key."""
+    if call.id in call_keys(study.job):
+        return {"key": call.id, "fixed": {name: value}}
+    assert call.model is not None, "a function has nothing to fix"
+    of_role = "generation_tensor_parallel_size" if name == "tensor_parallel_size" else name
+    return {"key": call.model, "fixed": {of_role: value}}
 
 
 def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
@@ -171,8 +202,7 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
                 yield Question(
                     f"recompute:{call.id}:{mode}",
                     f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
-                    role=call.model,
-                    fixed={"recompute": mode},
+                    **_fixing(study, call, "recompute", mode),
                     missing=f"the search tries no setting with recomputation {mode}",
                 )
 

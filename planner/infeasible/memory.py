@@ -7,8 +7,10 @@ import numpy as np
 from automap.planner.cost.memory import usable_bytes, usable_host_bytes
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
+from automap.planner.job.pins import home_pool
 from automap.planner.layout import IntArray
 from automap.planner.search import CallTable, CopyTable, MemoryNeed, price_candidates
+from automap.planner.spec import JobSpec
 from automap.planner.units import MIB
 
 
@@ -26,10 +28,10 @@ def least_need(job: Job, call: Call) -> MemoryNeed | None:
     may run on a shadow, which exists only beside training.
     """
     assert call.model is not None, "a function needs no GPU"
-    dataflow = job.dataflow
+    alone = replace(job, models={call.model: job.models[call.model]})
     if call.kind != "generate":
-        dataflow = dataflow.model_copy(update={"calls": (call,), "edges": ()})
-    alone = replace(job, dataflow=dataflow, models={call.model: job.models[call.model]})
+        dataflow = job.dataflow.model_copy(update={"calls": (call,), "edges": ()})
+        alone = replace(alone, spec=_with_home_pinned(job, call.model), dataflow=dataflow)
     tables = price_candidates(alone, fits_only=False, lean=True)
     needs = [
         _leanest(job, call, table, tables.copies[table.copy])
@@ -41,6 +43,16 @@ def least_need(job: Job, call: Call) -> MemoryNeed | None:
         key=lambda need: need.over_bytes,
         default=None,
     )
+
+
+def _with_home_pinned(job: Job, role: str) -> JobSpec:
+    """The spec in which a role's home is pinned by its own name to where other calls pin it."""
+    pool = home_pool(job, role)
+    if pool is None:
+        return job.spec
+    pools = {**job.spec.constraints.pools, role: pool}
+    constraints = job.spec.constraints.model_copy(update={"pools": pools})
+    return job.spec.model_copy(update={"constraints": constraints})
 
 
 def _leanest(job: Job, call: Call, table: CallTable, copy: CopyTable) -> MemoryNeed | None:

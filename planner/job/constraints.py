@@ -5,7 +5,9 @@ from math import prod
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.errors import SpecError
+from automap.planner.job import pins
 from automap.planner.job.job import Job, Model
+from automap.planner.job.pin_checks import check_keys, check_pins, why_without_weights
 from automap.planner.spec import ParallelismConstraint
 
 
@@ -15,51 +17,31 @@ def check_constraints(job: Job) -> None:
     Raises:
         SpecError: with the path of the constraint.
     """
-    _check_names(job)
+    check_keys(job)
+    _check_pairs(job)
+    check_pins(job)
     groups = _colocated_groups(job)
     _check_separate(job, groups)
     _check_colocated_sizes(job, groups)
-    for role, sizes in job.spec.constraints.parallelism.items():
-        _check_parallelism(job, role, sizes)
+    for key, sizes in job.spec.constraints.parallelism.items():
+        _check_parallelism(job, key, sizes)
     _check_even_updates(job)
 
 
-def _check_names(job: Job) -> None:
-    constraints = job.spec.constraints
-    named = [(f"constraints.pools.{role}", role) for role in constraints.pools]
-    named += [(f"constraints.parallelism.{role}", role) for role in constraints.parallelism]
+def _check_pairs(job: Job) -> None:
+    """Refuse pairs that name one role twice, or what has no weights."""
     for kind in ("colocate", "separate"):
-        for index, pair in enumerate(getattr(constraints, kind)):
+        for index, pair in enumerate(getattr(job.spec.constraints, kind)):
             field = f"constraints.{kind}.{index}"
-            named += [(field, role) for role in pair]
             if pair[0] == pair[1]:
                 raise SpecError(field, f"names {pair[0]} twice", remedy="name two roles")
-    for field, role in named:
-        if role not in job.models:
-            raise SpecError(
-                field,
-                f"{role} {_why_without_weights(job, role)}",
-                remedy=f"use one of {', '.join(job.models)}",
-            )
-    pools = [pool.name for pool in job.pools]
-    for role, name in constraints.pools.items():
-        if name not in pools:
-            raise SpecError(
-                f"constraints.pools.{role}",
-                f"the cluster has no pool {name!r}",
-                remedy=f"use one of {', '.join(pools)}",
-            )
-
-
-def _why_without_weights(job: Job, role: str) -> str:
-    if role in job.spec.models and not job.spec.models[role].needs_gpus:
-        what = "function" if job.spec.models[role].function else "remote service"
-        return f"is a {what} and occupies no GPU"
-    if role in job.spec.models:
-        return "is not used by this job (workload.kl none drops the reference)"
-    if any(call.role == role for call in job.dataflow.calls):
-        return "is served by the actor's base weights and has no copy of its own"
-    return "is not a role of this job"
+            for role in pair:
+                if role not in job.models:
+                    raise SpecError(
+                        field,
+                        f"{role} {why_without_weights(job, role)}",
+                        remedy=f"use one of {', '.join(job.models)}",
+                    )
 
 
 def _colocated_groups(job: Job) -> dict[str, frozenset[str]]:
@@ -83,16 +65,17 @@ def _check_separate(job: Job, groups: dict[str, frozenset[str]]) -> None:
 
 def _check_colocated_sizes(job: Job, groups: dict[str, frozenset[str]]) -> None:
     """Refuse colocated roles that are pinned to different pools or numbers of GPUs."""
-    pools = job.spec.constraints.pools
     parallelism = job.spec.constraints.parallelism
+    pinned = {role: next(iter(pins.home_pins(job, role).items()), None) for role in job.models}
     for first, second in combinations(job.models, 2):
         if second not in groups[first]:
             continue
-        if first in pools and second in pools and pools[first] != pools[second]:
+        one, other = pinned[first], pinned[second]
+        if one is not None and other is not None and one[1] != other[1]:
             raise SpecError(
-                f"constraints.pools.{second}",
-                f"{second} is pinned to {pools[second]} and {first} to {pools[first]}, but "
-                "constraints.colocate joins them",
+                f"constraints.pools.{other[0]}",
+                f"{other[0]} is pinned to {other[1]} and {one[0]} to {one[1]}, but "
+                f"constraints.colocate joins {first} and {second}",
                 remedy="pin both to one pool, or do not colocate them",
             )
         if first not in parallelism or second not in parallelism:
@@ -129,16 +112,25 @@ def _factors(sizes: ParallelismConstraint) -> dict[str, int | None]:
     }
 
 
-def _check_parallelism(job: Job, role: str, sizes: ParallelismConstraint) -> None:
-    field = f"constraints.parallelism.{role}"
-    model = job.models[role]
+def _check_parallelism(job: Job, key: str, sizes: ParallelismConstraint) -> None:
+    field, model = f"constraints.parallelism.{key}", job.models[pins.model_of(job, key)]
     _check_product(sizes, field=field)
     _check_model_divides(model, sizes, field=field)
-    _check_kind(job, model, sizes, field=field)
-    _check_batch(job, model, sizes, field=field)
-    pinned = job.spec.constraints.pools.get(role)
-    pools = [pool for pool in job.pools if pinned in (None, pool.name)]
+    if key == model.role:
+        _check_kind(job, model, sizes, field=field)
+        _check_batch(job, model, sizes, field=field)
+    _check_recompute(job, sizes, field=field)
+    pools = [pool for pool in job.pools if _may_be_in(job, key, model.role, pool.name)]
     _check_pools_hold(job, pools, sizes, field=field)
+
+
+def _may_be_in(job: Job, key: str, role: str, pool: str) -> bool:
+    """Whether what a key of constraints.parallelism names may lie, or run, in a pool."""
+    call = pins.call_keys(job).get(key)
+    if call is not None and pins.call_pool(job, call) is not None:
+        return pins.call_pool(job, call) == pool
+    copies = (False, True) if call is not None else (key != role,)
+    return any(pins.may_lie_in(job, role, pool, shadow=shadow) for shadow in copies)
 
 
 def _check_product(sizes: ParallelismConstraint, *, field: str) -> None:
@@ -214,6 +206,9 @@ def _check_kind(job: Job, model: Model, sizes: ParallelismConstraint, *, field: 
                 f"{getattr(sizes, name)} is for training, and {model.role} does not train",
                 remedy="leave it out",
             )
+
+
+def _check_recompute(job: Job, sizes: ParallelismConstraint, *, field: str) -> None:
     if sizes.recompute not in (None, "none") and not job.spec.constraints.allow_recompute:
         raise SpecError(
             f"{field}.recompute",

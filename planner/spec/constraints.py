@@ -13,8 +13,15 @@ Pair = Annotated[tuple[str, str], Field(strict=False)]
 class ParallelismConstraint(SpecModel):
     """Sizes of a role's home and settings of its calls; what is left out stays free.
 
-    A shadow, the copy that generates on GPUs of its own, keeps the settings of its calls alone and
-    has its own num_gpus; allow_shadow_copies: false leaves none.
+    Under a role (`actor`) all fields: the sizes of its home, micro-batch and recomputation of its
+    calls, and the tensor size with which it generates. A shadow, the copy that generates on GPUs of
+    its own, keeps of these the settings of its calls alone and has its own num_gpus;
+    allow_shadow_copies: false leaves none.
+
+    Under a shadow (`actor.shadow`) or a generate call (`actor.generate`): num_gpus of its range,
+    and tensor, pipeline, data and expert sizes, which are those of the engine. Under a train call
+    (`actor.train`): micro_batch_size and recompute; under a forward call: micro_batch_size. What is
+    fixed of a call goes before what is fixed of its role.
     """
 
     num_gpus: PositiveInt | None = None
@@ -32,11 +39,19 @@ class ParallelismConstraint(SpecModel):
 class ConstraintsSpec(SpecModel):
     """Constraints that the plan must respect."""
 
-    pools: dict[str, str] = Field(default={}, description="role → pool: pin a role to a pool")
+    pools: dict[str, str] = Field(
+        default={},
+        description="role, copy or call → pool: pin a role (`actor`: its home, and its shadow "
+        "unless that is pinned otherwise), its shadow (`actor.shadow`: where it lies if there is "
+        "one), or a call (`actor.generate`: a copy in that pool serves it)",
+    )
     colocate: list[Pair] = Field(default=[], description="role pairs whose homes share a range")
     separate: list[Pair] = Field(default=[], description="role pairs on disjoint GPUs")
     parallelism: dict[str, ParallelismConstraint] = Field(
-        default={}, description="role → fixed sizes of its home and settings of its calls"
+        default={},
+        description="role, copy or call → what is fixed of it: of a role (`actor`) the sizes of "
+        "its home and the settings of its calls, of its shadow (`actor.shadow`) its sizes, of a "
+        "call (`actor.train`) its settings or the sizes of its engine",
     )
     keep_free_gpus: dict[str, Annotated[int, Field(ge=0)]] = Field(
         default={}, description="pool → GPUs that stay unused (the last ones)"

@@ -1,6 +1,6 @@
 """The settings of one call on the layouts of one copy, priced: micro-batches, engines, caches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -9,8 +9,9 @@ from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.pricing import GenerationLayouts, Pricing, whole_microseconds
 from automap.planner.cost.rows import distinct_columns, distinct_rows
 from automap.planner.dataflow.graph import Call
+from automap.planner.job import pins
 from automap.planner.job.job import Job
-from automap.planner.layout import FloatArray, IntArray, Layouts
+from automap.planner.layout import BoolArray, FloatArray, IntArray, Layouts
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.generate_settings import Generations, LayoutsBySize
 from automap.planner.search.candidates.tables import CallTable, front_rows, kinds_of
@@ -28,6 +29,20 @@ class Block:
     host_bytes: IntArray
     sync_seconds: FloatArray
     node_sync_seconds: FloatArray
+
+    def where(self, kept: BoolArray) -> "Block":
+        """Some of the rows."""
+        if kept.all():
+            return self
+        return replace(
+            self,
+            rows=self.rows[kept],
+            layouts=self.layouts.take(np.flatnonzero(kept)),
+            resident_bytes=self.resident_bytes[kept],
+            host_bytes=self.host_bytes[kept],
+            sync_seconds=self.sync_seconds[kept],
+            node_sync_seconds=self.node_sync_seconds[kept],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +76,7 @@ class Settings:
         Offload only adds its copies' seconds and bytes, so layouts that differ in nothing else are
         priced once, and share the settings among which nothing beats another.
         """
-        wanted = enumeration.constraint_of(self.job, call.role)
+        wanted = pins.settings(self.job, call)
         modes = enumeration.recomputes(self.job, wanted) if call.kind == "train" else [0]
         first, base_of = distinct_rows(*block.layouts.columns_without_offload())
         base = block.layouts.take(first).without_offload()
@@ -90,7 +105,7 @@ class Settings:
         self, call: Call, layouts: Layouts, *, modes: list[int]
     ) -> tuple[IntArray, IntArray, IntArray]:
         """(row, micro-batch, recomputation): every layout with every setting it may have."""
-        wanted = enumeration.constraint_of(self.job, call.role)
+        wanted = pins.settings(self.job, call)
         sizes = np.array(enumeration.micro_batch_sizes(wanted), dtype=np.int64)
         rows, micro, recompute = enumeration.settings_grid(
             len(layouts), sizes[:1] if self.lean else sizes, np.array(modes, dtype=np.int64)

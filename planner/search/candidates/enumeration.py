@@ -8,6 +8,8 @@ import numpy as np
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.pricing import GenerationLayouts
+from automap.planner.dataflow.graph import Call
+from automap.planner.job import pins
 from automap.planner.job.job import Job, Model
 from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
 from automap.planner.spec import ParallelismConstraint
@@ -58,7 +60,7 @@ def shares_candidates(larger: Job, smaller: Job) -> bool:
 
 def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every storage layout of a home, offload included."""
-    model, wanted = job.models[role], _wanted(job, role)
+    model, wanted = job.models[role], pins.home_sizes(job, role)
     sizes = _sizes(job, model, pool, wanted)
     count, tensor, pipeline, context, expert, virtual = sizes.T
     data = count // (tensor * pipeline * context)
@@ -86,28 +88,30 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
 
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     """Every layout of a shadow: whole replicas, each split as the engine generates."""
-    model, wanted = job.models[role], _wanted(job, role)
+    model = job.models[role]
     rows = [
         (count, tensor, pipeline, 1, 1, data, expert, SHARDINGS.index("none"), 0)
-        for count in _counts(pool, None)
+        for wanted in pins.shadow_sizes(job, role)
+        for count in _counts(pool, wanted)
         for tensor, pipeline, expert, data in _engine_sizes(job, model, pool, count, wanted)
     ]
-    layouts = _layouts(rows)
+    layouts = _layouts(list(dict.fromkeys(rows)))
     engines = GenerationLayouts.of(layouts)
     return layouts.take(np.flatnonzero(job.target.rollout.allows(model.architecture, engines)))
 
 
 def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
     """Sizes of the ranges that a home may have, rising."""
-    return _counts(pool, _wanted(job, role))
+    return _counts(pool, pins.home_sizes(job, role))
 
 
-def engines(job: Job, role: str, pool: Pool, count: int) -> GenerationLayouts:
-    """Generation layouts on a range of `count` GPUs."""
-    rows = list(_engine_sizes(job, job.models[role], pool, count, _wanted(job, role)))
+def engines(job: Job, call: Call, pool: Pool, count: int) -> GenerationLayouts:
+    """Layouts of a generate call on a range of `count` GPUs."""
+    model = job.models[call.role]
+    rows = list(_engine_sizes(job, model, pool, count, pins.engine_sizes(job, call)))
     columns = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
     layouts = GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
-    allowed = job.target.rollout.allows(job.models[role].architecture, layouts)
+    allowed = job.target.rollout.allows(model.architecture, layouts)
     return layouts.take(np.flatnonzero(allowed))
 
 
@@ -136,13 +140,18 @@ def recomputes(job: Job, wanted: ParallelismConstraint | None) -> list[int]:
     return [0, 1, 2] if job.spec.constraints.allow_recompute else [0]
 
 
-def constraint_of(job: Job, role: str) -> ParallelismConstraint | None:
-    """What the spec fixes for a role."""
-    return _wanted(job, role)
-
-
-def _wanted(job: Job, role: str) -> ParallelismConstraint | None:
-    return job.spec.constraints.parallelism.get(role)
+def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: bool) -> BoolArray:
+    """[row] whether the spec lets a call run on a copy of that layout in that pool."""
+    kept = np.full(len(layouts), pins.call_pool(job, call) in (None, pool.name))
+    if call.kind != "generate":
+        return kept
+    wanted = pins.engine_sizes(job, call)
+    # A home reshards to any engine on its GPUs; a shadow is split as its engine.
+    for name in ("num_gpus", *(pins.ENGINE_SIZES if shadow else ())):
+        fixed = _fixed(wanted, name)
+        if fixed is not None:
+            kept &= getattr(layouts, name) == fixed
+    return kept
 
 
 def _layouts(rows: Sequence[tuple[int, ...]]) -> Layouts:
@@ -290,25 +299,31 @@ def _offloads(job: Job, model: Model) -> list[int]:
 
 
 def _engine_sizes(
-    job: Job, model: Model, pool: Pool, count: int, wanted: ParallelismConstraint | None
+    job: Job, model: Model, pool: Pool, count: int, wanted: ParallelismConstraint
 ) -> Iterator[tuple[int, int, int, int]]:
     """(tensor, pipeline, expert, data) of an engine; pipelines only where one shard is too big."""
-    tensors = np.array(_tried(wanted, "generation_tensor_parallel_size", TENSOR_SIZES))
-    experts = np.array(_expert_sizes(model, None))
+    tensors = np.array(_tried(wanted, "tensor_parallel_size", TENSOR_SIZES))
+    experts = np.array(_expert_sizes(model, wanted))
     for tensor in tensors[_splits_tensors(job, model, pool, count, tensors)].tolist():
-        for pipeline in _engine_stages(model, pool, tensor, count // tensor):
+        for pipeline in _engine_stages(model, pool, tensor, count // tensor, wanted):
             data = count // (tensor * pipeline)
-            if data > job.spec.workload.num_sequences:
+            if data > job.spec.workload.num_sequences or wanted.data_parallel_size not in (
+                None,
+                data,
+            ):
                 continue
             for expert in experts[_splits_experts(job, model, pool, tensor, data, experts)]:
                 yield tensor, pipeline, int(expert), data
 
 
-def _engine_stages(model: Model, pool: Pool, tensor: int, rest: int) -> list[int]:
+def _engine_stages(
+    model: Model, pool: Pool, tensor: int, rest: int, wanted: ParallelismConstraint
+) -> list[int]:
     """1, and more as long as the weights fill most of a GPU; a pipeline slows every token."""
     stages, bytes_each = [1], 2 * _dense_share(model.architecture) / tensor
     while bytes_each / stages[-1] > 0.6 * pool.gpu.memory_bytes:
         stages.append(2 * stages[-1])
+    stages = list(_tried(wanted, "pipeline_parallel_size", stages))
     return [s for s in stages if rest % s == 0 and s <= model.architecture.num_layers]
 
 

@@ -113,7 +113,7 @@ class Generations:
         assert call.model is not None, "a function does not generate"
         counts = enumeration.home_counts(self.job, call.model, pool)
         none = np.zeros(0, dtype=np.int64)
-        parts = [enumeration.engines(self.job, call.role, pool, count) for count in counts]
+        parts = [enumeration.engines(self.job, call, pool, count) for count in counts]
         lengths = np.array([len(part.tensor_parallel_size) for part in parts], dtype=np.int64)
         return LayoutsBySize(
             counts=np.array(counts, dtype=np.int64),

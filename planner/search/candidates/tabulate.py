@@ -8,8 +8,10 @@ import numpy as np
 
 from automap.planner.cost.memory import usable_bytes
 from automap.planner.cost.pricing import Pricing
-from automap.planner.dataflow.graph import Call, weights_edge
+from automap.planner.dataflow.graph import Call
+from automap.planner.job import pins
 from automap.planner.job.job import Job
+from automap.planner.job.pins import shadowed_roles
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.call_settings import Block, Settings, no_rows
 from automap.planner.search.candidates.tables import (
@@ -45,13 +47,6 @@ def price_candidates(job: Job, *, fits_only: bool = True, lean: bool = False) ->
     return Tables(candidates.copies, calls, job.dataflow.calls, num_priced)
 
 
-def shadowed_roles(job: Job) -> list[str]:
-    """Roles that may have a shadow: their rollouts follow the training of earlier iterations."""
-    if not job.spec.constraints.allow_shadow_copies:
-        return []
-    return [role for role in job.models if weights_edge(job.dataflow, role) is not None]
-
-
 class Candidates:
     """The layouts of every copy, and on them, as asked for, the settings of every call."""
 
@@ -78,7 +73,7 @@ class Candidates:
                 self._copy_like_another(role, self.copies) or self._copy(role, role, None)
             )
         for role in shadowed_roles(self.job):
-            shadow = self._copy(f"{role}.shadow", role, roles.index(role))
+            shadow = self._copy(pins.shadow_id(role), role, roles.index(role))
             if len(shadow):
                 self.copies.append(shadow)
             else:  # no GPU holds one; without rows it does not exist
@@ -105,11 +100,12 @@ class Candidates:
 
     def _role_kind(self, role: str) -> Hashable:
         """A key that roles share if their homes have the same layouts, bytes and seconds."""
-        constraints = self.job.spec.constraints
         return (
             replace(self.job.models[role], role=""),
-            constraints.parallelism.get(role),
-            constraints.pools.get(role),
+            pins.home_sizes(self.job, role),
+            pins.home_pool(self.job, role),
+            pins.shadow_pool(self.job, role),
+            tuple(pins.shadow_sizes(self.job, role)),
             role in self.pricing.generating,
             role in shadowed_roles(self.job),
         )
@@ -117,9 +113,10 @@ class Candidates:
     def _call_kind(self, call: Call, copy: CopyTable) -> Hashable:
         """Equal for calls that are priced alike on copies that are alike."""
         unnamed = call.model_copy(update={"id": "", "role": "", "model": ""})
-        wanted = self.job.spec.constraints.parallelism.get(call.role)
+        fixed = pins.engine_sizes if call.kind == "generate" else pins.settings
+        pinned = pins.call_pool(self.job, call), fixed(self.job, call)
         streamed = call.id in self.pricing.streaming_calls
-        return self._role_kind(copy.role), copy.shadow_of is None, unnamed, wanted, streamed
+        return self._role_kind(copy.role), copy.shadow_of is None, unnamed, pinned, streamed
 
     def _copy_like_another(self, role: str, copies: list[CopyTable]) -> CopyTable | None:
         """The home of a role, where that of an earlier one is alike."""
@@ -153,10 +150,9 @@ class Candidates:
         )
 
     def _copy_blocks(self, role: str, home: int | None) -> Iterator[Block]:
-        pinned = self.job.spec.constraints.pools.get(role)
         synced = role in shadowed_roles(self.job)
         for index, pool in enumerate(self.job.pools):
-            if pinned not in (None, pool.name):
+            if not pins.may_lie_in(self.job, role, pool.name, shadow=home is not None):
                 continue
             if home is None:
                 layouts = enumeration.home_layouts(self.job, role, pool)
@@ -191,7 +187,11 @@ class Candidates:
         """(settings of a call on one copy, candidates priced); None: no shadow can serve it."""
         on_shadow = self.copies[each.copy].shadow_of is not None
         parts, count = [], 0
-        for block in self.blocks[each.copy]:
+        for whole in self.blocks[each.copy]:
+            pool, layouts = whole.pool, whole.layouts
+            block = whole.where(
+                enumeration.may_serve(self.job, each.call, pool, layouts, shadow=on_shadow)
+            )
             if not len(block.rows):
                 continue
             table, priced = self.settings.table(

@@ -65,8 +65,7 @@ def shortest_list_schedule(
         return None
     cell = problem.pools[0].gpus_per_node
     columns = _Columns(problem, cell)
-    homes = [c for c, copy in enumerate(problem.copies) if copy.shadow_of is None]
-    if any(not len(columns.numbers[c]) for c in homes):
+    if any(not len(columns.numbers[c]) for c in np.flatnonzero(columns.is_needed)):
         return None
     draws = _drawn(columns, relaxation, np.random.default_rng(seed))
     decoded = columns.decode(draws)
@@ -117,7 +116,10 @@ class _Columns:
         for number, sync in enumerate(problem.syncs):
             self.home[calls + number], self.shadow[calls + number] = sync.home, sync.shadow
             self.follows[calls + number, :calls] = self.shadow[:calls] == sync.shadow
-        self.is_shadow = np.array([copy.shadow_of is not None for copy in problem.copies])
+        self.is_needed = np.array([copy.shadow_of is None for copy in problem.copies])
+        """[copy] homes, and shadows that alone may serve some call."""
+        alone = (self.home[:calls] < 0) & (self.shadow[:calls] >= 0)
+        self.is_needed[self.shadow[:calls][alone]] = True
         self.copies = copies
 
     def decode(self, draws: _Draws) -> _Decoded:
@@ -203,10 +205,10 @@ def _drawn(columns: _Columns, relaxation: Relaxation, draw: np.random.Generator)
             [relaxation.shares[copy][columns.keys[number][1]] for number in numbers], 0.0
         )
         total = float(shares.sum())
-        there = draw.random(DRAWS) < (total if columns.is_shadow[copy] else 1.0)
+        there = draw.random(DRAWS) < (1.0 if columns.is_needed[copy] else total)
         if total <= 1e-6:
             shares, total = np.ones(len(numbers)), float(len(numbers))
-            there &= not columns.is_shadow[copy]
+            there &= columns.is_needed[copy]
         if len(numbers):
             options[there, copy] = draw.choice(numbers, int(there.sum()), p=shares / total)
     starts = np.zeros(columns.nodes)

@@ -175,7 +175,7 @@ def test_a_size_that_is_not_there_says_why() -> None:
         for q in questions(given, selected, fewer_gpus=1)
         if q.name == "tensor_parallel_size:actor.generate:2"
     )
-    never = replace(question, fixed={"generation_tensor_parallel_size": 3}, missing="3 is odd")
+    never = replace(question, fixed={"tensor_parallel_size": 3}, missing="3 is odd")
     refused = Alternatives(given, plan(), selected, seconds=1.0, tables=TableCache()).answer(never)
     assert (refused.outcome, refused.answer) == ("no_layout", "3 is odd")
 

@@ -7,9 +7,10 @@ import pytest
 
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
+from automap.planner.job.pins import shadowed_roles
 from automap.planner.job.resolution import resolve
 from automap.planner.search.candidates.tables import front_rows
-from automap.planner.search.candidates.tabulate import price_candidates, shadowed_roles
+from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.space.search_space import SearchSpace
 from tests.helpers.small_jobs import small_job
 from tests.helpers.specs import job_spec

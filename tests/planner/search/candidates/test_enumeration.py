@@ -64,7 +64,7 @@ def test_a_constraint_fixes_the_sizes_of_the_home_and_the_settings_of_the_calls(
 def test_expert_groups_stay_in_their_nvlink_domain(domain: int, reach: int) -> None:
     job = job_on("mixtral-8x7b", nvlink_domain_gpus=domain)
     assert largest(job, "expert_parallel_size") == reach
-    engine = enumeration.engines(job, "actor", job.pools[0], 16)
+    engine = enumeration.engines(job, job.dataflow.calls[0], job.pools[0], 16)
     assert engine.expert_parallel_size.max() == reach
     assert engine.tensor_parallel_size.max() == reach
 

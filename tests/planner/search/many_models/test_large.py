@@ -1,5 +1,7 @@
 """The start of jobs of many calls: real solutions, no shorter than the optimum or the bound."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,7 +14,7 @@ from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.solve import Budget, Limits
 from automap.planner.search.space.schedules import schedule
 from tests.planner.search import oracle
-from tests.planner.search.instances import random_problem
+from tests.planner.search.instances import agents_problem, random_problem
 from tests.planner.search.test_search_sizes import space_of
 
 
@@ -72,6 +74,28 @@ def test_a_structure_holds_its_own_solution_with_and_without_shadows() -> None:
             assert again is not None
             assert again.period <= structure.period * (1 + 1e-9)
     assert absent >= 1
+
+
+def test_a_call_that_only_a_shadow_may_serve_runs_there() -> None:
+    """Its home has no setting for it, so no draw leaves the shadow out."""
+    looked_at = 0
+    for seed in range(8):
+        free = agents_problem(seed)
+        calls = tuple(
+            replace(call, options=tuple(o for o in call.options if o.copy == 5))
+            if any(o.copy == 5 for o in call.options)
+            else call
+            for call in free.calls
+        )
+        problem = replace(free, calls=calls)
+        for part in (problem, free):
+            solution = shortest_list_schedule(part, relax(part, cutoff_seconds=500.0), seed=1)
+            if solution is None:  # it looks at whole nodes of four alone
+                continue
+            looked_at += 1
+            assert None not in solution.assignment.call_options
+            assert oracle.fits(part, solution.assignment)
+    assert looked_at >= 8
 
 
 def test_neighbourhoods_never_lengthen_a_list_schedule() -> None:
