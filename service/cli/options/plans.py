@@ -7,6 +7,7 @@ import typer
 
 from automap.service.cli.options.shared import (
     STRATEGY_NAMES,
+    DetailsOption,
     JsonOption,
     KeyOption,
     OutputOption,
@@ -50,6 +51,7 @@ class PlanArguments:
     where: Where
     show: Show
     output: OutputOption = None
+    details: DetailsOption = False
     picture: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Draw what runs when on which GPUs: .svg, .png or .pdf."),
@@ -88,6 +90,7 @@ class EstimateArguments:
     where: Where
     show: Show
     output: OutputOption = None
+    details: DetailsOption = False
 
 
 @dataclass(frozen=True)
