@@ -1,8 +1,9 @@
 """Rules on how well calls use their GPUs: the figures follow from FLOPs, tokens and seconds."""
 
+import math
 from collections.abc import Iterator
 
-from automap.planner.check.subject import Subject, agrees
+from automap.planner.check.subject import Subject
 from automap.planner.cost.model_flops import (
     model_flops,
     peak_flops_per_second,
@@ -29,7 +30,7 @@ def _follows(call: str, name: str, found: float | None, expected: float | None) 
         return
     if expected is None:
         yield f"call {call} is a function and takes no GPU, but has {name}"
-    elif not agrees(found, expected):
+    elif not math.isclose(found, expected, rel_tol=1e-9):
         yield f"{name} of call {call} is {found:.6f}, but it is {expected:.6f}"
 
 

@@ -77,7 +77,7 @@ def _notes(plan: Plan, events: list[Event], columns: _CallColumns) -> Iterator[s
         yield "* on the shadow copy"
     if any(call.streamed_from for call in plan.calls):
         yield "~ begins while responses are still generated"
-    yield from (_tail_note(event, columns) for event in events if event.tail is not None)
+    yield from (_tail_note(event) for event in events if event.tail is not None)
     for call in plan.calls:
         if call.tail is not None and call.tail.tensor_parallel_size is not None:
             yield (
@@ -88,12 +88,11 @@ def _notes(plan: Plan, events: list[Event], columns: _CallColumns) -> Iterator[s
         yield "stage +1: for the iteration that began a period before"
 
 
-def _tail_note(event: Event, columns: _CallColumns) -> str:
+def _tail_note(event: Event) -> str:
     assert event.tail is not None
     gpus, seconds = event.tail
-    return (
-        f"{event.name} goes on with {_gpus(gpus, columns)} alone after {formats.seconds(seconds)} s"
-    )
+    kept = formats.gpu_range(gpus.pool, first_gpu=gpus.first_gpu, num_gpus=gpus.num_gpus)
+    return f"{event.name} goes on with {kept} alone after {formats.seconds(seconds)} s"
 
 
 class _ColumnOptions(TypedDict, total=False):
