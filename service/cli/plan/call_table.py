@@ -49,7 +49,7 @@ def call_table(plan: Plan, *, width: int) -> Table:
     columns = _CallColumns(
         settings=width >= PAGE_COLUMNS,
         copy=width >= MEDIUM_COLUMNS,
-        pool=len(plan.spec.cluster.pools) > 1,
+        pool=len({copy.pool for copy in plan.copies}) > 1,
         stage=any(event.stage for event in events),
         share=width >= MEDIUM_COLUMNS,
         efficiency=any(call.model_flops_utilization is not None for call in plan.calls),

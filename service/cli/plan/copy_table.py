@@ -10,9 +10,10 @@ from automap.service.cli.terminal import formats
 from automap.service.cli.terminal.tables import NOTHING, PAGE_COLUMNS, kept_whole, plain_table
 
 
-def copy_table(copies: Sequence[CopyPlan], *, several_pools: bool, width: int) -> Table:
+def copy_table(copies: Sequence[CopyPlan], *, width: int) -> Table:
     """A row per set of weights: where and how it lies, and its GiB per GPU all iteration long."""
     spacious = width >= PAGE_COLUMNS
+    several_pools = len({copy.pool for copy in copies}) > 1
     offloads = any(copy.offload != "none" for copy in copies)
     table = plain_table()
     whole = spacious and kept_whole(copy.id for copy in copies)

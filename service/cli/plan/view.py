@@ -20,7 +20,7 @@ def plan_view(plan: Plan, *, width: int, unicode: bool = True, with_details: boo
     """A plan, `width` columns wide; `with_details` everything that is known of it."""
     parts: list[RenderableType] = [headline(plan), runner(plan, unicode=unicode)]
     parts += [Text(f"warning: {line}", style="yellow") for line in plan.warnings]
-    copies = copy_table(plan.copies, several_pools=len(plan.spec.cluster.pools) > 1, width=width)
+    copies = copy_table(plan.copies, width=width)
     parts += [Text(), call_table(plan, width=width), Text(), copies, Text()]
     parts += [_title(_chart_title(plan)), gantt(plan, width=width, unicode=unicode), Text()]
     parts.append(_summary(plan, with_details=with_details))
