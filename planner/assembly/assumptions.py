@@ -31,7 +31,7 @@ def assumptions(job: Job) -> list[str]:
 
 
 def warnings(job: Job) -> list[str]:
-    """Those of the assumptions that ask for something to be done before the plan is used."""
+    """Assumptions that ask for something to be done before the plan is used."""
     return [
         *_target_that_stands_in(job),
         *_overlap_that_is_planned_only(job),

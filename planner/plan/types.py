@@ -369,7 +369,7 @@ class Plan(ResultModel):
     assumptions: list[str]
     """Approximations that this plan rests on, in words."""
     warnings: list[str] = []
-    """Those of the assumptions that ask for something to be done before the plan is used."""
+    """Assumptions that ask for something to be done before the plan is used."""
     provenance: Provenance
     spec: JobSpec
 
