@@ -15,9 +15,7 @@ from rich.text import Text
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
 from automap.service.cli.inputs.files import read_spec
-from automap.service.cli.plan.call_table import call_table
-from automap.service.cli.plan.gantt import gantt
-from automap.service.cli.plan.view import headline, strategy_table
+from automap.service.cli.plan.view import plan_view
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = "hybridflow-ppo-70b-128xa100"
@@ -56,7 +54,7 @@ THEME = TerminalTheme(
 
 
 def picture() -> str:
-    """The SVG: the plan of the example, without what depends on the machine (search seconds)."""
+    """The SVG: the view of the example's plan, in which nothing depends on the machine."""
     plan = make_plan(read_spec(str(ROOT / "examples" / f"{EXAMPLE}.yaml")))
     console = Console(
         file=io.StringIO(), width=COLUMNS, record=True, force_terminal=True, legacy_windows=False
@@ -66,19 +64,8 @@ def picture() -> str:
 
 
 def _view(plan: Plan) -> Group:
-    def title(text: str) -> Text:
-        return Text(f"\n{text}", style="bold underline")
-
-    return Group(
-        Text(f"$ automap plan {EXAMPLE}.yaml\n", style="dim"),
-        headline(plan),
-        title("Calls"),
-        call_table(plan, width=COLUMNS),
-        title("One iteration"),
-        gantt(plan, width=COLUMNS),
-        title("Other strategies"),
-        strategy_table(plan.alternatives),
-    )
+    command = Text(f"$ automap plan {EXAMPLE}.yaml\n", style="dim")
+    return Group(command, plan_view(plan, width=COLUMNS))
 
 
 if __name__ == "__main__":

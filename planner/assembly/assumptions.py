@@ -1,4 +1,4 @@
-"""Assumptions that a plan makes beyond its spec, in words: the lines of `Plan.assumptions`."""
+"""Assumptions that a plan makes beyond its spec, in words: `Plan.assumptions` and `.warnings`."""
 
 from collections.abc import Iterator
 
@@ -18,15 +18,11 @@ Clusters that train have at least ten times as much."""
 def assumptions(job: Job) -> list[str]:
     """One line per approximation or doubtful value, each beginning with its place in the spec."""
     return [
+        *warnings(job),
         *length_warnings(job),
         *_functions_without_seconds(job),
         *_derived_tables(job),
-        *_disturbed_profiles(job),
         *_corrected_prices(job),
-        *_missing_precisions(job),
-        *_nothing_known_runs_it(job),
-        *_overlap_that_is_planned_only(job),
-        *_slow_networks(job),
         *(
             f"models.{role}: {model.architecture.approximation}"
             for role, model in job.models.items()
@@ -43,6 +39,18 @@ def _functions_without_seconds(job: Job) -> Iterator[str]:
                 f"models.{role}: its function is priced with seconds_per_response 0, so that a "
                 "call takes 1 µs however many responses it scores; give what one takes"
             )
+
+
+def warnings(job: Job) -> list[str]:
+    """Assumptions that ask for something to be done before the plan is used."""
+    return [
+        *_nothing_known_runs_it(job),
+        *_overlap_that_is_planned_only(job),
+        *_missing_precisions(job),
+        *_disturbed_profiles(job),
+        *_outdated_corrections(job),
+        *_slow_networks(job),
+    ]
 
 
 def _derived_tables(job: Job) -> Iterator[str]:
@@ -73,6 +81,10 @@ def _corrected_prices(job: Job) -> Iterator[str]:
                 f"pools.{pool.name}: its calls take what the profile says times factors that "
                 f"{runs} run{'' if runs == 1 else 's'} taught (provenance.corrections)"
             )
+
+
+def _outdated_corrections(job: Job) -> Iterator[str]:
+    for pool in job.pools:
         if pool.profile is not None and is_of_shipped_tables(pool.profile):
             then = fingerprint(pool.profile)["identity"].get("tables_version")
             now = load_profile(pool.gpu).version

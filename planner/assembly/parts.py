@@ -10,6 +10,11 @@ from automap.planner.check.subject import tolerance_seconds
 from automap.planner.cost import memory
 from automap.planner.cost.estimates import BytesColumns, CallEstimates
 from automap.planner.cost.generation.streaming import TAILS, ready_seconds
+from automap.planner.cost.model_flops import (
+    model_flops,
+    peak_flops_per_second,
+    tokens_processed,
+)
 from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from automap.planner.cost.transition import received_bytes
 from automap.planner.dataflow.graph import Call
@@ -365,9 +370,27 @@ def call_plans(
                 peak_bytes=peak,
                 capacity_bytes=capacity,
                 source=call.source,
+                **_efficiency(job, copies, call, number),
             )
         )
     return sorted(plans, key=lambda plan: (plan.stage, plan.start_seconds))
+
+
+def _efficiency(
+    job: Job, copies: list[PricedCopy], priced: PricedCall, number: int
+) -> dict[str, float]:
+    """Model FLOPs utilization and tokens per second and GPU; empty where no GPU is used."""
+    copy = next((c for c in copies if c.placement.id == priced.placement.copy_id), None)
+    call, workload = job.dataflow.calls[number], job.spec.workload
+    if copy is None or call.model is None or not priced.seconds:
+        return {}
+    model = job.models[call.model]
+    gpu_seconds = priced.seconds * copy.placement.num_gpus
+    peak = peak_flops_per_second(model, call, workload, copy.pool)
+    return {
+        "model_flops_utilization": model_flops(model, call, workload) / (gpu_seconds * peak),
+        "tokens_per_second_per_gpu": tokens_processed(call, workload) / gpu_seconds,
+    }
 
 
 def _streamed_from(job: Job, calls: list[PricedCall], number: int, timing: Timing) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 
-from automap.planner.assembly.assumptions import assumptions
+from automap.planner.assembly.assumptions import assumptions, warnings
 from automap.planner.assembly.intervals import with_intervals
 from automap.planner.assembly.parts import (
     PricedCall,
@@ -110,6 +110,7 @@ def plan_from(
         runs_with=runs_with(job, placement),
         alternatives=[],
         assumptions=assumptions(job),
+        warnings=warnings(job),
         provenance=provenance_of(job),
         spec=spec,
     )

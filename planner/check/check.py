@@ -2,9 +2,10 @@
 
 Nothing here is shared with the formulation, the timing or the pruning: only the job, the plan and
 the cost model, which prices each call as a single row. Rules live beside one another by subject:
-structure, layout, constraints, target, prices, memory, time, totals, intervals.
+structure, layout, constraints, target, prices, efficiency, memory, time, totals, intervals.
 """
 
+from automap.planner.check.efficiency import wrong_efficiency
 from automap.planner.check.intervals import wrong_intervals
 from automap.planner.check.layout import broken_layouts
 from automap.planner.check.memory import exceeded_memory
@@ -41,6 +42,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
         *broken_constraints(subject),
         *wrong_target(subject),
         *wrong_prices(subject, prices),
+        *wrong_efficiency(subject),
         *exceeded_memory(subject),
         *broken_times(schedule),
         *wrong_period(schedule),

@@ -208,6 +208,13 @@ class CallPlan(CallPlacement):
     peak_bytes_interval: Interval | None = None
     """80 % interval of peak_bytes; missing in plans of versions that did not say, and where no GPU
     is used."""
+    model_flops_utilization: float | None = None
+    """MFU: FLOPs that the model needs over what the GPUs of the copy could do in the call's seconds
+    at their dense peak in its precision. Attention counts, recomputation does not. Null: no GPU is
+    used, or a plan of a version that did not say."""
+    tokens_per_second_per_gpu: float | None = None
+    """Tokens generated, or trained on or scored in all epochs, prompts included, per second of the
+    call and GPU of its copy. Null: as above."""
 
 
 class WeightSync(ResultModel):
@@ -361,6 +368,8 @@ class Plan(ResultModel):
     alternatives: list[Strategy]
     assumptions: list[str]
     """Approximations that this plan rests on, in words."""
+    warnings: list[str] = []
+    """Assumptions that ask for something to be done before the plan is used."""
     provenance: Provenance
     spec: JobSpec
 

@@ -95,6 +95,8 @@ def call(
         peak_bytes=66 * GIB if kind == "train" else 60 * GIB,
         capacity_bytes=76 * GIB,
         source="interpolated",
+        model_flops_utilization=(0.21 if kind == "generate" else 0.45) if copy else None,
+        tokens_per_second_per_gpu=(1536.0 if kind == "forward" else 409.6) if copy else None,
     )
 
 
@@ -106,6 +108,7 @@ def plan(
     iteration_seconds: float,
     staleness: int = 0,
     alternatives: list[Strategy] | None = None,
+    warnings: list[str] | None = None,
 ) -> Plan:
     return Plan(
         name="sample-70b",
@@ -138,7 +141,9 @@ def plan(
             space="over the enumerated options on contiguous aligned ranges",
         ),
         alternatives=alternatives or [],
-        assumptions=["responses all end at 1,024 tokens"],
+        runs_with=[] if warnings else ["automap"],
+        assumptions=[*(warnings or []), "responses all end at 1,024 tokens"],
+        warnings=warnings or [],
         provenance=Provenance(code_version="0.1.0", profile_versions={}, catalogue_version="1"),
         spec=job_spec(),
     )
@@ -206,4 +211,12 @@ def asynchronous_plan() -> Plan:
         end_seconds=28,
         bytes_per_receiver=9 * GIB,
     )
-    return plan([home, shadow], calls, [sync], iteration_seconds=100.0, staleness=1)
+    warning = "search.staleness: 1 is planned only: the executor runs one iteration after another"
+    return plan(
+        [home, shadow],
+        calls,
+        [sync],
+        iteration_seconds=100.0,
+        staleness=1,
+        warnings=[warning],
+    )

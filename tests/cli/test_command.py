@@ -19,7 +19,7 @@ def test_plan_prints_a_table_and_a_chart():
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
-    for shown in ("actor.generate", "critic.train", "cpu[0", "tokens/s", "proven", "gap", "│"):
+    for shown in ("actor.generate", "critic.train", "cpu[0", "tokens/s", "proven", "MFU", "│"):
         assert shown in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
 
@@ -78,7 +78,7 @@ def test_a_named_strategy_makes_the_plan(capsys):
     made = Plan.model_validate_json(out)
     assert (made.search.strategy, made.search.status) == ("verl", "given")
     assert made.spec.search.strategy == "verl"
-    code, out, _ = call(capsys, "plan", TINY, "--strategy", "verl")
+    code, out, _ = call(capsys, "plan", TINY, "--strategy", "verl", "--details")
     assert code == 0
     assert "placed as verl does" in " ".join(out.split())
 

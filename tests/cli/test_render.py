@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from automap.planner import Strategy
 from automap.planner.errors import Reason
 from automap.service.cli.failure_report import reasons_view
+from automap.service.cli.plan.strategies import nearest_usual
 from automap.service.cli.plan.view import print_plan
 from automap.service.cli.terminal import formats
 from tests.cli.sample_plans import asynchronous_plan, ppo_plan
@@ -20,17 +22,20 @@ SNAPSHOTS = Path(__file__).parent / "snapshots"
 GIB = 2**30
 
 
-def rendered(make_plan, width: int) -> str:
+def rendered(make_plan, width: int, *, with_details: bool = False) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False, emoji=False)
-    print_plan(make_plan(), console, unicode=True)
+    print_plan(make_plan(), console, unicode=True, with_details=with_details)
     return "\n".join(line.rstrip() for line in console.file.getvalue().split("\n"))
 
 
-@pytest.mark.parametrize("width", [80, 120, 160])
+@pytest.mark.parametrize(
+    ("width", "with_details"), [(60, False), (80, False), (120, False), (160, False), (120, True)]
+)
 @pytest.mark.parametrize("make_plan", [ppo_plan, asynchronous_plan])
-def test_view_is_the_reviewed_one(make_plan, width):
-    text = rendered(make_plan, width)
-    file = SNAPSHOTS / f"{make_plan.__name__}_{width}.txt"
+def test_view_is_the_reviewed_one(make_plan, width, with_details):
+    text = rendered(make_plan, width, with_details=with_details)
+    details = "_details" if with_details else ""
+    file = SNAPSHOTS / f"{make_plan.__name__}_{width}{details}.txt"
     if os.environ.get("UPDATE_SNAPSHOTS"):
         SNAPSHOTS.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
@@ -38,12 +43,61 @@ def test_view_is_the_reviewed_one(make_plan, width):
     assert max(map(len, text.split("\n"))) <= width
 
 
-@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("width", [60, 80, 160])
 def test_every_call_and_copy_shows_its_figures(width):
     text = rendered(ppo_plan, width)
-    for shown in ("a100[0-127]", "tp4 dp32", "66.0/76.0", "37.00", "28%", "130.0 s", "16,132"):
+    for shown in ("0-127", "a100[0-63]", "tp4 dp32", "66.0/76.0", "37.00", "45%", "1,536"):
         assert shown in text
+    for shown in ("130.0 s", "16,132", "25.0", "split: +40.0 % (182.0 s)"):
+        assert shown in text
+
+
+def test_strategies_software_and_bytes_are_told_on_request():
+    text = rendered(ppo_plan, 120, with_details=True)
     assert text.index("split ") < text.index("standalone")
+    for shown in ("searched", "rollout engine", "responses all end at 1,024 tokens"):
+        assert shown in text
+        assert shown not in rendered(ppo_plan, 120)
+
+
+def test_warnings_stand_right_below_the_first_lines_and_other_assumptions_do_not():
+    _, _, after = rendered(asynchronous_plan, 160).partition("runs with: nothing known")
+    assert after.split("\n")[1].startswith("warning: search.staleness: 1 is planned only")
+    assert "responses all end" not in after
+    assert "1 assumption\n" in after
+
+
+def test_a_plan_that_says_how_likely_memory_runs_out_does_so_in_the_first_line():
+    assert "memory" not in rendered(ppo_plan, 200).split("\n")[0]
+    plan = ppo_plan().model_copy(update={"out_of_memory_probability": 0.031})
+    first = rendered(lambda: plan, 200).split("\n")[0]
+    assert "16,132 tokens/s, 3% chance of running out of memory, proven optimal" in first
+
+
+def priced(name: str, seconds: float | None, price: float | None = None, reason: str = ""):
+    return Strategy(
+        name=name,
+        feasible=seconds is not None,
+        iteration_seconds=seconds,
+        price_per_iteration=price,
+        reason=reason,
+    )
+
+
+@pytest.mark.parametrize(
+    ("objective", "alternatives", "line"),
+    [
+        ("throughput", [priced("split", 143.0, 4.2), priced("standalone", 260.0, 2.1)], "+10.0 %"),
+        ("price", [priced("split", 143.0, 9.24), priced("standalone", 260.0, 8.82)], "+5.0 %"),
+        ("throughput", [priced("split", 130.0, 8.4, "same placement")], "split: the same"),
+        ("throughput", [priced("split", None, None, "too large")], "none runs: split, too large"),
+    ],
+)
+def test_the_nearest_usual_layout_is_the_best_by_what_was_asked_for(objective, alternatives, line):
+    plan = ppo_plan()
+    search = plan.search.model_copy(update={"objective": objective})
+    plan = plan.model_copy(update={"search": search, "alternatives": alternatives})
+    assert line in nearest_usual(plan)
 
 
 def test_brackets_in_names_are_not_taken_for_markup():
@@ -123,7 +177,7 @@ def test_a_cut_search_is_told_with_its_limit_in_the_first_line_and_the_proof():
     plan = ppo_plan()
     cut = plan.search.model_copy(update={"status": "feasible", "lower_bound": 125.58})
     plan = plan.model_copy(update={"search": cut, "relative_gap": 0.034})
-    text = rendered(lambda: plan, 200)
+    text = rendered(lambda: plan, 200, with_details=True)
     limit = "the time limit of 30 s"
     assert f"not proven: stopped at {limit}, gap 3.4%" in text.split("\n")[0]
     assert f"best found when the search stopped at {limit}: 130.0 s" in text
@@ -133,7 +187,8 @@ def test_the_totals_say_on_which_gpu_operators_were_measured():
     plan = ppo_plan()
     tables = {"a100-80gb-sxm": "a100-80gb-sxm", "a800": "a100-80gb-sxm", "cpu": None}
     named = plan.provenance.model_copy(update={"operator_tables": tables})
-    text = rendered(lambda: plan.model_copy(update={"provenance": named}), 240)
+    told = plan.model_copy(update={"provenance": named})
+    text = rendered(lambda: told, 240, with_details=True)
     line = next(line for line in text.split("\n") if line.startswith("operator times"))
     assert "a100-80gb-sxm: from tables measured on it" in line
     assert "a800: scaled from tables measured on a100-80gb-sxm" in line

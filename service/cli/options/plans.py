@@ -7,6 +7,7 @@ import typer
 
 from automap.service.cli.options.shared import (
     STRATEGY_NAMES,
+    DetailsOption,
     JsonOption,
     KeyOption,
     OutputOption,
@@ -52,6 +53,7 @@ class PlanArguments:
     where: Where
     show: Show
     output: OutputOption = None
+    details: DetailsOption = False
     picture: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Draw what runs when on which GPUs: .svg, .png or .pdf."),
@@ -90,6 +92,7 @@ class EstimateArguments:
     where: Where
     show: Show
     output: OutputOption = None
+    details: DetailsOption = False
 
 
 @dataclass(frozen=True)

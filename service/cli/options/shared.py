@@ -15,6 +15,10 @@ PlanOrSpecArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; a line per result.")]
+DetailsOption = Annotated[
+    bool,
+    typer.Option("--details", help="Also what was searched, software, bytes, strategies."),
+]
 OutputOption = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="FILE", help="Write the JSON to this file too."),

@@ -11,10 +11,10 @@ from automap.planner.spec import JobSpec, SearchSpec, StrategyName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.inputs.files import read_placement
 from automap.service.cli.options.plans import EstimateArguments, PlanArguments
-from automap.service.cli.options.shared import Show
+from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import make_plan, working
 from automap.service.cli.plan.timeline_picture import draw_plan
-from automap.service.cli.plan.view import headline, print_plan
+from automap.service.cli.plan.view import print_plan
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import BadInputError, naming_options, need_valid
 from automap.service.cli.terminal.files import need_folder, write_file
@@ -32,7 +32,7 @@ def run_plan(given: PlanArguments) -> None:
     write_file(given.output, known.document)
     if given.picture is not None:
         draw_plan(known.plan, given.picture, title=headline(known.plan).plain)
-    _show(known.plan, known.document, given.show)
+    _show(known.plan, known.document, given)
     if known.url and not given.show.json:
         console.stdout_console().print(Text(f"\nStored as {known.url}"), soft_wrap=True)
 
@@ -50,7 +50,7 @@ def run_estimate(given: EstimateArguments) -> None:
         plan = backend.estimate(spec, placement)
     document = plan.model_dump_json(indent=2, by_alias=True)
     write_file(given.output, document)
-    _show(plan, document, given.show)
+    _show(plan, document, given)
 
 
 def _with_search(spec: JobSpec, given: PlanArguments) -> JobSpec:
@@ -76,11 +76,12 @@ def _need_allowed(search: SearchSpec, said: Mapping[str, object]) -> None:
         raise BadInputError(f"--gap: {mistake} (given: {said['optimality_gap']})") from None
 
 
-def _show(plan: Plan, document: str, show: Show) -> None:
+def _show(plan: Plan, document: str, given: PlanArguments | EstimateArguments) -> None:
     out = console.stdout_console()
-    if show.json:
+    if given.show.json:
         console.write_json(document)
-    elif show.quiet:
+    elif given.show.quiet:
         out.print(headline(plan), soft_wrap=True)
     else:
-        print_plan(plan, out, unicode=console.unicode_output())
+        unicode = console.unicode_output()
+        print_plan(plan, out, unicode=unicode, with_details=given.details)

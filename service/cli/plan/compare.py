@@ -10,8 +10,9 @@ from automap.planner import Plan, Strategy
 from automap.planner.spec import StrategyName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import CompareArguments
+from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import planning_message, working
-from automap.service.cli.plan.view import headline, strategy_lines, strategy_table
+from automap.service.cli.plan.strategies import strategy_lines, strategy_table
 from automap.service.cli.terminal import console
 from automap.service.cli.terminal.failures import need_valid
 

@@ -11,8 +11,8 @@ from automap.planner import ExplainOptions, Explanation
 from automap.planner.explanation import Alternative, Part, Regret, Sensitivity, Threshold
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.options.plans import ExplainArguments
+from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.inputs import read_or_make_plan, working
-from automap.service.cli.plan.view import headline
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import naming_options, need_valid, reporting_check
 from automap.service.cli.terminal.tables import plain_table

@@ -52,6 +52,11 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def rate(value: float) -> str:
+    """Something per second: a whole number from ten on, below three significant digits."""
+    return count(value) if value >= 10 else seconds(value)
+
+
 def number_of(value: int, noun: str) -> str:
     """A count with its noun: 1 iteration, 400 iterations."""
     return f"{value:,} {noun}" + ("" if value == 1 else "s")
@@ -80,8 +85,13 @@ def gap(relative_gap: float) -> str:
 
 def gpu_range(pool: str, *, first_gpu: int, num_gpus: int) -> str:
     """A range of a pool's GPUs: a100[0-127]."""
+    return f"{pool}[{gpu_numbers(first_gpu=first_gpu, num_gpus=num_gpus)}]"
+
+
+def gpu_numbers(*, first_gpu: int, num_gpus: int) -> str:
+    """A range of GPUs: 0-127."""
     last = first_gpu + num_gpus - 1
-    return f"{pool}[{first_gpu}]" if num_gpus == 1 else f"{pool}[{first_gpu}-{last}]"
+    return f"{first_gpu}" if num_gpus == 1 else f"{first_gpu}-{last}"
 
 
 def printable(text: str) -> str:

@@ -110,7 +110,13 @@ def test_plan_and_estimate_take_a_profile(
     assert plan["spec"]["cluster"]["pools"][0]["profile"] == str(folder)
     (tmp_path / "plan.json").write_text(out)
     code, out, _ = call(
-        capsys, "estimate", TINY, str(tmp_path / "plan.json"), "--profile", str(folder)
+        capsys,
+        "estimate",
+        TINY,
+        str(tmp_path / "plan.json"),
+        "--profile",
+        str(folder),
+        "--details",
     )
     assert code == 0
     assert "cpu: version " in out

@@ -31,6 +31,8 @@ def test_a_gpu_without_bf16_is_named_with_what_to_run_instead() -> None:
     assert "workload.precision: fp16" in line
     plan = make_plan(small_job(cluster__pools=[pool(gpu="v100-32gb")]))
     assert line in plan.assumptions
+    assert line in plan.warnings
+    assert set(plan.warnings) < set(plan.assumptions)
     assert lines("bf16", gpu="v100-32gb", workload={"precision": "fp16"}) == []
     assert lines("bf16", gpu="a100-80gb-sxm") == []
 

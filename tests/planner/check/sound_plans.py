@@ -11,6 +11,11 @@ from typing import Any
 import numpy as np
 
 from automap.planner.cost.memory import usable_bytes
+from automap.planner.cost.model_flops import (
+    model_flops,
+    peak_flops_per_second,
+    tokens_processed,
+)
 from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
 from automap.planner.job.job import Job
 from automap.planner.layout import (
@@ -119,8 +124,13 @@ def call_plan(
             recompute=row(RECOMPUTES.index(recompute)),
         )
     transient = BytesByKind(**kinds(priced.transient))
+    model, workload = job.models[copy.role], job.spec.workload
+    gpu_seconds = float(whole_microseconds(priced.seconds.total)[0]) * copy.num_gpus
+    flops = model_flops(model, call, workload) / peak_flops_per_second(model, call, workload, pool)
     return CallPlan(
         **base,
+        model_flops_utilization=flops / gpu_seconds,
+        tokens_per_second_per_gpu=tokens_processed(call, workload) / gpu_seconds,
         start_seconds=0.0,
         end_seconds=float(whole_microseconds(priced.seconds.total)[0]),
         seconds_by_part=SecondsByPart(

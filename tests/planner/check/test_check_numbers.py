@@ -29,6 +29,14 @@ PRICES: dict[str, tuple[Change, str]] = {
         lambda p: with_call(p, "actor.train", micro_batch_size=2),
         r"call actor\.train lasts .* but its price is",
     ),
+    "utilization": (
+        lambda p: with_call(p, "actor.train", model_flops_utilization=0.99),
+        r"model_flops_utilization of call actor\.train is 0\.99",
+    ),
+    "tokens per GPU": (
+        lambda p: with_call(p, "actor.train", tokens_per_second_per_gpu=1.0),
+        r"tokens_per_second_per_gpu of call actor\.train is 1\.0",
+    ),
     "part": (
         lambda p: with_call(
             p,

@@ -11,7 +11,8 @@ from automap.planner.explanation.study import study
 from automap.planner.planning import make_plan
 from automap.planner.spec import SearchSpec
 from automap.planner.studies.pareto import pareto
-from automap.service.cli.plan.view import headline, totals
+from automap.service.cli.plan.details import totals
+from automap.service.cli.plan.headline import headline
 from tests.helpers.small_jobs import small_job
 
 

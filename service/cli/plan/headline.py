@@ -1,0 +1,58 @@
+"""The plan in its first lines: how long an iteration takes, how good that is, what runs it."""
+
+from rich.text import Text
+
+from automap.planner import Plan
+from automap.service.cli.terminal import formats
+
+
+def headline(plan: Plan) -> Text:
+    """The plan in one line: name, seconds, tokens per second, and how good that provably is."""
+    return Text.assemble(
+        (formats.printable(plan.name).replace("\n", "\\n"), "bold"),
+        f" ({plan.algorithm or 'own dataflow'}, {formats.count(plan.gpus_used)} GPUs): ",
+        (f"{iteration(plan)} per iteration", "bold"),
+        f", {formats.count(plan.tokens_per_second)} tokens/s{_memory_risk(plan)}, {_proof(plan)}",
+    )
+
+
+def runner(plan: Plan, *, unicode: bool) -> Text:
+    """What runs the plan as it is, in one line."""
+    if not plan.runs_with:
+        return Text("runs with: nothing known, as parts of it can only be priced", style="yellow")
+    check = " \N{CHECK MARK}" if unicode else ""
+    return Text(f"runs with: {', '.join(name + check for name in plan.runs_with)}")
+
+
+def iteration(plan: Plan) -> str:
+    """Seconds of an iteration, with their interval where it is known."""
+    return formats.interval(plan.iteration_seconds, plan.iteration_seconds_interval)
+
+
+def _memory_risk(plan: Plan) -> str:
+    """The chance that some call runs out of memory; nothing where the plan does not say."""
+    chance = getattr(plan, "out_of_memory_probability", None)
+    return "" if chance is None else f", {formats.percent(chance)} chance of running out of memory"
+
+
+def _proof(plan: Plan) -> str:
+    match plan.search.status:
+        case "optimal":
+            return "proven optimal"
+        case "feasible" if plan.search.robust is not None:
+            return f"regret at most {100 * plan.search.robust.worst_regret:.2g}%"
+        case "feasible" if plan.search.within_gap:
+            return f"proven to within {formats.gap(plan.relative_gap)} of the best"
+        case "feasible":
+            return (
+                f"not proven: stopped at {time_limit(plan)}, gap {formats.gap(plan.relative_gap)}"
+            )
+        case "given" if plan.search.strategy is not None:
+            return f"as {plan.search.strategy} places it"
+        case "given":
+            return "as given"
+
+
+def time_limit(plan: Plan) -> str:
+    """The limit that a search ended at."""
+    return f"the time limit of {plan.spec.search.time_limit_seconds:g} s"
