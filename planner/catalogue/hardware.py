@@ -96,7 +96,14 @@ class Pool:
         """
         if across_nodes or self.num_gpus <= self.nvlink_domain_gpus:
             return size <= self.num_gpus
-        return min(self.gpus_per_node, self.nvlink_domain_gpus) % size == 0
+        return self.reach_gpus % size == 0
+
+    @property
+    def reach_gpus(self) -> int:
+        """GPUs of the largest group that NVLink joins wherever a range begins."""
+        if self.num_gpus <= self.nvlink_domain_gpus:
+            return self.num_gpus
+        return min(self.gpus_per_node, self.nvlink_domain_gpus)
 
     def is_whole_nodes_or_divides_one(self, size: int | IntArray) -> bool | npt.NDArray[np.bool_]:
         """Whether tensor groups of `size` fill whole nodes, or several fill one, without a rest."""

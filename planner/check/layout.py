@@ -90,9 +90,13 @@ def _groups_stay_in_their_domain(
     subject: Subject, name: str, layout: Parallelism, copy: CopyPlan
 ) -> Iterator[str]:
     """Ranks run tensor first, so a tensor or expert group is consecutive GPUs."""
-    if subject.job.spec.constraints.tensor_parallel_across_nodes:
+    pool, spec = subject.pool_of(copy), subject.job.spec
+    rollout = layout is not copy.layout or copy.kind == "shadow"
+    if spec.constraints.tensor_parallel_across_nodes:
         return
-    domain = subject.pool_of(copy).nvlink_domain_gpus
+    if rollout and subject.job.rollout_spans_nodes(copy.role, pool):
+        return
+    domain = pool.nvlink_domain_gpus
     groups = {"tensor": layout.tensor_parallel_size, "expert": layout.expert_parallel_size}
     for kind, size in groups.items():
         for first in range(copy.first_gpu, copy.first_gpu + copy.num_gpus, size):

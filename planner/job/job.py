@@ -8,6 +8,11 @@ from automap.planner.dataflow.graph import Dataflow
 from automap.planner.spec import JobSpec
 from automap.planner.targets.target import ModelEngines, Target
 
+BYTES_PER_WEIGHT = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
+FULL_DOMAIN_SHARE = 0.8
+"""The share of an NVLink domain's memory that the weights of a rollout may fill: the rest is for
+what the GPU's software keeps, and a cache worth having."""
+
 
 @dataclass(frozen=True, slots=True)
 class Model:
@@ -51,6 +56,19 @@ class Job:
             is None
         )
         return ModelEngines(model.architecture, model.trainable, engines, workload.training_stack)
+
+    def rollout_spans_nodes(self, role: str, pool: Pool) -> bool:
+        """Whether groups of the engine that generates with a model may leave an NVLink domain.
+
+        They may where the spec lets all groups, and where one domain holds no whole replica with
+        room for a cache: then nobody has a choice.
+        """
+        if self.spec.constraints.tensor_parallel_across_nodes:
+            return True
+        workload = self.spec.workload
+        precision = workload.rollout_precision or workload.precision
+        weights = BYTES_PER_WEIGHT[precision] * self.models[role].architecture.num_parameters()
+        return weights > FULL_DOMAIN_SHARE * pool.reach_gpus * pool.gpu.memory_bytes
 
     @property
     def num_gpus(self) -> int:

@@ -255,7 +255,7 @@ class GenerationPricing(PricedJob):
     ) -> npt.NDArray[np.bool_]:
         """Rows whose tail has a tensor size that a call could also begin with."""
         tensor = wide.tensor_parallel_size
-        across_nodes = self.job.spec.constraints.tensor_parallel_across_nodes
+        across_nodes = self.job.rollout_spans_nodes(model.role, pool)
         fits: npt.NDArray[np.bool_] = (
             (model.architecture.num_attention_heads % tensor == 0)
             & pool.is_within_reach(tensor, across_nodes=across_nodes)

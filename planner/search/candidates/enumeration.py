@@ -173,6 +173,7 @@ def _sizes(job: Job, model: Model, pool: Pool, wanted: ParallelismConstraint | N
     """[row, size]: GPUs, tensor, pipeline, context, expert, virtual, as far as they go together."""
     arch, most_data = model.architecture, _most_data_parallel(job, model)
     most_stages = min(arch.num_layers, MOST_STAGES)
+    across = job.spec.constraints.tensor_parallel_across_nodes
     data = _fixed(wanted, "data_parallel_size")
     virtual = VIRTUAL_SIZES if model.trainable else (1,)
 
@@ -185,12 +186,12 @@ def _sizes(job: Job, model: Model, pool: Pool, wanted: ParallelismConstraint | N
     def fits_experts(
         count: IntArray, t: IntArray, p: IntArray, c: IntArray, e: IntArray
     ) -> BoolArray:
-        return _splits_experts(job, model, pool, t, count // (t * p), e)
+        return _splits_experts(model, pool, t, count // (t * p), e, across_nodes=across)
 
     steps: list[tuple[Sequence[int], Callable[..., BoolArray]]] = [
         (
             _tried(wanted, "tensor_parallel_size", TENSOR_SIZES),
-            lambda count, t: _splits_tensors(job, model, pool, count, t),
+            lambda count, t: _splits_tensors(model, pool, count, t, across_nodes=across),
         ),
         (
             _tried(wanted, "pipeline_parallel_size", range(1, most_stages + 1)),
@@ -226,17 +227,12 @@ def _most_data_parallel(job: Job, model: Model) -> int:
     return workload.sequences_per_update if model.trainable else workload.num_sequences
 
 
-def _is_within_reach(job: Job, pool: Pool, size: IntArray) -> bool | BoolArray:
-    across_nodes = job.spec.constraints.tensor_parallel_across_nodes
-    return pool.is_within_reach(size, across_nodes=across_nodes)
-
-
 def _splits_tensors(
-    job: Job, model: Model, pool: Pool, count: IntArray | int, size: IntArray
+    model: Model, pool: Pool, count: IntArray | int, size: IntArray, *, across_nodes: bool
 ) -> BoolArray:
     """Divisors of count and heads inside the NVLink domain (or, if asked for, across)."""
     return np.asarray(
-        _is_within_reach(job, pool, size)
+        pool.is_within_reach(size, across_nodes=across_nodes)
         & (count % size == 0)
         & (model.architecture.num_attention_heads % size == 0)
         & pool.is_whole_nodes_or_divides_one(size)
@@ -257,19 +253,20 @@ def _expert_sizes(model: Model, wanted: ParallelismConstraint | None) -> Sequenc
 
 
 def _splits_experts(
-    job: Job,
     model: Model,
     pool: Pool,
     tensor: IntArray | int,
     replicas: IntArray | int,
     size: IntArray,
+    *,
+    across_nodes: bool,
 ) -> BoolArray:
-    """Expert groups lie inside tensor × context × data ranks of one NVLink domain."""
+    """Expert groups lie inside tensor × context × data ranks, of one NVLink domain or across."""
     experts = model.architecture.num_experts
     if experts == 0:
         return np.asarray(size == 1)
     return np.asarray(
-        _is_within_reach(job, pool, size)
+        pool.is_within_reach(size, across_nodes=across_nodes)
         & (experts % size == 0)
         & ((tensor * replicas) % size == 0)
         & ((size % tensor == 0) | (tensor % size == 0))
@@ -304,23 +301,40 @@ def _engine_sizes(
     """(tensor, pipeline, expert, data) of an engine; pipelines only where one shard is too big."""
     tensors = np.array(_tried(wanted, "tensor_parallel_size", TENSOR_SIZES))
     experts = np.array(_expert_sizes(model, wanted))
-    for tensor in tensors[_splits_tensors(job, model, pool, count, tensors)].tolist():
-        for pipeline in _engine_stages(model, pool, tensor, count // tensor, wanted):
+    across = job.rollout_spans_nodes(model.role, pool)
+    in_reach = _splits_tensors(model, pool, count, tensors, across_nodes=across)
+    for tensor in tensors[in_reach].tolist():
+        stages = _engine_stages(model, pool, tensor, count // tensor, wanted, spans_nodes=across)
+        for pipeline in stages:
             data = count // (tensor * pipeline)
             if data > job.spec.workload.num_sequences or wanted.data_parallel_size not in (
                 None,
                 data,
             ):
                 continue
-            for expert in experts[_splits_experts(job, model, pool, tensor, data, experts)]:
+            for expert in experts[
+                _splits_experts(model, pool, tensor, data, experts, across_nodes=across)
+            ]:
                 yield tensor, pipeline, int(expert), data
 
 
 def _engine_stages(
-    model: Model, pool: Pool, tensor: int, rest: int, wanted: ParallelismConstraint
+    model: Model,
+    pool: Pool,
+    tensor: int,
+    rest: int,
+    wanted: ParallelismConstraint,
+    *,
+    spans_nodes: bool,
 ) -> list[int]:
-    """1, and more as long as the weights fill most of a GPU; a pipeline slows every token."""
-    stages, bytes_each = [1], 2 * _dense_share(model.architecture) / tensor
+    """1, and more as long as the weights fill most of a GPU; a pipeline slows every token.
+
+    Experts count where the engine spans nodes: otherwise an expert group splits them.
+    """
+    weights = _dense_share(model.architecture)
+    if spans_nodes:
+        weights = float(model.architecture.num_parameters())
+    stages, bytes_each = [1], 2 * weights / tensor
     while bytes_each / stages[-1] > 0.6 * pool.gpu.memory_bytes:
         stages.append(2 * stages[-1])
     stages = list(_tried(wanted, "pipeline_parallel_size", stages))

@@ -46,6 +46,7 @@ PUBLISHED_PARAMETERS = {
     "qwen3-235b-a22b": 235_093_634_560,
     "mixtral-8x7b": 46_702_792_704,
     "deepseek-v3": 671_026_419_200,
+    "kimi-k2": 1_026_408_209_408,
     "gpt-3-175b": 175_000_000_000,
     "gpt2": 124_439_808,
     "gpt-neox-20b": 20_554_567_680,
@@ -56,6 +57,7 @@ PUBLISHED_ACTIVE_PARAMETERS = {
     "qwen3-235b-a22b": 22e9,
     "mixtral-8x7b": 12.9e9,
     "deepseek-v3": 37e9,
+    "kimi-k2": 32.9e9,
 }
 
 # Every name under which measurements and operator tables of our sources list a GPU, and the

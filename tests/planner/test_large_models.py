@@ -1,0 +1,79 @@
+"""GRPO of the largest open models on clusters that have trained them, against plain arithmetic."""
+
+import pytest
+
+from automap.planner import catalogue
+from automap.planner.plan.types import CallPlan, CopyPlan, Plan
+from automap.planner.planning import make_plan
+from automap.planner.spec import JobSpec
+
+JOBS = {
+    "deepseek-v3 on 64 nodes of 8 H800": ("deepseek-v3", "h800", 64),
+    "deepseek-v3 on 96 nodes of 8 H20": ("deepseek-v3", "h20", 96),
+    "deepseek-v3 on 32 nodes of 4 GB200": ("deepseek-v3", "gb200", 32),
+    "qwen3-235b-a22b on 16 nodes of 8 H800": ("qwen3-235b-a22b", "h800", 16),
+    "kimi-k2 on 128 nodes of 8 H800": ("kimi-k2", "h800", 128),
+}
+QUICK = "deepseek-v3 on 64 nodes of 8 H800"
+PROMPT_TOKENS, RESPONSE_TOKENS, SEQUENCES = 500, 3000, 8192
+
+
+def job(architecture: str, gpu: str, num_nodes: int) -> JobSpec:
+    model = {"architecture": architecture}
+    return JobSpec.model_validate(
+        {
+            "name": "large",
+            "algorithm": "grpo",
+            "models": {
+                "actor": model,
+                "reference": model,
+                "reward": {"function": True, "seconds_per_response": 0.01},
+            },
+            "workload": {
+                "prompts_per_iteration": 512,
+                "responses_per_prompt": 16,
+                "prompt_length": {"mean": PROMPT_TOKENS, "max": 2048},
+                "response_length": {"mean": RESPONSE_TOKENS, "max": 8192},
+                "updates_per_epoch": 4,
+            },
+            "cluster": {"pools": [{"name": "p", "gpu": gpu, "num_nodes": num_nodes}]},
+            "search": {"limit_by": "work"},
+        }
+    )
+
+
+def call_of(plan: Plan, kind: str) -> tuple[CallPlan, CopyPlan]:
+    """The actor's call of a kind, and the copy that serves it."""
+    call = next(c for c in plan.calls if c.role == "actor" and c.kind == kind)
+    return call, next(copy for copy in plan.copies if copy.id == call.copy_id)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == QUICK else pytest.mark.slow) for n in JOBS]
+)
+def test_a_large_model_is_planned_without_a_switch_and_plausibly(name: str) -> None:
+    architecture, gpu, num_nodes = JOBS[name]
+    plan = make_plan(job(architecture, gpu, num_nodes))
+    assert plan.relative_gap <= 0.02
+    shape = catalogue.architecture(architecture, field="architecture")
+    peak = catalogue.gpu_type(gpu, field="gpu").bf16_flops_per_second
+    tokens = SEQUENCES * (PROMPT_TOKENS + RESPONSE_TOKENS)
+
+    train, home = call_of(plan, "train")
+    seconds = train.end_seconds - train.start_seconds
+    needed = 6 * shape.active_parameters() * tokens / (home.num_gpus * peak)
+    assert 1.2 * needed < seconds < 12 * needed  # 8 to 83 % of the peak
+
+    generate, _ = call_of(plan, "generate")
+    engine = generate.parallelism
+    assert engine is not None
+    replica_gpus = engine.tensor_parallel_size * engine.pipeline_parallel_size
+    group = max(engine.expert_parallel_size, engine.tensor_parallel_size)
+    experts = shape.num_moe_layers * shape.num_experts * shape.expert_parameters
+    dense = shape.num_parameters() - experts
+    weights = 2 * (experts / group / engine.pipeline_parallel_size + dense / replica_gpus)
+    assert 0.95 * weights < generate.peak_bytes - generate.bytes_by_kind.kv_cache
+    assert weights + generate.bytes_by_kind.kv_cache < generate.peak_bytes
+    assert generate.peak_bytes <= generate.capacity_bytes
+    steps = RESPONSE_TOKENS  # every sequence decodes its tokens one after another
+    assert generate.end_seconds - generate.start_seconds > steps * 5e-3
