@@ -7,9 +7,11 @@ from itertools import combinations
 
 import numpy as np
 
-from automap.planner.explanation.question import Question
+from automap.planner.cost.memory import NO_MARGIN
+from automap.planner.explanation.question import Question, with_setting
 from automap.planner.explanation.stream_questions import streams_and_tails
 from automap.planner.explanation.study import Study
+from automap.planner.job.job import allowing
 from automap.planner.layout import OFFLOADS, RECOMPUTES
 from automap.planner.search import Rows, SearchSpace, Selected
 from automap.planner.search.model.problem import Problem
@@ -25,6 +27,7 @@ def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterat
     yield from _offloads(study, plan)
     yield from streams_and_tails(study, plan)
     yield from _fewer(study, plan, fewer_gpus)
+    yield from _without_margin(study)
 
 
 def _together_or_apart(study: Study) -> Iterator[Question]:
@@ -152,8 +155,11 @@ def _engine_sizes(study: Study, plan: Selected) -> Iterator[Question]:
             yield Question(
                 f"tensor_parallel_size:{call.id}:{size}",
                 f"{call.id} with tensor parallelism {size} instead of {now}",
-                role=call.model,
-                fixed={"generation_tensor_parallel_size": size},
+                respec=partial(
+                    with_setting,
+                    role=call.model,
+                    fixed={"generation_tensor_parallel_size": size},
+                ),
                 missing=_why_no_size(study, call.model, size),
             )
 
@@ -168,11 +174,11 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
         now = int(table.recompute[chosen[1]])
         for code, mode in enumerate(RECOMPUTES):
             if code != now and study.job.spec.constraints.allow_recompute:
+                assert call.model is not None
                 yield Question(
                     f"recompute:{call.id}:{mode}",
                     f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
-                    role=call.model,
-                    fixed={"recompute": mode},
+                    respec=partial(with_setting, role=call.model, fixed={"recompute": mode}),
                     missing=f"the search tries no setting with recomputation {mode}",
                 )
 
@@ -234,6 +240,18 @@ def _fewer(study: Study, plan: Selected, fewer_gpus: int | None) -> Iterator[Que
 def _no_rows(space: SearchSpace) -> Rows:
     """No row at all."""
     return space.rows_where({i: mask & False for i, mask in enumerate(space.rows.copies)})
+
+
+def _without_margin(study: Study) -> Iterator[Question]:
+    """GPUs filled by estimate, where plans keep memory to spare."""
+    allowed = study.job.max_out_of_memory_probability
+    if allowed < NO_MARGIN:
+        yield Question(
+            "no_memory_margin",
+            f"no memory to spare, instead of a chance of at most {100 * allowed:.3g} % to run out",
+            respec=partial(allowing, out_of_memory_probability=1.0),
+            beyond=True,
+        )
 
 
 def _used(study: Study, plan: Selected, pool: int) -> int:

@@ -50,12 +50,12 @@ def print_plan(plan: Plan, console: Console, *, unicode: bool) -> None:
 
 
 def headline(plan: Plan) -> Text:
-    """The plan in one line: name, seconds, tokens per second, and how good that provably is."""
+    """The plan in one line: name, seconds, tokens per second, risk, and how good it provably is."""
     return Text.assemble(
         (formats.printable(plan.name).replace("\n", "\\n"), "bold"),
         f" ({plan.algorithm or 'own dataflow'}, {formats.count(plan.gpus_used)} GPUs): ",
         (f"{_iteration(plan)} per iteration", "bold"),
-        f", {formats.count(plan.tokens_per_second)} tokens/s, {_proof(plan)}",
+        f", {formats.count(plan.tokens_per_second)} tokens/s, {_risk(plan)}{_proof(plan)}",
     )
 
 
@@ -69,6 +69,11 @@ def runner(plan: Plan, *, unicode: bool) -> Text:
 
 def _iteration(plan: Plan) -> str:
     return formats.interval(plan.iteration_seconds, plan.iteration_seconds_interval)
+
+
+def _risk(plan: Plan) -> str:
+    chance = plan.out_of_memory_probability
+    return "" if chance is None else f"out of memory: {formats.chance(chance)}, "
 
 
 def _proof(plan: Plan) -> str:
