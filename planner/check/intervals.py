@@ -89,9 +89,9 @@ class _Rules:
 
     def out_of_memory(self, call: CallPlan) -> float:
         """Chance that the peak exceeds what is usable, the interval of 80 % being its middle."""
-        if min(call.peak_bytes, call.capacity_bytes) <= 0:
-            return float(call.peak_bytes > call.capacity_bytes)
         deviation = self.subject.plan.provenance.spreads["memory"] / NORMAL_SIGMAS
+        if min(call.peak_bytes, call.capacity_bytes, deviation) <= 0:
+            return float(call.peak_bytes > call.capacity_bytes)
         law = NormalDist(mu=log(call.peak_bytes), sigma=deviation)
         return 1.0 - law.cdf(log(call.capacity_bytes))
 

@@ -72,7 +72,7 @@ def exceedance_probability(estimate: float, limit: float, kind: Kind) -> float:
     It is log-normal about the estimate, and the interval of `bounds` its middle COVERAGE: a limit
     at the interval's upper end is exceeded with a chance of 10 %.
     """
-    if estimate <= 0 or limit <= 0:
+    if min(estimate, limit, SPREADS[kind]) <= 0:
         return float(estimate > limit)
     sigmas = log(limit / estimate) * NORMAL_SIGMAS / SPREADS[kind]
     return erfc(sigmas / sqrt(2)) / 2
