@@ -175,7 +175,7 @@ def _problem(
         )
         for copy in copies
     )
-    structure = problem_structure(job, choices)
+    structure = problem_structure(job.without_margin(), choices)  # only the capacity binds it
     by_id = {call.placement.id: call for call in calls}
     problem = replace(
         structure,

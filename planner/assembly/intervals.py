@@ -1,4 +1,4 @@
-"""The intervals of a plan: what its seconds and bytes may turn out to be.
+"""The intervals of a plan: what its seconds and bytes may turn out to be, and whether they fit.
 
 Errors go together: runs of one kind on one cluster share the software, the clocks and the network
 that an estimate gets wrong, and how far the errors of different kinds are linked is not known. So
@@ -11,7 +11,12 @@ from dataclasses import dataclass, replace
 from automap.planner.check.prices import Prices, engine_of, price_again, row_of
 from automap.planner.check.subject import Subject
 from automap.planner.check.time import Schedule, least_period, schedule_of
-from automap.planner.cost.intervals import SPREADS, bounds, transfer_kind
+from automap.planner.cost.intervals import (
+    SPREADS,
+    bounds,
+    exceedance_probability,
+    transfer_kind,
+)
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
 from automap.planner.plan.types import CallPlan, Interval, Plan
@@ -26,11 +31,17 @@ class _Intervals:
 
     seconds: dict[str, Interval]
     peak_bytes: dict[str, Interval]
+    out_of_memory: dict[str, float]
+    """Chance by call that its peak exceeds the GPU."""
     iteration_seconds: Interval
 
 
 def with_intervals(job: Job, plan: Plan, prices: Prices | None = None) -> Plan:
-    """The plan with the intervals of its calls and of the iteration; `prices` where known."""
+    """The plan with the intervals of its calls and of the iteration; `prices` where known.
+
+    And with its chances of running out of memory: as all errors have one cause, that of the plan
+    is the largest of its calls'.
+    """
     subject = Subject(job, plan)
     prices = prices or price_again(subject)
     found = _intervals_of(subject, schedule_of(subject, prices), prices)
@@ -39,6 +50,7 @@ def with_intervals(job: Job, plan: Plan, prices: Prices | None = None) -> Plan:
             update={
                 "seconds_interval": found.seconds[call.id],
                 "peak_bytes_interval": found.peak_bytes.get(call.id),
+                "out_of_memory_probability": found.out_of_memory.get(call.id),
             }
         )
         for call in plan.calls
@@ -48,6 +60,7 @@ def with_intervals(job: Job, plan: Plan, prices: Prices | None = None) -> Plan:
         update={
             "calls": calls,
             "iteration_seconds_interval": found.iteration_seconds,
+            "out_of_memory_probability": max(found.out_of_memory.values(), default=0.0),
             "provenance": provenance,
         }
     )
@@ -59,13 +72,14 @@ def _intervals_of(subject: Subject, schedule: Schedule, prices: Prices) -> _Inte
     calls = subject.plan.calls
     seconds = {call.id: _call_interval(subject, pricing, call, prices) for call in calls}
     syncs = [_sync_interval(pricing, sync.price_seconds) for sync in schedule.events[len(calls) :]]
+    placed = [call for call in calls if call.copy_id is not None]
     events = [*(seconds[call.id] for call in calls), *syncs]
     return _Intervals(
         seconds=seconds,
-        peak_bytes={
-            call.id: _interval(*bounds(call.peak_bytes, "memory"))
-            for call in calls
-            if call.copy_id is not None
+        peak_bytes={call.id: _interval(*bounds(call.peak_bytes, "memory")) for call in placed},
+        out_of_memory={
+            call.id: exceedance_probability(call.peak_bytes, call.capacity_bytes, "memory")
+            for call in placed
         },
         iteration_seconds=_iteration_interval(schedule, events),
     )

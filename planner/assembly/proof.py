@@ -48,7 +48,8 @@ def bound_is_proven(job: Job, plan: Plan) -> bool:
 def _versions(provenance: Provenance) -> str:
     """The versions that prices depend on, as JSON.
 
-    Neither the release nor the spreads are among them: those only widen intervals.
+    Neither the release nor the spreads are among them: those only widen intervals, and what that of
+    memory keeps free is in the description of the space.
     """
     left_out = {"spreads"} | ({"code_version"} if provenance.cost_model_version else set())
     return json.dumps(provenance.model_dump(exclude=left_out), sort_keys=True)

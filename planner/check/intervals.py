@@ -5,7 +5,8 @@ The spreads are those that the plan was made with: fitted anew later, they do no
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import expm1, hypot, inf
+from math import expm1, hypot, inf, log
+from statistics import NormalDist
 
 from automap.planner.check.prices import Prices, engine_of, row_of
 from automap.planner.check.subject import Subject, agrees
@@ -31,6 +32,7 @@ def wrong_intervals(subject: Subject, schedule: Schedule, prices: Prices) -> Ite
         yield from _differs(f"call {call.id}", call.seconds_interval, seconds[call.id])
         peak = None if call.copy_id is None else rules.around(call.peak_bytes, "memory")
         yield from _differs(f"the peak of call {call.id}", call.peak_bytes_interval, peak)
+    yield from _out_of_memory(subject, rules)
     syncs = [rules.around(e.price_seconds, rules.transfer) for e in schedule.events[len(seconds) :]]
     iteration = _iteration(schedule, [*seconds.values(), *syncs])
     if iteration is not None:
@@ -85,6 +87,14 @@ class _Rules:
         )
         return Interval(low=max(price.seconds - below, 0.0), high=price.seconds + above)
 
+    def out_of_memory(self, call: CallPlan) -> float:
+        """Chance that the peak exceeds what is usable, the interval of 80 % being its middle."""
+        deviation = self.subject.plan.provenance.spreads["memory"] / NORMAL_SIGMAS
+        if min(call.peak_bytes, call.capacity_bytes, deviation) <= 0:
+            return float(call.peak_bytes > call.capacity_bytes)
+        law = NormalDist(mu=log(call.peak_bytes), sigma=deviation)
+        return 1.0 - law.cdf(log(call.capacity_bytes))
+
     def _widths(self, estimate: float, kind: str) -> tuple[float, float]:
         """Distances of the bounds below and above an estimate."""
         spread = self.subject.plan.provenance.spreads[kind]
@@ -98,6 +108,30 @@ class _Rules:
             self.subject.calls[call.id], pool, engine_of(call), kv_cache_bytes=row_of(cache or 0)
         )
         return float(found[0])
+
+
+def _out_of_memory(subject: Subject, rules: _Rules) -> Iterator[str]:
+    """Chances of running out of memory that do not follow, or exceed what the spec allows."""
+    plan, job = subject.plan, subject.job
+    if plan.out_of_memory_probability is None:  # of a version before there was a margin
+        return
+    chances = {call.id: rules.out_of_memory(call) for call, _ in subject.placed_calls()}
+    largest = max(chances.values(), default=0.0)
+    stated = {call.id: call.out_of_memory_probability for call in plan.calls}
+    for name, found, expected in (
+        ("the plan", plan.out_of_memory_probability, largest),
+        *((f"call {call}", stated[call], chances.get(call)) for call in stated),
+    ):
+        if (found is None) != (expected is None) or abs((found or 0) - (expected or 0)) > 1e-9:
+            yield f"{name} states a chance of {found} to run out of memory, but it is {expected}"
+    if plan.search.status == "given" and plan.search.strategy is None:
+        return  # a placement of the caller's own: the capacity alone binds it
+    allowed = job.max_out_of_memory_probability
+    if largest > allowed + 1e-9:
+        yield (
+            f"the chance to run out of memory is {largest:.6g}, but "
+            f"search.max_out_of_memory_probability allows {allowed:g}"
+        )
 
 
 def _stated(subject: Subject) -> Iterator[Interval | None]:

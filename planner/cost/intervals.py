@@ -6,7 +6,8 @@ An interval of 80 % goes from estimate ÷ e^spread to estimate × e^spread. The 
 model on a GPU type) with the square root of its rows as weight.
 """
 
-from math import exp
+from math import erfc, exp, log, sqrt
+from statistics import NormalDist
 from typing import Literal
 
 from automap.planner.catalogue.architecture import ModelArchitecture
@@ -63,6 +64,23 @@ def bounds(estimate: float, kind: Kind) -> tuple[float, float]:
     """(low, high) of the interval around an estimate."""
     factor = exp(SPREADS[kind])
     return estimate / factor, estimate * factor
+
+
+def exceedance_probability(estimate: float, limit: float, kind: Kind) -> float:
+    """Chance that the measured value is above a limit.
+
+    It is log-normal about the estimate, and the interval of `bounds` its middle COVERAGE: a limit
+    at the interval's upper end is exceeded with a chance of 10 %.
+    """
+    if min(estimate, limit, SPREADS[kind]) <= 0:
+        return float(estimate > limit)
+    sigmas = log(limit / estimate) * NORMAL_SIGMAS / SPREADS[kind]
+    return erfc(sigmas / sqrt(2)) / 2
+
+
+def largest_estimate(limit: float, kind: Kind, *, probability: float) -> float:
+    """The estimate that exceeds a limit with this chance, above 0 and below 1."""
+    return limit * exp(NormalDist().inv_cdf(probability) * SPREADS[kind] / NORMAL_SIGMAS)
 
 
 def call_bounds(

@@ -6,6 +6,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, peak_tokens
 from automap.planner.cost.estimates import BytesColumns
+from automap.planner.cost.intervals import largest_estimate
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import (
     StageParameters,
@@ -24,6 +25,8 @@ FULLY_SHARDED = SHARDINGS.index("full")
 NEVER_SHARDED = len(SHARDINGS)
 OFFLOAD_OPTIMIZER = OFFLOADS.index("optimizer")
 OFFLOAD_WEIGHTS = OFFLOADS.index("weights")
+NO_MARGIN = 0.5
+"""Chance with which a peak exceeds its estimate; where it may be so large, nothing stays free."""
 
 
 def bytes_columns(num_rows: int, **kinds: IntArray | FloatArray) -> BytesColumns:
@@ -39,6 +42,19 @@ def usable_bytes(pool: Pool) -> int:
     """Device memory that a plan may fill: all but the CUDA context and fragmentation."""
     usable = pool.gpu.memory_bytes * (1.0 - constants.FRAGMENTATION_SHARE)
     return max(int(usable) - constants.CONTEXT_BYTES, 0)
+
+
+def fillable_bytes(pool: Pool, *, max_out_of_memory_probability: float) -> int:
+    """Device memory that a searched plan may fill by estimate: the usable, less a margin.
+
+    A peak of so many bytes exceeds what is usable with no more than the given chance, by the law
+    of its interval.
+    """
+    usable = usable_bytes(pool)
+    if max_out_of_memory_probability >= NO_MARGIN:
+        return usable
+    probability = max_out_of_memory_probability
+    return int(largest_estimate(usable, "memory", probability=probability))
 
 
 def usable_host_bytes(pool: Pool) -> int:

@@ -83,14 +83,18 @@ class Alternatives:
                 answer=f"not decided: no placement was found in time; none can be below {bound:g}",
             )
         placement = checked(posed, solved.solution)
-        self.given, found = locate(self.given, placement, solved.solution.timing)
-        self.found.append(found)
-        other = bill(self.given, found)
+        asked = posed if question.beyond else self.given
+        asked, found = locate(asked, placement, solved.solution.timing)
+        other = bill(asked, found)
+        if not question.beyond:
+            self.given = asked
+            self.found.append(found)
         return _beside(self.given, self.plan, self.bill, placement, other, solved, question)
 
     def _solved(self, posed: Study, question: Question) -> Proven[Selected]:
         """The best placement under the constraint; first on the plan's sizes, to have a limit."""
-        if self.given.job.spec.search.objective != "throughput":
+        throughput = self.given.job.spec.search.objective == "throughput"
+        if question.beyond or not throughput:  # no bound of the plan's, and no copies, hold beyond
             return best_within(posed, inf, self.limits)
         starts = self._carried(posed, question)
         enough = WORTH_TRYING * self.plan.iteration_seconds
@@ -154,8 +158,8 @@ class Alternatives:
             outcome="does_not_fit",
             answer=(
                 f"does not fit: {found.call} needs {found.required_bytes / GIB:.1f} GiB per GPU "
-                f"and {found.capacity_bytes / GIB:.1f} GiB are usable, {found.over_bytes:,} bytes "
-                "too many, even in the leanest layouts"
+                f"and {found.capacity_bytes / GIB:.1f} GiB may be filled, {found.over_bytes:,} "
+                "bytes too many, even in the leanest layouts"
             ),
             phase=found.call,
             required_bytes=found.required_bytes,

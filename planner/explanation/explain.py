@@ -10,7 +10,7 @@ from automap.planner.explanation.regret import regret_of
 from automap.planner.explanation.result import ExplainOptions, Explanation
 from automap.planner.explanation.sensitivity import sensitivities
 from automap.planner.explanation.solving import Contenders
-from automap.planner.explanation.study import Study, TableCache
+from automap.planner.explanation.study import Study, TableCache, with_own_margin
 from automap.planner.plan.types import Plan
 from automap.planner.search import Selected
 
@@ -31,6 +31,7 @@ def explain(
         SpecError: the plan's spec is not one of this version.
     """
     need_sound(plan)
+    plan = with_own_margin(plan)
     options = options or ExplainOptions()
     parts, search_seconds = options.parts, options.search_seconds
     started = time.perf_counter()

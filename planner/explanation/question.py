@@ -1,7 +1,7 @@
 """A question about a plan: one more constraint, on the rows, the problem or the spec."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from automap.planner.errors import SpecError
 from automap.planner.explanation.study import Study
@@ -19,19 +19,20 @@ class Question:
     text: str
     rows: Callable[[SearchSpace], Rows] = lambda space: space.rows
     change: Callable[[Problem], Problem] = lambda problem: problem
-    key: str | None = None
-    """A key of constraints.parallelism: a role or a call."""
-    fixed: dict[str, int | str] = field(default_factory=dict)
-    """Values that the question adds to constraints.parallelism under the key. The tables keep only
-    the settings of a layout that no other beats, so a question that fixes a setting prices anew."""
+    respec: Callable[[JobSpec], JobSpec] | None = None
+    """What it changes in the spec. The tables keep only the settings of a layout that no other
+    beats, so a question that fixes a setting prices anew."""
+    beyond: bool = False
+    """True: it allows more than the plan's search may take, so that what it finds is no candidate
+    of other questions."""
     missing: str = ""
     """Why there may be no layout at all."""
 
     def posed(self, study: Study, *, fits_only: bool = True) -> Study | None:
         """The study under the constraint; None where a call or a model has no layout left."""
-        if self.key is not None:
+        if self.respec is not None:
             try:
-                study = priced(self._spec(study.job.spec), fits_only=fits_only)
+                study = priced(self.respec(study.job.spec), fits_only=fits_only)
             except SpecError:
                 return None
         rows = self.rows(study.space)
@@ -43,12 +44,13 @@ class Question:
     @property
     def of_rows(self) -> bool:
         """True when it only takes rows away."""
-        return self.key is None
+        return self.respec is None
 
-    def _spec(self, spec: JobSpec) -> JobSpec:
-        assert self.key is not None
-        constraints = spec.constraints
-        now = constraints.parallelism.get(self.key) or ParallelismConstraint()
-        wanted = {**constraints.parallelism, self.key: now.model_copy(update=self.fixed)}
-        constraints = constraints.model_copy(update={"parallelism": wanted})
-        return spec.model_copy(update={"constraints": constraints})
+
+def with_setting(spec: JobSpec, key: str, fixed: dict[str, int | str]) -> JobSpec:
+    """The spec with values added to constraints.parallelism of a role or call."""
+    constraints = spec.constraints
+    now = constraints.parallelism.get(key) or ParallelismConstraint()
+    wanted = {**constraints.parallelism, key: now.model_copy(update=fixed)}
+    constraints = constraints.model_copy(update={"parallelism": wanted})
+    return spec.model_copy(update={"constraints": constraints})

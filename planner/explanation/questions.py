@@ -1,21 +1,23 @@
 """The alternatives that people ask about: one more constraint each, on the rows or the problem."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
-from typing import TypedDict
 
 import numpy as np
 
+from automap.planner.cost.memory import NO_MARGIN
 from automap.planner.dataflow.graph import Call
-from automap.planner.explanation.question import Question
+from automap.planner.explanation.question import Question, with_setting
 from automap.planner.explanation.stream_questions import streams_and_tails
 from automap.planner.explanation.study import Study
+from automap.planner.job.job import allowing
 from automap.planner.job.pins import call_keys, generate_pins, home_pool, model_of
 from automap.planner.layout import OFFLOADS, RECOMPUTES
 from automap.planner.search import Rows, SearchSpace, Selected
 from automap.planner.search.model.problem import Problem
+from automap.planner.spec import JobSpec
 
 
 def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterator[Question]:
@@ -28,6 +30,7 @@ def questions(study: Study, plan: Selected, *, fewer_gpus: int | None) -> Iterat
     yield from _offloads(study, plan)
     yield from streams_and_tails(study, plan)
     yield from _fewer(study, plan, fewer_gpus)
+    yield from _without_margin(study)
 
 
 def _together_or_apart(study: Study) -> Iterator[Question]:
@@ -168,25 +171,18 @@ def _engine_sizes(study: Study, plan: Selected) -> Iterator[Question]:
             yield Question(
                 f"tensor_parallel_size:{call.id}:{size}",
                 f"{call.id} with tensor parallelism {size} instead of {now}",
-                **_fixing(study, call, "tensor_parallel_size", size),
+                respec=_fixing(study, call, "tensor_parallel_size", size),
                 missing=_why_no_size(study, call.model, size),
             )
 
 
-class _Fixed(TypedDict):
-    """The part of a question that fixes one field of constraints.parallelism."""
-
-    key: str
-    fixed: dict[str, int | str]
-
-
-def _fixing(study: Study, call: Call, name: str, value: int | str) -> _Fixed:
+def _fixing(study: Study, call: Call, name: str, value: int | str) -> Callable[[JobSpec], JobSpec]:
     """A field of a call fixed; of its role, where the call's id is also that of another key."""
     if call.id in call_keys(study.job):
-        return {"key": call.id, "fixed": {name: value}}
+        return partial(with_setting, key=call.id, fixed={name: value})
     assert call.model is not None, "a function has nothing to fix"
     of_role = "generation_tensor_parallel_size" if name == "tensor_parallel_size" else name
-    return {"key": call.model, "fixed": {of_role: value}}
+    return partial(with_setting, key=call.model, fixed={of_role: value})
 
 
 def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
@@ -199,10 +195,11 @@ def _recomputes(study: Study, plan: Selected) -> Iterator[Question]:
         now = int(table.recompute[chosen[1]])
         for code, mode in enumerate(RECOMPUTES):
             if code != now and study.job.spec.constraints.allow_recompute:
+                assert call.model is not None
                 yield Question(
                     f"recompute:{call.id}:{mode}",
                     f"{call.id} with recomputation {mode} instead of {RECOMPUTES[now]}",
-                    **_fixing(study, call, "recompute", mode),
+                    respec=_fixing(study, call, "recompute", mode),
                     missing=f"the search tries no setting with recomputation {mode}",
                 )
 
@@ -264,6 +261,18 @@ def _fewer(study: Study, plan: Selected, fewer_gpus: int | None) -> Iterator[Que
 def _no_rows(space: SearchSpace) -> Rows:
     """No row at all."""
     return space.rows_where({i: mask & False for i, mask in enumerate(space.rows.copies)})
+
+
+def _without_margin(study: Study) -> Iterator[Question]:
+    """GPUs filled by estimate, where plans keep memory to spare."""
+    allowed = study.job.max_out_of_memory_probability
+    if allowed < NO_MARGIN:
+        yield Question(
+            "no_memory_margin",
+            f"no memory to spare, instead of a chance of at most {100 * allowed:.3g} % to run out",
+            respec=partial(allowing, out_of_memory_probability=1.0),
+            beyond=True,
+        )
 
 
 def _used(study: Study, plan: Selected, pool: int) -> int:

@@ -11,10 +11,10 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.generation.streaming import TAILS
 from automap.planner.cost.pricing import GenerationLayouts, Pricing
 from automap.planner.dataflow.graph import Call
-from automap.planner.job.job import Job
+from automap.planner.job.job import Job, allowing
 from automap.planner.job.resolution import resolve
 from automap.planner.layout import FloatArray, IntArray
-from automap.planner.plan.types import Placement
+from automap.planner.plan.types import Placement, Plan
 from automap.planner.search import CallTable, SearchSpace, Selected, Tables, price_candidates
 from automap.planner.search.model.problem import Problem
 from automap.planner.spec import JobSpec
@@ -140,6 +140,19 @@ class TableCache:
         return _key(resolve(spec), fits_only=True) in self._tables
 
 
+def with_own_margin(plan: Plan) -> Plan:
+    """The plan; where it does not keep the memory to spare that its spec asks for, without that.
+
+    So are placements of the caller's own, and plans of versions that kept none: what they are
+    compared with may fill the GPUs as they do.
+    """
+    chance = plan.out_of_memory_probability
+    if chance is not None and chance <= resolve(plan.spec).max_out_of_memory_probability + 1e-9:
+        return plan
+    spec = allowing(plan.spec, out_of_memory_probability=1.0)
+    return plan.model_copy(update={"spec": spec})
+
+
 def study(spec: JobSpec, *, fits_only: bool = True) -> Study:
     """The job with its tables, priced and not kept: for a job that nobody asks about again.
 
@@ -151,9 +164,10 @@ def study(spec: JobSpec, *, fits_only: bool = True) -> Study:
 
 
 def _key(job: Job, *, fits_only: bool) -> str:
-    """All that prices depend on: the spec without how to search, and the tables' versions."""
+    """All that candidates and prices depend on: the spec without how to search, and versions."""
     spec, pricing = job.spec, Pricing(job)
     search = spec.search.model_dump(include=PRICED)
+    limits = job.target.name, job.max_out_of_memory_probability
     document = spec.model_dump_json(exclude={"name", "search"})
     versions = [pricing.profile(pool).version for pool in job.pools]
-    return f"{document} {search} {versions} {fits_only}"
+    return f"{document} {search} {limits} {versions} {fits_only}"

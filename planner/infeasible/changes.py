@@ -7,11 +7,13 @@ from typing import Literal
 
 from automap.planner.catalogue import gpu_type, gpu_types
 from automap.planner.catalogue.hardware import GpuType
+from automap.planner.job.job import allowing
 from automap.planner.job.resolution import resolve
 from automap.planner.spec import ClusterSpec, ConstraintsSpec, JobSpec, LoraSpec, PoolSpec
 from automap.planner.spec.lengths import LengthSpec
 
 ChangeKind = Literal[
+    "margin",
     "offload",
     "recompute",
     "constraint",
@@ -38,6 +40,13 @@ class Change:
     text: str
     spec: JobSpec
     """The changed spec."""
+
+
+def riskier(spec: JobSpec, percent: int) -> Change:
+    """A larger chance of running out of memory allowed."""
+    text = f"set search.max_out_of_memory_probability to {percent / 100:g}"
+    changed = allowing(spec, out_of_memory_probability=percent / 100)
+    return Change(("margin",), text, changed)
 
 
 def permissions(spec: JobSpec) -> list[Change]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from automap.planner.cost.memory import usable_bytes, usable_host_bytes
+from automap.planner.cost.memory import fillable_bytes, usable_host_bytes
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.job.pins import home_pool
@@ -57,7 +57,11 @@ def _with_home_pinned(job: Job, role: str) -> JobSpec:
 
 def _leanest(job: Job, call: Call, table: CallTable, copy: CopyTable) -> MemoryNeed | None:
     """The row that exceeds its pool's GPUs by least; rows that overflow the host do not count."""
-    capacity = np.array([usable_bytes(pool) // MIB * MIB for pool in job.pools], dtype=np.int64)
+    probability = job.max_out_of_memory_probability
+    fillable = [
+        fillable_bytes(pool, max_out_of_memory_probability=probability) for pool in job.pools
+    ]
+    capacity = np.array(fillable, dtype=np.int64) // MIB * MIB
     host = np.array([usable_host_bytes(pool) for pool in job.pools], dtype=np.int64)
     rows = table.copy_row
     held = _mib_up(copy.resident_bytes)[rows]

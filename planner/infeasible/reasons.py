@@ -7,7 +7,7 @@ from math import ceil
 from automap.planner.errors import Reason
 from automap.planner.infeasible.changes import gpus_text
 from automap.planner.infeasible.memory import least_needs
-from automap.planner.infeasible.remedies import FeasibilityProbe, remedies
+from automap.planner.infeasible.remedies import FeasibilityProbe, least_risk, remedies, remedy_of
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.search import (
@@ -49,6 +49,10 @@ def explain_infeasible(job: Job) -> list[Reason]:
     if found.no_layout or found.reachable_seconds is not None:
         return found.reasons
     probe = FeasibilityProbe(found.suspect, over_bytes=found.over_bytes)
+    margin, _ = least_risk(job.spec, probe)
+    if margin:
+        others = [remedy_of(change) for change in probe.single_changes(job.spec)]
+        return [*margin, *found.reasons, *others]
     return [*found.reasons, *remedies(job.spec, probe)]
 
 
@@ -125,7 +129,7 @@ def _too_large(need: MemoryNeed) -> Reason:
         summary=(
             f"{need.call} does not fit, even with no other model beside it: its leanest layout "
             f"(on {gpus_text(need.num_gpus)}) needs {need.required_bytes / GIB:.2f} GiB per GPU "
-            f"and {need.capacity_bytes / GIB:.2f} GiB are usable, "
+            f"and {need.capacity_bytes / GIB:.2f} GiB may be filled, "
             f"{need.over_bytes / GIB:.2f} GiB too many{held}"
         ),
         phase=need.call,
@@ -205,7 +209,7 @@ def _cause(found: MemoryNeed) -> Reason:
         summary=(
             f"{found.call} does not fit beside the other models: {where} it takes "
             f"{found.required_bytes / GIB:.2f} GiB per GPU together and "
-            f"{found.capacity_bytes / GIB:.2f} GiB are usable, "
+            f"{found.capacity_bytes / GIB:.2f} GiB may be filled, "
             f"{found.over_bytes / GIB:.2f} GiB too many{held}"
         ),
         phase=found.call,

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from math import inf, isqrt
 
+from automap.planner.cost.memory import NO_MARGIN
 from automap.planner.errors import Reason, SpecError
 from automap.planner.infeasible.changes import (
     NO_PROFILES,
@@ -15,6 +16,7 @@ from automap.planner.infeasible.changes import (
     nothing_kept_free,
     permissions,
     pools_of,
+    riskier,
     shorter_response,
     with_nodes,
 )
@@ -42,11 +44,27 @@ def remedies(spec: JobSpec, probe: "FeasibilityProbe") -> list[Reason]:
 
     Where none does, one reason that says so, and what two, or several, together would do.
     """
-    found = [_remedy(change) for change in probe.single_changes(spec)]
+    found = [remedy_of(change) for change in probe.single_changes(spec)]
     return found or [_together(probe, spec)]
 
 
-def _remedy(change: Change) -> Reason:
+def least_risk(spec: JobSpec, probe: "FeasibilityProbe") -> tuple[list[Reason], list[Change]]:
+    """Where the margin of memory alone keeps a job from fitting: that, and what would allow it."""
+    change = probe.smallest_risk(spec)
+    if change is None:
+        return [], []
+    needed = change.spec.search.max_out_of_memory_probability or 0.0
+    allowed = resolve(spec).max_out_of_memory_probability
+    summary = (
+        f"it fits with a chance of {100 * needed:.0f} % to run out of memory, and at most "
+        f"{100 * allowed:g} % is allowed: search.max_out_of_memory_probability: {needed:g} would "
+        "allow it"
+    )
+    return [Reason(summary=summary, remedy=change.text)], [change]
+
+
+def remedy_of(change: Change) -> Reason:
+    """A change as what would make the job possible."""
     return Reason(summary=f"it would fit if you {change.text}", remedy=change.text)
 
 
@@ -104,6 +122,20 @@ class FeasibilityProbe:
         for changes in kinds:
             if not self.overdue:
                 yield from changes(spec)
+
+    def smallest_risk(self, spec: JobSpec) -> Change | None:
+        """The least chance of running out of memory, in whole percents, with which it fits."""
+        low = 100 * resolve(spec).max_out_of_memory_probability
+        high = round(100 * NO_MARGIN)
+        if low >= high or not self.fits(riskier(spec, high).spec):
+            return None
+        while high - low > 1 and not self.overdue:
+            middle = int(low + high) // 2
+            if self.fits(riskier(spec, middle).spec):
+                high = middle
+            else:
+                low = middle
+        return riskier(spec, high)
 
     def pairs(self, spec: JobSpec) -> Iterator[Change]:
         """Two changes that help together; for where none does alone."""

@@ -1,6 +1,6 @@
 """A job with every name resolved: what pricing, search and check read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
@@ -71,6 +71,22 @@ class Job:
         return weights > FULL_DOMAIN_SHARE * pool.reach_gpus * pool.gpu.memory_bytes
 
     @property
+    def max_out_of_memory_probability(self) -> float:
+        """Chance of running out of memory that no searched plan exceeds: the spec's or target's."""
+        given = self.spec.search.max_out_of_memory_probability
+        return self.target.max_out_of_memory_probability if given is None else given
+
+    def without_margin(self) -> "Job":
+        """The job, with plans that may fill the GPUs by estimate."""
+        return replace(self, spec=allowing(self.spec, out_of_memory_probability=1.0))
+
+    @property
     def num_gpus(self) -> int:
         """GPUs of all pools, kept-free ones included."""
         return sum(pool.num_gpus for pool in self.pools)
+
+
+def allowing(spec: JobSpec, *, out_of_memory_probability: float) -> JobSpec:
+    """The spec, with plans that may run out of memory with this chance."""
+    update = {"max_out_of_memory_probability": out_of_memory_probability}
+    return spec.model_copy(update={"search": spec.search.model_copy(update=update)})

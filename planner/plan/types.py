@@ -10,6 +10,7 @@ from automap.planner.spec import CallKind, JobSpec, Objective, TargetName
 Source = Literal["measured", "interpolated", "analytical"]
 Size = Annotated[int, Field(ge=1, le=10**7)]
 Bytes = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class ResultModel(BaseModel):
@@ -215,6 +216,9 @@ class CallPlan(CallPlacement):
     tokens_per_second_per_gpu: float | None = None
     """Tokens generated, or trained on or scored in all epochs, prompts included, per second of the
     call and GPU of its copy. Null: as above."""
+    out_of_memory_probability: Probability | None = None
+    """Chance that the peak exceeds capacity_bytes, by the law of its interval: log-normal about
+    peak_bytes. Missing where the interval is."""
 
 
 class WeightSync(ResultModel):
@@ -345,6 +349,10 @@ class Plan(ResultModel):
     iteration_seconds_interval: Interval | None = None
     """Every call and weight sync at its lower, or at its upper bound: as if all errors had one
     cause. Missing in plans of versions that did not say."""
+    out_of_memory_probability: Probability | None = None
+    """Chance that some call runs out of memory: the largest of its calls', as all errors are taken
+    to have one cause. A searched plan's is at most search.max_out_of_memory_probability. Missing in
+    plans of versions that did not say."""
     lower_bound_seconds: float
     relative_gap: float
     """Gap of the objective: (value − proven bound) ÷ value; 0 when proven optimal."""

@@ -9,7 +9,7 @@ import time
 
 from automap.planner.check.trust import need_sound
 from automap.planner.explanation.factors import scaled
-from automap.planner.explanation.study import TableCache
+from automap.planner.explanation.study import TableCache, with_own_margin
 from automap.planner.plan.types import Plan
 from automap.planner.replanning.answer import answer_of
 from automap.planner.replanning.cluster_state import (
@@ -36,6 +36,7 @@ def replan(plan: Plan, options: ReplanOptions, *, tables: TableCache | None = No
     """
     started = time.perf_counter()
     need_sound(plan)
+    plan = with_own_margin(plan)
     corrections = corrections_of(plan, options)
     spec = changed_spec(plan.spec, options)
     state = cluster_state_of(plan, spec, options, tables or TableCache())

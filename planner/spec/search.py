@@ -139,6 +139,14 @@ class SearchSpec(SpecModel):
         "automap, and any where automap cannot run the job or a strategy is asked for, which the "
         "plan states",
     )
+    max_out_of_memory_probability: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None,
+        description="Chance of running out of memory that no searched plan exceeds, by the "
+        "interval of its largest peak: 0.05 leaves about a tenth of a GPU's memory to spare; from "
+        "0.5 on plans may fill the GPUs by estimate, so 1 leaves nothing to spare. A placement of "
+        "your own may exceed it, and says so. Default: what the target has, 0.05 for automap and "
+        "1 for any",
+    )
     strategy: StrategyName | None = Field(
         default=None,
         description="Place the job as this published strategy would, instead of searching: what "

@@ -14,7 +14,7 @@ from automap.planner.infeasible.changes import (
     with_nodes,
 )
 from automap.planner.infeasible.reasons import diagnose
-from automap.planner.infeasible.remedies import FeasibilityProbe
+from automap.planner.infeasible.remedies import FeasibilityProbe, least_risk
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
 from automap.planner.planning import make_plan
@@ -101,13 +101,15 @@ class _Report:
         if found.reachable_seconds is not None:
             self._faster(found.reachable_seconds)
             return found.reasons
+        margin, changes = least_risk(self.spec, self.probe)
+        self._plan_each(iter(changes))
         self._plan_each(self.probe.single_changes(self.spec))
         if not self.remedies and not self.untried:
             self._plan_each(self.probe.pairs(self.spec))
         if not self.remedies and not self.untried:
             everything = self.probe.all_changes(self.spec)
             self._plan_each(iter([everything] if everything else []))
-        return found.reasons
+        return [*margin, *found.reasons]
 
     def _plan_each(self, changes: Iterator[Change]) -> None:
         for change in changes:

@@ -1,6 +1,8 @@
 """The searched space in words: over what the optimality of a plan is claimed."""
 
 from automap.planner.cost.generation.streaming import TAILS
+from automap.planner.cost.intervals import largest_estimate
+from automap.planner.cost.memory import NO_MARGIN
 from automap.planner.job.job import Job
 from automap.planner.search.candidates.enumeration import SPACE
 from automap.planner.search.candidates.streams_and_tails import wanted_tails
@@ -19,4 +21,15 @@ def describe_space(job: Job) -> str:
         )
         text += "; generation whole, or ending on a part of its GPUs or with a multiple of its "
         text += f"tensor size ({kinds})"
-    return text
+    return text + _margin(job.max_out_of_memory_probability)
+
+
+def _margin(probability: float) -> str:
+    """What of a GPU stays free, in digits that tell one law of errors from another."""
+    if probability >= NO_MARGIN:
+        return ""
+    share = largest_estimate(1.0, "memory", probability=probability)
+    return (
+        f"; peaks up to {100 * share:.4g} % of the usable memory, which then does not suffice "
+        f"with a chance of {100 * probability:.3g} %"
+    )

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from automap.planner.cost.memory import usable_bytes
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.cost.memory import fillable_bytes
 from automap.planner.cost.pricing import Pricing
 from automap.planner.dataflow.graph import Call
 from automap.planner.job import pins
@@ -164,7 +165,7 @@ class Candidates:
                 side = Pricing.receive_seconds
             keep = np.arange(len(layouts), dtype=np.int64)
             if self.fits_only:
-                keep = np.flatnonzero(held.resident.total <= usable_bytes(pool))
+                keep = np.flatnonzero(held.resident.total <= self._fillable(pool))
             kept = layouts.take(keep)
             across = alone = np.zeros(len(keep))
             if synced:
@@ -207,4 +208,8 @@ class Candidates:
         if not self.fits_only or len(table) == 0:
             return table
         resident = self.copies[copy].resident_bytes[table.copy_row]
-        return table.take(resident + table.transient_bytes <= usable_bytes(block.pool))
+        return table.take(resident + table.transient_bytes <= self._fillable(block.pool))
+
+    def _fillable(self, pool: Pool) -> int:
+        probability = self.job.max_out_of_memory_probability
+        return fillable_bytes(pool, max_out_of_memory_probability=probability)

@@ -36,7 +36,7 @@ def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
     homes = {copy.role: index for index, copy in enumerate(copies) if copy.shadow_of is None}
     constraints = job.spec.constraints
     return Problem(
-        pools=tuple(_slice(pool) for pool in job.pools),
+        pools=tuple(_slice(job, pool) for pool in job.pools),
         copies=tuple(copies),
         calls=tuple(CallChoice(call.id, (), call.fixed_seconds or 0.0) for call in dataflow.calls),
         precedences=precedences,
@@ -56,14 +56,15 @@ def _copies_of(copies: Sequence[CopyChoice], role: str) -> list[int]:
     return [index for index, copy in enumerate(copies) if copy.role == role]
 
 
-def _slice(pool: Pool) -> PoolSlice:
+def _slice(job: Job, pool: Pool) -> PoolSlice:
     """A pool on the GPU axis, with what a plan may use of it."""
+    probability = job.max_out_of_memory_probability
     return PoolSlice(
         name=pool.name,
         first_gpu=pool.first_gpu,
         num_gpus=pool.usable_gpus,
         gpus_per_node=pool.gpus_per_node,
-        capacity_bytes=memory.usable_bytes(pool),
+        capacity_bytes=memory.fillable_bytes(pool, max_out_of_memory_probability=probability),
         host_bytes=memory.usable_host_bytes(pool),
         price_per_gpu_second=pool.price_per_gpu_hour / 3600.0,
     )

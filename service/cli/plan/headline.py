@@ -31,8 +31,8 @@ def iteration(plan: Plan) -> str:
 
 def _memory_risk(plan: Plan) -> str:
     """The chance that some call runs out of memory; nothing where the plan does not say."""
-    chance = getattr(plan, "out_of_memory_probability", None)
-    return "" if chance is None else f", {formats.percent(chance)} chance of running out of memory"
+    chance = plan.out_of_memory_probability
+    return "" if chance is None else f", out of memory: {formats.chance(chance)}"
 
 
 def _proof(plan: Plan) -> str:

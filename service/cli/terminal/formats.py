@@ -83,6 +83,11 @@ def gap(relative_gap: float) -> str:
     return "0%" if value == 0 else f"{value:.2g}%"
 
 
+def chance(probability: float) -> str:
+    """A chance in percent; one that nobody would notice as a limit."""
+    return f"{100 * probability:.2g} %" if probability >= 0.001 else "below 0.1 %"
+
+
 def gpu_range(pool: str, *, first_gpu: int, num_gpus: int) -> str:
     """A range of a pool's GPUs: a100[0-127]."""
     return f"{pool}[{gpu_numbers(first_gpu=first_gpu, num_gpus=num_gpus)}]"

@@ -44,10 +44,14 @@ def with_spreads(plan: Plan, **changes: float) -> Plan:
 
 
 def without_intervals(plan: Plan) -> Plan:
-    stripped = {"seconds_interval": None, "peak_bytes_interval": None}
+    stripped = {
+        "seconds_interval": None,
+        "peak_bytes_interval": None,
+        "out_of_memory_probability": None,
+    }
     for call in plan.calls:
         plan = with_call(plan, call.id, **stripped)
-    plan = with_totals(plan, iteration_seconds_interval=None)
+    plan = with_totals(plan, iteration_seconds_interval=None, out_of_memory_probability=None)
     return plan.model_copy(
         update={"provenance": plan.provenance.model_copy(update={"spreads": {}})}
     )
@@ -83,6 +87,18 @@ INTERVALS: dict[str, tuple[Change, str]] = {
     "another spread": (
         lambda p: with_spreads(p, memory=0.5),
         r"the interval of the peak of call actor\.train is",
+    ),
+    "call's chance": (
+        lambda p: with_call(p, "actor.train", out_of_memory_probability=0.2),
+        r"call actor\.train states a chance of 0\.2 to run out of memory, but it is",
+    ),
+    "no chance of a call": (
+        lambda p: with_call(p, "actor.train", out_of_memory_probability=None),
+        r"call actor\.train states a chance of None to run out of memory",
+    ),
+    "plan's chance": (
+        lambda p: with_totals(p, out_of_memory_probability=0.2),
+        r"the plan states a chance of 0\.2 to run out of memory, but it is",
     ),
     "negative spread": (
         lambda p: with_spreads(p, memory=-0.5),

@@ -6,6 +6,7 @@ import pytest
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.cost import constants, memory
 from automap.planner.cost.batches import peak_tokens, sequence_lengths
+from automap.planner.cost.intervals import bounds
 from automap.planner.cost.layer.activations import activation_bytes, layer_activation_bytes
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.shards import stage_layers, stage_parameters
@@ -194,6 +195,19 @@ def test_usable_memory_leaves_context_and_fragmentation() -> None:
     left = hardware.gpu.memory_bytes - usable
     assert left >= constants.CONTEXT_BYTES + 0.04 * hardware.gpu.memory_bytes
     assert usable > 0.9 * hardware.gpu.memory_bytes
+
+
+def test_a_margin_leaves_the_usable_memory_that_the_interval_of_a_full_gpu_takes() -> None:
+    """At 10 % the 80 % interval ends at what is usable; from one half on all of it is filled."""
+    hardware = pool()
+    usable = memory.usable_bytes(hardware)
+    filled = [
+        memory.fillable_bytes(hardware, max_out_of_memory_probability=chance)
+        for chance in (0.001, 0.05, 0.1, 0.4, 0.5, 1.0)
+    ]
+    assert filled == sorted(filled)
+    assert bounds(filled[2], "memory")[1] == pytest.approx(usable, rel=1e-5)
+    assert filled[3] < filled[4] == filled[5] == usable
 
 
 def test_peak_tokens_cover_one_longest_sequence_and_never_exceed_all_at_the_maximum() -> None:
