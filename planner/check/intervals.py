@@ -5,8 +5,7 @@ The spreads are those that the plan was made with: fitted anew later, they do no
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import expm1, hypot, inf, log
-from statistics import NormalDist
+from math import erfc, expm1, hypot, inf, isclose, log, sqrt
 
 from automap.planner.check.prices import Prices, engine_of, row_of
 from automap.planner.check.subject import Subject, agrees
@@ -92,8 +91,8 @@ class _Rules:
         deviation = self.subject.plan.provenance.spreads["memory"] / NORMAL_SIGMAS
         if min(call.peak_bytes, call.capacity_bytes, deviation) <= 0:
             return float(call.peak_bytes > call.capacity_bytes)
-        law = NormalDist(mu=log(call.peak_bytes), sigma=deviation)
-        return 1.0 - law.cdf(log(call.capacity_bytes))
+        room = log(call.capacity_bytes) - log(call.peak_bytes)
+        return erfc(room / (deviation * sqrt(2))) / 2
 
     def _widths(self, estimate: float, kind: str) -> tuple[float, float]:
         """Distances of the bounds below and above an estimate."""
@@ -122,7 +121,11 @@ def _out_of_memory(subject: Subject, rules: _Rules) -> Iterator[str]:
         ("the plan", plan.out_of_memory_probability, largest),
         *((f"call {call}", stated[call], chances.get(call)) for call in stated),
     ):
-        if (found is None) != (expected is None) or abs((found or 0) - (expected or 0)) > 1e-9:
+        if found is None or expected is None:
+            follows = found == expected
+        else:
+            follows = isclose(found, expected, rel_tol=1e-6)
+        if not follows:
             yield f"{name} states a chance of {found} to run out of memory, but it is {expected}"
     if plan.search.status == "given" and plan.search.strategy is None:
         return  # a placement of the caller's own: the capacity alone binds it

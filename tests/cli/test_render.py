@@ -13,6 +13,7 @@ from rich.console import Console
 from automap.planner import Strategy
 from automap.planner.errors import Reason
 from automap.service.cli.failure_report import reasons_view
+from automap.service.cli.plan.headline import headline
 from automap.service.cli.plan.strategies import nearest_usual
 from automap.service.cli.plan.view import print_plan
 from automap.service.cli.terminal import formats
@@ -193,3 +194,12 @@ def test_the_totals_say_on_which_gpu_operators_were_measured():
     assert "a100-80gb-sxm: from tables measured on it" in line
     assert "a800: scaled from tables measured on a100-80gb-sxm" in line
     assert "cpu: by formula alone" in line
+
+
+@pytest.mark.parametrize(
+    ("chance", "shown"), [(0.0312, "3.1 %"), (0.05, "5 %"), (1e-9, "below 0.1 %"), (None, "")]
+)
+def test_the_first_line_says_how_likely_a_plan_runs_out_of_memory(chance, shown):
+    plan = ppo_plan().model_copy(update={"out_of_memory_probability": chance})
+    first = headline(plan).plain
+    assert f"out of memory: {shown}," in first if shown else "out of memory" not in first

@@ -27,6 +27,7 @@ LONG: dict[str, Any] = {
     "cluster__pools": [pool(gpus_per_node=2)],
     "workload__response_length": {"mean": 2000, "max": 8000},
     "constraints": {"allow_offload": False, "allow_recompute": False},
+    "search__max_out_of_memory_probability": 1,
 }
 
 
@@ -150,8 +151,8 @@ def test_every_call_that_cannot_run_alone_is_told_also_those_of_one_model() -> N
     """On 4 GiB more GPUs would save the training, but only larger ones save the rollout."""
     small_model = {"architecture": "qwen2.5-0.5b"}
     models = {"actor": SEVEN["actor"], "reference": small_model, "reward": small_model}
-    small = small_job(models=models, cluster__pools=[pool(gpu="cpu")])
-    told = reasons(small)
+    small = {"models": models, "cluster__pools": [pool(gpu="cpu")]}
+    told = reasons(small_job(**small, search__max_out_of_memory_probability=1))
     causes = [reason for reason in told if reason.phase]
     assert [reason.phase for reason in causes] == ["actor.train", "actor.generate"]
     assert causes[0].over_bytes is not None

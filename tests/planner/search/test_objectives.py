@@ -15,6 +15,7 @@ TIGHT: dict[str, Any] = {
     "workload__startup_seconds": 1e6,
     "cluster__pools": [pool(2, gpus_per_node=2)],
     "constraints__allow_offload": False,
+    "search__max_out_of_memory_probability": 1,
 }
 """On one node it must recompute: an iteration is dearer there than on two."""
 

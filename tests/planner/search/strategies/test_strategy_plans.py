@@ -87,7 +87,7 @@ def test_asynchronous_halves_are_refused_on_policy(name: str) -> None:
 
 def test_a_strategy_on_a_job_that_fits_nowhere_explains_the_job_in_numbers() -> None:
     large = {role: {"architecture": "llama-2-7b"} for role in ("actor", "reference", "reward")}
-    spec = small_job(models=large, cluster__pools=[pool(gpus_per_node=1)])
+    spec = small_job(models=large, cluster__pools=[pool(gpus_per_node=1)], search__target="any")
     with pytest.raises(InfeasibleError) as plain:
         make_plan(spec)
     search = spec.search.model_copy(update={"strategy": "standalone"})
