@@ -68,13 +68,6 @@ def test_warnings_stand_right_below_the_first_lines_and_other_assumptions_do_not
     assert "1 assumption\n" in after
 
 
-def test_a_plan_that_says_how_likely_memory_runs_out_does_so_in_the_first_line():
-    assert "memory" not in rendered(ppo_plan, 200).split("\n")[0]
-    plan = ppo_plan().model_copy(update={"out_of_memory_probability": 0.031})
-    first = rendered(lambda: plan, 200).split("\n")[0]
-    assert "16,132 tokens/s, 3% chance of running out of memory, proven optimal" in first
-
-
 def priced(name: str, seconds: float | None, price: float | None = None, reason: str = ""):
     return Strategy(
         name=name,
