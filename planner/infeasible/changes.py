@@ -23,6 +23,8 @@ ChangeKind = Literal[
     "gpu",
     "nodes",
     "response_length",
+    "across_nodes",
+    "precision",
     "adapters",
 ]
 """What a change that makes a job possible changes."""
@@ -64,6 +66,33 @@ def permissions(spec: JobSpec) -> list[Change]:
             text = f"leave out constraints.{field}"
             changes.append(Change(("constraint",), text, _constrained(spec, field, default)))
     return changes
+
+
+def across_nodes(spec: JobSpec) -> list[Change]:
+    """Tensor and expert groups that may leave an NVLink domain, where there is more than one."""
+    if spec.constraints.tensor_parallel_across_nodes:
+        return []
+    if all(pool.reach_gpus == pool.num_gpus for pool in resolve(spec).pools):
+        return []
+    text = (
+        "let tensor and expert groups leave the NVLink domain "
+        "(constraints.tensor_parallel_across_nodes: true)"
+    )
+    return [
+        Change(("across_nodes",), text, _constrained(spec, "tensor_parallel_across_nodes", True))
+    ]
+
+
+def smaller_rollout(spec: JobSpec) -> list[Change]:
+    """Rollout weights in 8 bits while training keeps its precision, where a model generates."""
+    workload, job = spec.workload, resolve(spec)
+    eight_bits = all(pool.gpu.fp8_flops_per_second is not None for pool in job.pools)
+    generates = any(call.kind == "generate" for call in job.dataflow.calls)
+    if workload.rollout_precision == "fp8" or not eight_bits or not generates:
+        return []
+    text = "keep the rollout's weights in 8 bits (workload.rollout_precision: fp8)"
+    changed = workload.model_copy(update={"rollout_precision": "fp8"})
+    return [Change(("precision",), text, spec.model_copy(update={"workload": changed}))]
 
 
 def nothing_kept_free(spec: JobSpec) -> list[Change]:

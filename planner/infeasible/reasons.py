@@ -1,5 +1,6 @@
 """Why a job fits nowhere, in numbers, and the smallest changes with which it would fit."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -24,6 +25,8 @@ from automap.planner.search import (
 from automap.planner.spec import ConstraintsSpec, JobSpec
 from automap.planner.units import GIB
 
+REMEDY_SECONDS = 4.0
+"""Seconds of work in which remedies are looked for: whoever asked has waited for the search."""
 EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "require_even_batch")
 """Constraints that can leave no common placement for models that fit by themselves."""
 
@@ -48,7 +51,8 @@ def explain_infeasible(job: Job) -> list[Reason]:
     found = diagnose(job)
     if found.no_layout or found.reachable_seconds is not None:
         return found.reasons
-    probe = FeasibilityProbe(found.suspect, over_bytes=found.over_bytes)
+    deadline = time.process_time() + REMEDY_SECONDS
+    probe = FeasibilityProbe(found.suspect, over_bytes=found.over_bytes, deadline=deadline)
     margin, _ = least_risk(job.spec, probe)
     if margin:
         others = [remedy_of(change) for change in probe.single_changes(job.spec)]

@@ -9,6 +9,7 @@ from automap.planner.errors import Reason, SpecError
 from automap.planner.infeasible.changes import (
     NO_PROFILES,
     Change,
+    across_nodes,
     adapters,
     keeping_free,
     larger_gpus,
@@ -18,6 +19,7 @@ from automap.planner.infeasible.changes import (
     pools_of,
     riskier,
     shorter_response,
+    smaller_rollout,
     with_nodes,
 )
 from automap.planner.infeasible.memory import least_need
@@ -45,7 +47,15 @@ def remedies(spec: JobSpec, probe: "FeasibilityProbe") -> list[Reason]:
     Where none does, one reason that says so, and what two, or several, together would do.
     """
     found = [remedy_of(change) for change in probe.single_changes(spec)]
-    return found or [_together(probe, spec)]
+    return found or [_untried() if probe.overdue else _together(probe, spec)]
+
+
+def _untried() -> Reason:
+    """The answer where the time for remedies ended before any was found."""
+    return Reason(
+        summary="no change makes it fit that was tried in the time for this; not all were tried",
+        remedy="use more or larger GPUs; `automap plan --explain-infeasible` looks longer",
+    )
 
 
 def least_risk(spec: JobSpec, probe: "FeasibilityProbe") -> tuple[list[Reason], list[Change]]:
@@ -71,10 +81,13 @@ def remedy_of(change: Change) -> Reason:
 def _together(probe: "FeasibilityProbe", spec: JobSpec) -> Reason:
     """No single change helps: the first two that do together, or else all."""
     alone = (
-        "no single change makes it fit: neither what the constraints forbid, nor responses of "
-        f"at most {SHORTEST_RESPONSE} tokens, adapters, larger GPUs, or up to {MOST_NODES} nodes"
+        "no single change makes it fit: neither what the constraints forbid, nor groups across "
+        f"nodes, larger GPUs, up to {MOST_NODES} nodes, rollouts in 8 bits, adapters, or responses "
+        f"of at most {SHORTEST_RESPONSE} tokens"
     )
     everything = probe.all_changes(spec)
+    if everything is None and probe.overdue:
+        return Reason(summary=f"{alone}; whether these do together was not shown in time")
     if everything is None:
         return Reason(summary=f"{alone}; nor do these together")
     pair = next(probe.pairs(spec), None)
@@ -110,18 +123,23 @@ class FeasibilityProbe:
         return time.process_time() > self.deadline
 
     def single_changes(self, spec: JobSpec) -> Iterator[Change]:
-        """The changes that help by themselves."""
+        """The changes that help by themselves, first what people do first."""
         kinds: list[Callable[[JobSpec], Iterator[Change]]] = [
-            lambda spec: (each for each in permissions(spec) if self.fits(each.spec)),
-            self._fewer_kept_free,
-            self.shorter_responses,
-            lambda spec: (each for each in adapters(spec) if self.fits(each.spec)),
+            lambda spec: self._that_fit(permissions(spec)),
+            lambda spec: self._that_fit(across_nodes(spec)),
             self._larger_gpus,
             self._more_gpus,
+            lambda spec: self._that_fit(smaller_rollout(spec)),
+            self._fewer_kept_free,
+            lambda spec: self._that_fit(adapters(spec)),
+            self.shorter_responses,
         ]
         for changes in kinds:
             if not self.overdue:
                 yield from changes(spec)
+
+    def _that_fit(self, changes: list[Change]) -> Iterator[Change]:
+        return (each for each in changes if self.fits(each.spec))
 
     def smallest_risk(self, spec: JobSpec) -> Change | None:
         """The least chance of running out of memory, in whole percents, with which it fits."""
@@ -142,7 +160,13 @@ class FeasibilityProbe:
         # What a GPU lacks is known of the unchanged job only.
         probe = FeasibilityProbe(self.suspect, deadline=self.deadline, profiles=self.profiles)
         seen: set[frozenset[str]] = set()
-        for first in [*permissions(spec), *nothing_kept_free(spec), *adapters(spec)]:
+        for first in [
+            *permissions(spec),
+            *across_nodes(spec),
+            *nothing_kept_free(spec),
+            *smaller_rollout(spec),
+            *adapters(spec),
+        ]:
             for second in probe.single_changes(first.spec):
                 both = frozenset((first.text, second.text))
                 if both not in seen:
@@ -152,7 +176,7 @@ class FeasibilityProbe:
     def all_changes(self, spec: JobSpec) -> Change | None:
         """All at once, without and with more nodes; None where that does not help either."""
         changes: list[Change] = []
-        for kind in (permissions, nothing_kept_free, adapters):
+        for kind in (permissions, across_nodes, nothing_kept_free, smaller_rollout, adapters):
             while found := kind(changes[-1].spec if changes else spec):
                 changes.append(found[0])
         if not changes or not self.fits(changes[-1].spec):

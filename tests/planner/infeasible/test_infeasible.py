@@ -198,7 +198,8 @@ def test_where_nothing_helps_that_is_said_soon() -> None:
     started = time.perf_counter()
     *causes, last = reasons(spec)
     assert time.perf_counter() - started < 8
-    assert causes[0].phase == "actor.generate"  # its cache; training needs a little less
+    # Nothing splits one sequence that trains (context parallelism is not automap's).
+    assert causes[0].phase == "actor.train"
     assert "nor do these together" in last.summary
     assert last.remedy is None
 
