@@ -31,6 +31,7 @@ from automap.planner.search import (
     best_placement,
     describe_space,
     price_candidates,
+    simplified,
 )
 from automap.planner.spec import JobSpec, StrategyName
 
@@ -79,6 +80,7 @@ def make_plan_of(
         raise NoSolutionInTimeError(best.lower_bound_seconds)
     if best.solution is None:
         raise InfeasibleError(explain(job))
+    best = simplified(job, space, best, began=began)
     plan = plan_of(job, tables, best, pricing_seconds=pricing_seconds, searched_since=priced)
     alternatives = [strategy(job, tables, plan, each) for each in best.attempts]
     return sound(job, plan.model_copy(update={"alternatives": alternatives}))
@@ -110,7 +112,8 @@ def plan_of(
     status = _status(job.spec, best, robust=robust is not None)
     report = SearchReport(
         status=status,
-        within_gap=best.is_proven and robust is None and status == "feasible",
+        within_gap=_ended_at_gap(job.spec, best, robust=robust is not None),
+        within_tolerance=job.simplicity_tolerance if best.is_simplified else None,
         objective=job.spec.search.objective,
         objective_value=value,
         lower_bound=best.lower_bound,
@@ -129,8 +132,13 @@ def plan_of(
 
 def _status(spec: JobSpec, best: SearchResult, *, robust: bool) -> Literal["optimal", "feasible"]:
     """Within a gap that the spec allows a plan may be the best, but nobody has looked."""
-    proven = best.is_proven and not robust and not spec.search.optimality_gap
-    return "optimal" if proven else "feasible"
+    if best.is_simplified or _ended_at_gap(spec, best, robust=robust):
+        return "feasible"
+    return "optimal" if best.is_proven and not robust else "feasible"
+
+
+def _ended_at_gap(spec: JobSpec, best: SearchResult, *, robust: bool) -> bool:
+    return best.is_proven and not robust and spec.search.optimality_gap > 0
 
 
 def _placed_by(name: StrategyName, job: Job, tables: Tables, pricing_seconds: float) -> Plan:
@@ -201,6 +209,11 @@ def why_stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) ->
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"
     gap, robust = relative_gap(report), report.robust
+    if report.within_tolerance is not None:
+        return (
+            f"the search is complete, and a simpler plan was chosen than the best, which is "
+            f"{100 * gap:.2g} % better: search.simplicity_tolerance"
+        )
     if report.within_gap:
         return (
             f"stopped at search.optimality_gap: no plan of the searched space is more than "

@@ -47,6 +47,21 @@ def _bound_is_below(subject: Subject) -> Iterator[str]:
         yield f"relative_gap is {plan.relative_gap:.3g}, but value and bound give {gap:.3g}"
     if search.status == "optimal" and not agrees(value, least):
         yield f"the plan is called optimal, but its value {value:.6f} is not its bound {least:.6f}"
+    yield from _tolerance_is_kept(subject)
+
+
+def _tolerance_is_kept(subject: Subject) -> Iterator[str]:
+    """A simple plan misses its bound by no more than the job's tolerance."""
+    search, allowed = subject.plan.search, subject.job.simplicity_tolerance
+    if search.within_tolerance is None:
+        return
+    if search.within_tolerance != allowed:
+        yield f"search.within_tolerance is {search.within_tolerance:g}, but {allowed:g} is allowed"
+    value, most = search.objective_value, (1 + allowed) * search.lower_bound
+    if not value <= most + tolerance_seconds(value):
+        yield f"the plan's value {value:.6f} exceeds {most:.6f}, the most within the tolerance"
+    if search.status != "feasible":
+        yield f"the plan misses the optimum to be simple, but its status is {search.status}"
 
 
 def _objective_is_met(subject: Subject) -> Iterator[str]:

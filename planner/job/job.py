@@ -76,6 +76,12 @@ class Job:
         given = self.spec.search.max_out_of_memory_probability
         return self.target.max_out_of_memory_probability if given is None else given
 
+    @property
+    def simplicity_tolerance(self) -> float:
+        """Share by which a plan may miss the optimum to be simple: the spec's or the target's."""
+        given = self.spec.search.simplicity_tolerance
+        return self.target.simplicity_tolerance if given is None else given
+
     def without_margin(self) -> "Job":
         """The job, with plans that may fill the GPUs by estimate."""
         return replace(self, spec=allowing(self.spec, out_of_memory_probability=1.0))

@@ -302,6 +302,9 @@ class SearchReport(ResultModel):
     """Why the search ended, in words; missing in plans of versions that did not say."""
     within_gap: bool = False
     """True: the search ended because no plan is better by more than search.optimality_gap."""
+    within_tolerance: float | None = None
+    """Share of the proven optimum by which this plan, chosen because it is simpler, misses it at
+    most (search.simplicity_tolerance); null: no simpler one than the best was taken."""
     warm_start: str | None = None
     robust: RobustReport | None = None
     """Null: the plan is best when all estimates are right."""

@@ -20,6 +20,7 @@ from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits
 from automap.planner.search.objectives import attempted, best_placement
 from automap.planner.search.proven import Proven
 from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.simplicity import simplified
 from automap.planner.search.space.rows import Rows, Selected
 from automap.planner.search.space.schedules import schedule, solve_in_place
 from automap.planner.search.space.search_space import SearchSpace
@@ -58,6 +59,7 @@ __all__ = [
     "problem_structure",
     "schedule",
     "shares_candidates",
+    "simplified",
     "solve",
     "solve_ascending",
     "solve_in_place",

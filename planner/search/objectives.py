@@ -42,23 +42,32 @@ def best_placement(
         names: The strategies that start every search.
         began: Reading of time.perf_counter from which a limit by the clock counts; now by default.
     """
-    spec = job.spec.search
-    limits = Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
-    if spec.limit_by == "clock":
-        now = time.perf_counter() if began is None else began
-        end = now + SEARCHED_SHARE * spec.time_limit_seconds
-        limits = Limits.until(end, seed=spec.seed, gap=spec.optimality_gap)
+    spec, limits = job.spec.search, limits_of(job, began)
     attempts = attempted(space, names, limits)
     if spec.objective == "throughput":
         found = _fastest(space, attempts, limits)
         return replace(canonical(space, found, limits), attempts=attempts)
     if spec.objective in ("price", "run_price"):
-        price = RunPrice(space, 1, 0.0)
-        if spec.objective == "run_price":
-            workload = job.spec.workload
-            price = RunPrice(space, workload.iterations, fixed_seconds(workload))
-        return cheapest(price, attempts, names, limits)
+        return cheapest(run_price_of(job, space), attempts, names, limits)
     return fewest_gpus(space, attempts, names, limits, spec.target_iteration_seconds)
+
+
+def limits_of(job: Job, began: float | None = None) -> Limits:
+    """The limits of a job's search, by the clock from `began` on, now by default."""
+    spec = job.spec.search
+    if spec.limit_by == "work":
+        return Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
+    now = time.perf_counter() if began is None else began
+    end = now + SEARCHED_SHARE * spec.time_limit_seconds
+    return Limits.until(end, seed=spec.seed, gap=spec.optimality_gap)
+
+
+def run_price_of(job: Job, space: SearchSpace) -> "RunPrice":
+    """What a job pays for whose objective is a price."""
+    if job.spec.search.objective == "price":
+        return RunPrice(space, 1, 0.0)
+    workload = job.spec.workload
+    return RunPrice(space, workload.iterations, fixed_seconds(workload))
 
 
 def attempted(

@@ -37,6 +37,8 @@ class SearchResult(Proven[Selected]):
     """Options that reached CP-SAT, over all its runs."""
     warm_start: str | None = None
     """The strategy that the search started from."""
+    is_simplified: bool = False
+    """True: a simpler placement was taken than the best, which has the value of the bound."""
     attempts: list[Attempt] = field(default_factory=list)
     """Results, on the whole cluster, of the strategies that may start a search."""
 

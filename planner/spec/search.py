@@ -147,6 +147,15 @@ class SearchSpec(SpecModel):
         "your own may exceed it, and says so. Default: what the target has, 0.05 for automap and "
         "1 for any",
     )
+    simplicity_tolerance: Annotated[float, Field(ge=0, lt=1)] | None = Field(
+        default=None,
+        description="Share by which a plan may miss the proven optimum in order to be simpler, "
+        "0.01 for 1 %: fewer ranges of GPUs, of equal sizes, layouts that models share, fewer "
+        "parallel dimensions, powers of two, no shadow, no interleaved pipeline, in this order. "
+        "0: always the optimum. It has no effect on robust and fewest_gpus, with an "
+        "optimality_gap, and where a limit ends the search. Default: what the target has, 0.01 for "
+        "automap and 0 for any",
+    )
     strategy: StrategyName | None = Field(
         default=None,
         description="Place the job as this published strategy would, instead of searching: what "

@@ -56,7 +56,9 @@ ANY = Target(
     summary="whatever can be priced, for research: no software is known to run all of it",
     training=(TrainingCapabilities(name="any", stacks=get_args(TrainingStack)),),
     rollout=RolloutCapabilities(names=frozenset(get_args(RolloutEngine))),
-    # Published plans had no margin of this kind, so what reproduces them has none.
+    # Published plans had no margin of this kind and were not simplified, nor is what reproduces
+    # them.
     max_out_of_memory_probability=1.0,
+    simplicity_tolerance=0.0,
 )
 TARGETS: dict[TargetName, Target] = {target.name: target for target in (AUTOMAP, ANY)}

@@ -81,6 +81,13 @@ class PlanArguments:
             help="Stop when no plan can be better by more than this share, 0.01 for 1 %.",
         ),
     ] = None
+    simplicity_tolerance: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Share by which a simpler plan may miss the optimum; 0: always the optimum.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)

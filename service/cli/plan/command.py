@@ -63,17 +63,22 @@ def _with_search(spec: JobSpec, given: PlanArguments) -> JobSpec:
         said["strategy"] = given.strategy
     if given.gap is not None:
         said["optimality_gap"] = given.gap
-        _need_allowed(spec.search, said)
+        _need_allowed(spec.search, said, "--gap", given.gap)
+    if given.simplicity_tolerance is not None:
+        said["simplicity_tolerance"] = given.simplicity_tolerance
+        _need_allowed(spec.search, said, "--simplicity-tolerance", given.simplicity_tolerance)
     return spec.model_copy(update={"search": spec.search.model_copy(update=said)})
 
 
-def _need_allowed(search: SearchSpec, said: Mapping[str, object]) -> None:
-    """Say so before the search when a gap is out of range, or without a meaning."""
+def _need_allowed(
+    search: SearchSpec, said: Mapping[str, object], option: str, value: float
+) -> None:
+    """Say so before the search when a share is out of range, or without a meaning."""
     try:
         SearchSpec.model_validate({**search.model_dump(exclude_unset=True), **said})
     except ValidationError as error:
         mistake = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise BadInputError(f"--gap: {mistake} (given: {said['optimality_gap']})") from None
+        raise BadInputError(f"{option}: {mistake} (given: {value})") from None
 
 
 def _show(plan: Plan, document: str, given: PlanArguments | EstimateArguments) -> None:

@@ -109,7 +109,9 @@ def _proof_line(plan: Plan) -> str:
     verdict = "optimal"
     if search.robust is not None:
         return str(search.stopped)
-    if search.within_gap:
+    if search.within_tolerance is not None:
+        verdict = f"simple, within {100 * search.within_tolerance:g}% of the optimum"
+    elif search.within_gap:
         verdict = "within search.optimality_gap"
     elif search.status == "feasible":
         verdict = f"best found when the search stopped at {time_limit(plan)}"

@@ -41,6 +41,8 @@ def _proof(plan: Plan) -> str:
             return "proven optimal"
         case "feasible" if plan.search.robust is not None:
             return f"regret at most {100 * plan.search.robust.worst_regret:.2g}%"
+        case "feasible" if plan.search.within_tolerance is not None:
+            return _simple(plan, plan.search.within_tolerance)
         case "feasible" if plan.search.within_gap:
             return f"proven to within {formats.gap(plan.relative_gap)} of the best"
         case "feasible":
@@ -51,6 +53,15 @@ def _proof(plan: Plan) -> str:
             return f"as {plan.search.strategy} places it"
         case "given":
             return "as given"
+
+
+def _simple(plan: Plan, tolerance: float) -> str:
+    """How far a simple plan is from the optimum, and how to get that."""
+    best = "fastest is {} faster" if plan.search.objective == "throughput" else "best is {} cheaper"
+    return (
+        f"within {100 * tolerance:g}% of the proven optimum; the "
+        f"{best.format(formats.gap(plan.relative_gap))}: --simplicity-tolerance 0"
+    )
 
 
 def time_limit(plan: Plan) -> str:

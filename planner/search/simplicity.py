@@ -1,0 +1,419 @@
+"""The simple plan: of the placements within a tolerance of the best the one easiest to set up.
+
+`complexity` orders placements. From the best one on, a fixed list of simplifications is tried, and
+each is kept that the tolerance allows and that makes the placement simpler. First those that lay
+the ranges anew (one range for all, equal halves, two roles on one range, usual sizes), which are
+searched as the best one was; then, where the ranges lie, those of the layouts. It is no proof that
+nothing simpler exists, but it repeats: what it tries is limited by the solver's work.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import combinations
+
+import numpy as np
+
+from automap.planner.job.job import Job
+from automap.planner.layout import IntArray
+from automap.planner.search.candidates.tables import BoolArray, Tables
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.objectives import limits_of, run_price_of
+from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.space.rows import Rows, Selected
+from automap.planner.search.space.schedules import solve_in_place
+from automap.planner.search.space.search_space import SearchSpace
+
+SIZES = ("tensor", "pipeline", "context", "data", "expert")
+"""The parallel dimensions of a layout."""
+WORK_SECONDS = 1.0
+"""Deterministic seconds that all searches for other ranges may take together."""
+ONE_SEARCH_SECONDS = 0.25
+"""Deterministic seconds of one of them."""
+IN_PLACE_SECONDS = 0.1
+"""Deterministic seconds of one choice of layouts on given ranges."""
+SHARED_TRIES = 3
+"""Common layouts that are tried for roles on one range."""
+
+Complexity = tuple[int, ...]
+"""What makes a placement hard to set up, what weighs most first: less is simpler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Per table and row what the complexity of a placement counts."""
+
+    sizes: list[list[tuple[int, ...]]]
+    """Per copy and row: the sizes of its layout."""
+    dimensions: list[IntArray]
+    """Per copy: how many parallel sizes are above one."""
+    odd: list[IntArray]
+    """Per copy: how many sizes, that of the range among them, are neither a power of two nor the
+    pool's number of nodes."""
+    engine_dimensions: list[IntArray]
+    """Per call table: of the layout that it generates with."""
+    engine_odd: list[IntArray]
+
+    @staticmethod
+    def of(space: SearchSpace) -> "Traits":
+        """The traits of all rows of a space."""
+        tables, pools = space.tables, space.problem.pools
+        nodes = np.array([-(-p.num_gpus // p.gpus_per_node) for p in pools], dtype=np.int64)
+        whole = np.array([p.num_gpus for p in pools], dtype=np.int64)
+        sizes, dimensions, odd, engine_dimensions, engine_odd = [], [], [], [], []
+        for copy in tables.copies:
+            columns = _columns(copy.layouts)
+            interleaved = copy.layouts.virtual_pipeline_parallel_size
+            sizes.append(list(zip(*(c.tolist() for c in (*columns, interleaved)), strict=True)))
+            dimensions.append(_above_one(columns))
+            own = _odd(columns, nodes[copy.pool])
+            own += _odd([copy.layouts.num_gpus], whole[copy.pool])
+            odd.append(own)
+        for table in tables.calls:
+            engine = [
+                getattr(table.engine, f"{name}_parallel_size")
+                for name in SIZES
+                if name != "context"
+            ]
+            generates = tables.dataflow_calls[table.call].kind == "generate"
+            pool = tables.copies[table.copy].pool[table.copy_row]
+            engine_dimensions.append(_above_one(engine) * generates)
+            engine_odd.append(_odd(engine, nodes[pool]) * generates)
+        return Traits(sizes, dimensions, odd, engine_dimensions, engine_odd)
+
+
+def _columns(layouts: object) -> list[IntArray]:
+    return [getattr(layouts, f"{name}_parallel_size") for name in SIZES]
+
+
+def _above_one(columns: list[IntArray]) -> IntArray:
+    return sum((column > 1).astype(np.int64) for column in columns) + np.zeros_like(columns[0])
+
+
+def _odd(columns: list[IntArray], usual: IntArray) -> IntArray:
+    """Per row how many sizes are neither a power of two nor the usual one."""
+    counts = np.zeros(len(usual), dtype=np.int64)
+    for column in columns:
+        counts += ((column & (column - 1)) != 0) & (column != usual)
+    return counts
+
+
+def complexity(space: SearchSpace, traits: Traits, selected: Selected) -> Complexity:
+    """How hard a placement is to set up.
+
+    Ranges, their sizes, layouts, parallel dimensions, odd sizes, shadows, interleaved pipelines.
+    """
+    here = [
+        (index, row, first)
+        for index, (row, first) in enumerate(
+            zip(selected.copy_rows, selected.first_gpus, strict=True)
+        )
+        if row is not None and first is not None
+    ]
+    copies = space.tables.copies
+    ranges = {(first, int(copies[n].layouts.num_gpus[row])) for n, row, first in here}
+    by_key = {(table.call, table.copy): n for n, table in enumerate(space.tables.calls)}
+    generated = [
+        (by_key[call, chosen[0]], chosen[1])
+        for call, chosen in enumerate(selected.call_rows)
+        if chosen is not None
+    ]
+    return (
+        len(ranges),
+        len({count for _, count in ranges}),
+        len({traits.sizes[n][row] for n, row, _ in here if copies[n].shadow_of is None}),
+        sum(int(traits.dimensions[n][row]) for n, row, _ in here)
+        + sum(int(traits.engine_dimensions[n][row]) for n, row in generated),
+        sum(int(traits.odd[n][row]) for n, row, _ in here)
+        + sum(int(traits.engine_odd[n][row]) for n, row in generated),
+        sum(copies[n].shadow_of is not None for n, _, _ in here),
+        sum(traits.sizes[n][row][-1] > 1 for n, row, _ in here),
+    )
+
+
+def simplified(
+    job: Job, space: SearchSpace, best: SearchResult, *, began: float | None = None
+) -> SearchResult:
+    """The proven best placement, or the simplest found within the job's tolerance of it.
+
+    What was cut by a limit, or ended at a gap, stays as it is: its optimum is not known. So does
+    the answer to the fewest GPUs, and to `robust`, which choose among plans themselves.
+
+    Args:
+        job: Whose objective, tolerance and limits count.
+        space: The job on its whole cluster.
+        best: What best_placement found there.
+        began: Reading of time.perf_counter from which a limit by the clock counts; now by default.
+    """
+    tolerance, spec = job.simplicity_tolerance, job.spec.search
+    chosen = spec.objective == "fewest_gpus" or spec.robust or spec.optimality_gap
+    if not tolerance or chosen or not best.is_proven or best.solution is None:
+        return best
+    most = best.lower_bound * (1 + tolerance)
+    if spec.objective == "throughput":
+        part, most_seconds = space, most
+    else:
+        price, sizes = run_price_of(job, space), space.reached_gpus(best.solution)
+        part = space.on_gpus(sizes)
+        per_second = space.price_per_second(space.touched_gpus(best.solution))
+        if per_second <= 0:
+            return best
+        most_seconds = price.seconds(most, per_second)
+    if most_seconds <= best.solution.timing.period:
+        return best
+    selected = simplest(
+        part, best.solution, most_seconds=most_seconds, gap=tolerance, limits=limits_of(job, began)
+    )
+    value = selected.timing.period
+    if spec.objective != "throughput":
+        value = run_price_of(job, space).of(selected)
+    if value > most:
+        return best
+    slower = value > best.objective_value
+    return replace(best, solution=selected, objective_value=value, is_simplified=slower)
+
+
+def simplest(
+    space: SearchSpace, best: Selected, *, most_seconds: float, gap: float, limits: Limits
+) -> Selected:
+    """The simplest placement found whose period is at most so many seconds; else the best itself.
+
+    Args:
+        space: What was searched, with the prices of its nodes.
+        best: The best placement there.
+        most_seconds: The longest period that is as good.
+        gap: The share by which that exceeds the best period.
+        limits: Of the job; its deadline ends this too.
+    """
+    descent = _Descent(space, best, most_seconds, replace(limits, gap=gap))
+    descent.lay_anew()
+    descent.choose_layouts()
+    return descent.best
+
+
+class _Descent:
+    """From the best placement to simpler ones, one simplification after another."""
+
+    def __init__(
+        self, space: SearchSpace, best: Selected, most_seconds: float, limits: Limits
+    ) -> None:
+        rows = space.within(most_seconds)
+        assert rows is not None, "the best placement is within the tolerance"
+        self.whole, self.space = space, rows
+        lowered = rows.lowered(best)
+        assert lowered is not None, "the best placement is within the tolerance"
+        self.selected, self.most_seconds, self.limits = lowered, most_seconds, limits
+        self.traits = Traits.of(self.space)
+        self.complexity = complexity(self.space, self.traits, self.selected)
+        self.left = WORK_SECONDS
+        """Deterministic seconds for searches."""
+
+    @property
+    def best(self) -> Selected:
+        """The simplest placement, by the rows of the space that was given."""
+        return self.space.lift(self.selected)
+
+    @property
+    def is_over(self) -> bool:
+        """True when the job's time has ended."""
+        return self.limits.deadline <= time.perf_counter()
+
+    def lay_anew(self) -> None:
+        """Simplify the ranges."""
+        for rows, together in self._ranges():
+            if self.left <= 0 or self.is_over:
+                return
+            self._search(rows, together)
+
+    def _ranges(self) -> Iterator[tuple[Rows, list[tuple[int, int]]]]:
+        """Rows, and pairs of homes on one range, of the searches that may simplify the ranges."""
+        usual, copies = self._usual(), self.space.tables.copies
+        homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
+        chain = list(zip(homes, homes[1:], strict=False))
+        shadows = len(copies) > len(homes)
+        if self.complexity[0] > 1:
+            yield self._without_shadows(usual), chain
+        if self.complexity[0] > 2 and shadows:
+            yield usual, chain
+        if self.complexity[0] > 2:
+            yield self._halves(usual), []
+        for one, other in combinations(homes, 2):
+            if self.complexity[0] > 2 and self._range(one) != self._range(other):
+                yield usual, [(one, other)]
+        if self.complexity[-2] + self.complexity[-3] > 0:
+            yield self._without_shadows(usual), []
+        if self.complexity[-3] > 0:
+            yield usual, []
+
+    def _search(self, rows: Rows, together: list[tuple[int, int]]) -> None:
+        problem = self.space.problem
+        part = replace(
+            self.space,
+            rows=rows,
+            problem=replace(problem, colocate=(*problem.colocate, *together)),
+        )
+        if not part.is_complete():
+            return
+        work = min(ONE_SEARCH_SECONDS, self.left)
+        limits = replace(self.limits, deterministic_seconds=work)
+        found = solve(part, limits=limits, cutoff_seconds=self.most_seconds)
+        self.left -= found.deterministic_seconds
+        self._take(found.solution)
+
+    def _take(self, found: Selected | None) -> bool:
+        """Keep a placement that is simpler and good enough; False: it is not."""
+        if found is None or found.timing.period > self.most_seconds:
+            return False
+        its = complexity(self.space, self.traits, found)
+        if its >= self.complexity:
+            return False
+        self.selected, self.complexity = found, its
+        return True
+
+    def _range(self, copy: int) -> tuple[int | None, int | None]:
+        row = self.selected.copy_rows[copy]
+        count = None if row is None else int(self.space.tables.copies[copy].layouts.num_gpus[row])
+        return self.selected.first_gpus[copy], count
+
+    def _usual(self) -> Rows:
+        """Rows of usual sizes and without interleaving; all, where some call would have none."""
+        interleaved = [
+            copy.layouts.virtual_pipeline_parallel_size > 1 for copy in self.space.tables.copies
+        ]
+        rows = self.space.rows_where(
+            {n: (odd == 0) & ~interleaved[n] for n, odd in enumerate(self.traits.odd)},
+            {n: odd == 0 for n, odd in enumerate(self.traits.engine_odd)},
+        )
+        return rows if self.space.is_complete(rows) else self.space.rows
+
+    def _without_shadows(self, rows: Rows) -> Rows:
+        none: dict[int, BoolArray] = {
+            n: np.zeros(len(copy), dtype=np.bool_)
+            for n, copy in enumerate(self.space.tables.copies)
+            if copy.shadow_of is not None
+        }
+        return replace(self.space, rows=rows).rows_where(none)
+
+    def _halves(self, rows: Rows) -> Rows:
+        """Ranges of half a pool."""
+        pools = np.array([pool.num_gpus for pool in self.space.problem.pools], dtype=np.int64)
+        halves = {
+            n: 2 * copy.layouts.num_gpus == pools[copy.pool]
+            for n, copy in enumerate(self.space.tables.copies)
+        }
+        return replace(self.space, rows=rows).rows_where(halves)
+
+    def choose_layouts(self) -> None:
+        """Simplify the layouts where the ranges lie."""
+        rows = self._rows_in_place()
+        for masks, calls in self._layouts():
+            if self.is_over:
+                return
+            fewer = replace(self.space, rows=rows).rows_where(masks, calls)
+            if self._place(fewer):
+                rows = fewer
+
+    def _rows_in_place(self) -> Rows:
+        """The rows on the ranges of the placement."""
+        kept: dict[int, BoolArray] = {}
+        for n, (copy, row) in enumerate(
+            zip(self.space.tables.copies, self.selected.copy_rows, strict=True)
+        ):
+            here = np.zeros(len(copy), dtype=np.bool_)
+            if row is not None:
+                here = (copy.pool == copy.pool[row]) & (
+                    copy.layouts.num_gpus == copy.layouts.num_gpus[row]
+                )
+            kept[n] = here
+        return self.space.rows_where(kept)
+
+    def _place(self, rows: Rows) -> bool:
+        if not self.space.is_complete(rows):
+            return False
+        limits = replace(self.limits, deterministic_seconds=IN_PLACE_SECONDS, gap=0.0)
+        found = solve_in_place(
+            self.space, self.selected, rows, limits=limits, cutoff_seconds=self.most_seconds
+        )
+        return self._take(found)
+
+    def _layouts(self) -> Iterator[tuple[dict[int, BoolArray], dict[int, BoolArray]]]:
+        """Masks of layouts, and of settings, that may simplify the layouts, one after another."""
+        homes = [
+            n
+            for n, copy in enumerate(self.space.tables.copies)
+            if copy.shadow_of is None and self.selected.copy_rows[n] is not None
+        ]
+        trained = [n for n in homes if self._trains(n)]
+        scoring = [n for n in homes if n not in trained]
+        for group in (homes, trained, scoring):
+            yield from self._shared(group)
+        for home in (*trained, *scoring):
+            yield from self._fewer(home)
+        for number, table in enumerate(self.space.tables.calls):
+            chosen = self.selected.call_rows[table.call]
+            if chosen is None or chosen[0] != table.copy:
+                continue
+            dimensions, odd = self.traits.engine_dimensions[number], self.traits.engine_odd[number]
+            if odd[chosen[1]]:
+                yield {}, {number: odd == 0}
+            for most in range(1, int(dimensions[chosen[1]])):
+                if dimensions[self.selected.call_rows[table.call][1]] > most:  # type: ignore[index]
+                    yield {}, {number: dimensions <= most}
+
+    def _shared(
+        self, group: list[int]
+    ) -> Iterator[tuple[dict[int, BoolArray], dict[int, BoolArray]]]:
+        """The same layout for all homes of a group that lie on ranges of one size."""
+        counts = {self._range(home)[1] for home in group}
+        if len(group) < 2 or len(counts) > 1 or self._layouts_of(group) == 1:
+            return
+        (count,) = counts
+        known = [
+            {
+                sizes
+                for sizes, own in zip(
+                    self.traits.sizes[home],
+                    self.space.tables.copies[home].layouts.num_gpus.tolist(),
+                    strict=True,
+                )
+                if own == count
+            }
+            for home in group
+        ]
+        chosen = [self.traits.sizes[home][self.selected.copy_rows[home] or 0] for home in group]
+        common = reduce(set.intersection, known)
+        for sizes in sorted(common, key=lambda s: (-chosen.count(s), _plainness(s)))[:SHARED_TRIES]:
+            if self._layouts_of(group) == 1:
+                return
+            yield {home: self._has(home, sizes) for home in group}, {}
+
+    def _layouts_of(self, group: list[int]) -> int:
+        return len({self.traits.sizes[n][self.selected.copy_rows[n] or 0] for n in group})
+
+    def _has(self, copy: int, sizes: tuple[int, ...]) -> BoolArray:
+        return np.array([own == sizes for own in self.traits.sizes[copy]], dtype=np.bool_)
+
+    def _fewer(self, home: int) -> Iterator[tuple[dict[int, BoolArray], dict[int, BoolArray]]]:
+        """Usual sizes for a home, no interleaving, and fewer dimensions."""
+        dimensions, odd = self.traits.dimensions[home], self.traits.odd[home]
+        for most in range(1, 5):
+            if dimensions[self.selected.copy_rows[home] or 0] > most:
+                yield {home: dimensions <= most}, {}
+        if odd[self.selected.copy_rows[home] or 0]:
+            yield {home: odd == 0}, {}
+        interleaved = self.space.tables.copies[home].layouts.virtual_pipeline_parallel_size
+        if interleaved[self.selected.copy_rows[home] or 0] > 1:
+            yield {home: interleaved == 1}, {}
+
+    def _trains(self, copy: int) -> bool:
+        tables: Tables = self.space.tables
+        return any(
+            table.copy == copy and tables.dataflow_calls[table.call].kind == "train"
+            for table in tables.calls
+        )
+
+
+def _plainness(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Fewer dimensions first, then the smaller sizes in the order of SIZES."""
+    return (sum(size > 1 for size in sizes[:-1]), *sizes)
