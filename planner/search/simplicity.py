@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -230,7 +230,7 @@ class _Descent:
         """Rows, and pairs of homes on one range, of the searches that may simplify the ranges."""
         usual, copies = self._usual(), self.space.tables.copies
         homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
-        chain = list(zip(homes, homes[1:], strict=False))
+        chain = list(pairwise(homes))
         shadows = len(copies) > len(homes)
         if self.complexity[0] > 1:
             yield self._without_shadows(usual), chain

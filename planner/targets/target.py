@@ -24,7 +24,7 @@ class Target:
     """Knows calls that begin before the one they read from ends, and tails of generations."""
     max_out_of_memory_probability: float = 0.05
     """What `search.max_out_of_memory_probability` is where the spec leaves it out."""
-    simplicity_tolerance: float = 0.0
+    simplicity_tolerance: float = 0.01
     """What `search.simplicity_tolerance` is where the spec leaves it out."""
     training_precisions: frozenset[str] | None = None
     """`workload.training_precision` beside null and 16 bits; None: every one."""

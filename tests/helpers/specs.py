@@ -16,7 +16,10 @@ ROLES = {
 
 
 def job_spec(algorithm: str | None = "ppo", **changes: Any) -> JobSpec:
-    """A small valid job; `workload__kl="none"` sets a nested field, `...=REMOVE` removes it."""
+    """A small valid job; `workload__kl="none"` sets a nested field, `...=REMOVE` removes it.
+
+    It asks for the best plan, not for a simpler one that is nearly as good.
+    """
     data: dict[str, Any] = {
         "name": "test",
         "algorithm": algorithm,
@@ -29,7 +32,7 @@ def job_spec(algorithm: str | None = "ppo", **changes: Any) -> JobSpec:
             "updates_per_epoch": 8,
         },
         "cluster": {"pools": [{"name": "a100", "gpu": "a100-80gb-sxm", "num_nodes": 2}]},
-        "search": {},
+        "search": {"simplicity_tolerance": 0},
         "constraints": {},
     }
     for path, value in changes.items():
