@@ -30,7 +30,9 @@ BYTES_OF_RSS = 1 if sys.platform == "darwin" else 1024
 
 
 def planned(spec: Any) -> tuple[dict[str, Any], Any]:
-    """What a spec comes to, and the plan where there is one."""
+    """What a spec comes to, and the plan where there is one: the best, whatever else is simple."""
+    search = spec.search.model_copy(update={"simplicity_tolerance": 0.0})
+    spec = spec.model_copy(update={"search": search})
     try:
         plan = make_plan(spec)
     except InfeasibleError as error:
@@ -39,21 +41,21 @@ def planned(spec: Any) -> tuple[dict[str, Any], Any]:
         row = {"outcome": "not found", "reason": str(error), "bound": error.lower_bound_seconds}
         return row, None
     placement = plan.placement().model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    search = plan.search
+    report = plan.search
     return {
-        "outcome": "optimal" if search.status == "optimal" else "cut",
-        "reason": search.stopped,
-        "objective": search.objective,
-        "value": search.objective_value,
-        "bound": search.lower_bound,
+        "outcome": "optimal" if report.status == "optimal" else "cut",
+        "reason": report.stopped,
+        "objective": report.objective,
+        "value": report.objective_value,
+        "bound": report.lower_bound,
         "gap": plan.relative_gap,
         "period_us": round(1e6 * plan.iteration_seconds),
         "price": plan.price_per_iteration,
         "gpus_used": plan.gpus_used,
-        "pricing_seconds": search.pricing_seconds,
-        "solving_seconds": search.solving_seconds,
-        "candidates": search.candidates_priced,
-        "options": search.options,
+        "pricing_seconds": report.pricing_seconds,
+        "solving_seconds": report.solving_seconds,
+        "candidates": report.candidates_priced,
+        "options": report.options,
         "placement": digest(placement),
         "strategies": by_name(plan.alternatives),
     }, plan

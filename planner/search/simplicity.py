@@ -8,7 +8,7 @@ nothing simpler exists, but it repeats: what it tries is limited by the solver's
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import combinations, pairwise
@@ -163,7 +163,11 @@ def simplified(
     if most_seconds <= best.solution.timing.period:
         return best
     selected = simplest(
-        part, best.solution, most_seconds=most_seconds, gap=tolerance, limits=limits_of(job, began)
+        part,
+        best.solution,
+        most_seconds=most_seconds,
+        limits=replace(limits_of(job, began), gap=tolerance),
+        known=[each.selected for each in best.attempts if each.selected and part is space],
     )
     value = selected.timing.period
     if spec.objective != "throughput":
@@ -175,7 +179,12 @@ def simplified(
 
 
 def simplest(
-    space: SearchSpace, best: Selected, *, most_seconds: float, gap: float, limits: Limits
+    space: SearchSpace,
+    best: Selected,
+    *,
+    most_seconds: float,
+    limits: Limits,
+    known: Sequence[Selected] = (),
 ) -> Selected:
     """The simplest placement found whose period is at most so many seconds; else the best itself.
 
@@ -183,10 +192,12 @@ def simplest(
         space: What was searched, with the prices of its nodes.
         best: The best placement there.
         most_seconds: The longest period that is as good.
-        gap: The share by which that exceeds the best period.
-        limits: Of the job; its deadline ends this too.
+        limits: Of the job, with the share by which that exceeds the best period as their gap; their
+            deadline ends this too.
+        known: Other placements there, which may be simpler already.
     """
-    descent = _Descent(space, best, most_seconds, replace(limits, gap=gap))
+    descent = _Descent(space, best, most_seconds, limits)
+    descent.look_at(known)
     descent.lay_anew()
     descent.choose_layouts()
     return descent.best
@@ -218,6 +229,11 @@ class _Descent:
     def is_over(self) -> bool:
         """True when the job's time has ended."""
         return self.limits.deadline <= time.perf_counter()
+
+    def look_at(self, known: Sequence[Selected]) -> None:
+        """Begin with the simplest of these placements that is good enough."""
+        for each in known:
+            self._take(self.space.lowered(each))
 
     def lay_anew(self) -> None:
         """Simplify the ranges."""
