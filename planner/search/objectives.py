@@ -27,6 +27,8 @@ from automap.planner.search.tie_break import break_ties
 
 SEARCHED_SHARE = 0.95
 """The share of a limit by the clock after which the search ends: the rest is for the answer."""
+LEAST_SEARCH_SECONDS = 0.25
+"""Seconds of search where pricing has used up a limit by the clock: enough to place a strategy."""
 PROOF_SHARE = 1 / 256
 """The share of the time limit that a proven search on one number of nodes is counted as."""
 
@@ -47,6 +49,7 @@ def best_placement(
     if spec.limit_by == "clock":
         now = time.perf_counter() if began is None else began
         end = now + SEARCHED_SHARE * spec.time_limit_seconds
+        end = max(end, time.perf_counter() + LEAST_SEARCH_SECONDS)
         limits = Limits.until(end, seed=spec.seed, gap=spec.optimality_gap)
     attempts = attempted(space, names, limits)
     if spec.objective == "throughput":

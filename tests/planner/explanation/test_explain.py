@@ -286,6 +286,7 @@ def test_the_searches_for_regret_share_one_time_limit(
         search__robust=True,
         search__objective=objective,
         search__time_limit_seconds=1e-3,
+        search__limit_by="work",
     )
     made = make_plan(spec)
     report = made.search.robust
