@@ -24,5 +24,7 @@ def _job(study: Study) -> Job:
     streamed = any(edge.streamed for edge in study.job.dataflow.edges)
     if not streamed or any(edge.streamed for edge in study.problem.precedences):
         return study.job
-    search = study.job.spec.search.model_copy(update={"streaming": False})
+    # Named, as without streams another target could run the job.
+    update = {"streaming": False, "target": study.job.target.name}
+    search = study.job.spec.search.model_copy(update=update)
     return resolve(study.job.spec.model_copy(update={"search": search}))

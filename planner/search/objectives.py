@@ -27,6 +27,8 @@ from automap.planner.search.tie_break import break_ties
 
 SEARCHED_SHARE = 0.95
 """The share of a limit by the clock after which the search ends: the rest is for the answer."""
+LEAST_SEARCH_SECONDS = 0.25
+"""Seconds of search where pricing has used up a limit by the clock: enough to place a strategy."""
 PROOF_SHARE = 1 / 256
 """The share of the time limit that a proven search on one number of nodes is counted as."""
 
@@ -42,7 +44,8 @@ def best_placement(
         names: The strategies that start every search.
         began: Reading of time.perf_counter from which a limit by the clock counts; now by default.
     """
-    spec, limits = job.spec.search, limits_of(job, began)
+    spec = job.spec.search
+    limits = limits_of(job, began, least_seconds=LEAST_SEARCH_SECONDS)
     attempts = attempted(space, names, limits)
     if spec.objective == "throughput":
         found = _fastest(space, attempts, limits)
@@ -52,13 +55,17 @@ def best_placement(
     return fewest_gpus(space, attempts, names, limits, spec.target_iteration_seconds)
 
 
-def limits_of(job: Job, began: float | None = None) -> Limits:
-    """The limits of a job's search, by the clock from `began` on, now by default."""
+def limits_of(job: Job, began: float | None = None, *, least_seconds: float = 0.0) -> Limits:
+    """The limits of a job's search: by the clock from `began`, now by default, or by work.
+
+    By the clock `least_seconds` are left even where the time is over.
+    """
     spec = job.spec.search
     if spec.limit_by == "work":
         return Limits.within(spec.time_limit_seconds, seed=spec.seed, gap=spec.optimality_gap)
     now = time.perf_counter() if began is None else began
     end = now + SEARCHED_SHARE * spec.time_limit_seconds
+    end = max(end, time.perf_counter() + least_seconds)
     return Limits.until(end, seed=spec.seed, gap=spec.optimality_gap)
 
 

@@ -1,7 +1,7 @@
 """Explanations on small jobs, each against searches that know nothing of how they were found."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from automap.planner.explanation.contenders import contender
 from automap.planner.explanation.explain import explain, open_plan
 from automap.planner.explanation.factors import Factors, scaled
 from automap.planner.explanation.locating import locate, timing_of
+from automap.planner.explanation.question import with_setting
 from automap.planner.explanation.questions import questions
 from automap.planner.explanation.regret import corners, factors_of, groups_of
 from automap.planner.explanation.result import Alternative, ExplainOptions, Explanation
@@ -175,7 +176,8 @@ def test_a_size_that_is_not_there_says_why() -> None:
         for q in questions(given, selected, fewer_gpus=1)
         if q.name == "tensor_parallel_size:actor.generate:2"
     )
-    never = replace(question, fixed={"tensor_parallel_size": 3}, missing="3 is odd")
+    odd = partial(with_setting, key="actor.generate", fixed={"tensor_parallel_size": 3})
+    never = replace(question, respec=odd, missing="3 is odd")
     refused = Alternatives(given, plan(), selected, seconds=1.0, tables=TableCache()).answer(never)
     assert (refused.outcome, refused.answer) == ("no_layout", "3 is odd")
 
@@ -284,6 +286,7 @@ def test_the_searches_for_regret_share_one_time_limit(
         search__robust=True,
         search__objective=objective,
         search__time_limit_seconds=1e-3,
+        search__limit_by="work",
     )
     made = make_plan(spec)
     report = made.search.robust

@@ -93,7 +93,7 @@ KINDS = {
     ),
     "no barrier": Kind(searched(iteration_barrier=False) | {"num_nodes": 2}),
     "cheapest, streamed": Kind(searched(objective="price", streaming=True) | {"num_nodes": 2}),
-    "cut short": Kind(searched(time_limit_seconds=1e-3, streaming=True), "ppo"),
+    "cut short": Kind(searched(time_limit_seconds=1e-3, limit_by="work", streaming=True), "ppo"),
     "a strategy": Kind(searched(strategy="split", streaming=True) | {"num_nodes": 2}),
     "no node to lose": Kind({"cluster__pools": [pool(1, gpus_per_node=1)]}),
 }

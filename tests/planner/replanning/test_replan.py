@@ -344,8 +344,9 @@ def test_a_bound_counts_only_where_it_was_proven() -> None:
 
 
 def test_a_plan_that_is_called_optimal_by_hand_is_searched_anew() -> None:
-    spec = small_job("ppo", num_nodes=2, search__strategy="standalone")
-    poor, best = make_plan(spec), make_plan(small_job("ppo", num_nodes=2))
+    target = {"search__target": "automap"}
+    spec = small_job("ppo", num_nodes=2, search__strategy="standalone", **target)
+    poor, best = make_plan(spec), make_plan(small_job("ppo", num_nodes=2, **target))
     assert best.iteration_seconds < 0.99 * poor.iteration_seconds
     search = poor.spec.search.model_copy(update={"strategy": None})
     forged = changed(poor, status="optimal", proof=best.search.proof).model_copy(

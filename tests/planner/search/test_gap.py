@@ -33,7 +33,11 @@ def test_a_plan_within_the_gap_claims_no_more(objective: str) -> None:
 
 
 def test_the_limit_may_come_first() -> None:
-    limit = {"search__time_limit_seconds": 1e-6, "search__optimality_gap": 1e-6}
+    limit = {
+        "search__time_limit_seconds": 1e-6,
+        "search__limit_by": "work",
+        "search__optimality_gap": 1e-6,
+    }
     plan = make_plan(small_job("safe_rlhf", num_nodes=2, **limit))
     assert plan.relative_gap > 1e-6
     assert plan.search.stopped is not None

@@ -21,6 +21,7 @@ LONG: dict[str, Any] = {
     "cluster__pools": [pool(gpus_per_node=2)],
     "workload__response_length": {"mean": 2000, "max": 8000},
     "constraints": {"allow_offload": False, "allow_recompute": False},
+    "search__max_out_of_memory_probability": 1,
 }
 PINNED: dict[str, Any] = {
     "models": {**SEVEN, "actor": {"architecture": "llama-2-70b", "lora": {"rank": 16}}},
@@ -57,6 +58,7 @@ def sound(spec: JobSpec, refusal: Refusal) -> None:
         "response_length": {"workload"},
         "adapters": {"models"},
         "target": {"search"},
+        "margin": {"search"},
         "strategy": {"search"},
     }
     assert refusal.untried == []
