@@ -119,13 +119,12 @@ def test_the_check_refuses_a_plan_that_misses_by_more() -> None:
 
 
 JOBS: dict[str, Any] = {
-    "algorithm": st.sampled_from(["ppo", "grpo", "remax", "safe_rlhf"]),
-    "nodes": st.sampled_from([1, 2, 3]),
+    "algorithm": st.sampled_from(["ppo", "grpo", "remax"]),
+    "nodes": st.sampled_from([1, 2]),
     "staleness": st.sampled_from([0, 0, 1]),
     "objective": st.sampled_from(["throughput", "throughput", "price"]),
     "tolerance": st.sampled_from([0.001, 0.01, 0.1]),
     "response": st.sampled_from([128, 512, 2048]),
-    "large": st.booleans(),
 }
 
 
@@ -138,7 +137,6 @@ def test_a_simple_plan_is_sound_repeats_and_is_within_the_tolerance(
     objective: str,
     tolerance: float,
     response: int,
-    large: bool,
 ) -> None:
     changes: dict[str, Any] = {
         "cluster__pools": [pool(nodes)],
@@ -148,9 +146,6 @@ def test_a_simple_plan_is_sound_repeats_and_is_within_the_tolerance(
         "workload__response_length": {"mean": response, "max": 2 * response},
     }
     spec = small_job(algorithm, **changes)
-    if large:
-        model = {"architecture": "llama-2-7b"}
-        spec = small_job(algorithm, **changes, models=dict.fromkeys(spec.models, model))
     search = spec.search.model_copy(update={"simplicity_tolerance": tolerance})
     asked = spec.model_copy(update={"search": search})
     best, simple = make_plan(spec), make_plan(asked)
