@@ -293,12 +293,9 @@ class _Descent:
         return self.selected.first_gpus[copy], count
 
     def _usual(self) -> Rows:
-        """Rows of usual sizes and without interleaving; all, where some call would have none."""
-        interleaved = [
-            copy.layouts.virtual_pipeline_parallel_size > 1 for copy in self.space.tables.copies
-        ]
+        """Rows of usual sizes; all, where some call would have none."""
         rows = self.space.rows_where(
-            {n: (odd == 0) & ~interleaved[n] for n, odd in enumerate(self.traits.odd)},
+            {n: odd == 0 for n, odd in enumerate(self.traits.odd)},
             {n: odd == 0 for n, odd in enumerate(self.traits.engine_odd)},
         )
         return rows if self.space.is_complete(rows) else self.space.rows
