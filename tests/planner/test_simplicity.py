@@ -97,7 +97,7 @@ def test_the_best_plan_has_more_than_one_range() -> None:
 )
 def test_searches_that_choose_themselves_are_left_alone(changes: dict[str, Any]) -> None:
     best = make_plan(small_job(num_nodes=2, **changes))
-    simple = make_plan(small_job(num_nodes=2, **changes, **{FIELD: 0.5}))
+    simple = make_plan(small_job(num_nodes=2, **{**changes, FIELD: 0.5}))
     assert simple.placement() == best.placement()
     assert simple.search.within_tolerance is None
 
