@@ -8,6 +8,7 @@ compares with that of training, are kept. `Twin.dropped` says what had to go.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 from automap.planner.plan.types import (
@@ -95,7 +96,7 @@ def shape_of(plan: Plan, mixtures: Iterable[str] = ()) -> PlanShape:
     edges = sorted({edge for copy in plan.copies for edge in _edges(copy)})
     starts = [
         start
-        for start, end in zip(edges, edges[1:], strict=False)
+        for start, end in pairwise(edges)
         if any(_covers(copy, start, end) for copy in plan.copies)
     ]
     return PlanShape(
@@ -149,9 +150,7 @@ def _generation_shape(plan: Plan, calls: Iterable[CallPlacement]) -> GenerationS
     for call in calls:
         if call.kind == "generate" and call.parallelism is not None:
             home = next(c for c in plan.copies if c.role == call.role and c.kind == "home")
-            ours, theirs = (
-                each.tensor_parallel_size for each in (call.parallelism, home.layout)
-            )
+            ours, theirs = (each.tensor_parallel_size for each in (call.parallelism, home.layout))
             compared: Compared = "equal"
             if ours != theirs:
                 compared = "larger" if ours > theirs else "smaller"
@@ -192,7 +191,19 @@ def twin_of(plan: Plan, shape: PlanShape) -> Twin:
         copies=[_copy(copy, layouts[_id(copy)], per_segment) for copy in shape.copies],
         calls=_calls(plan, shape, layouts, engines),
     )
-    return Twin(estimate(spec, placement), _processes(shape, per_segment), tuple(dropped))
+    twin = _on_cores(estimate(spec, placement))
+    return Twin(twin, _processes(shape, per_segment), tuple(dropped))
+
+
+def _on_cores(plan: Plan) -> Plan:
+    """The plan of a pool of GPUs, to be run on CPU cores.
+
+    It is priced on GPUs, because two weight syncs' buffers are more than what a core has.
+    """
+    document = plan.model_dump(mode="json", by_alias=True)
+    for pool in document["spec"]["cluster"]["pools"]:
+        pool["gpu"] = "cpu"
+    return Plan.model_validate_json(json.dumps(document))
 
 
 def _id(copy: CopyShape) -> str:
@@ -207,7 +218,7 @@ def _processes(shape: PlanShape, per_segment: int) -> int:
 def _per_segment(shape: PlanShape) -> int:
     """Devices of a segment: as few as hold all sizes at 2, and as the processes allow."""
     wanted = max(
-        -(-2 ** len(copy.above_one & {"tensor", "pipeline", "data"}) // len(copy.segments))
+        -(-(2 ** len(copy.above_one & {"tensor", "pipeline", "data"})) // len(copy.segments))
         for copy in shape.copies
         if copy.kind == "home"
     )
@@ -326,7 +337,7 @@ def _spec(plan: Plan, shape: PlanShape, *, num_gpus: int) -> JobSpec:
         for role, model in plan.spec.models.items()
     }
     document["cluster"] = {
-        "pools": [{"name": "cpu", "gpu": "cpu", "num_nodes": 1, "gpus_per_node": num_gpus}]
+        "pools": [{"name": "cpu", "gpu": "a100", "num_nodes": 1, "gpus_per_node": num_gpus}]
     }
     staleness, barrier = shape.schedule
     document["search"] = {"staleness": staleness, "iteration_barrier": barrier}
@@ -340,7 +351,7 @@ def _spec(plan: Plan, shape: PlanShape, *, num_gpus: int) -> JobSpec:
     return JobSpec.model_validate(document)
 
 
-KEPT = ("kl", "pretrain_loss", "expected_acceptance")
+KEPT = ("kl", "old_log_probs", "pretrain_loss", "expected_acceptance")
 """Of a workload."""
 
 
