@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import (
     CallPlacement,
     CopyPlacement,
@@ -57,6 +58,7 @@ class GenerationShape:
 class CopyShape:
     """What a copy asks of the executor, without its sizes."""
 
+    id: str
     role: str
     kind: str
     engine: str | None
@@ -91,8 +93,9 @@ class PlanShape:
         return 1 + max(part for copy in self.copies for part in copy.segments)
 
 
-def shape_of(plan: Plan, mixtures: Iterable[str] = ()) -> PlanShape:
-    """The shape of a plan; `mixtures` are the roles whose models have experts."""
+def shape_of(plan: Plan) -> PlanShape:
+    """What a plan asks of the executor, without its sizes."""
+    models = resolve(plan.spec, with_profiles=False).models
     edges = sorted({edge for copy in plan.copies for edge in _edges(copy)})
     starts = [
         start
@@ -103,7 +106,9 @@ def shape_of(plan: Plan, mixtures: Iterable[str] = ()) -> PlanShape:
         algorithm=plan.algorithm,
         copies=tuple(_copy_shape(plan, copy, starts) for copy in plan.copies),
         calls=tuple((each.role, each.kind, each.copy_id) for each in plan.placement().calls),
-        mixtures=frozenset(mixtures),
+        mixtures=frozenset(
+            role for role, model in models.items() if model.architecture.num_experts
+        ),
         adapters=frozenset(role for role, model in plan.spec.models.items() if model.lora),
         schedule=(plan.staleness, plan.iteration_barrier),
     )
@@ -123,6 +128,7 @@ def _copy_shape(plan: Plan, copy: Any, starts: list[tuple[str, int]]) -> CopySha
     calls = [call for call in plan.calls if call.copy_id == copy.id]
     recomputes = [call.recompute for call in calls if call.kind == "train"]
     return CopyShape(
+        id=copy.id,
         role=copy.role,
         kind=copy.kind,
         engine=copy.engine,
@@ -167,28 +173,29 @@ class Twin:
     dropped: tuple[str, ...]
 
 
-def twin_of(plan: Plan, shape: PlanShape) -> Twin:
+def twin_of(plan: Plan) -> Twin:
     """A plan of tiny models on CPU cores, of the given plan's shape."""
+    shape = shape_of(plan)
     per_segment = _per_segment(shape)
     layouts, dropped = {}, []
     for copy in shape.copies:
         layout, lost = _layout(copy, per_segment * len(copy.segments))
-        layouts[_id(copy)] = layout
-        dropped += [f"{_id(copy)}: {name}" for name in lost]
-    homes = {copy.role: layouts[_id(copy)] for copy in shape.copies if copy.kind == "home"}
+        layouts[copy.id] = layout
+        dropped += [f"{copy.id}: {name}" for name in lost]
+    homes = {copy.role: layouts[copy.id] for copy in shape.copies if copy.kind == "home"}
     engines = {}
     for copy in shape.copies:
         if copy.generation is not None:
-            own = layouts[_id(copy)]
-            engines[_id(copy)] = _generation(copy, own, homes[copy.role])
+            own = layouts[copy.id]
+            engines[copy.id] = _generation(copy, own, homes[copy.role])
             if copy.kind == "shadow":
-                layouts[_id(copy)] = engines[_id(copy)]
-            found = _compared(engines[_id(copy)], homes[copy.role])
+                layouts[copy.id] = engines[copy.id]
+            found = _compared(engines[copy.id], homes[copy.role])
             if found != copy.generation.tensor:
-                dropped.append(f"{_id(copy)}: generation's tensor size is {found}")
+                dropped.append(f"{copy.id}: generation's tensor size is {found}")
     spec = _spec(plan, shape, num_gpus=per_segment * shape.num_segments)
     placement = Placement(
-        copies=[_copy(copy, layouts[_id(copy)], per_segment) for copy in shape.copies],
+        copies=[_copy(copy, layouts[copy.id], per_segment) for copy in shape.copies],
         calls=_calls(plan, shape, layouts, engines),
     )
     twin = _on_cores(estimate(spec, placement))
@@ -204,10 +211,6 @@ def _on_cores(plan: Plan) -> Plan:
     for pool in document["spec"]["cluster"]["pools"]:
         pool["gpu"] = "cpu"
     return Plan.model_validate_json(json.dumps(document))
-
-
-def _id(copy: CopyShape) -> str:
-    return copy.role if copy.kind == "home" else f"{copy.role}.shadow"
 
 
 def _processes(shape: PlanShape, per_segment: int) -> int:
@@ -279,7 +282,7 @@ def _compared(ours: Parallelism, theirs: Parallelism) -> Compared:
 
 def _copy(copy: CopyShape, layout: Parallelism, per_segment: int) -> CopyPlacement:
     return CopyPlacement(
-        id=_id(copy),
+        id=copy.id,
         role=copy.role,
         kind=copy.kind,  # type: ignore[arg-type]
         pool="cpu",
@@ -296,7 +299,7 @@ def _calls(
     layouts: Mapping[str, Parallelism],
     engines: Mapping[str, Parallelism],
 ) -> list[CallPlacement]:
-    recompute = {_id(copy): copy.recompute for copy in shape.copies}
+    recompute = {copy.id: copy.recompute for copy in shape.copies}
     found = []
     for call in plan.placement().calls:
         changes: dict[str, Any] = {"id": _call_id(plan, call.id, call.role, call.kind)}
