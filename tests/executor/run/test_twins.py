@@ -126,7 +126,6 @@ def without_sizes(shape: PlanShape) -> PlanShape:
 @pytest.mark.parametrize(
     "name",
     [
-        "grpo-async-qwen2.5-7b-32xh100",
         "grpo-lora-llama-3.1-70b-16xh100",
         "grpo-qwen3-235b-a22b-128xh200",
         "own-dataflow-two-rewards-16xa100",

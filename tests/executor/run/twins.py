@@ -190,6 +190,8 @@ def twin_of(plan: Plan) -> Twin:
             engines[copy.id] = _generation(copy, own, homes[copy.role])
             if copy.kind == "shadow":
                 layouts[copy.id] = engines[copy.id]
+                lost = copy.above_one - _above_one(engines[copy.id])
+                dropped += [f"{copy.id}: {name}" for name in sorted(lost)]
             found = _compared(engines[copy.id], homes[copy.role])
             if found != copy.generation.tensor:
                 dropped.append(f"{copy.id}: generation's tensor size is {found}")
