@@ -61,7 +61,7 @@ def _pack_experts_again(model: torch.nn.Module) -> None:
     for layer in model.modules():
         method = getattr(layer, "quant_method", None)
         if getattr(method, "moe_kernel", None) is not None:
-            method.moe_kernel = None  # type: ignore[union-attr]
+            method.moe_kernel = None
 
 
 def _pack_tied_heads(model: torch.nn.Module) -> None:

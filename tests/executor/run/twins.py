@@ -190,8 +190,8 @@ def twin_of(plan: Plan) -> Twin:
             engines[copy.id] = _generation(copy, own, homes[copy.role])
             if copy.kind == "shadow":
                 layouts[copy.id] = engines[copy.id]
-                lost = copy.above_one - _above_one(engines[copy.id])
-                dropped += [f"{copy.id}: {name}" for name in sorted(lost)]
+                lacks = copy.above_one - _above_one(engines[copy.id])
+                dropped += [f"{copy.id}: {name}" for name in sorted(lacks)]
             found = _compared(engines[copy.id], homes[copy.role])
             if found != copy.generation.tensor:
                 dropped.append(f"{copy.id}: generation's tensor size is {found}")
@@ -255,7 +255,7 @@ def _layout(copy: CopyShape, num_gpus: int) -> tuple[Parallelism, list[str]]:
         expert_parallel_size=2 if experts else 1,
         sharding=copy.sharding if sizes.get("data", 1) > 1 else "none",
     )
-    lost = sorted(copy.above_one - _above_one(layout))
+    lost = [str(name) for name in sorted(copy.above_one - _above_one(layout))]
     if layout.sharding != copy.sharding:
         lost.append(f"sharding {copy.sharding}")
     return layout, [] if copy.kind == "shadow" else lost
@@ -286,12 +286,12 @@ def _copy(copy: CopyShape, layout: Parallelism, per_segment: int) -> CopyPlaceme
     return CopyPlacement(
         id=copy.id,
         role=copy.role,
-        kind=copy.kind,  # type: ignore[arg-type]
+        kind=copy.kind,
         pool="cpu",
         first_gpu=per_segment * copy.segments[0],
         num_gpus=layout.num_gpus,
         layout=layout,
-        offload=copy.offload,  # type: ignore[arg-type]
+        offload=copy.offload,
     )
 
 
