@@ -59,7 +59,7 @@ def _pack_experts_again(model: torch.nn.Module) -> None:
     if torch.cuda.is_available():
         return
     for layer in model.modules():
-        method = getattr(layer, "quant_method", None)
+        method: Any = getattr(layer, "quant_method", None)
         if getattr(method, "moe_kernel", None) is not None:
             method.moe_kernel = None
 
