@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen3MoeConfig
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from automap.executor.batch import Batch, Ragged, concatenate
 from automap.executor.reshard.parts import Part, Target
@@ -46,18 +46,15 @@ def tiny_config(*, num_key_value_heads: int = 2, vocab_size: int = 256) -> Llama
     )
 
 
-def tiny_model(config: LlamaConfig | Qwen3MoeConfig, *, seed: int) -> Any:
+def tiny_model(config: LlamaConfig, *, seed: int) -> LlamaForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModelForCausalLM.from_config(config).to(torch.float32)
+        return LlamaForCausalLM(config).to(torch.float32)
 
 
 @contextmanager
 def engine_of(
-    config: LlamaConfig | Qwen3MoeConfig | Path,
-    ranks: Sequence[int],
-    rollout: RolloutSettings,
-    **options: int,
+    config: LlamaConfig | Path, ranks: Sequence[int], rollout: RolloutSettings, **options: int
 ) -> "Iterator[VllmEngine]":
     from automap.executor.rollout.vllm_engine import (  # seconds: not in the process of pytest
         VllmEngine,
@@ -304,24 +301,6 @@ def shares_the_embedding(folder: Path) -> None:
             check_log_probs(engine, model, 0.8)
 
 
-def routes_to_experts(folder: Path) -> None:
-    """New weights reach the packed experts, each split over two tensor ranks."""
-    config = Qwen3MoeConfig(
-        **{**tiny_config().to_dict(), "model_type": "qwen3_moe"},
-        num_experts=4,
-        num_experts_per_tok=2,
-        moe_intermediate_size=64,
-        norm_topk_prob=True,
-    )
-    with engine_of(config, [0, 1], RolloutSettings(temperature=0.8)) as engine:
-        for seed in (1, 2):
-            model = tiny_model(config, seed=seed)
-            own = folder / f"experts-{seed}-{dist.get_rank()}"
-            model.save_pretrained(own)
-            engine.load_folder(own)
-            check_log_probs(engine, model, 0.8)
-
-
 def refuses_unknown_heads(folder: Path) -> None:
     config = tiny_config()
     config.head_dim = 16
@@ -374,7 +353,6 @@ ON_TWO: dict[str, Case] = {
     ),
     "stages": generates_in_stages,
     "tied": shares_the_embedding,
-    "experts": routes_to_experts,
     "heads": refuses_unknown_heads,
 }
 ON_FOUR: dict[str, Case] = {"intervals": generates_at_intervals}
