@@ -101,8 +101,9 @@ def test_the_twin_of_an_example_runs(name: str, prompts: Path, mixture: Path, ru
     assert len(metrics) == 2
     for each in metrics:
         assert all(math.isfinite(value) for value in each.values()), each
-        # What vLLM generates with are the weights that the engine trains.
-        assert each["training/rollout_log_probs_diff_max"] < TOLERANCE
+        # What vLLM generates with are the weights that the engine trains; seen where it scores too.
+        if "actor.forward" in {call.id for call in plan.calls}:
+            assert each["training/rollout_log_probs_diff_max"] < TOLERANCE
     assert metrics[0]["actor/grad_norm"] > 0
 
 
