@@ -40,6 +40,7 @@ def load_weights(runner: Any, tensors: Iterable[tuple[str, Tensor]]) -> None:
     model, config = runner.get_model(), runner.vllm_config
     with set_current_vllm_config(config):
         wanted = {name for name, _ in model.named_parameters()}
+        _pack_experts_again(model)
         initialize_layerwise_reload(model)
         loaded = model.load_weights(tensors)
         finalize_layerwise_reload(model, runner.model_config)  # type: ignore[no-untyped-call]
@@ -47,6 +48,20 @@ def load_weights(runner: Any, tensors: Iterable[tuple[str, Tensor]]) -> None:
     missing = sorted(wanted - loaded) if loaded is not None and not config.quant_config else []
     if missing:
         raise ValueError(f"no weights came for {', '.join(missing)}")
+
+
+def _pack_experts_again(model: torch.nn.Module) -> None:
+    """Have kernels on a CPU pack the experts' weights that come now.
+
+    vLLM has them packed with the first weights alone, when it makes the kernel; later ones would
+    be read as if they were packed.
+    """
+    if torch.cuda.is_available():
+        return
+    for layer in model.modules():
+        method: Any = getattr(layer, "quant_method", None)
+        if getattr(method, "moe_kernel", None) is not None:
+            method.moe_kernel = None
 
 
 def _pack_tied_heads(model: torch.nn.Module) -> None:

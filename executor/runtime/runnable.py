@@ -56,10 +56,14 @@ def program_of(plan: Plan, settings: RunSettings) -> Program:
 
 def _check_target(plan: Plan) -> None:
     """Refuse what can be planned, but not run: more than the capabilities of the executor."""
-    job = resolve(plan.spec, with_profiles=False)
-    lacks = refusals(job, plan.placement(), AUTOMAP)
+    refused = AUTOMAP.refuses_job(plan.spec)
+    if refused is not None:
+        lacks = [f"{refused[0]}: {refused[1]}"]
+    else:
+        job = resolve(plan.spec, with_profiles=False)
+        lacks = refusals(job, plan.placement(), AUTOMAP)
     streamed = [call.id for call in plan.calls if call.streamed_from]
-    lacks += [f"{call} begins before what it reads from ends" for call in streamed]
+    lacks += [f"search.streaming: {call} begins before what it reads ends" for call in streamed]
     if lacks:
         raise RunError(
             f"the plan is one that can be priced, but not run: {'; '.join(lacks)}; plan with "

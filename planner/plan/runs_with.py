@@ -64,7 +64,9 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
                 job, f"call {call.id}", _role_of(call, placement), call.parallelism, target
             )
         if call.tail is not None and not target.streams:
-            yield f"call {call.id} has a tail, which {target.name} does not know"
+            wide = call.tail.tensor_parallel_size is not None
+            field = "generation_tensor_schedule" if wide else "generation_tail"
+            yield f"search.{field}: call {call.id} has a tail, which {target.name} does not know"
 
 
 def _role_of(call: CallPlacement, placement: Placement) -> str:

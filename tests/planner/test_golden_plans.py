@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from automap import JobSpec, make_plan
+from automap import JobSpec, Plan, make_plan
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "plans.json"
@@ -30,12 +30,17 @@ EXAMPLES = sorted(
 )
 
 
-def summary(name: str) -> dict[str, Any]:
-    """The plan's numbers that a reader compares, and a digest of all but provenance and effort."""
+def example_plan(name: str) -> Plan:
+    """An example's plan, searched by work rather than by the clock, so that it repeats."""
     document = yaml.safe_load((ROOT / "examples" / f"{name}.yaml").read_text("utf-8"))
     search = {"limit_by": "work", "simplicity_tolerance": 0}
     document["search"] = {**document.get("search", {}), **search}
-    plan = make_plan(JobSpec.model_validate(document)).model_dump(mode="json")
+    return make_plan(JobSpec.model_validate(document))
+
+
+def summary(name: str) -> dict[str, Any]:
+    """The plan's numbers that a reader compares, and a digest of all but provenance and effort."""
+    plan = example_plan(name).model_dump(mode="json")
     for field in ("provenance", "search_seconds", "assumptions"):
         plan.pop(field)
     for field in ("pricing_seconds", "solving_seconds", "proof", "space", *EFFORT):

@@ -46,7 +46,8 @@ def test_an_engine_accepts_every_candidate(name: str, data: st.DataObject) -> No
         chunks = int(layouts.virtual_pipeline_parallel_size[row])
         _check(Architecture.of(config), layout, chunks)
     if role == "actor":
-        rollouts = enumeration.engines(job, role, job.pools[0], layout.world_size)
+        call = next(each for each in job.dataflow.calls if each.kind == "generate")
+        rollouts = enumeration.engines(job, call, job.pools[0], layout.world_size)
         number = data.draw(st.integers(0, len(rollouts.tensor_parallel_size) - 1))
         GenerationLayout.of(
             layout,

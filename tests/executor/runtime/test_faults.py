@@ -153,7 +153,7 @@ def test_functions_are_checked_before_anything_starts() -> None:
 def test_an_engine_that_plans_cannot_run_on_is_refused(name: str, value: str) -> None:
     changes = {"kl": "none", "old_log_probs": "recompute", name: value}
     plan = small_plan("reinforce_plus_plus", ROLES, **changes)
-    with pytest.raises(RunError, match=rf"workload\.{name}: the plan is for {value}"):
+    with pytest.raises(RunError, match=rf"workload\.{name}: it is {value}"):
         Controller(plan, settings(), factories=idle_engine.FACTORIES)
 
 
@@ -161,7 +161,7 @@ def test_training_in_8_bits_is_refused() -> None:
     plan = small_plan("reinforce_plus_plus", ROLES, kl="none", old_log_probs="recompute")
     workload = plan.spec.workload.model_copy(update={"training_precision": "fp8"})
     spec = plan.spec.model_copy(update={"workload": workload})
-    with pytest.raises(RunError, match=r"workload\.training_precision: the plan is for fp8"):
+    with pytest.raises(RunError, match=r"workload\.training_precision: it is fp8"):
         Controller(
             plan.model_copy(update={"spec": spec}), settings(), factories=idle_engine.FACTORIES
         )
@@ -182,7 +182,7 @@ def test_streams_and_tails_are_refused(change: dict[str, object], field: str) ->
     document = small_plan("reinforce_plus_plus", ROLES, kl="none").model_dump(by_alias=True)
     document["calls"][0].update(change)
     plan = Plan.model_validate(document)
-    with pytest.raises(RunError, match=rf"search\.{field}: .* plan without {field}"):
+    with pytest.raises(RunError, match=rf"search\.{field}: "):
         Controller(plan, settings(), factories=idle_engine.FACTORIES)
 
 
