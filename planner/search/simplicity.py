@@ -377,7 +377,7 @@ class _Descent:
     def _shared(
         self, group: list[int]
     ) -> Iterator[tuple[dict[int, BoolArray], dict[int, BoolArray]]]:
-        """The same layout for all homes of a group that lie on ranges of one size."""
+        """One layout for all homes of a group that lie on ranges of one size."""
         counts = {self._range(home)[1] for home in group}
         if len(group) < 2 or len(counts) > 1 or self._layouts_of(group) == 1:
             return
