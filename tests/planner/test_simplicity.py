@@ -128,6 +128,7 @@ JOBS: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(**JOBS)
 def test_a_simple_plan_is_sound_repeats_and_is_within_the_tolerance(
@@ -142,6 +143,7 @@ def test_a_simple_plan_is_sound_repeats_and_is_within_the_tolerance(
         "cluster__pools": [pool(nodes)],
         "search__staleness": staleness,
         "search__limit_by": "work",
+        "search__time_limit_seconds": 5,
         "search__objective": objective,
         "workload__response_length": {"mean": response, "max": 2 * response},
     }
