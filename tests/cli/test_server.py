@@ -217,7 +217,11 @@ def demo(tmp_path, **environment):
 
 def test_the_demo_shows_a_plan_and_ends(tmp_path):
     done = demo(tmp_path, RUN="0")
-    for shown in ("The service answers at http://127.0.0.1:", "actor.generate", "proven optimal"):
+    for shown in (
+        "The service answers at http://127.0.0.1:",
+        "actor.generate",
+        "of the proven optimum",
+    ):
         assert shown in " ".join(done.stdout.split())  # wherever a line was broken
     assert (tmp_path / "demo.db").exists()
 

@@ -104,6 +104,10 @@ class GenerationPricing(PricedJob):
         )
         return self.factor(pool, "transition", self._model(call)) * seconds, transient
 
+    def reshard_kind(self, pool: Pool, layouts: Layouts) -> tuple[IntArray, ...]:
+        """Columns [home] of all that a reshard depends on in a home; equal ones reshard alike."""
+        return transition.reshard_kind(pool, layouts)
+
     def kv_cache_limits(
         self, call: Call, generation_layouts: GenerationLayouts
     ) -> tuple[IntArray, IntArray]:

@@ -13,8 +13,13 @@ from automap.planner.job import pins
 from automap.planner.job.job import Job
 from automap.planner.layout import BoolArray, FloatArray, IntArray, Layouts
 from automap.planner.search.candidates import enumeration
-from automap.planner.search.candidates.generate_settings import Generations, LayoutsBySize
-from automap.planner.search.candidates.tables import CallTable, front_rows, kinds_of
+from automap.planner.search.candidates.generate_settings import (
+    Generations,
+    LayoutsBySize,
+    ReshardedHomes,
+    best_runs,
+)
+from automap.planner.search.candidates.tables import CallTable, front_rows, settings_of_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +31,8 @@ class Block:
     rows: IntArray
     layouts: Layouts
     resident_bytes: IntArray
+    room_bytes: IntArray
+    """Bytes per GPU that a call may take beside what is resident."""
     host_bytes: IntArray
     sync_seconds: FloatArray
     node_sync_seconds: FloatArray
@@ -39,6 +46,7 @@ class Block:
             rows=self.rows[kept],
             layouts=self.layouts.take(np.flatnonzero(kept)),
             resident_bytes=self.resident_bytes[kept],
+            room_bytes=self.room_bytes[kept],
             host_bytes=self.host_bytes[kept],
             sync_seconds=self.sync_seconds[kept],
             node_sync_seconds=self.node_sync_seconds[kept],
@@ -86,7 +94,7 @@ class Settings:
         extra_seconds, extra_bytes = self.pricing.offload(call, block.pool, block.layouts)
         num_priced = int(np.bincount(rows, minlength=len(first))[base_of].sum())
         useful = front_rows(rows, seconds, transient)
-        owner, shared = _settings_of_rows(base_of, rows[useful])
+        owner, shared = settings_of_rows(base_of, rows[useful])
         setting = useful[shared]
         table = CallTable(
             call=index,
@@ -146,7 +154,7 @@ class Settings:
         known, number = self.generations.on(call, block.pool, GenerationLayouts.of(block.layouts))
         ran, owner = known.runs, known.owner[known.runs.base]
         by_engine = np.argsort(owner, kind="stable")
-        row, place = _settings_of_rows(number, owner[by_engine])
+        row, place = settings_of_rows(number, owner[by_engine])
         run = by_engine[place]
         seconds = whole_microseconds(ran.seconds[run])
         base, zero = ran.base[run], np.zeros_like(run)
@@ -173,55 +181,48 @@ class Settings:
         layouts; homes that reshard alike share the settings among which nothing beats another.
         """
         known = self.generations.of(call, block.pool)
-        engines, owner, priced, ran = known.engines, known.owner, known.estimates, known.runs
-        if len(owner) == 0:
+        if len(known.owner) == 0:
             return no_rows(index, copy_index), 0
-        home_size = np.searchsorted(engines.counts, block.layouts.num_gpus)
-        num_priced = int(known.num_runs[home_size].sum())
-        home, kind, moves, weights, first_pair = self._reshards(call, block, engines, home_size)
-        # Runs are in the order of the sizes of their engines.
-        engine_of = owner[ran.base]
-        row, run = _settings_of_rows(home_size[home], engines.size_of[engine_of])
-        pair = first_pair[row] + engine_of[run] - engines.first[home_size[home[row]]]
-        seconds = whole_microseconds(ran.seconds[run] + moves[pair])
-        transient = ran.transient_bytes(priced)[run] + weights[pair]
-        columns = ran.columns(run, seconds)
-        useful = front_rows(row, seconds, transient, kinds_of(*columns.values()))
-        copy_row, shared = _settings_of_rows(kind, row[useful])
-        setting = useful[shared]
-        base, zero = ran.base[run[setting]], np.zeros_like(setting)
+        homes = self._reshards(call, block, known.engines)
+        best = best_runs(known, homes)
+        copy_row, shared = settings_of_rows(homes.kind, best.home)
+        run = best.run[shared]
+        base, zero = known.runs.base[run], np.zeros_like(run)
+        seconds = best.seconds[shared]
         table = CallTable(
             call=index,
             copy=copy_index,
             copy_row=block.rows[copy_row],
-            seconds=seconds[setting],
-            transient_bytes=transient[setting],
+            seconds=seconds,
+            transient_bytes=best.transient_bytes[shared],
             micro_batch_size=zero,
             recompute=zero,
             kv_cache_bytes=known.budgets[base],
             engine=known.engine.take(base),
-            **{name: column[setting] for name, column in columns.items()},
+            **known.runs.columns(run, seconds),
         )
-        return table, num_priced
+        sizes = np.searchsorted(known.engines.counts, block.layouts.num_gpus)
+        return table, int(known.num_runs[sizes].sum())
 
-    def _reshards(
-        self, call: Call, block: Block, engines: LayoutsBySize, home_size: IntArray
-    ) -> tuple[IntArray, IntArray, FloatArray, IntArray, IntArray]:
-        """(a home of every kind, kind of every home, seconds and bytes per pair, first pair).
-
-        Pairs are a home with each engine of its size; homes of one kind reshard alike to all.
-        """
-        home, pair_engine = _settings_of_rows(home_size, engines.size_of)
+    def _reshards(self, call: Call, block: Block, engines: LayoutsBySize) -> ReshardedHomes:
+        """The homes that differ in what a reshard takes, each with every engine of its size."""
+        home_size = np.searchsorted(engines.counts, block.layouts.num_gpus)
+        columns = self.pricing.reshard_kind(block.pool, block.layouts)
+        alike, alike_of = distinct_rows(home_size, *columns)
+        size = home_size[alike]
+        home, engine = settings_of_rows(size, engines.size_of)
         moves, weights = self.pricing.reshard(
-            call, block.pool, block.layouts.take(home), engines.layouts.take(pair_engine)
+            call, block.pool, block.layouts.take(alike[home]), engines.layouts.take(engine)
         )
-        first_pair = np.cumsum(engines.lengths[home_size]) - engines.lengths[home_size]
-        most = int(engines.lengths.max(initial=0))
-        columns = np.zeros((2, len(home_size), most))
-        column = pair_engine - engines.first[home_size[home]]
-        columns[0, home, column], columns[1, home, column] = moves, weights
-        first, kind = distinct_columns(home_size[:, None], columns[0], columns[1])
-        return first, kind, moves, weights, first_pair[first]
+        first_pair = np.cumsum(engines.lengths[size]) - engines.lengths[size]
+        table = np.zeros((2, len(size), int(engines.lengths.max(initial=0))))
+        column = engine - engines.first[size[home]]
+        table[0, home, column], table[1, home, column] = moves, weights
+        first, kind_of = distinct_columns(size[:, None], table[0], table[1])
+        kind = kind_of[alike_of]
+        room = np.zeros(len(first), dtype=np.int64)
+        np.maximum.at(room, kind, block.room_bytes)
+        return ReshardedHomes(kind, size[first], room, first_pair[first], moves, weights)
 
 
 def no_rows(call: int, copy: int) -> CallTable:
@@ -238,12 +239,3 @@ def no_rows(call: int, copy: int) -> CallTable:
         kv_cache_bytes=none,
         engine=GenerationLayouts(none, none, none, none),
     )
-
-
-def _settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray, IntArray]:
-    """(row, setting) for every row with every setting of its base; `base_rows` must not fall."""
-    first = np.searchsorted(base_rows, base_of, side="left")
-    count = np.searchsorted(base_rows, base_of, side="right") - first
-    owner = np.repeat(np.arange(len(base_of), dtype=np.int64), count)
-    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
-    return owner, np.asarray(np.repeat(first, count) + within, dtype=np.int64)

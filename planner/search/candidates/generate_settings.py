@@ -8,14 +8,17 @@ import numpy as np
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.memory import usable_bytes
-from automap.planner.cost.pricing import GenerationLayouts, Pricing
+from automap.planner.cost.pricing import GenerationLayouts, Pricing, whole_microseconds
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
-from automap.planner.layout import IntArray
+from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.streams_and_tails import Runs, runs, wanted_tails
-from automap.planner.search.candidates.tables import front_rows
+from automap.planner.search.candidates.tables import front_rows, kinds_of, settings_of_rows
+
+MOST_PAIRS = 2**21
+"""Pairs of a home and a run that are compared at once, lest memory grow with their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,69 @@ class Generation:
     """The runs that may be best in some home, in the order of the sizes of their engines."""
     num_runs: IntArray
     """[size] how many runs were priced."""
+
+    @property
+    def run_size(self) -> IntArray:
+        """[run] index of the size of the range of its engine, rising."""
+        return self.engines.size_of[self.owner[self.runs.base]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardedHomes:
+    """The homes of one pool by kind: those of a kind reshard alike to every engine."""
+
+    kind: IntArray
+    """[home]"""
+    size: IntArray
+    """[kind] index of the size of its range."""
+    room_bytes: IntArray
+    """[kind] bytes per GPU that the generation may take where there is most room."""
+    first_pair: IntArray
+    """[kind] number of its pair with the first engine of its size."""
+    seconds: FloatArray
+    """[pair] seconds of the reshard."""
+    weight_bytes: IntArray
+    """[pair] transient bytes per GPU of weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeRuns:
+    """Runs with the reshard from a kind of home, kind after kind."""
+
+    home: IntArray
+    """[row] kind of the home."""
+    run: IntArray
+    seconds: FloatArray
+    transient_bytes: IntArray
+
+    @classmethod
+    def joined(cls, parts: "list[HomeRuns]") -> "HomeRuns":
+        """Several, one after the other."""
+        names = cls.__dataclass_fields__
+        return cls(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
+
+
+def best_runs(known: Generation, homes: ReshardedHomes) -> HomeRuns:
+    """For each kind of home the runs that fit beside it and that none beats in every way."""
+    num_runs = np.bincount(known.run_size, minlength=len(known.engines.counts))
+    chunk = np.cumsum(num_runs[homes.size]) // MOST_PAIRS
+    kinds = np.split(np.arange(len(homes.size)), np.flatnonzero(np.diff(chunk)) + 1)
+    return HomeRuns.joined([_best_runs(known, homes, part) for part in kinds])
+
+
+def _best_runs(known: Generation, homes: ReshardedHomes, kinds: IntArray) -> HomeRuns:
+    ran = known.runs
+    place, run = settings_of_rows(homes.size[kinds], known.run_size)
+    home = kinds[place]
+    engine = known.owner[ran.base[run]]
+    pair = homes.first_pair[home] + engine - known.engines.first[homes.size[home]]
+    transient = ran.transient_bytes(known.estimates)[run] + homes.weight_bytes[pair]
+    fits = np.flatnonzero(transient <= homes.room_bytes[home])
+    home, run, pair, transient = home[fits], run[fits], pair[fits], transient[fits]
+    seconds = whole_microseconds(ran.seconds[run] + homes.seconds[pair])
+    columns = ran.columns(run, seconds)
+    useful = front_rows(home, seconds, transient, kinds_of(*columns.values()))
+    return HomeRuns(home[useful], run[useful], seconds[useful], transient[useful])
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,15 @@ def kinds_of(*columns: FloatArray | IntArray | None) -> IntArray | None:
     return distinct_rows(*steps.T)[1]
 
 
+def settings_of_rows(base_of: IntArray, base_rows: IntArray) -> tuple[IntArray, IntArray]:
+    """(row, setting) for every row with every setting of its base; `base_rows` must not fall."""
+    first = np.searchsorted(base_rows, base_of, side="left")
+    count = np.searchsorted(base_rows, base_of, side="right") - first
+    owner = np.repeat(np.arange(len(base_of), dtype=np.int64), count)
+    within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    return owner, np.asarray(np.repeat(first, count) + within, dtype=np.int64)
+
+
 def joined_layouts(parts: list[Layouts]) -> Layouts:
     """Several column sets one below the other."""
     names = Layouts.__dataclass_fields__

@@ -13,6 +13,7 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.job import pins
 from automap.planner.job.job import Job
 from automap.planner.job.pins import shadowed_roles
+from automap.planner.layout import IntArray
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.call_settings import Block, Settings, no_rows
 from automap.planner.search.candidates.tables import (
@@ -179,6 +180,7 @@ class Candidates:
                 keep,
                 kept,
                 held.resident.total[keep],
+                self._room(pool, held.resident.total[keep]),
                 held.host[keep],
                 across,
                 alone,
@@ -205,10 +207,16 @@ class Candidates:
         return (None if on_shadow else no_rows(each.index, each.copy)), count
 
     def _fitting(self, table: CallTable, copy: int, block: Block) -> CallTable:
-        if not self.fits_only or len(table) == 0:
+        if len(table) == 0:
             return table
         resident = self.copies[copy].resident_bytes[table.copy_row]
-        return table.take(resident + table.transient_bytes <= self._fillable(block.pool))
+        return table.take(table.transient_bytes <= self._room(block.pool, resident))
+
+    def _room(self, pool: Pool, resident: IntArray) -> IntArray:
+        """Bytes per GPU [row] that a call may take beside what is resident."""
+        if not self.fits_only:
+            return np.full(len(resident), np.iinfo(np.int64).max)
+        return np.asarray(self._fillable(pool) - resident, dtype=np.int64)
 
     def _fillable(self, pool: Pool) -> int:
         probability = self.job.max_out_of_memory_probability
