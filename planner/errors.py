@@ -74,11 +74,20 @@ class InfeasibleError(PlanningError):
 
 
 class NoSolutionInTimeError(PlanningError):
-    """The search ended by its limit before it found any plan; it had proven the bound."""
+    """The search ended by its limit before it found any plan.
+
+    It had proven the bound by then; 0 where candidates were still being priced.
+    """
 
     def __init__(self, lower_bound_seconds: float) -> None:
         super().__init__(
-            "the search found no plan within its time limit "
-            f"(proven lower bound {lower_bound_seconds:.3f} s); raise search.time_limit_seconds"
+            f"the search found no plan within its time limit ({self._known(lower_bound_seconds)}); "
+            "raise search.time_limit_seconds"
         )
         self.lower_bound_seconds = lower_bound_seconds
+
+    @staticmethod
+    def _known(bound: float) -> str:
+        if bound > 0:
+            return f"proven lower bound {bound:.3f} s"
+        return "nothing is proven: pricing the candidates took most of it"

@@ -30,6 +30,7 @@ from automap.planner.search import (
     attempted,
     best_placement,
     describe_space,
+    limits_of,
     price_candidates,
     simplified,
 )
@@ -37,6 +38,8 @@ from automap.planner.spec import JobSpec, StrategyName
 
 __all__ = ["QUICK", "STRATEGIES", "StrategyInfo", "compare", "estimate", "make_plan"]
 
+LEAST_PRICING_SECONDS = 0.5
+"""Seconds for pricing where the limit by the clock is shorter: enough for a job on some nodes."""
 PLACED = "the placement of one named strategy only, with its shortest schedule"
 
 
@@ -55,9 +58,14 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    tables = price_candidates(job)
+    tables = price_candidates(job, deadline=_end_of_pricing(job, started))
     seconds = time.perf_counter() - started
     return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
+
+
+def _end_of_pricing(job: Job, began: float) -> float:
+    """Reading of time.perf_counter after which no candidate is priced any more."""
+    return limits_of(job, began, least_seconds=LEAST_PRICING_SECONDS).deadline
 
 
 def make_plan_of(

@@ -17,7 +17,7 @@ from automap.planner.search.front import FrontPoint, ParetoFront, pareto_front
 from automap.planner.search.memory_excess import MemoryNeed, fits_in_memory, least_excess
 from automap.planner.search.model.order import Order
 from automap.planner.search.model.solve import TICK_SECONDS, Budget, Limits
-from automap.planner.search.objectives import attempted, best_placement
+from automap.planner.search.objectives import attempted, best_placement, limits_of
 from automap.planner.search.proven import Proven
 from automap.planner.search.search import SearchResult, solve
 from automap.planner.search.simplicity import simplified
@@ -54,6 +54,7 @@ __all__ = [
     "describe_space",
     "fits_in_memory",
     "least_excess",
+    "limits_of",
     "pareto_front",
     "price_candidates",
     "problem_structure",

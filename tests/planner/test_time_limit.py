@@ -62,6 +62,22 @@ def test_a_limit_by_the_clock_is_kept_from_the_request_to_the_answer() -> None:
     assert plan.relative_gap < 0.5
 
 
+def test_pricing_ends_by_the_clock_as_well() -> None:
+    """Over 16,384 GPUs the candidates of a mixture of experts take more than 10 s to price."""
+    model = {"architecture": "deepseek-v3"}
+    spec = small_job(
+        models={"actor": model, "reference": model, "reward": {"function": True}},
+        workload__prompts_per_iteration=32768,
+        cluster__pools=[{"name": "h200", "gpu": "h200", "num_nodes": 2048}],
+        search__target="any",
+        search__time_limit_seconds=2,
+    )
+    used = time.process_time()  # no longer than the clock's, on one thread
+    with pytest.raises(NoSolutionInTimeError, match="pricing the candidates took most of it"):
+        make_plan(spec)
+    assert time.process_time() - used < 2 + 1
+
+
 def test_a_proven_plan_is_the_same_whatever_ends_the_search() -> None:
     clock, work = (
         make_plan(small_job("safe_rlhf", num_nodes=2, search__limit_by=name))

@@ -14,10 +14,13 @@ from automap.planner.job.job import Job
 from automap.planner.layout import BoolArray, FloatArray, IntArray, Layouts
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.generate_settings import (
+    MOST_PAIRS,
     Generations,
     LayoutsBySize,
     ReshardedHomes,
     best_runs,
+    parts_of,
+    still_in_time,
 )
 from automap.planner.search.candidates.tables import CallTable, front_rows, settings_of_rows
 
@@ -55,22 +58,24 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Prices the settings of a job's calls; `lean` as in `price_candidates`."""
+    """Prices the settings of a job's calls; `lean` and `deadline` as in `price_candidates`."""
 
     job: Job
     pricing: Pricing
     lean: bool
     generations: Generations
+    deadline: float
 
     @classmethod
-    def of(cls, job: Job, pricing: Pricing, *, lean: bool) -> "Settings":
+    def of(cls, job: Job, pricing: Pricing, *, lean: bool, deadline: float) -> "Settings":
         """Settings of a job's calls, none of them priced yet."""
-        return cls(job, pricing, lean, Generations(job, pricing, lean))
+        return cls(job, pricing, lean, Generations(job, pricing, lean), deadline)
 
     def table(
         self, call: Call, index: int, copy_index: int, block: Block, *, on_shadow: bool
     ) -> tuple[CallTable, int]:
         """(settings, how many were priced for them) on the rows of one pool."""
+        still_in_time(self.deadline)
         if call.kind == "generate":
             price = self._generate_on_shadow if on_shadow else self._generate_from_home
             return price(index, call, copy_index, block)
@@ -184,7 +189,7 @@ class Settings:
         if len(known.owner) == 0:
             return no_rows(index, copy_index), 0
         homes = self._reshards(call, block, known.engines)
-        best = best_runs(known, homes)
+        best = best_runs(known, homes, deadline=self.deadline)
         copy_row, shared = settings_of_rows(homes.kind, best.home)
         run = best.run[shared]
         base, zero = known.runs.base[run], np.zeros_like(run)
@@ -211,9 +216,16 @@ class Settings:
         alike, alike_of = distinct_rows(home_size, *columns)
         size = home_size[alike]
         home, engine = settings_of_rows(size, engines.size_of)
-        moves, weights = self.pricing.reshard(
-            call, block.pool, block.layouts.take(alike[home]), engines.layouts.take(engine)
-        )
+        seconds, held = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+        for pairs in parts_of(np.arange(len(home)) // MOST_PAIRS):
+            still_in_time(self.deadline)
+            layouts = block.layouts.take(alike[home[pairs]])
+            part = self.pricing.reshard(
+                call, block.pool, layouts, engines.layouts.take(engine[pairs])
+            )
+            seconds.append(part[0])
+            held.append(part[1])
+        moves, weights = np.concatenate(seconds), np.concatenate(held)
         first_pair = np.cumsum(engines.lengths[size]) - engines.lengths[size]
         table = np.zeros((2, len(size), int(engines.lengths.max(initial=0))))
         column = engine - engines.first[size[home]]

@@ -1,5 +1,6 @@
 """The engines that may generate on a home's range: every layout with every cache budget, priced."""
 
+import time
 from dataclasses import dataclass, field
 from threading import Lock
 
@@ -11,14 +12,16 @@ from automap.planner.cost.memory import usable_bytes
 from automap.planner.cost.pricing import GenerationLayouts, Pricing, whole_microseconds
 from automap.planner.cost.rows import distinct_rows
 from automap.planner.dataflow.graph import Call
+from automap.planner.errors import NoSolutionInTimeError
 from automap.planner.job.job import Job
 from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.streams_and_tails import Runs, runs, wanted_tails
 from automap.planner.search.candidates.tables import front_rows, kinds_of, settings_of_rows
 
-MOST_PAIRS = 2**21
-"""Pairs of a home and a run that are compared at once, lest memory grow with their number."""
+MOST_PAIRS = 2**20
+"""Pairs of a home with an engine or a run that are priced at once: memory and the time between
+two looks at the clock do not grow with their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +114,29 @@ class HomeRuns:
         return cls(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
 
 
-def best_runs(known: Generation, homes: ReshardedHomes) -> HomeRuns:
+def still_in_time(deadline: float) -> None:
+    """Nothing before the deadline, a reading of time.perf_counter.
+
+    Raises:
+        NoSolutionInTimeError: after it.
+    """
+    if time.perf_counter() > deadline:
+        raise NoSolutionInTimeError(0.0)
+
+
+def parts_of(numbers: IntArray) -> list[IntArray]:
+    """The rows of each run of equal numbers."""
+    return np.split(np.arange(len(numbers)), np.flatnonzero(np.diff(numbers)) + 1)
+
+
+def best_runs(known: Generation, homes: ReshardedHomes, *, deadline: float) -> HomeRuns:
     """For each kind of home the runs that fit beside it and that none beats in every way."""
     num_runs = np.bincount(known.run_size, minlength=len(known.engines.counts))
-    chunk = np.cumsum(num_runs[homes.size]) // MOST_PAIRS
-    kinds = np.split(np.arange(len(homes.size)), np.flatnonzero(np.diff(chunk)) + 1)
-    return HomeRuns.joined([_best_runs(known, homes, part) for part in kinds])
+    parts = []
+    for each in parts_of(np.cumsum(num_runs[homes.size]) // MOST_PAIRS):
+        still_in_time(deadline)
+        parts.append(_best_runs(known, homes, each))
+    return HomeRuns.joined(parts)
 
 
 def _best_runs(known: Generation, homes: ReshardedHomes, kinds: IntArray) -> HomeRuns:

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 
@@ -37,14 +38,19 @@ class _Served:
     """A key that two calls share if their layouts and prices are equal, row by row."""
 
 
-def price_candidates(job: Job, *, fits_only: bool = True, lean: bool = False) -> Tables:
+def price_candidates(
+    job: Job, *, fits_only: bool = True, lean: bool = False, deadline: float = inf
+) -> Tables:
     """All candidates with their prices.
 
     With `fits_only`, rows that exceed a GPU's memory by themselves are left out; without, they stay
     so that an impossible job can say by how many bytes. With `lean` there are only the settings
     that can take the least memory: one row in a micro-batch, the smallest cache.
+
+    Raises:
+        NoSolutionInTimeError: time.perf_counter passed the deadline before all was priced.
     """
-    candidates = Candidates(job, fits_only=fits_only, lean=lean)
+    candidates = Candidates(job, fits_only=fits_only, lean=lean, deadline=deadline)
     calls, num_priced = candidates.calls()
     return Tables(candidates.copies, calls, job.dataflow.calls, num_priced)
 
@@ -52,11 +58,13 @@ def price_candidates(job: Job, *, fits_only: bool = True, lean: bool = False) ->
 class Candidates:
     """The layouts of every copy, and on them, as asked for, the settings of every call."""
 
-    def __init__(self, job: Job, *, fits_only: bool = True, lean: bool = False) -> None:
+    def __init__(
+        self, job: Job, *, fits_only: bool = True, lean: bool = False, deadline: float = inf
+    ) -> None:
         self.job = job
         self.pricing = Pricing(job)
         self.fits_only = fits_only
-        self.settings = Settings.of(job, self.pricing, lean=lean)
+        self.settings = Settings.of(job, self.pricing, lean=lean, deadline=deadline)
         self.blocks: list[list[Block]] = []
         """Per copy, its rows in each pool."""
         self.copies: list[CopyTable] = []
