@@ -14,8 +14,10 @@ from automap.planner.job.job import Job, Model
 from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
 from automap.planner.spec import ParallelismConstraint
 
-LONG_CONTEXT_TOKENS = 16_384
-"""Context parallelism is tried from this sequence length on."""
+CONTEXT_SIZES = (1, 2, 4, 8, 16, 32, 64)
+LEAST_CONTEXT_TOKENS = 2_048
+"""Tokens of the longest sequence that every rank of a context group has at least: with fewer its
+kernels no longer fill a GPU, and what the ranks exchange outweighs what they share."""
 MOST_STAGES = 64
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 TENSOR_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -26,7 +28,7 @@ SPACE = (
     "number of nodes up to 32 and steps of at most one sixteenth beyond; powers of two up to 64 as "
     "tensor sizes, where they divide the heads, pipeline sizes up to 64, micro-batches of 1 to 64 "
     "sequences in powers of two, cache budgets in steps of 1/24 of a GPU's usable memory; "
-    "virtual stages up to 4, expert sizes, context sizes (from 16,384 tokens), sharding, "
+    "virtual stages up to 4, expert sizes, context sizes that leave a rank 2,048 tokens, sharding, "
     "recomputation and offload as the spec and the target allow"
 )
 """The searched space in words: a plan's report claims optimality over it and no more."""
@@ -242,7 +244,7 @@ def _splits_tensors(
 def _context_sizes(job: Job) -> Sequence[int]:
     workload = job.spec.workload
     longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
-    return (1, 2, 4, 8) if longest >= LONG_CONTEXT_TOKENS else (1,)
+    return [c for c in CONTEXT_SIZES if c == 1 or c * LEAST_CONTEXT_TOKENS <= longest]
 
 
 def _expert_sizes(model: Model, wanted: ParallelismConstraint | None) -> Sequence[int]:
