@@ -155,7 +155,10 @@ class GenerationLayout:
         return groups_over([self.coordinates(rank) for rank in range(self.world_size)], dimensions)
 
     def shard(self, rank: int) -> Shard:
-        """The part of the dense weights that a rank generates with; `training.shard` is the other."""
+        """The part of the dense weights that a rank generates with.
+
+        `training.shard` is what it trains.
+        """
         place = self.coordinates(rank)
         return Shard(
             tensor=equal_part(place.tensor, self.tensor_parallel_size),

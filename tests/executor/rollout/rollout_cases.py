@@ -293,9 +293,7 @@ def generates_together(
     assert not [name for name in os.listdir("/dev/shm") if "cpushm" in name]
 
 
-def only_slices(
-    weights: Mapping[str, Tensor], target: Target
-) -> Iterator[tuple[str, Tensor]]:
+def only_slices(weights: Mapping[str, Tensor], target: Target) -> Iterator[tuple[str, Tensor]]:
     for name, values in weights.items():
         shape = tuple(values.shape)
         part = target.part(Part(name, shape, (0,) * len(shape), shape, values.dtype))
