@@ -60,6 +60,26 @@ def tiny_model(config: LlamaConfig, *, seed: int) -> LlamaForCausalLM:
         return LlamaForCausalLM(config).to(torch.float32)
 
 
+def mixture_config() -> Qwen3MoeConfig:
+    return Qwen3MoeConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        moe_intermediate_size=64,
+        num_experts=4,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        vocab_size=256,
+        max_position_embeddings=512,
+        initializer_range=0.1,
+        tie_word_embeddings=False,
+        dtype="float32",
+    )
+
+
 def tiny_mixture(config: Qwen3MoeConfig, *, seed: int) -> Qwen3MoeForCausalLM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -308,23 +328,7 @@ def spreads_experts(folder: Path) -> None:
     """A tensor group whose ranks have half of the experts each generates what it did with halves of
     each, with its first weights and with others; of foreign experts it is given nothing.
     """
-    config = Qwen3MoeConfig(
-        hidden_size=64,
-        intermediate_size=128,
-        moe_intermediate_size=64,
-        num_experts=4,
-        num_experts_per_tok=2,
-        norm_topk_prob=True,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        vocab_size=256,
-        max_position_embeddings=512,
-        initializer_range=0.1,
-        tie_word_embeddings=False,
-        dtype="float32",
-    )
+    config = mixture_config()
     rank = dist.get_rank()
     found: list[list[Batch]] = []
     for size, experts in ((1, None), (2, (2 * rank, 2 * rank + 2))):
