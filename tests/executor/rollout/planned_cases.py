@@ -167,11 +167,18 @@ def _missing_bytes(engine: Any, layout: GenerationLayout, weights: dict[str, Ten
     for name, each in weights.items():
         wanted = torch.zeros(each.shape, dtype=torch.bool)
         by_columns = any(part in name for part in ("o_proj", "down_proj"))
+        stages = layout.pipeline_parallel_size
+        if ".layers." in name and int(name.split(".")[2]) * stages // 2 != place.pipeline:
+            continue
         if "norm" in name or "mlp.gate." in name:
             wanted.fill_(True)
         elif ".experts." in name and layout.expert_parallel_size > 1:
             expert = int(name.split(".experts.")[1].split(".")[0])
             wanted.fill_(expert // (4 // layout.expert_parallel_size) == place.tensor)
+        elif "k_proj" in name or "v_proj" in name:  # two heads, repeated over four ranks
+            first = place.tensor * 2 // size
+            for head in wanted.chunk(2)[first : first + max(2 // size, 1)]:
+                head.fill_(True)
         else:
             wanted.chunk(size, dim=int(by_columns))[place.tensor].fill_(True)
         missing += each.itemsize * int((wanted & ~held[name]).sum())

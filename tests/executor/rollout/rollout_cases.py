@@ -345,6 +345,10 @@ def spreads_experts(folder: Path) -> None:
             experts_bytes = sum(each.nbytes for name, each in weights.items() if ".experts" in name)
             assert sizes.tensors >= experts_bytes // 2
             assert sizes.tensors + sizes.prepacked < 0.6 * sum(w.nbytes for w in weights.values())
+            lacking = f"model.layers.1.mlp.experts.{2 * rank}.up_proj.weight"
+            partly = {name: each for name, each in weights.items() if name != lacking}
+            with pytest.raises(ValueError, match=f"no weights came for {lacking}"):
+                engine.load_weights(only_slices(partly, target))
     for split, spread in zip(*found, strict=True):
         assert rows_of(split) == rows_of(spread)
         log_probs = [each.ragged("response_log_probs").values for each in (split, spread)]
