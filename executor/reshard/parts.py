@@ -106,7 +106,7 @@ class Target:
     """First and last + 1 of those that this rank has whole; None: a slice of each."""
 
     def part(self, tensor: Part) -> Part | None:
-        """The part that this rank reads of a whole tensor; None of those of other ranks alone."""
+        """The part that this rank reads of a whole tensor; None where others alone read it."""
         layer = layer_of(tensor.name)
         if self.layers and layer is not None and layer not in range(*self.layers):
             return None
