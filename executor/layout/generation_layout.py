@@ -25,15 +25,19 @@ class GenerationLayout:
     too large for one of them to generate), no training shard lies inside a generation shard. Then
     the ranks are counted `afresh` as well, and each replica is a copy of its own.
 
+    Experts lie whole on the tensor ranks of a stage where `expert_parallel_size` is t_g; where it
+    is 1, every expert's width is split over them.
+
     Raises:
         ValueError: t_g does not divide t, or p_g does not divide p; in `afresh` grouping, both
-            together do not divide the ranks.
+            together do not divide the ranks; expert_parallel_size is neither 1 nor t_g.
     """
 
     training: RankLayout
     tensor_parallel_size: int
     pipeline_parallel_size: int = 1
     grouping: Grouping = "interval"
+    expert_parallel_size: int = 1
 
     def __post_init__(self) -> None:
         if self.grouping not in ("interval", "vanilla", "afresh"):
@@ -45,6 +49,11 @@ class GenerationLayout:
                 raise ValueError(
                     f"generation {name} {size} must divide the training {name} {trained}"
                 )
+        if self.expert_parallel_size not in (1, self.tensor_parallel_size):
+            raise ValueError(
+                f"generation expert_parallel_size {self.expert_parallel_size} must be 1 or "
+                f"tensor_parallel_size {self.tensor_parallel_size}"
+            )
         if self.world_size % self._replica_size:
             raise ValueError(
                 f"generation replicas of {self._replica_size} ranks (tensor_parallel_size "
@@ -54,7 +63,12 @@ class GenerationLayout:
 
     @classmethod
     def of(
-        cls, training: RankLayout, *, tensor_parallel_size: int, pipeline_parallel_size: int
+        cls,
+        training: RankLayout,
+        *,
+        tensor_parallel_size: int,
+        pipeline_parallel_size: int,
+        expert_parallel_size: int = 1,
     ) -> "GenerationLayout":
         """In interval grouping where the sizes allow it, else counted afresh."""
         divides = (
@@ -62,7 +76,9 @@ class GenerationLayout:
             and training.pipeline_parallel_size % pipeline_parallel_size == 0
         )
         grouping: Grouping = "interval" if divides else "afresh"
-        return cls(training, tensor_parallel_size, pipeline_parallel_size, grouping)
+        return cls(
+            training, tensor_parallel_size, pipeline_parallel_size, grouping, expert_parallel_size
+        )
 
     @property
     def world_size(self) -> int:
@@ -139,7 +155,10 @@ class GenerationLayout:
         return groups_over([self.coordinates(rank) for rank in range(self.world_size)], dimensions)
 
     def shard(self, rank: int) -> Shard:
-        """The part of the weights that a rank generates with; `training.shard` is the other."""
+        """The part of the dense weights that a rank generates with.
+
+        `training.shard` is what it trains.
+        """
         place = self.coordinates(rank)
         return Shard(
             tensor=equal_part(place.tensor, self.tensor_parallel_size),

@@ -43,9 +43,12 @@ class Meeting:
 
 
 def sender_ranks(layout: RankLayout) -> list[int]:
-    """The ranks that together hold the model once: those of its first copy, in order."""
-    places = ((rank, layout.coordinates(rank)) for rank in range(layout.world_size))
-    return [rank for rank, place in places if place.data == place.context == 0]
+    """The fewest first ranks of each stage that together hold the model, in order.
+
+    Those of its first copy, and where experts lie on more ranks than one copy has, on these.
+    """
+    ranks = range(layout.world_size)
+    return [rank for rank in ranks if layout.expert_coordinates(rank).expert_data == 0]
 
 
 class _End:
@@ -228,8 +231,9 @@ def _described(announced: dict[str, Any]) -> tuple[list[Part], Target | None]:
     if "target" not in announced:
         return [_from_json(part) for part in announced["parts"]], None
     target = announced["target"]
-    layers = target.pop("layers")
-    return [], Target(**target, layers=tuple(layers) if layers else None)
+    for name in ("layers", "experts"):
+        target[name] = tuple(target[name]) if target[name] else None
+    return [], Target(**target)
 
 
 def _to_json(part: Part) -> dict[str, Any]:

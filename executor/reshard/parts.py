@@ -13,6 +13,7 @@ from automap.executor.engines.training_engine import Piece
 VOCABULARY_PADDING = 64
 """vLLM splits the vocabulary as if it were a multiple of this."""
 _LAYER = re.compile(r"\.layers\.(\d+)\.")
+_EXPERT = re.compile(r"\.experts\.(\d+)\.")
 _HEADS = re.compile(r"\.(k_proj|v_proj)\.(weight|bias|lora_B\.weight)$")
 _ROWS = re.compile(r"\.(q_proj|gate_proj|up_proj)\.(weight|bias|lora_B\.weight)$")
 _COLUMNS = re.compile(r"\.(o_proj|down_proj)\.(weight|lora_A\.weight)$")
@@ -79,6 +80,12 @@ def layer_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def expert_of(name: str) -> int | None:
+    """The expert of its layer that a Hugging Face tensor belongs to; None: no expert."""
+    match = _EXPERT.search(name)
+    return int(match[1]) if match else None
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What one rank of a generation replica reads of each tensor, by vLLM's rules.
@@ -86,7 +93,8 @@ class Target:
     Query heads, key-value heads, intermediate widths and the vocabulary (padded) are split over
     the tensor ranks, key-value heads repeated if there are fewer than ranks; everything else, and
     whatever has a name that is not known here, is read whole. Of an adapter's factors that is what
-    the same part of their product needs.
+    the same part of their product needs. Experts are split like all else, or each is read whole by
+    the one rank that has it.
     """
 
     tensor_rank: int
@@ -94,12 +102,17 @@ class Target:
     num_key_value_heads: int
     layers: tuple[int, int] | None = None
     """First and last + 1 of this pipeline stage; None: all. Tensors outside layers go to all."""
+    experts: tuple[int, int] | None = None
+    """First and last + 1 of those that this rank has whole; None: a slice of each."""
 
     def part(self, tensor: Part) -> Part | None:
-        """The part that this rank reads of a whole tensor; None of another stage's."""
+        """The part that this rank reads of a whole tensor; None where others alone read it."""
         layer = layer_of(tensor.name)
         if self.layers and layer is not None and layer not in range(*self.layers):
             return None
+        expert = expert_of(tensor.name)
+        if self.experts and expert is not None:
+            return tensor if expert in range(*self.experts) else None
         dim = 1 if _COLUMNS.search(tensor.name) else 0
         start, size = self._range(tensor.name, tensor.full_shape[dim])
         starts, shape = list(tensor.start), list(tensor.full_shape)

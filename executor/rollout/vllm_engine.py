@@ -29,6 +29,7 @@ from vllm.logprobs import FlatLogprobs  # noqa: E402
 from vllm.outputs import CompletionOutput, RequestOutput  # noqa: E402
 from vllm.v1.engine.llm_engine import LLMEngine  # noqa: E402
 
+from automap.executor.rollout.cpu_experts import map_experts  # noqa: E402
 from automap.executor.rollout.replica import keep_default_group, replica_groups  # noqa: E402
 from automap.executor.rollout.sampling import TemperedSampler, sampling_params  # noqa: E402
 from automap.executor.rollout.weight_loading import (  # noqa: E402
@@ -61,6 +62,7 @@ class VllmEngine:
         *,
         ranks: Sequence[int],
         tensor_parallel_size: int | None = None,
+        expert_parallel_size: int = 1,
         precision: Precision,
         rollout: RolloutSettings,
         max_model_len: int,
@@ -74,6 +76,8 @@ class VllmEngine:
             ranks: this replica's ranks of torch's default group, tensor-parallel ranks first,
                 then pipeline stages.
             tensor_parallel_size: None: all the ranks.
+            expert_parallel_size: 1, every expert is split over the tensor ranks, or the tensor
+                size: experts lie whole on them.
             precision: of weights and cache; fp8 quantises bf16 weights as they come (GPU only).
             rollout: how it samples, and how many sequences at once.
             max_model_len: most tokens of a prompt and its response together.
@@ -82,21 +86,30 @@ class VllmEngine:
 
         Raises:
             ValueError: this process is not in `ranks`, or they do not fill the tensor groups; the
-                model's head_dim is none that vLLM has attention for on CPU.
+                expert size is another; the model's head_dim is none that vLLM has attention for
+                on CPU.
             RuntimeError: this process already has an engine.
         """
         tensor_parallel_size = tensor_parallel_size or len(ranks)
         _check_ranks(ranks, tensor_parallel_size)
+        if expert_parallel_size not in (1, tensor_parallel_size):
+            raise ValueError(
+                f"expert_parallel_size must be 1 or tensor_parallel_size {tensor_parallel_size}, "
+                f"got {expert_parallel_size}"
+            )
         self._rollout, self._seed, self._max_model_len = rollout, seed, max_model_len
         self.has_weights = False
         """Whether it can generate: since the last whole load, no `sleep` has taken them."""
         self._asleep: set[str] = set()
+        if not torch.cuda.is_available():
+            map_experts()
         pipeline_parallel_size = len(ranks) // tensor_parallel_size
         with tempfile.TemporaryDirectory() as folder, undisturbed():
             arguments = EngineArgs(
                 model=_config_folder(model, Path(folder)),
                 tensor_parallel_size=tensor_parallel_size,
                 pipeline_parallel_size=pipeline_parallel_size,
+                enable_expert_parallel=expert_parallel_size > 1,
                 async_scheduling=None if pipeline_parallel_size == 1 else False,
                 distributed_executor_backend="external_launcher",
                 load_format="dummy",

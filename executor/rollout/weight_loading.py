@@ -1,6 +1,7 @@
 """New weights for a running vLLM model, in place."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+_EXPERT = re.compile(r"(.+\.experts)\.\d+\.(.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,35 @@ def load_weights(runner: Any, tensors: Iterable[tuple[str, Tensor]]) -> None:
         ValueError: names the weights that did not come.
     """
     model, config = runner.get_model(), runner.vllm_config
+    came: set[str] = set()
     with set_current_vllm_config(config):
         wanted = {name for name, _ in model.named_parameters()}
         _pack_experts_again(model)
         initialize_layerwise_reload(model)
-        loaded = model.load_weights(tensors)
+        loaded = model.load_weights(_noted(tensors, came))
         finalize_layerwise_reload(model, runner.model_config)  # type: ignore[no-untyped-call]
         _pack_tied_heads(model)
     missing = sorted(wanted - loaded) if loaded is not None and not config.quant_config else []
+    missing += sorted(_wanted_experts(model, came) - came)
     if missing:
         raise ValueError(f"no weights came for {', '.join(missing)}")
+
+
+def _noted(tensors: Iterable[tuple[str, Tensor]], names: set[str]) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in tensors:
+        names.add(name)
+        yield name, tensor
+
+
+def _wanted_experts(model: torch.nn.Module, came: set[str]) -> set[str]:
+    """Tensors of this rank's experts, as any one of theirs is named that came.
+
+    vLLM keeps all of a layer's experts in one weight, and takes it for loaded when one has come.
+    """
+    kinds = {match.groups() for name in came if (match := _EXPERT.fullmatch(name))}
+    managers: list[Any] = [getattr(each, "expert_map_manager", None) for each in model.modules()]
+    own = {expert for each in managers if each for expert in each.get_local_expert_ids()}
+    return {f"{stem}.{expert}.{kind}" for stem, kind in kinds for expert in own}
 
 
 def _pack_experts_again(model: torch.nn.Module) -> None:

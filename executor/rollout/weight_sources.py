@@ -67,7 +67,9 @@ def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine
     layout, rank = generation_layout(setup), context.rank
     pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
     dtype = _rollout_dtype(setup)
-    in_place = layout.grouping == "interval" and not _interleaved_stages(setup)
+    in_place = layout.grouping == "interval" and not (
+        _interleaved_stages(setup) or _spread_experts(setup)
+    )
     if setup.engine == "megatron" and in_place:
         heads = setup.architecture.num_key_value_heads
         return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
@@ -96,21 +98,33 @@ def _interleaved_stages(setup: ModelSetup) -> bool:
     return chunks > 1 and generation_layout(setup).pipeline_parallel_size > 1
 
 
+def _spread_experts(setup: ModelSetup) -> bool:
+    """Whether ranks have unlike experts while they train or generate.
+
+    Then an expert that a rank generates with may lie on none of its micro-data-parallel group.
+    """
+    generation = generation_layout(setup)
+    return max(setup.layout.expert_parallel_size, generation.expert_parallel_size) > 1
+
+
 def _target(setup: ModelSetup, rank: int) -> "Target":
     """What a rank generates with."""
     from automap.executor.reshard.parts import Target
 
-    layout, layers = generation_layout(setup), None
+    layout, model = generation_layout(setup), setup.architecture
     place = layout.coordinates(rank)
-    if layout.pipeline_parallel_size > 1:
-        each = setup.architecture.num_layers // layout.pipeline_parallel_size
-        layers = (place.pipeline * each, (place.pipeline + 1) * each)
     return Target(
         place.tensor,
         layout.tensor_parallel_size,
-        setup.architecture.num_key_value_heads,
-        layers=layers,
+        model.num_key_value_heads,
+        layers=_range(place.pipeline, layout.pipeline_parallel_size, model.num_layers),
+        experts=_range(place.tensor, layout.expert_parallel_size, model.num_experts),
     )
+
+
+def _range(index: int, parts: int, count: int) -> tuple[int, int] | None:
+    """First and last + 1 of part `index` of so many equal ones; None if there is but one."""
+    return None if parts == 1 else (index * count // parts, (index + 1) * count // parts)
 
 
 def generation_layout(setup: ModelSetup) -> GenerationLayout:

@@ -169,6 +169,7 @@ def _vllm(setup: ModelSetup, context: ProcessContext) -> "VllmEngine":
         # Tensor ranks first, as vLLM counts them.
         ranks=sorted(own, key=lambda rank: (places[rank].pipeline, places[rank].tensor)),
         tensor_parallel_size=layout.tensor_parallel_size,
+        expert_parallel_size=layout.expert_parallel_size,
         precision=cast("Any", setup.rollout_precision),
         rollout=setup.rollout,
         max_model_len=setup.max_prompt_tokens + setup.max_response_tokens,

@@ -70,6 +70,7 @@ class ModelSetup:
             self.layout,
             tensor_parallel_size=call.parallelism.tensor_parallel_size,
             pipeline_parallel_size=call.parallelism.pipeline_parallel_size,
+            expert_parallel_size=call.parallelism.expert_parallel_size,
         )
 
     @property

@@ -138,8 +138,9 @@ class RolloutCapabilities:
     """Software (`workload.rollout_engine`) that it stands for."""
     cache_precisions: frozenset[str] | None = None
     """`workload.rollout_cache_precision` it knows; without a set, every one."""
-    experts: Literal["any", "none"] = "any"
-    """Sizes of expert groups: any, or 1 alone (experts are split by tensor)."""
+    experts: Literal["any", "tensor"] = "any"
+    """Sizes of expert groups: any; or 1 (every expert is split over the tensor ranks) and the
+    tensor size (experts lie whole on these ranks), so one group within an engine."""
     equal_stages: bool = False
     """The pipeline size divides the layers."""
     tensor_repeats: frozenset[str] = frozenset()
@@ -156,13 +157,14 @@ class RolloutCapabilities:
         self, architecture: ModelArchitecture, layouts: GenerationLayouts
     ) -> Iterator[tuple[str, BoolArray]]:
         """(what must hold, [layout] whether it does) of every limit that the engine has."""
-        if self.experts == "none":
-            yield "expert_parallel_size is 1", layouts.expert_parallel_size == 1
+        expert, tensor = layouts.expert_parallel_size, layouts.tensor_parallel_size
+        if self.experts == "tensor":
+            words = "expert_parallel_size is 1 or tensor_parallel_size"
+            yield words, (expert == 1) | (expert == tensor)
         if self.equal_stages:
             layers = architecture.num_layers
             holds = layers % layouts.pipeline_parallel_size == 0
             yield f"pipeline_parallel_size divides the {layers} layers", holds
-        tensor = layouts.tensor_parallel_size
         for field in sorted(self.tensor_repeats):
             number = getattr(architecture, field)
             holds = (number % tensor == 0) | (tensor % number == 0)

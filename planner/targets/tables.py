@@ -44,7 +44,7 @@ AUTOMAP = Target(
     rollout=RolloutCapabilities(
         names=frozenset({"vllm"}),
         cache_precisions=frozenset({"bf16"}),
-        experts="none",
+        experts="tensor",
         equal_stages=True,
         tensor_repeats=frozenset({"num_key_value_heads"}),
     ),

@@ -29,6 +29,7 @@ from tests.executor.engines.plain_training import (
     PlainTraining,
     PolicyLoss,
     ValueLoss,
+    as_in_folders,
     random_rows,
     tiny_config,
 )
@@ -85,25 +86,8 @@ def config_of(family: str, vocab_size: int = 256, layers: int = 2) -> PreTrained
     return config
 
 
-def as_in_folders(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights of transformers' Qwen3-MoE, each expert apart."""
-    found = {}
-    for name, tensor in weights.items():
-        stem, _, kind = name.rpartition(".")
-        if kind == "gate_up_proj":
-            for expert, (gate, up) in enumerate(each.chunk(2) for each in tensor):
-                found[f"{stem}.{expert}.gate_proj.weight"] = gate
-                found[f"{stem}.{expert}.up_proj.weight"] = up
-        elif kind == "down_proj":
-            for expert, down in enumerate(tensor):
-                found[f"{stem}.{expert}.down_proj.weight"] = down
-        else:
-            found[name] = tensor
-    return found
-
-
 def as_in_transformers(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The other way round."""
+    """What `as_in_folders` took apart, together again."""
     found = {name: tensor for name, tensor in weights.items() if ".experts." not in name}
     stems = {name.split(".experts.")[0] for name in weights if ".experts." in name}
     for stem in stems:

@@ -1,6 +1,6 @@
 """What the engines must equal: transformers and AdamW on one process, a row at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -53,6 +53,23 @@ def tiny_config(family: str, *, vocab_size: int = 256) -> PreTrainedConfig:
     if family == "qwen3":
         return Qwen3Config(**sizes)
     raise ValueError(family)
+
+
+def as_in_folders(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of transformers' Qwen3-MoE, each expert apart."""
+    found = {}
+    for name, tensor in weights.items():
+        stem, _, kind = name.rpartition(".")
+        if kind == "gate_up_proj":
+            for expert, (gate, up) in enumerate(each.chunk(2) for each in tensor):
+                found[f"{stem}.{expert}.gate_proj.weight"] = gate
+                found[f"{stem}.{expert}.up_proj.weight"] = up
+        elif kind == "down_proj":
+            for expert, down in enumerate(tensor):
+                found[f"{stem}.{expert}.down_proj.weight"] = down
+        else:
+            found[name] = tensor
+    return found
 
 
 def random_rows(count: int, *, seed: int, vocab_size: int = 256, longest: int = 9) -> Batch:

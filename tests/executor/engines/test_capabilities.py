@@ -54,3 +54,17 @@ def test_an_engine_accepts_every_candidate(name: str, data: st.DataObject) -> No
             tensor_parallel_size=int(rollouts.tensor_parallel_size[number]),
             pipeline_parallel_size=int(rollouts.pipeline_parallel_size[number]),
         )
+
+
+def test_the_ranks_of_every_rollout_of_a_mixture_can_be_regrouped() -> None:
+    models = {role: {"architecture": "qwen3-30b-a3b"} for role in ("actor", "reward")}
+    job = resolve(job_spec("grpo", models=models, workload__kl="none", search__target="automap"))
+    call = next(each for each in job.dataflow.calls if each.kind == "generate")
+    for count in (1, 2, 4, 8):
+        rollouts = enumeration.engines(job, call, job.pools[0], count)
+        for sizes in zip(*rollouts.columns().values(), strict=True):
+            given = dict(zip(rollouts.columns(), map(int, sizes), strict=True))
+            data = given.pop("data_parallel_size")
+            layout = GenerationLayout.of(RankLayout(data_parallel_size=count), **given)
+            assert layout.num_replicas == data
+            assert layout.expert_parallel_size == given["expert_parallel_size"]

@@ -298,6 +298,10 @@ def test_sizes_that_do_not_fit_are_named() -> None:
         GenerationLayout.of(four, tensor_parallel_size=3, pipeline_parallel_size=1)
     with pytest.raises(ValueError, match=r"grouping must be interval, vanilla or afresh, got 'o"):
         GenerationLayout(four, 2, grouping="other")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"expert_parallel_size 2 must be 1 or .*_size 4"):
+        GenerationLayout.of(
+            four, tensor_parallel_size=4, pipeline_parallel_size=1, expert_parallel_size=2
+        )
     for layout in (four, GenerationLayout(four, 2)):
         with pytest.raises(ValueError, match=r"rank must be from 0 to 3, got 4"):
             layout.coordinates(4)

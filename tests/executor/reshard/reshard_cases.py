@@ -32,7 +32,7 @@ from automap.executor.reshard.transition import (
 )
 from tests.executor.ranks import Case
 from tests.executor.reshard.generation_buffer import GenerationBuffer
-from tests.executor.reshard.sharded_model import Llama, ShardedLlama, kind_of
+from tests.executor.reshard.sharded_model import Llama, ShardedLlama, expert_of, kind_of
 
 BUCKET = 1 << 14
 Sizes = tuple[int, int, int, int, int]
@@ -58,6 +58,16 @@ MORE_LAYOUTS: list[Sizes] = [
     for t_g in (1, 2, 4, 8)
     if p % p_g == 0 and t % t_g == 0 and (p, t, 8 // p // t, p_g, t_g) not in LAYOUTS
 ]
+
+
+MIXTURE = Llama(num_layers=2, vocab_size=250, num_experts=8)
+SPREAD = {
+    "t2d4": RankLayout(tensor_parallel_size=2, data_parallel_size=4),
+    "t2d4e8": RankLayout(tensor_parallel_size=2, data_parallel_size=4, expert_parallel_size=8),
+    "t4d2e2": RankLayout(tensor_parallel_size=4, data_parallel_size=2, expert_parallel_size=2),
+    "p2d4e4": RankLayout(pipeline_parallel_size=2, data_parallel_size=4, expert_parallel_size=4),
+}
+"""Experts on unlike ranks while they train; of `t4d2e2` each is split over two."""
 
 
 def layout_of(sizes: Sizes, **options: str) -> GenerationLayout:
@@ -291,7 +301,11 @@ def check_slices(
 def vllm_slice(name: str, whole: Tensor, target: Target) -> tuple[slice, ...]:
     """What vLLM's loaders narrow a tensor to, written down a second time."""
     rank, size = target.tensor_rank, target.tensor_parallel_size
-    if "norm" in name:
+    expert = expert_of(name)
+    if target.experts and expert is not None:
+        first, last = target.experts
+        return (slice(None) if first <= expert < last else slice(0),)
+    if "norm" in name or "mlp.gate." in name:
         return (slice(None),)
     if "o_proj" in name or "down_proj" in name:
         return slice(None), slice(*_even(whole.shape[1], rank, size))
@@ -353,17 +367,29 @@ def exchanges_data_shards(folder: Path, *, llama: Llama, tensor_parallel_size: i
 
 
 def exchanges_any_two(
-    folder: Path, *, training: RankLayout, tensor: int, pipeline: int = 1, chunks: int = 1
+    folder: Path,
+    *,
+    training: RankLayout,
+    tensor: int,
+    pipeline: int = 1,
+    expert: int = 1,
+    llama: Llama,
 ) -> None:
     """No training shard lies inside a generation shard: a rank receives just what it lacks."""
-    llama = Llama(chunks=chunks, vocab_size=250)
     model = ShardedLlama(llama, training, dist.get_rank())
     layout = GenerationLayout.of(
-        training, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline
+        training,
+        tensor_parallel_size=tensor,
+        pipeline_parallel_size=pipeline,
+        expert_parallel_size=expert,
     )
     place, each = layout.coordinates(dist.get_rank()), llama.num_layers // pipeline
     layers = range(place.pipeline * each, (place.pipeline + 1) * each)
-    target = Target(place.tensor, tensor, 8, layers=(layers.start, layers.stop))
+    experts = None
+    if expert > 1:
+        own = llama.num_experts // expert
+        experts = (place.tensor * own, (place.tensor + 1) * own)
+    target = Target(place.tensor, tensor, 8, (layers.start, layers.stop), experts)
     transition = any_transition(model.pieces, dist.group.WORLD, target, bucket_bytes=BUCKET)
     found, missing = set(), 0
     held = {piece.name: piece for piece in model.pieces()}
@@ -378,7 +404,10 @@ def exchanges_any_two(
             lacks.narrow(piece.dim, piece.start, piece.size).zero_()
         missing += int(lacks.sum()) * whole.itemsize
     assert found == {
-        name for name in llama.shapes() if "layers" not in name or int(name.split(".")[2]) in layers
+        name
+        for name in llama.shapes()
+        if ("layers" not in name or int(name.split(".")[2]) in layers)
+        and (expert_of(name) is None or experts is None or expert_of(name) in range(*experts))
     }
     assert transition.ledger.received_bytes() == missing
 
@@ -413,16 +442,26 @@ def syncs_separate_worlds(folder: Path) -> None:
     serves = trains and rank == 0
     store = dist.TCPStore("127.0.0.1", port, is_master=serves, wait_for_workers=False)
     layouts = (RankLayout(2, 2), RankLayout(4), RankLayout(2, data_parallel_size=2), RankLayout())
-    for number, (training, t_g, p_g) in enumerate(product(layouts, (1, 2, 4), (1, 2))):
-        if t_g * p_g <= 4:
+    spread = (
+        RankLayout(2, data_parallel_size=2, expert_parallel_size=4),
+        RankLayout(4, 1, 1, 1, 2),
+    )
+    cases = [*product(layouts, (1, 2, 4), (1, 2), (1,)), *product(spread, (2, 4), (1,), (1, 2, 4))]
+    for number, (training, t_g, p_g, e_g) in enumerate(cases):
+        if t_g * p_g <= 4 and e_g in (1, t_g):
             sender = [each for each in sender_ranks(training) if each < 4]
             meeting = Meeting(store, f"meeting{number}", len(sender), 4, timedelta(seconds=60))
-            llama = Llama(vocab_size=200, num_key_value_heads=2, num_layers=4)
+            num_experts = 4 if training in spread else 0
+            llama = Llama(
+                vocab_size=200, num_key_value_heads=2, num_layers=4, num_experts=num_experts
+            )
             if trains and rank in sender:
                 send_steps(meeting, sender.index(rank), ShardedLlama(llama, training, rank))
             elif not trains:
                 layers = (rank // t_g % p_g * 4 // p_g, (rank // t_g % p_g + 1) * 4 // p_g)
-                receive_steps(meeting, rank, Target(rank % t_g, t_g, 2, layers), llama)
+                own = rank % t_g
+                experts = (own * 4 // e_g, (own + 1) * 4 // e_g) if e_g > 1 else None
+                receive_steps(meeting, rank, Target(own, t_g, 2, layers, experts), llama)
     dist.barrier()
     if serves:
         store.wait([f"left{each}" for each in range(7)])
@@ -441,6 +480,7 @@ def receive_steps(meeting: Meeting, index: int, target: Target, llama: Llama) ->
     receiver = WeightReceiver(meeting, index, target)
     first, last = target.layers or (0, 0)
     names = [n for n in llama.shapes() if layer_of(n) is None or first <= layer_of(n) < last]
+    names = [n for n in names if llama.value(n)[vllm_slice(n, llama.value(n), target)].numel()]
     for step in (1, 2):
         found = set()
         for name, tensor in Transition([receiver], receiver.ledger).tensors():
@@ -527,18 +567,39 @@ ON_EIGHT: dict[str, Case] = {
         llama=Llama(num_key_value_heads=2, vocab_size=125),
         tensor_parallel_size=4,
     ),
-    "copies_to_t4": partial(exchanges_any_two, training=RankLayout(data_parallel_size=8), tensor=4),
+    "copies_to_t4": partial(
+        exchanges_any_two,
+        training=RankLayout(data_parallel_size=8),
+        tensor=4,
+        llama=Llama(vocab_size=250),
+    ),
     "t2d4_to_t8": partial(
         exchanges_any_two,
         training=RankLayout(tensor_parallel_size=2, data_parallel_size=4),
         tensor=8,
+        llama=Llama(vocab_size=250),
     ),
     "interleaved_p4t2_to_p2t2": partial(
         exchanges_any_two,
         training=RankLayout(tensor_parallel_size=2, pipeline_parallel_size=4),
         tensor=2,
         pipeline=2,
-        chunks=2,
+        llama=Llama(chunks=2, vocab_size=250),
+    ),
+    **{
+        f"experts_{name}_to_t{tensor}e{expert}": partial(
+            exchanges_any_two, training=training, tensor=tensor, expert=expert, llama=MIXTURE
+        )
+        for name, training in SPREAD.items()
+        for tensor, expert in ((1, 1), (2, 1), (2, 2), (8, 8))
+    },
+    "experts_p2d4e4_to_t2p2e2": partial(
+        exchanges_any_two,
+        training=SPREAD["p2d4e4"],
+        tensor=2,
+        pipeline=2,
+        expert=2,
+        llama=MIXTURE,
     ),
     "holes": refuses_holes,
     "separate_worlds": syncs_separate_worlds,  # the last: the world is split for good

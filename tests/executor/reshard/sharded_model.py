@@ -31,10 +31,12 @@ class Llama:
     """Layers without norms, no embedding and no head: every byte is evenly split."""
     chunks: int = 1
     """Ranges of layers that a stage holds; above 1, interleaved."""
+    num_experts: int = 0
+    """In the place of every MLP, with a router; 0: none."""
     dtype: torch.dtype = torch.float32
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        hidden, width = self.hidden_size, self.intermediate_size
+        hidden = self.hidden_size
         heads, groups = self.num_attention_heads * HEAD_DIM, self.num_key_value_heads * HEAD_DIM
         found: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (self.vocab_size, hidden)}
         for layer in range(self.num_layers):
@@ -47,9 +49,7 @@ class Llama:
                     "self_attn.v_proj": (groups, hidden),
                     "self_attn.o_proj": (hidden, heads),
                     "post_attention_layernorm": (hidden,),
-                    "mlp.gate_proj": (width, hidden),
-                    "mlp.up_proj": (width, hidden),
-                    "mlp.down_proj": (hidden, width),
+                    **self._mlp(),
                 }.items()
             }
         found["model.norm.weight"] = (hidden,)
@@ -58,6 +58,22 @@ class Llama:
         if self.only_matrices:
             return {name: shape for name, shape in found.items() if kind_of(name) == "layers"}
         return found
+
+    def _mlp(self) -> dict[str, tuple[int, ...]]:
+        hidden, width = self.hidden_size, self.intermediate_size
+        one = {
+            "gate_proj": (width, hidden),
+            "up_proj": (width, hidden),
+            "down_proj": (hidden, width),
+        }
+        if not self.num_experts:
+            return {f"mlp.{name}": shape for name, shape in one.items()}
+        experts = {
+            f"mlp.experts.{expert}.{name}": shape
+            for expert in range(self.num_experts)
+            for name, shape in one.items()
+        }
+        return {"mlp.gate": (self.num_experts, hidden), **experts}
 
     def value(self, name: str, *, step: int = 0) -> Tensor:
         """The whole tensor; integers, so that equality is exact in any dtype of 8 bits or more."""
@@ -84,6 +100,11 @@ class Llama:
         return [stages - 1]
 
 
+def expert_of(name: str) -> int | None:
+    """The expert that a tensor is of, or None."""
+    return int(name.split(".experts.")[1].split(".")[0]) if ".experts." in name else None
+
+
 def kind_of(name: str) -> str:
     """`layers`: the matrices of layers; `ends`: embedding and head; `replicated`: norms."""
     if "norm" in name:
@@ -102,6 +123,7 @@ class ShardedLlama:
             name
             for name in llama.shapes()
             if self.place.pipeline in llama.stage_of(name, layout.pipeline_parallel_size)
+            and self._has_expert(name, layout.expert_coordinates(rank).expert)
         ]
         cuts = {name: self._cut(name) for name in names}
         total = sum(math.prod(self._shape(name, *cuts[name])) for name in names)
@@ -132,9 +154,17 @@ class ShardedLlama:
     def weights(self) -> list[Tensor]:
         return [self.memory]
 
+    def _has_expert(self, name: str, expert_rank: int) -> bool:
+        each = max(self.llama.num_experts // self.layout.expert_parallel_size, 1)
+        expert = expert_of(name)
+        return expert is None or expert // each == expert_rank
+
     def _cut(self, name: str) -> tuple[int, int, int]:
         """Dimension, start and size of this rank's part."""
         rank, ranks = self.place.tensor, self.layout.tensor_parallel_size
+        if expert_of(name) is not None:
+            ranks = self.layout.expert_tensor_parallel_size
+            rank %= ranks
         shape = self.llama.shapes()[name]
         if any(part in name for part in _HEADS):
             heads = self.llama.num_key_value_heads

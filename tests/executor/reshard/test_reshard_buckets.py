@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from automap.executor.layout import GenerationLayout, RankLayout
+from automap.executor.reshard.broadcast import sender_ranks
 from automap.executor.reshard.buckets import aligned, buckets_of, units_of
 from automap.executor.reshard.moves import move_buckets, moves_by_tensor, moves_of
 from automap.executor.reshard.parts import Part, Target, by_name, covers, part_of
-from tests.executor.reshard.reshard_cases import vllm_slice
+from tests.executor.reshard.reshard_cases import SPREAD, vllm_slice
 from tests.executor.reshard.sharded_model import Llama, ShardedLlama, kind_of
 
 SIZES = [(1, 4), (2, 2), (4, 1), (2, 4), (4, 2), (1, 8)]
@@ -97,6 +98,45 @@ def test_targets_are_what_vllm_narrows_to(size: int, heads: int, vocab_size: int
         part = target.part(Part(name, shape, (0,) * len(shape), shape, whole.dtype))
         assert part is not None
         assert torch.equal(whole[part.index], whole[vllm_slice(name, whole, target)]), name
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_each_rank_reads_its_experts_whole_and_none_reads_those_of_others(size: int) -> None:
+    llama = Llama(num_layers=1, num_experts=4)
+    each = 4 // size
+    readers: Counter[str] = Counter()
+    for rank, name in product(range(size), llama.shapes()):
+        target = Target(rank, size, 8, experts=(rank * each, (rank + 1) * each))
+        whole = llama.value(name)
+        shape = tuple(whole.shape)
+        part = target.part(Part(name, shape, (0,) * len(shape), shape, whole.dtype))
+        read = whole[vllm_slice(name, whole, target)]
+        assert (part is None) == (read.numel() == 0)
+        if part is not None:
+            assert torch.equal(whole[part.index], read), name
+            readers[name] += 1
+    experts = {name for name in llama.shapes() if ".experts." in name}
+    assert len(experts) == 12
+    assert {readers[name] for name in experts} == {1}
+    assert {readers[name] for name in llama.shapes() if name not in experts} == {size}
+
+
+@pytest.mark.parametrize("layout", [RankLayout(2), *SPREAD.values(), RankLayout(2, 1, 2, 2, 8)])
+def test_senders_hold_every_tensor_once_but_for_what_their_copies_share(
+    layout: RankLayout,
+) -> None:
+    llama = Llama(num_layers=2, num_experts=8)
+    senders = sender_ranks(layout)
+    held = {
+        rank: {part_of(piece) for piece in ShardedLlama(llama, layout, rank).pieces()}
+        for rank in senders
+    }
+    for name, shape in llama.shapes().items():
+        parts = {part for own in held.values() for part in own if part.name == name}
+        assert sum(math.prod(part.shape) for part in parts) == math.prod(shape)
+    for left in senders:  # each is needed
+        others = set[Part]().union(*(held[rank] for rank in senders if rank != left))
+        assert held[left] - others
 
 
 def test_targets_leave_other_stages_layers_out() -> None:

@@ -2,7 +2,7 @@
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,19 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from automap.executor.batch import Batch, Ragged, concatenate
 from automap.executor.reshard.parts import Part, Target
 from automap.executor.settings import RolloutSettings
+from tests.executor.engines.plain_training import as_in_folders
 from tests.executor.ranks import Case
 
 if TYPE_CHECKING:
@@ -52,9 +60,35 @@ def tiny_model(config: LlamaConfig, *, seed: int) -> LlamaForCausalLM:
         return LlamaForCausalLM(config).to(torch.float32)
 
 
+def mixture_config() -> Qwen3MoeConfig:
+    return Qwen3MoeConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        moe_intermediate_size=64,
+        num_experts=4,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        vocab_size=256,
+        max_position_embeddings=512,
+        initializer_range=0.1,
+        tie_word_embeddings=False,
+        dtype="float32",
+    )
+
+
+def tiny_mixture(config: Qwen3MoeConfig, *, seed: int) -> Qwen3MoeForCausalLM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3MoeForCausalLM(config).to(torch.float32)
+
+
 @contextmanager
 def engine_of(
-    config: LlamaConfig | Path, ranks: Sequence[int], rollout: RolloutSettings, **options: int
+    config: PreTrainedConfig | Path, ranks: Sequence[int], rollout: RolloutSettings, **options: int
 ) -> "Iterator[VllmEngine]":
     from automap.executor.rollout.vllm_engine import (  # seconds: not in the process of pytest
         VllmEngine,
@@ -98,7 +132,7 @@ def rows_of(batch: Batch) -> list[list[int]]:
     return [row.tolist() for row in batch.ragged("response_tokens").rows()]
 
 
-def worst_error(model: LlamaForCausalLM, batch: Batch, temperature: float) -> float:
+def worst_error(model: PreTrainedModel, batch: Batch, temperature: float) -> float:
     """Of the reported log-probabilities, against log_softmax(logits ÷ temperature)."""
     worst = 0.0
     columns = ("prompt_tokens", "response_tokens", "response_log_probs")
@@ -110,7 +144,7 @@ def worst_error(model: LlamaForCausalLM, batch: Batch, temperature: float) -> fl
     return worst
 
 
-def check_log_probs(engine: "VllmEngine", model: LlamaForCausalLM, temperature: float) -> None:
+def check_log_probs(engine: "VllmEngine", model: PreTrainedModel, temperature: float) -> None:
     for greedy in (True, False):
         batch = generate(engine, prompts_of(), greedy=greedy)
         assert worst_error(model, batch, temperature) < TOLERANCE
@@ -271,7 +305,7 @@ def generates_together(
     with engine_of(config, ranks, SETTINGS) as engine:
         for seed in (1, 2):
             model = tiny_model(config, seed=seed)
-            engine.load_weights(only_slices(model, target))
+            engine.load_weights(only_slices(model.state_dict(), target))
             check_log_probs(engine, model, 0.7)
         whole = sum(each.nbytes for each in model.parameters())
         sizes = engine.weight_bytes()
@@ -279,14 +313,52 @@ def generates_together(
     assert not [name for name in os.listdir("/dev/shm") if "cpushm" in name]
 
 
-def only_slices(model: LlamaForCausalLM, target: Target) -> Iterator[tuple[str, Tensor]]:
-    for name, values in model.state_dict().items():
+def only_slices(weights: Mapping[str, Tensor], target: Target) -> Iterator[tuple[str, Tensor]]:
+    for name, values in weights.items():
         shape = tuple(values.shape)
         part = target.part(Part(name, shape, (0,) * len(shape), shape, values.dtype))
-        assert part is not None
+        if part is None:
+            continue
         tensor = torch.full_like(values, torch.nan)
         tensor[part.index] = values[part.index]
         yield name, tensor
+
+
+def spreads_experts(folder: Path) -> None:
+    """A tensor group whose ranks have half of the experts each generates what it did with halves of
+    each, with its first weights and with others; of foreign experts it is given nothing.
+    """
+    config = mixture_config()
+    rank = dist.get_rank()
+    found: list[list[Batch]] = []
+    for size, experts in ((1, None), (2, (2 * rank, 2 * rank + 2))):
+        target = Target(rank, 2, 2, experts=experts)
+        found.append([])
+        with engine_of(config, [0, 1], SETTINGS, expert_parallel_size=size) as engine:
+            for seed in (1, 2):
+                model = tiny_mixture(config, seed=seed)
+                weights = as_in_folders(model.state_dict())
+                engine.load_weights(only_slices(weights, target))
+                check_log_probs(engine, model, 0.7)
+                found[-1].append(generate(engine, prompts_of(), greedy=True))
+            sizes = engine.weight_bytes()
+            experts_bytes = sum(each.nbytes for name, each in weights.items() if ".experts" in name)
+            assert sizes.tensors >= experts_bytes // 2
+            assert sizes.tensors + sizes.prepacked < 0.6 * sum(w.nbytes for w in weights.values())
+            lacking = f"model.layers.1.mlp.experts.{2 * rank}.up_proj.weight"
+            partly = {name: each for name, each in weights.items() if name != lacking}
+            with pytest.raises(ValueError, match=f"no weights came for {lacking}"):
+                engine.load_weights(only_slices(partly, target))
+    for split, spread in zip(*found, strict=True):
+        assert rows_of(split) == rows_of(spread)
+        log_probs = [each.ragged("response_log_probs").values for each in (split, spread)]
+        assert (log_probs[0] - log_probs[1]).abs().max() < TOLERANCE
+    assert rows_of(found[1][0]) != rows_of(found[1][1])
+    with (
+        pytest.raises(ValueError, match=r"must be 1 or tensor_parallel_size 1, got 2"),
+        engine_of(config, [rank], SETTINGS, expert_parallel_size=2),
+    ):
+        pass
 
 
 def shares_the_embedding(folder: Path) -> None:
@@ -352,6 +424,7 @@ ON_TWO: dict[str, Case] = {
         generates_together, ranks=[1, 0], num_key_value_heads=1, vocab_size=200
     ),
     "stages": generates_in_stages,
+    "experts": spreads_experts,
     "tied": shares_the_embedding,
     "heads": refuses_unknown_heads,
 }

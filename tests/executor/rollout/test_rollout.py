@@ -3,15 +3,19 @@
 from itertools import product
 
 import pytest
+import torch
 
+from automap.executor.rollout.cpu_experts import own_experts
 from automap.executor.rollout.seeds import response_seed
 from tests.executor.ranks import Case, run_cases
-from tests.executor.rollout import hybrid_cases, rollout_cases
+from tests.executor.rollout import hybrid_cases, planned_cases, rollout_cases
 
 pytestmark = pytest.mark.many_processes
 
-ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR
-MORE_ON_FOUR: dict[str, Case] = rollout_cases.ON_FOUR | hybrid_cases.MORE_ON_FOUR
+ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR | planned_cases.ON_FOUR
+MORE_ON_FOUR: dict[str, Case] = (
+    rollout_cases.ON_FOUR | hybrid_cases.MORE_ON_FOUR | planned_cases.MORE_ON_FOUR
+)
 
 
 def run(
@@ -50,6 +54,24 @@ def test_training_and_generation_on_four(case: str, on_four: dict[str, str | Non
 @pytest.mark.parametrize("case", MORE_ON_FOUR)
 def test_more_on_four_processes(case: str, more_on_four: dict[str, str | None]) -> None:
     assert more_on_four[case] is None, more_on_four[case]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_ranks_experts_together_are_all_that_were_chosen(ranks: int) -> None:
+    generator = torch.Generator().manual_seed(ranks)
+    outputs = torch.rand(8, 5, generator=generator, dtype=torch.float64)
+    ids = torch.rand(6, 8, generator=generator).topk(3).indices.to(torch.int32)
+    weights = torch.rand(6, 3, generator=generator, dtype=torch.float64)
+    total = torch.zeros(6, 5, dtype=torch.float64)
+    for own in torch.arange(8).chunk(ranks):
+        places = torch.full((8,), -1, dtype=torch.int32)
+        places[own] = torch.arange(len(own), dtype=torch.int32)
+        here, at = own_experts(weights, ids, places)
+        assert at.dtype == ids.dtype
+        assert (at >= 0).all()
+        assert (at < len(own)).all()
+        total += (here[:, :, None] * outputs[own][at.long()]).sum(1)
+    assert torch.allclose(total, (weights[:, :, None] * outputs[ids.long()]).sum(1))
 
 
 def test_seeds_differ_in_every_argument() -> None:

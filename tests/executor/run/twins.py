@@ -52,6 +52,8 @@ class GenerationShape:
     tensor: Compared
     """Its tensor size beside that of the actor's training."""
     pipeline: bool
+    experts: bool = False
+    """Whether experts lie whole on its tensor ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,11 @@ def _generation_shape(plan: Plan, calls: Iterable[CallPlacement]) -> GenerationS
             compared: Compared = "equal"
             if ours != theirs:
                 compared = "larger" if ours > theirs else "smaller"
-            return GenerationShape(compared, call.parallelism.pipeline_parallel_size > 1)
+            return GenerationShape(
+                compared,
+                pipeline=call.parallelism.pipeline_parallel_size > 1,
+                experts=call.parallelism.expert_parallel_size > 1,
+            )
     return None
 
 
@@ -273,6 +279,7 @@ def _generation(copy: CopyShape, own: Parallelism, home: Parallelism) -> Paralle
         tensor_parallel_size=tensor,
         pipeline_parallel_size=pipeline,
         data_parallel_size=own.num_gpus // tensor // pipeline,
+        expert_parallel_size=tensor if copy.generation.experts else 1,
     )
 
 

@@ -12,7 +12,7 @@ from automap.planner.check.check import violations
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
-from automap.planner.layout import SHARDINGS, Layouts
+from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts
 from automap.planner.plan.runs_with import refusals, runs_with
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
@@ -82,6 +82,33 @@ def test_a_layout_has_the_engine_that_can_keep_it(
 def test_a_mixture_of_experts_is_megatrons_alone() -> None:
     assert engine("actor", "qwen3-30b-a3b", data=8, expert=8, sharding="optimizer") == "megatron"
     assert engine("actor", "qwen3-30b-a3b", data=8, sharding="full") is None
+
+
+def rollouts(target: str, num_gpus: int) -> set[tuple[int, int, int]]:
+    """(tensor, expert, data) of every rollout of a mixture that a target allows."""
+    job = job_of("qwen3-30b-a3b", search__target=target)
+    call = next(each for each in job.dataflow.calls if each.kind == "generate")
+    found = enumeration.engines(job, call, job.pools[0], num_gpus)
+    columns = found.tensor_parallel_size, found.expert_parallel_size, found.data_parallel_size
+    return set(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_experts_of_a_rollout_lie_on_its_tensor_ranks_or_each_is_split_over_them() -> None:
+    automap, everything = rollouts("automap", 8), rollouts("any", 8)
+    assert {each for each in everything if each[1] in (1, each[0])} == automap
+    assert {(2, 1, 4), (2, 2, 4), (8, 8, 1)} <= automap
+    assert {(2, 4, 4), (1, 8, 8), (4, 2, 2)} <= everything - automap
+
+
+@pytest.mark.parametrize(("tensor", "expert", "data"), [(2, 8, 4), (4, 2, 2), (1, 4, 8)])
+def test_other_expert_groups_of_a_rollout_are_refused_in_words(
+    tensor: int, expert: int, data: int
+) -> None:
+    shape = catalogue.architecture("qwen3-30b-a3b", field="architecture")
+    row = GenerationLayouts.of(layout(tensor=tensor, expert=expert, data=data))
+    broken = [rule for rule, holds in AUTOMAP.rollout.rules(shape, row) if not holds.all()]
+    assert broken == ["expert_parallel_size is 1 or tensor_parallel_size"]
+    assert all(holds.all() for _, holds in ANY.rollout.rules(shape, row))
 
 
 def test_adapters_are_fsdps_alone() -> None:
