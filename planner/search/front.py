@@ -14,7 +14,8 @@ from math import inf
 
 from automap.planner.search.model.pruning import SLACK
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.objectives import SharedBudget, attempted, canonical, sizes_of_nodes
+from automap.planner.search.node_choices import sizes_of_nodes
+from automap.planner.search.objectives import SharedBudget, attempted, canonical
 from automap.planner.search.search import SearchResult, period_of, solve
 from automap.planner.search.space.rows import Selected
 from automap.planner.search.space.search_space import SearchSpace

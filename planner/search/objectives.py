@@ -5,19 +5,17 @@ the best plan is the one with the least period, so these objectives search over 
 every search share the best value known.
 """
 
-import itertools
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
 from automap.planner.job.job import Job
 from automap.planner.plan.price import fixed_seconds
-from automap.planner.search.candidates.enumeration import device_counts
-from automap.planner.search.model.problem import PoolSlice, Problem
+from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.pruning import SLACK
 from automap.planner.search.model.solve import TICK_SECONDS, Limits
+from automap.planner.search.node_choices import NodeChoices
 from automap.planner.search.search import SearchResult, period_of, solve
 from automap.planner.search.space.rows import Selected
 from automap.planner.search.space.schedules import schedule_in_place
@@ -116,49 +114,12 @@ def canonical(space: SearchSpace, found: SearchResult, limits: Limits) -> Search
     return replace(found, solution=selected, objective_value=selected.timing.period)
 
 
-def _node_choices(problem: Problem) -> list[tuple[int, ...]]:
-    """Usable GPUs per pool, for every number of nodes; not all zero."""
-    per_pool = [sizes_of_nodes(problem, pool) for pool in range(len(problem.pools))]
-    return [sizes for sizes in itertools.product(*per_pool) if any(sizes)]
-
-
-def sizes_of_nodes(problem: Problem, number: int) -> list[int]:
-    """Usable GPUs of a pool for every number of its nodes; none only where there are others."""
-    pool = problem.pools[number]
-    sizes = [*range(pool.gpus_per_node, pool.num_gpus, pool.gpus_per_node), pool.num_gpus]
-    return [0, *sizes] if len(problem.pools) > 1 else sizes
-
-
-def _grid(pool: PoolSlice) -> list[int]:
-    """Node numbers, in GPUs, for which bounds are computed: those that one range can fill."""
-    counts = device_counts(pool.num_gpus, pool.gpus_per_node)
-    return sorted({n for n in counts if n % pool.gpus_per_node == 0} | {0, pool.num_gpus})
-
-
 def paid_gpus(problem: Problem, sizes: tuple[int, ...]) -> int:
     """GPUs of all nodes that the first `sizes` GPUs of every pool touch."""
     return sum(
         -(-size // pool.gpus_per_node) * pool.gpus_per_node
         for size, pool in zip(sizes, problem.pools, strict=True)
     )
-
-
-def _bounded(space: SearchSpace) -> list[tuple[float, tuple[int, ...]]]:
-    """(bound on the period, GPUs per pool) for every number of nodes that may hold the job.
-
-    More nodes never slow a job down, so between two points of the grid the upper one's bound holds.
-    """
-    grids = [_grid(pool) for pool in space.problem.pools]
-    known: dict[tuple[int, ...], float | None] = {}
-    choices = []
-    for sizes in _node_choices(space.problem):
-        above = tuple(grid[bisect_left(grid, n)] for grid, n in zip(grids, sizes, strict=True))
-        if above not in known:
-            known[above] = space.on_gpus(above).lower_bound()
-        bound = known[above]
-        if bound is not None:
-            choices.append((bound, sizes))
-    return choices
 
 
 class SharedBudget:
@@ -224,21 +185,22 @@ def cheapest(
     on each number of nodes the search is exact.
     """
     space, gap, limits = run_price.space, limits.gap, replace(limits, gap=0.0)
-    choices = sorted(
-        (run_price.price(bound, space.price_per_second(sizes)), bound, sizes)
-        for bound, sizes in _bounded(space)
+    choices = NodeChoices(
+        space, lambda bound, sizes: run_price.price(bound, space.price_per_second(sizes))
     )
     known = min((run_price.of(a.selected) for a in attempts), default=inf)
     best: SearchResult | None = None
     budget, open_bounds, options, used = SharedBudget(limits), [], 0, 0.0
-    for least, _, sizes in choices:
-        per_second = space.price_per_second(sizes)
+    while choices.least < inf:
         wanted = known * (1 - gap) if gap else known * (1 + SLACK)
+        choice = None if budget.is_spent else choices.next(most=wanted, deadline=limits.deadline)
+        least, sizes = choice or (choices.least, ())
         if least > wanted or (best is not None and least >= best.objective_value):
             break
-        if budget.is_spent:
-            open_bounds.append(least)
+        if choice is None:
+            open_bounds += [least] if least < inf else []
             break
+        per_second = space.price_per_second(sizes)
         part = space.on_gpus(sizes)
         # Two ticks above: the search rules out what only equals its cutoff.
         cutoff_seconds = None
@@ -293,22 +255,25 @@ def fewest_gpus(
     """
     options, used, undecided = 0, 0.0, []
     budget = SharedBudget(replace(limits, gap=0.0))
-    choices = sorted(
-        (paid_gpus(space.problem, sizes), bound, sizes)
-        for bound, sizes in _bounded(space)
-        if target_seconds is None or bound <= target_seconds
-    )
-    for paid, _, sizes in choices:
-        if budget.is_spent:
-            undecided.append(float(paid))
+
+    def paid_for(bound: float, sizes: tuple[int, ...]) -> float:
+        in_time = target_seconds is None or bound <= target_seconds
+        return float(paid_gpus(space.problem, sizes)) if in_time else inf
+
+    choices = NodeChoices(space, paid_for)
+    while choices.least < inf:
+        choice = None if budget.is_spent else choices.next(deadline=limits.deadline)
+        if choice is None:
+            undecided += [choices.least] if choices.least < inf else []
             break
+        paid, sizes = choice
         part = space.on_gpus(sizes)
         starts = attempted(part, names, limits)
         found = _fastest(part, starts, budget.next_share(), target_seconds)
         budget.take(proven=found.is_proven)
         options, used = options + found.options, used + found.deterministic_seconds
         if found.solution is None:
-            undecided += [] if found.is_proven else [float(paid)]
+            undecided += [] if found.is_proven else [paid]
             continue
         best = canonical(part, found, budget.next_share())
         assert best.solution is not None
