@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from math import inf, isqrt
 
 from automap.planner.cost.memory import NO_MARGIN
-from automap.planner.errors import Reason, SpecError
+from automap.planner.errors import NoSolutionInTimeError, Reason, SpecError
 from automap.planner.infeasible.changes import (
     NO_PROFILES,
     Change,
@@ -187,7 +187,12 @@ class FeasibilityProbe:
         return _joined(changes)
 
     def fits(self, spec: JobSpec) -> bool:
-        """True when some placement fits; a spec that contradicts itself fits nowhere."""
+        """True when some placement is shown to fit in the time that is left.
+
+        A spec that contradicts itself fits nowhere.
+        """
+        if self.overdue:
+            return False
         try:
             job = resolve(spec)
         except SpecError:
@@ -204,8 +209,15 @@ class FeasibilityProbe:
         return need.over_bytes if need is not None and need.over_bytes > 0 else None
 
     def _priced(self, job: Job) -> Tables | None:
-        """The leanest candidates; None, and a new suspect, where a call has none that fits."""
-        tables = price_candidates(job, lean=True)
+        """The leanest candidates; None, and a new suspect, where a call has none that fits.
+
+        None also where the time is over before all are priced.
+        """
+        left = self.deadline - time.process_time()
+        try:
+            tables = price_candidates(job, lean=True, deadline=time.perf_counter() + left)
+        except NoSolutionInTimeError:
+            return None
         served = {table.call for table in tables.calls if len(table)}
         for number, call in enumerate(job.dataflow.calls):
             if call.model is not None and number not in served:
@@ -280,13 +292,13 @@ class FeasibilityProbe:
         """Doubled until it fits, then bisected; None where that leads nowhere."""
         low, high = pool.num_nodes, 2 * pool.num_nodes
         seen: dict[str | None, int] = {}
-        while True:
+        while not self.overdue:
             job, call = resolve(with_nodes(spec, pool, high)), self.suspect
             excess = self._excess(job)
             tables = self._priced(job) if excess is None else None
             if tables is not None and _fit_together(job, tables):
                 return self._fewest_between(spec, pool, low, (high, job, tables))
-            if high > MOST_NODES // 2 or self.overdue:
+            if high > MOST_NODES // 2:
                 return None
             if excess is not None:
                 # A GPU's share at best halves with every doubling: it nears 2 × over − before.
@@ -294,6 +306,7 @@ class FeasibilityProbe:
                     return None
                 seen[call] = excess
             low, high = high, 2 * high
+        return None
 
     def _fewest_between(
         self, spec: JobSpec, pool: PoolSpec, low: int, enough: tuple[int, Job, Tables]
@@ -306,8 +319,8 @@ class FeasibilityProbe:
         while high - low > 1 and not self.overdue:
             middle = (low + high) // 2
             job = resolve(with_nodes(spec, pool, middle))
-            shared = shares_candidates(larger, job)
-            if _fit_together(job, priced if shared else price_candidates(job, lean=True)):
+            tables = priced if shares_candidates(larger, job) else self._priced(job)
+            if tables is not None and _fit_together(job, tables):
                 high = middle
             else:
                 low = middle

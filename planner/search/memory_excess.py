@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from automap.planner.cost.rows import distinct_rows
+from automap.planner.layout import IntArray
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.model.cp_sat import cp_model
 from automap.planner.search.model.formulation import memory_formulation
@@ -119,7 +121,7 @@ def _pool_at(problem: Problem, gpu: int) -> PoolSlice:
 def _lean(space: SearchSpace) -> Problem | None:
     """The options that matter for memory; None where a call has none at all."""
     tables = _without_time(space.tables)
-    lean = problem_of(space.problem, tables, _leanest_rows(tables, space.rows))
+    lean = problem_of(space.problem, tables, _undominated(tables, _leanest(tables, space.rows)))
     served = [call.model is not None for call in tables.dataflow_calls]
     if any(not call.options for call, wanted in zip(lean.calls, served, strict=True) if wanted):
         return None
@@ -138,7 +140,7 @@ def _without_time(tables: Tables) -> Tables:
     )
 
 
-def _leanest_rows(tables: Tables, rows: Rows) -> Rows:
+def _leanest(tables: Tables, rows: Rows) -> Rows:
     """On every layout the setting of each call that adds least."""
     calls = []
     for table, mask in zip(tables.calls, rows.calls, strict=True):
@@ -148,6 +150,48 @@ def _leanest_rows(tables: Tables, rows: Rows) -> Rows:
         leanest[order[np.flatnonzero(np.diff(owner, prepend=-1))]] = True
         calls.append(leanest & mask)
     return Rows(rows.copies, calls)
+
+
+def _undominated(tables: Tables, rows: Rows) -> Rows:
+    """Of the layouts of one copy on as many GPUs of a pool those that no other is leaner than.
+
+    What pruning would do among the options is done here among columns: there are many layouts.
+    """
+    kept = Rows(list(rows.copies), list(rows.calls))
+    for number, copy in enumerate(tables.copies):
+        held = _mib(copy.resident_bytes)
+        needs = [held, _mib(copy.host_bytes)]
+        served = [index for index, table in enumerate(tables.calls) if table.copy == number]
+        for index in served:
+            table, mask = tables.calls[index], rows.calls[index]
+            peak = np.full(len(copy), np.iinfo(np.int64).max)
+            peak[table.copy_row[mask]] = _mib(table.transient_bytes[mask])
+            needs.append(np.where(peak < np.iinfo(np.int64).max, held + peak, peak))
+        _, size = distinct_rows(copy.pool, copy.layouts.num_gpus)
+        mine = np.flatnonzero(rows.copies[number])
+        least = np.zeros(len(copy), dtype=bool)
+        least[mine[_front(size[mine], np.stack(needs, axis=1)[mine])]] = True
+        kept.copies[number] = least
+        for index in served:
+            kept.calls[index] = rows.calls[index] & least[tables.calls[index].copy_row]
+    return kept
+
+
+def _mib(num_bytes: IntArray) -> IntArray:
+    """As options count memory: [row] MiB, rounded up."""
+    return np.asarray(-(-num_bytes // MIB), dtype=np.int64)
+
+
+def _front(group: IntArray, needs: IntArray) -> list[int]:
+    """Rows that no other of their group needs less than in every column; of equals the first."""
+    front: list[int] = []
+    order = np.lexsort((np.arange(len(group)), *needs.T[::-1], group))
+    for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
+        left = rows
+        while len(left):  # the first of those left needs least of the first column
+            front.append(int(left[0]))
+            left = left[(needs[left] < needs[left[0]]).any(axis=1)]
+    return front
 
 
 def _exceeds_all_gpus(space: SearchSpace) -> bool:
