@@ -75,13 +75,14 @@ class Loss(Protocol):
 class TrainingEngine(Protocol):
     """A model that scores and trains; every method is called on all ranks together (SPMD).
 
-    Ranks of one model-parallel group get the same rows, data-parallel ranks different ones.
+    Tensor, context and pipeline ranks of one replica get the same rows, data-parallel ranks
+    different ones.
     """
 
     def forward(self, batch: Batch, output: Output, *, temperature: float = 1.0) -> Batch:
         """Log-probabilities or values of every response token, or a score of every row.
 
-        The result is the same on all tensor- and pipeline-parallel ranks. `scores` is the scalar
+        The result is the same on all tensor, context and pipeline ranks. `scores` is the scalar
         head at the last token. Rows keep their order.
         """
         ...

@@ -97,7 +97,7 @@ class GenerationLayout:
         """d: copies of the training weights; `afresh`, of the generation weights."""
         if self.grouping == "afresh":
             return self.world_size // self._replica_size
-        return self.training.data_parallel_size * self.training.context_parallel_size
+        return self.training.data_shards
 
     @property
     def num_replicas(self) -> int:
@@ -127,7 +127,7 @@ class GenerationLayout:
             tensor=tensor,
             pipeline=pipeline,
             micro_data=pipeline_offset * self._tensor_interval + tensor_offset,
-            data=place.data * self.training.context_parallel_size + place.context,
+            data=self.training.data_shard(rank),
         )
 
     def _counted_afresh(self, rank: int) -> GenerationCoordinates:

@@ -71,6 +71,16 @@ class RankLayout:
         return self._stage * self.pipeline_parallel_size
 
     @property
+    def data_shards(self) -> int:
+        """Data × context ranks: copies of the weights, or shards of them where FSDP splits."""
+        return self.data_parallel_size * self.context_parallel_size
+
+    def data_shard(self, rank: int) -> int:
+        """The number of the copy or shard that a rank holds of its tensor and pipeline part."""
+        place = self.coordinates(rank)
+        return place.data * self.context_parallel_size + place.context
+
+    @property
     def expert_tensor_parallel_size(self) -> int:
         """Ranks that share one expert's width."""
         return max(self.tensor_parallel_size // self.expert_parallel_size, 1)

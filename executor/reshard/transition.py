@@ -161,7 +161,7 @@ def data_parallel_transition(
     bucket_bytes: int = BUCKET_BYTES,
     ledger: Ledger | None = None,
 ) -> Transition:
-    """For an engine whose shards are by data rank (FSDP), to any generation layout.
+    """For an engine whose shards are by data and context rank (FSDP), to any generation layout.
 
     Args:
         pieces: this rank's weights, asked for at every transition.

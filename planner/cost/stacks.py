@@ -11,6 +11,7 @@ from typing import Literal
 
 from automap.planner.cost import constants
 from automap.planner.spec import TrainingStack, WorkloadSpec
+from automap.planner.targets.capabilities import ContextParallelism
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,8 @@ class SoftwareStack:
     """Least time of one layer with experts forward, twice that backward, whatever the GPU: the host
     launches dispatch, experts and combine piece by piece and waits for the dispatch in between.
     0 where CUDA graphs, fused permutation or large micro-batches hide it."""
+    context_parallelism: ContextParallelism = "ring"
+    """How attention comes by the whole sequence, of which each context rank has a slice."""
     balances_ranks: bool = False
     """Sequences are dealt so that data ranks have equally many tokens; otherwise at random."""
     memory: StackMemory = StackMemory()
@@ -103,6 +106,7 @@ FSDP = SoftwareStack(
     elementwise_passes=1.46,
     collective_slowdown=1.14,
     host_work="fsdp",
+    context_parallelism="ulysses",
 )
 
 STACKS: dict[TrainingStack, SoftwareStack] = {
@@ -131,6 +135,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             elementwise_passes=1.0,
             collective_slowdown=2.0,
             host_work="fsdp",
+            context_parallelism="ulysses",
         ),
         SoftwareStack(
             "megatron-2021",
@@ -170,6 +175,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             elementwise_passes=1.0,
             collective_slowdown=2.0,
             host_work="fsdp",
+            context_parallelism="ulysses",
             memory=StackMemory(
                 gradient_bytes=2,
                 gradients_on_demand=True,

@@ -18,6 +18,9 @@ DIMENSIONS: tuple[Dimension, ...] = (
     "context",
     "expert",
 )
+ContextParallelism = Literal["ring", "ulysses"]
+"""How attention comes by the whole sequence, of which each context rank has a slice: keys and
+values of the other slices go around a ring, or all-to-alls change slices into heads and back."""
 FEATURES: dict[str, tuple[bool, str]] = {
     "num_experts": (True, "a mixture of experts"),
     "attention_parameters_per_layer": (True, "multi-head latent attention"),
@@ -57,6 +60,12 @@ class TrainingCapabilities:
     tensor_divides: frozenset[str] = frozenset({"num_attention_heads"})
     """Fields of an architecture that the tensor size divides."""
     tensor_repeats: frozenset[str] = frozenset()
+    """Fields that it divides or is a multiple of."""
+    context_parallelism: ContextParallelism | None = None
+    """The kind that it has; None: that of the software it is priced as."""
+    context_divides: frozenset[str] = frozenset()
+    """Fields that tensor × context size divides, where context parallelism is used."""
+    context_repeats: frozenset[str] = frozenset()
     """Fields that it divides or is a multiple of."""
     usual_stages: bool = False
     """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
@@ -100,8 +109,23 @@ class TrainingCapabilities:
             number = getattr(architecture, field)
             holds = (number % tensor == 0) | (tensor % number == 0)
             yield f"tensor_parallel_size divides or repeats {field} ({number})", holds
+        yield from self._context_rules(architecture, layouts)
         if self.usual_stages:
             yield from _stage_rules(architecture.num_layers, layouts)
+
+    def _context_rules(
+        self, architecture: ModelArchitecture, layouts: Layouts
+    ) -> Iterator[tuple[str, BoolArray]]:
+        whole = layouts.context_parallel_size == 1
+        ranks = layouts.tensor_parallel_size * layouts.context_parallel_size
+        name = "tensor_parallel_size × context_parallel_size"
+        for field in sorted(self.context_divides):
+            number = getattr(architecture, field)
+            yield f"{name} divides {field} ({number})", whole | (number % ranks == 0)
+        for field in sorted(self.context_repeats):
+            number = getattr(architecture, field)
+            holds = whole | (number % ranks == 0) | (ranks % number == 0)
+            yield f"{name} divides or repeats {field} ({number})", holds
 
     def _sharding_rule(self, layouts: Layouts, *, trains: bool) -> Iterator[tuple[str, BoolArray]]:
         names = self.shardings if trains else self.scoring_shardings

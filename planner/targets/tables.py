@@ -28,7 +28,7 @@ MEGATRON = TrainingCapabilities(
 FSDP = TrainingCapabilities(
     name="fsdp",
     stacks=("fsdp", "verl", "fsdp-eager", "pytorch-bf16"),
-    dimensions=frozenset({"tensor"}),
+    dimensions=frozenset({"tensor", "context"}),
     shardings=frozenset({"gradient", "full"}),
     scoring_shardings=frozenset({"full"}),
     unknown_features=frozenset(FEATURES),
@@ -36,6 +36,10 @@ FSDP = TrainingCapabilities(
     tensor_divides=frozenset(
         {"num_attention_heads", "num_key_value_heads", "intermediate_size", "vocab_size"}
     ),
+    # Each rank attends with whole heads; with fewer key-value heads than ranks, with a copy of one.
+    context_parallelism="ulysses",
+    context_divides=frozenset({"num_attention_heads"}),
+    context_repeats=frozenset({"num_key_value_heads"}),
 )
 AUTOMAP = Target(
     name="automap",

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from automap.planner.dataflow.algorithms.program import Program
 from automap.planner.job.resolution import resolve
@@ -21,6 +21,8 @@ class Place:
     count: int
     tensor: int = 1
     generation_tensor: int = 1
+    context: int = 1
+    sharding: Literal["none", "full"] = "none"
 
 
 def small_spec(
@@ -93,12 +95,22 @@ def _copy(role: str, place: Place, *, shadow: bool = False) -> CopyPlacement:
         pool="cpu",
         first_gpu=place.first,
         num_gpus=place.count,
-        layout=_parallelism(place.count, place.tensor),
+        layout=_layout(place),
     )
 
 
-def _parallelism(count: int, tensor: int) -> Parallelism:
-    return Parallelism(tensor_parallel_size=tensor, data_parallel_size=count // tensor)
+def _layout(place: Place) -> Parallelism:
+    return Parallelism(
+        tensor_parallel_size=place.tensor,
+        context_parallel_size=place.context,
+        data_parallel_size=place.count // place.tensor // place.context,
+        sharding=place.sharding,
+    )
+
+
+def _generation(place: Place) -> Parallelism:
+    tensor = place.generation_tensor
+    return Parallelism(tensor_parallel_size=tensor, data_parallel_size=place.count // tensor)
 
 
 def _call(
@@ -121,7 +133,7 @@ def _call(
         role=role,
         kind=kind,  # type: ignore[arg-type]
         copy_id=copy.id,
-        parallelism=_parallelism(at.count, at.generation_tensor) if generates else copy.layout,
+        parallelism=_generation(at) if generates else copy.layout,
         micro_batch_size=None if generates else 2,
         recompute="none" if kind == "train" else None,
         kv_cache_bytes=2**20 if generates else None,

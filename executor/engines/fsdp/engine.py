@@ -29,8 +29,9 @@ class FsdpEngine(FsdpModel):
     """Scores and trains a model sharded by FSDP2; implements `TrainingEngine`.
 
     The default process group must be initialised and hold the model's ranks alone; they run
-    tensor first, then data. Between layers every tensor rank holds whole activations:
-    `TrainingSettings.sequence_parallel` has no effect.
+    tensor first, then context, then data. Between layers every tensor rank holds whole
+    activations: `TrainingSettings.sequence_parallel` has no effect. Context ranks get the same
+    rows; each computes a slice of them, and all have the outputs.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class FsdpEngine(FsdpModel):
 
         Args:
             config: of the model, or the folder whose config.json to read.
-            layout: data and tensor parallel sizes; all others are 1.
+            layout: data, context and tensor parallel sizes; all others are 1.
             head: what the model ends in.
             precision: of the computation. Weights that train are kept in fp32 (the masters) and
                 cast when they are gathered; others are kept in this precision.
@@ -59,7 +60,7 @@ class FsdpEngine(FsdpModel):
             micro_batch_size: sequences of a micro-batch, unless `training` says tokens.
             recompute: what training throws away and computes again.
             sharding: `gradient` keeps gathered weights until their backward (ZeRO-2), `full` does
-                not (ZeRO-3). At rest each rank holds 1 ÷ data ranks of everything.
+                not (ZeRO-3). At rest each rank holds 1 ÷ (data × context) of everything.
             lora_rank: of adapters on all linear layers; None: all weights train.
             seed: of the random weights, which do not depend on the layout.
 
@@ -88,6 +89,7 @@ class FsdpEngine(FsdpModel):
             self.network,
             self.mesh,
             self.device,
+            self.context,
             rows=micro_batch_size if tokens is None else None,
             tokens=tokens,
         )
@@ -178,13 +180,15 @@ class FsdpEngine(FsdpModel):
     def _sum_over_ranks(self, own: dict[str, float]) -> dict[str, float]:
         """Sums over the data ranks, the same to the last bit on all ranks.
 
-        By name, because a rank without rows does not know the names.
+        By name, because a rank without rows does not know the names. Tensor and context ranks
+        have the same rows, and the same sums.
         """
         everyone: list[dict[str, float]] = [{}] * dist.get_world_size()
         dist.all_gather_object(everyone, own)
         sums: dict[str, float] = {}
         for rank, each in enumerate(everyone):
-            if self.layout.coordinates(rank).tensor == 0:
+            place = self.layout.coordinates(rank)
+            if place.tensor == place.context == 0:
                 for name, value in each.items():
                     sums[name] = sums.get(name, 0.0) + value
         return sums

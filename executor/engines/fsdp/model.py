@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from automap.executor.engines.fsdp import lora, weights
+from automap.executor.engines.fsdp.context_parallel import ContextGroup
 from automap.executor.engines.fsdp.network import (
     HEAD_NAMES,
     build_network,
@@ -26,6 +27,7 @@ from automap.executor.engines.fsdp.parallel import (
     apply_recompute,
     apply_tensor_parallel,
     build_mesh,
+    check_context_parallel,
     check_tensor_parallel,
 )
 from automap.executor.engines.fsdp.sharded_parameters import (
@@ -44,7 +46,7 @@ DTYPES: dict[str, torch.dtype] = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class FsdpModel(Offloadable):
-    """A transformers model over data ranks (FSDP2) and tensor ranks (DTensor), and its weights.
+    """A transformers model over data shards (FSDP2) and tensor ranks (DTensor), and its weights.
 
     Collective methods: `load`, `save`, and advancing `full_tensors`.
     """
@@ -66,7 +68,9 @@ class FsdpModel(Offloadable):
         self.layout = layout
         self.device = _device()
         self.mesh = build_mesh(layout, self.device.type)
+        self.context = ContextGroup.of(layout)
         self.place = layout.coordinates(dist.get_rank())
+        self.data_shard = layout.data_shard(dist.get_rank())
         self.head: Head = head
         self._dtype = DTYPES[precision]
         self._seed = seed
@@ -92,6 +96,8 @@ class FsdpModel(Offloadable):
         if not trains:
             network.requires_grad_(False)
         self.summed: frozenset[str] = frozenset()
+        if self.layout.context_parallel_size > 1:
+            check_context_parallel(config, self.layout)
         if self.layout.tensor_parallel_size > 1:
             check_tensor_parallel(config, self.layout.tensor_parallel_size)
             self.summed = apply_tensor_parallel(network, self.mesh["tensor"])
@@ -116,14 +122,14 @@ class FsdpModel(Offloadable):
         return ((each.name, each.local()) for each in self._all if not each.is_adapter)
 
     def pieces(
-        self, name: str, tensor: Tensor, *, tensor_rank: int, data_rank: int | None = None
+        self, name: str, tensor: Tensor, *, tensor_rank: int, data_shard: int | None = None
     ) -> Sequence[Piece]:
-        """See `TrainingEngine`. `data_rank` says whose shard it is; None: one of its own rank's.
+        """See `TrainingEngine`. `data_shard` says which it is; None: this rank's own.
 
         At most one piece; none of an empty shard.
         """
-        data = self.place.data if data_rank is None else data_rank
-        piece = self._by_name[name].piece(tensor, data_rank=data, tensor_rank=tensor_rank)
+        data = self.data_shard if data_shard is None else data_shard
+        piece = self._by_name[name].piece(tensor, data_shard=data, tensor_rank=tensor_rank)
         return [] if piece is None else [piece]
 
     def adapter_pieces(self) -> Iterator[Piece]:
@@ -132,7 +138,7 @@ class FsdpModel(Offloadable):
         At most one piece of each; shared, not copied.
         """
         self.require_on_device("weights")
-        place = {"data_rank": self.place.data, "tensor_rank": self.place.tensor}
+        place = {"data_shard": self.data_shard, "tensor_rank": self.place.tensor}
         for each in self._all:
             piece = each.piece(each.local(), **place) if each.is_lora else None
             if piece is not None:
@@ -221,7 +227,7 @@ class FsdpModel(Offloadable):
         return self._lora
 
     def _ranges(self, parameter: ShardedParameter) -> tuple[slice, ...]:
-        return parameter.ranges(data_rank=self.place.data, tensor_rank=self.place.tensor)
+        return parameter.ranges(data_shard=self.data_shard, tensor_rank=self.place.tensor)
 
     def _draw(self, parameters: list[ShardedParameter]) -> None:
         weights.draw(

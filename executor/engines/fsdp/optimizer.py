@@ -31,7 +31,7 @@ class ShardedAdamW:
         Args:
             parameters: those that train.
             settings: of AdamW and clipping.
-            tensor_group: ranks of the same data rank.
+            tensor_group: ranks of the same data shard.
             summed: names of those whose gradients must be summed over the tensor ranks.
         """
         self.parameters = parameters

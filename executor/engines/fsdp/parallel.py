@@ -26,12 +26,12 @@ Sharding = Literal["gradient", "full"]
 
 
 def build_mesh(layout: RankLayout, device_type: str) -> DeviceMesh:
-    """Two dimensions, data and tensor, over the default process group.
+    """Two dimensions, data (all data shards) and tensor, over the default process group.
 
     Raises:
         ValueError: a size that FSDP2 has no use for, or one that does not fit the group.
     """
-    for name in ("pipeline", "context", "expert"):
+    for name in ("pipeline", "expert"):
         size = getattr(layout, f"{name}_parallel_size")
         if size != 1:
             raise ValueError(f"{name}_parallel_size must be 1 with the fsdp engine, got {size}")
@@ -40,7 +40,7 @@ def build_mesh(layout: RankLayout, device_type: str) -> DeviceMesh:
         raise ValueError(
             f"the layout has {layout.world_size} ranks, the process group {world_size}"
         )
-    sizes = (layout.data_parallel_size, layout.tensor_parallel_size)
+    sizes = (layout.data_shards, layout.tensor_parallel_size)
     return init_device_mesh(device_type, sizes, mesh_dim_names=("data", "tensor"))
 
 
@@ -55,6 +55,28 @@ def check_tensor_parallel(config: PreTrainedConfig, size: int) -> None:
         count = getattr(config, name)
         if count % size:
             raise ValueError(f"{name} {count} must be a multiple of tensor_parallel_size {size}")
+
+
+def check_context_parallel(config: PreTrainedConfig, layout: RankLayout) -> None:
+    """ValueError unless attention heads split evenly over context × tensor ranks.
+
+    Fewer key-value heads must divide them. Rotary frequencies that follow the longest position
+    would differ between the slices of a row.
+    """
+    ranks = layout.tensor_parallel_size * layout.context_parallel_size
+    what = f"tensor_parallel_size × context_parallel_size {ranks}"
+    if config.num_attention_heads % ranks:
+        raise ValueError(
+            f"num_attention_heads {config.num_attention_heads} must be a multiple of {what}"
+        )
+    if config.num_key_value_heads % ranks and ranks % config.num_key_value_heads:
+        raise ValueError(
+            f"num_key_value_heads {config.num_key_value_heads} must be a multiple or a divisor of "
+            f"{what}"
+        )
+    kind = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
+    if kind in ("dynamic", "longrope"):
+        raise ValueError(f"context_parallel_size must be 1 with rope_type {kind}")
 
 
 _EMBEDDING = "embed_tokens"
@@ -171,7 +193,7 @@ def apply_fsdp(
     sharding: Sharding,
     compute_dtype: torch.dtype,
 ) -> None:
-    """Shard every layer and the rest over the data ranks.
+    """Shard every layer and the rest over the data shards.
 
     Gradients are summed in fp32, not averaged: the caller divides by the weight of the whole
     mini-batch. `full` throws gathered weights away after each layer's forward, `gradient` keeps
@@ -200,7 +222,7 @@ def sharded_modules(network: nn.Module) -> list[FSDPModule]:
     return [module for module in network.modules() if isinstance(module, FSDPModule)]
 
 
-def _along_tensor_parallel_dimension(data_ranks: int, parameter: nn.Parameter) -> Shard | None:
+def _along_tensor_parallel_dimension(data_shards: int, parameter: nn.Parameter) -> Shard | None:
     """Split where tensor parallelism does, so that a rank's part is one range of one dimension.
 
     FSDP2 splits other dimensions than the first only evenly; else the part is a block.
@@ -208,6 +230,9 @@ def _along_tensor_parallel_dimension(data_ranks: int, parameter: nn.Parameter) -
     if not isinstance(parameter, DTensor):
         return None
     placement: Placement = parameter.placements[0]
-    if isinstance(placement, Shard) and parameter.to_local().shape[placement.dim] % data_ranks == 0:
+    if (
+        isinstance(placement, Shard)
+        and parameter.to_local().shape[placement.dim] % data_shards == 0
+    ):
         return Shard(placement.dim)
     return None

@@ -9,6 +9,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from automap.executor.batch import Batch, Ragged
 from automap.executor.engines.fsdp.attention import Sequences
+from automap.executor.engines.fsdp.context_parallel import ContextGroup
 from automap.executor.engines.fsdp.network import PackedNetwork
 from automap.executor.engines.micro_batches import pack, split_rows
 from automap.executor.engines.training_engine import Output
@@ -22,6 +23,7 @@ class Passes:
         network: PackedNetwork,
         mesh: DeviceMesh,
         device: torch.device,
+        context: ContextGroup,
         *,
         rows: int | None,
         tokens: int | None,
@@ -30,6 +32,7 @@ class Passes:
         self._network = network
         self._group = mesh["data"].get_group()
         self._device = device
+        self._context = context
         self._rows, self._tokens = rows, tokens
 
     def micro_batches(self, batch: Batch) -> Iterator[tuple[Tensor, bool]]:
@@ -56,16 +59,22 @@ class Passes:
         """Outputs of one micro-batch, and entropies if wanted; of no rows, one that is made up."""
         packed = pack(batch if batch.num_rows else _FILLER)
         places = packed.last if output == "scores" else packed.predicting
+        # Before the row is cut: the token that a slice's last one predicts is in the next slice.
         targets = packed.tokens[(places + 1).clamp(max=len(packed.tokens) - 1)]
+        own = self._context.slice_of(packed, places)
+        outputs = own.outputs.to(self._device)
         prediction, entropy = self._network(
-            packed.tokens.to(self._device),
-            packed.positions.to(self._device),
-            Sequences.of(packed.lengths, self._device),
-            places.to(self._device),
-            targets.to(self._device),
+            own.tokens.to(self._device),
+            own.positions.to(self._device),
+            Sequences.of(own.lengths, self._device, self._context),
+            own.places.to(self._device),
+            targets[own.outputs].to(self._device),
             temperature,
             with_entropy,
         )
+        prediction = self._context.gather(prediction, outputs, len(places))
+        if entropy is not None:
+            entropy = self._context.gather(entropy, outputs, len(places))
         return prediction, entropy
 
 

@@ -21,17 +21,18 @@ ADAPTER_PREFIX = "base_model.model."
 class ShardedParameter:
     """A parameter that FSDP (and tensor parallelism) split.
 
-    Tensor ranks split it evenly along `tensor_dim`; data ranks split each such part along
-    `data_dim` as torch.chunk does: ceil(n ÷ ranks) each, so that the last may hold less, or none.
+    Tensor ranks split it evenly along `tensor_dim`; data × context ranks split each such part into
+    data shards along `data_dim` as torch.chunk does: ceil(n ÷ shards) each, so that the last may
+    be smaller, or empty.
     """
 
     name: str
     """The Hugging Face name; of an adapter's parameter, peft's."""
     parameter: nn.Parameter
-    """A DTensor on the mesh of data ranks, or of data and tensor ranks."""
+    """A DTensor on the mesh of data shards, or of data shards and tensor ranks."""
     tensor_dim: int | None
     data_dim: int
-    data_ranks: int
+    data_shards: int
     tensor_ranks: int
 
     @property
@@ -81,8 +82,8 @@ class ShardedParameter:
         """
         local = self.local() if dtype is None else self.local().to(dtype)
         owners = [
-            self.ranges(data_rank=data, tensor_rank=tensor)
-            for data in range(self.data_ranks)
+            self.ranges(data_shard=data, tensor_rank=tensor)
+            for data in range(self.data_shards)
             for tensor in range(self.tensor_ranks if self.tensor_dim is not None else 1)
         ]
         group = None if self.tensor_dim is not None else self._data_group()
@@ -99,32 +100,32 @@ class ShardedParameter:
     def _data_group(self) -> dist.ProcessGroup:
         return _dtensor(self.parameter).device_mesh.get_group("data")
 
-    def ranges(self, *, data_rank: int, tensor_rank: int) -> tuple[slice, ...]:
+    def ranges(self, *, data_shard: int, tensor_rank: int) -> tuple[slice, ...]:
         """The part of the whole tensor that a rank holds: a slice of every dimension."""
         ranges = [slice(0, count) for count in self.shape]
         if self.tensor_dim is not None:
             ranges[self.tensor_dim] = _part(ranges[self.tensor_dim], tensor_rank, self.tensor_ranks)
-        ranges[self.data_dim] = _part(ranges[self.data_dim], data_rank, self.data_ranks)
+        ranges[self.data_dim] = _part(ranges[self.data_dim], data_shard, self.data_shards)
         return tuple(ranges)
 
-    def piece(self, tensor: Tensor, *, data_rank: int, tensor_rank: int) -> Piece | None:
+    def piece(self, tensor: Tensor, *, data_shard: int, tensor_rank: int) -> Piece | None:
         """A rank's part as a range of one dimension; None if it holds nothing.
 
         Raises:
             ValueError: the part is a block, see `fsdp.parallel`.
         """
-        ranges = self.ranges(data_rank=data_rank, tensor_rank=tensor_rank)
+        ranges = self.ranges(data_shard=data_shard, tensor_rank=tensor_rank)
         shape = _sizes(ranges)
         if tuple(tensor.shape) != shape:
             raise ValueError(
-                f"data rank {data_rank}, tensor rank {tensor_rank} hold {shape} of {self.name}, "
+                f"data shard {data_shard}, tensor rank {tensor_rank} hold {shape} of {self.name}, "
                 f"not {tuple(tensor.shape)}"
             )
         split = [dim for dim, count in enumerate(self.shape) if shape[dim] != count]
         if len(split) > 1:
             raise ValueError(
                 f"{self.name} {self.shape} does not split evenly over {self.tensor_ranks} tensor × "
-                f"{self.data_ranks} data ranks along one dimension: gather it with full_tensors"
+                f"{self.data_shards} data shards along one dimension: gather it with full_tensors"
             )
         dim = split[0] if split else self.data_dim
         own = ranges[dim]
@@ -155,13 +156,13 @@ def _describe(name: str, parameter: nn.Parameter) -> ShardedParameter:
     dims = dict(zip(sizes, map(_split_dim, own.placements), strict=True))
     data_dim = dims["data"]
     if data_dim is None:
-        raise ValueError(f"{name} is not split over the data ranks: {own.placements}")
+        raise ValueError(f"{name} is not split into data shards: {own.placements}")
     return ShardedParameter(
         name=name,
         parameter=parameter,
         tensor_dim=dims.get("tensor"),
         data_dim=data_dim,
-        data_ranks=sizes["data"],
+        data_shards=sizes["data"],
         tensor_ranks=sizes.get("tensor", 1),
     )
 

@@ -34,6 +34,7 @@ def embedding_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
         selective=np.zeros(len(batch)),
         forward_communication=scatter.seconds,
         backward_communication=gather.seconds,
+        selective_communication=np.zeros(len(batch)),
         source=add(lookup, scatter, gather).source,
     )
 
@@ -67,5 +68,6 @@ def head_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
         selective=np.zeros(len(batch)),
         forward_communication=moved.seconds,
         backward_communication=moved.seconds,
+        selective_communication=np.zeros(len(batch)),
         source=add(there, back, moved).source,
     )

@@ -15,7 +15,7 @@ from automap.planner.cost.layer.transformer_layer import (
     UnitSeconds,
     add,
     collective,
-    context_ring,
+    context_exchange,
     elementwise_seconds,
     layer_attention,
     layer_seconds,
@@ -49,7 +49,7 @@ def moe_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
         attention=attention,
         elementwise=elementwise_seconds(context, batch, width),
         communication=communication,
-        ring=context_ring(context, batch, attention[0]),
+        exchange=context_exchange(context, batch, attention[0]),
         num_sequences=batch.num_sequences,
         least_seconds=context.stack.expert_layer_seconds,
     )

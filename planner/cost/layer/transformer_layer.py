@@ -8,7 +8,7 @@ product (m, k) × (k, n) has the data gradient (m, n) × (n, k) and the weight g
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -136,6 +136,8 @@ class UnitSeconds:
     """Seconds of forward work that selective recomputation repeats in the backward pass."""
     forward_communication: FloatArray
     backward_communication: FloatArray
+    selective_communication: FloatArray
+    """Seconds of forward communication that selective recomputation repeats."""
     source: IntArray
 
     def take(self, rows: IntArray) -> "UnitSeconds":
@@ -287,7 +289,30 @@ def tensor_pair(context: KernelContext, batch: MicroBatch) -> Timed:
     )
 
 
-def context_ring(context: KernelContext, batch: MicroBatch, attention: Timed) -> Timed:
+class ContextExchange(NamedTuple):
+    """Seconds of what the ranks of a context group exchange around one layer's attention."""
+
+    forward: Timed
+    """What attention does not hide."""
+    backward: float
+    """Times as much in the backward pass."""
+    selective: float
+    """Times as much again where recomputation is selective."""
+
+
+def context_exchange(
+    context: KernelContext, batch: MicroBatch, attention: Timed
+) -> ContextExchange:
+    """Ring: keys and values go around, with their gradients backward. Ulysses: all-to-alls.
+
+    Selective recomputation repeats all-to-alls; that it repeats a ring's exchanges is not priced.
+    """
+    if context.stack.context_parallelism == "ulysses":
+        return ContextExchange(_all_to_alls(context, batch), backward=1.0, selective=1.0)
+    return ContextExchange(_ring(context, batch, attention), backward=2.0, selective=0.0)
+
+
+def _ring(context: KernelContext, batch: MicroBatch, attention: Timed) -> Timed:
     """Forward seconds of the ring's c − 1 key-value exchanges that attention does not hide."""
     arch, group = context.model.architecture, batch.context_parallel_size
     heads = local_key_value_heads(arch, batch.tensor_parallel_size)
@@ -299,6 +324,23 @@ def context_ring(context: KernelContext, batch: MicroBatch, attention: Timed) ->
     rest = np.maximum(step.seconds - hidden, 0.0)
     exposed = np.asarray(rest * (group - 1), dtype=np.float64)
     return Timed(exposed, np.where(group > 1, step.source, 0))
+
+
+def _all_to_alls(context: KernelContext, batch: MicroBatch) -> Timed:
+    """Seconds of four all-to-alls: queries, keys and values before attention, its output after.
+
+    Key-value heads are repeated where there are fewer than ranks. Nothing runs beside them.
+    Source: Jacobs et al. 2023 (DeepSpeed Ulysses, arXiv:2309.14509), section 3.2.
+    """
+    arch, group = context.model.architecture, batch.context_parallel_size
+    tensor = batch.tensor_parallel_size
+    heads = np.maximum(local_key_value_heads(arch, tensor), group)
+    element = context.element_bytes * batch.tokens
+    query, key = (
+        collective(context, "all_to_all", element * width, group_size=group, stride=tensor)
+        for width in (ceil_div(arch.query_size, tensor), arch.head_dim * heads)
+    )
+    return scaled(add(query, key), 2.0)
 
 
 def dense_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSeconds:
@@ -315,7 +357,7 @@ def dense_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSecond
         attention=attention,
         elementwise=elementwise,
         communication=scaled(tensor_pair(context, batch), 2.0),
-        ring=context_ring(context, batch, attention[0]),
+        exchange=context_exchange(context, batch, attention[0]),
         num_sequences=batch.num_sequences,
         gathered_again=scaled(_gathered_again(context, batch), 2.0),
     )
@@ -342,7 +384,7 @@ def layer_seconds(
     attention: tuple[Timed, Timed],
     elementwise: Timed,
     communication: Timed,
-    ring: Timed,
+    exchange: ContextExchange,
     num_sequences: IntArray,
     least_seconds: float = 0.0,
     gathered_again: Timed | None = None,
@@ -355,8 +397,8 @@ def layer_seconds(
     there = add(forward, attention[0], elementwise)
     back = add(backward, attention[1], scaled(elementwise, 2.0))
     host = context.host_work
-    moved = add(communication, ring)
-    moved_back = add(communication, scaled(ring, 2.0))
+    moved = add(communication, exchange.forward)
+    moved_back = add(communication, scaled(exchange.forward, exchange.backward))
     if gathered_again is not None:
         moved_back = add(moved_back, gathered_again)
     least = host.forward.seconds(num_sequences)
@@ -370,6 +412,7 @@ def layer_seconds(
         selective=attention[0].seconds + elementwise.seconds,
         forward_communication=moved.seconds,
         backward_communication=moved_back.seconds,
+        selective_communication=exchange.forward.seconds * exchange.selective,
         source=add(there, back, moved).source,
     )
 

@@ -217,7 +217,8 @@ def _passes(
 
     def back(unit: UnitSeconds) -> tuple[FloatArray, FloatArray]:
         again = np.where(full, unit.forward, np.where(selective, unit.selective, 0.0))
-        moved_again = np.where(full, unit.forward_communication, 0.0)
+        part = np.where(selective, unit.selective_communication, 0.0)
+        moved_again = np.where(full, unit.forward_communication, part)
         return unit.backward + again, unit.backward_communication + moved_again
 
     dense, moe = back(blocks.dense), back(blocks.moe) if blocks.moe else (None, None)

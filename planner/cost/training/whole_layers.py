@@ -138,6 +138,7 @@ def priced_layer_seconds(context: KernelContext, batch: MicroBatch) -> UnitSecon
         selective=summed.selective * ratios.forward,
         forward_communication=summed.forward_communication,
         backward_communication=summed.backward_communication,
+        selective_communication=summed.selective_communication,
         source=summed.source,
     )
 

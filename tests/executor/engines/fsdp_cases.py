@@ -2,6 +2,14 @@
 
 from functools import partial
 
+from tests.executor.engines.fsdp_context_cases import (
+    ranks_compute_slices_and_heads,
+    reshards_bit_for_bit,
+    slices_are_equal_and_cover_a_row,
+    slices_of_any_length_give_the_same,
+    weights_are_sharded_over_data_and_context,
+    wrong_sizes_are_refused,
+)
 from tests.executor.engines.fsdp_lora_cases import (
     lora_keeps_little_and_saves_merged_weights,
     lora_trains_a_critic_with_its_head,
@@ -89,6 +97,30 @@ ON_TWO: dict[str, Case] = {
     **_named(lora_keeps_little_and_saves_merged_weights, lora_trains_a_critic_with_its_head),
 }
 
+ON_TWO |= {
+    **{
+        f"scores_like_transformers_context2_{family}": partial(
+            scores_like_transformers, "context2", family
+        )
+        for family in ("llama", "qwen2", "qwen3", "sliding", "scaled")
+    },
+    "values_and_scores_context2": partial(values_and_scores_like_transformers, "context2"),
+    "trains_context2": _trains("context2", "llama", "full", "none"),
+    "trains_context2_by_rows": _trains("context2", "qwen2", "full", "full", by_tokens=False),
+    "trains_context2_gradient": _trains("context2", "qwen3", "gradient", "selective"),
+    "trains_context2_critic": _trains("context2", "llama", "full", "full", head="scalar"),
+    "slices_context2": partial(slices_of_any_length_give_the_same, "context2"),
+    **_named(
+        slices_are_equal_and_cover_a_row, ranks_compute_slices_and_heads, wrong_sizes_are_refused
+    ),
+    "shards_context2": partial(weights_are_sharded_over_data_and_context, "context2"),
+    "reshards_context2": partial(reshards_bit_for_bit, "context2"),
+    "pieces_context2": partial(pieces_cover_every_tensor_once, "context2", 255),
+    "folders_context2": partial(folders_go_both_ways, "context2", "qwen2"),
+    "resumes_on_context2": partial(continues_from_another_layout, "context2"),
+    "lora_context2": partial(lora_trains_like_peft, "context2", "full"),
+}
+
 ON_FOUR: dict[str, Case] = {
     "scores_data2_tensor2": partial(scores_like_transformers, "data2_tensor2", "qwen3"),
     "trains_data2_tensor2_full": _trains("data2_tensor2", "llama", "full", "full"),
@@ -99,7 +131,25 @@ ON_FOUR: dict[str, Case] = {
     "pieces_data2_tensor2": partial(pieces_cover_every_tensor_once, "data2_tensor2", 256),
     "folders_data2_tensor2": partial(folders_go_both_ways, "data2_tensor2", "qwen2"),
     "lora_data2_tensor2": partial(lora_trains_like_peft, "data2_tensor2", "full"),
+    "scores_context4_qwen3": partial(scores_like_transformers, "context4", "qwen3"),
+    "trains_context4": _trains("context4", "llama", "full", "selective"),
+    "trains_context2_data2": _trains("context2_data2", "llama", "full", "none"),
+    "trains_context2_data2_gradient": _trains("context2_data2", "qwen2", "gradient", "full"),
+    "trains_context2_data2_critic": _trains(
+        "context2_data2", "qwen3", "full", "selective", head="scalar"
+    ),
+    "trains_context2_tensor2": _trains("context2_tensor2", "llama", "full", "full"),
+    "trains_context2_tensor2_qwen3": _trains("context2_tensor2", "qwen3", "gradient", "none"),
+    "slices_context4": partial(slices_of_any_length_give_the_same, "context4"),
+    "slices_context2_data2": partial(slices_of_any_length_give_the_same, "context2_data2"),
+    "slices_context2_tensor2": partial(slices_of_any_length_give_the_same, "context2_tensor2"),
+    "shards_context2_data2": partial(weights_are_sharded_over_data_and_context, "context2_data2"),
+    "reshards_context2_data2": partial(reshards_bit_for_bit, "context2_data2"),
+    "reshards_context2_tensor2": partial(reshards_bit_for_bit, "context2_tensor2"),
+    "pieces_context2_data2": partial(pieces_cover_every_tensor_once, "context2_data2", 253),
+    "lora_context2_tensor2": partial(lora_trains_like_peft, "context2_tensor2", "full"),
+    "resumes_on_context2_data2": partial(continues_from_another_layout, "context2_data2"),
     "resumes_on_data4": partial(continues_from_another_layout, "data4"),
     "resumes_on_data2_tensor2": partial(continues_from_another_layout, "data2_tensor2"),
 }
-"""The last two read what a case of ON_TWO wrote."""
+"""Those that resume read what a case of ON_TWO wrote."""

@@ -14,6 +14,10 @@ LAYOUTS = {
     "tensor2": RankLayout(tensor_parallel_size=2),
     "data4": RankLayout(data_parallel_size=4),
     "data2_tensor2": RankLayout(data_parallel_size=2, tensor_parallel_size=2),
+    "context2": RankLayout(context_parallel_size=2),
+    "context4": RankLayout(context_parallel_size=4),
+    "context2_data2": RankLayout(context_parallel_size=2, data_parallel_size=2),
+    "context2_tensor2": RankLayout(context_parallel_size=2, tensor_parallel_size=2),
 }
 OPTIMIZER = OptimizerSettings(
     learning_rate=1e-2,

@@ -39,8 +39,8 @@ def pieces_cover_every_tensor_once(layout: str, vocab_size: int, folder: Path) -
         built = torch.full_like(tensor, math.nan)
         held = set()
         for rank, own in enumerate(shards):
-            place = engine.layout.coordinates(rank)
-            pieces = engine.pieces(name, own[name], tensor_rank=place.tensor, data_rank=place.data)
+            place, shard = engine.layout.coordinates(rank), engine.layout.data_shard(rank)
+            pieces = engine.pieces(name, own[name], tensor_rank=place.tensor, data_shard=shard)
             for piece in pieces:
                 assert piece.full_shape == tuple(tensor.shape)
                 built.narrow(piece.dim, piece.start, piece.size).copy_(piece.view)

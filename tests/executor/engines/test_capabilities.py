@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from automap.executor.engines.fsdp.parallel import check_tensor_parallel
+from automap.executor.engines.fsdp.parallel import check_context_parallel, check_tensor_parallel
 from automap.executor.engines.megatron.architecture import Architecture
 from automap.executor.engines.megatron.configuration import _check
 from automap.executor.engines.random_model import config_of
@@ -22,7 +22,14 @@ MODELS = ("llama-2-7b", "qwen2.5-7b", "qwen2.5-0.5b", "qwen3-8b", "llama-3.1-70b
 def test_an_engine_accepts_every_candidate(name: str, data: st.DataObject) -> None:
     models = {role: {"architecture": name} for role in ("actor", "reference", "reward")}
     pools = [{"name": "p", "gpu": "h100-80gb-sxm", "num_nodes": 10}]
-    job = resolve(job_spec("grpo", models=models, cluster__pools=pools, search__target="automap"))
+    spec = job_spec(
+        "grpo",
+        models=models,
+        workload__response_length={"mean": 8192, "max": 16_384},
+        cluster__pools=pools,
+        search__target="automap",
+    )
+    job = resolve(spec)
     config = config_of(job.models["actor"].architecture)
     role = data.draw(st.sampled_from(["actor", "reference"]))
     layouts = enumeration.home_layouts(job, role, job.pools[0])
@@ -42,6 +49,7 @@ def test_an_engine_accepts_every_candidate(name: str, data: st.DataObject) -> No
     engine = engines.engines[int(engines.of_layouts(layouts)[row])]
     if engine.name == "fsdp":
         check_tensor_parallel(config, layout.tensor_parallel_size)
+        check_context_parallel(config, layout)
     else:
         chunks = int(layouts.virtual_pipeline_parallel_size[row])
         _check(Architecture.of(config), layout, chunks)

@@ -194,6 +194,7 @@ T2D2 = RankLayout(tensor_parallel_size=2, data_parallel_size=2)
 T4 = RankLayout(tensor_parallel_size=4)
 T2P2 = RankLayout(tensor_parallel_size=2, pipeline_parallel_size=2)
 D4 = RankLayout(data_parallel_size=4)
+C2D2 = RankLayout(context_parallel_size=2, data_parallel_size=2)
 
 ON_FOUR: dict[str, Case] = {
     "megatron_t2d2_to_t1": partial(
@@ -220,6 +221,9 @@ MORE_ON_FOUR: dict[str, Case] = {
         tensor_parallel_size=1,
         lora_rank=4,
         offload="weights",
+    ),
+    "fsdp_c2d2_lora_to_t2": partial(
+        alternates, trainer="fsdp", layout=C2D2, tensor_parallel_size=2, lora_rank=4
     ),
     "megatron_t2d2_to_t2": partial(
         alternates, trainer="megatron", layout=T2D2, tensor_parallel_size=2

@@ -211,3 +211,22 @@ def test_data_parallel_training_with_tensor_parallel_generation(start: Start) ->
         assert_same_log_probs(run)
         received = bytes_of(run, "actor.generate", "reshard_received")
         assert (max(received) > 0) == (engine == "fsdp")  # Megatron's data ranks hold all
+
+
+@pytest.mark.slow
+def test_context_parallel_training_is_that_of_data_parallel_ranks(start: Start) -> None:
+    """Two context ranks train and score the rows of two data ranks; both generate alike."""
+    runs = []
+    for context in (1, 2):
+        place = Place(0, 2, context=context, sharding="full")
+        plan = small_plan("grpo", {"actor": place, "reference": place, "reward": None})
+        assert plan.runs_with == ["automap"]
+        runs.append(start(plan))
+        whole = 4 * resolve(plan.spec).models["actor"].architecture.num_parameters()
+        assert bytes_of(runs[-1], "actor.generate", "reshard_received") == [whole / 2] * 2
+    ours, expected = (run.metrics() for run in reversed(runs))
+    for mine, theirs in zip(ours, expected, strict=True):
+        assert mine["training/rollout_log_probs_diff_max"] < TOLERANCE
+        learned = {name: value for name, value in theirs.items() if name.startswith("actor/")}
+        assert learned["actor/grad_norm"] > 0
+        assert {name: mine[name] for name in learned} == pytest.approx(learned, rel=1e-4, abs=1e-6)

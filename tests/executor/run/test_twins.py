@@ -164,6 +164,17 @@ def test_a_shape_says_what_is_split_and_where_it_lies() -> None:
     assert shape_of(twin.plan) == shape
 
 
+def test_a_twin_of_context_parallelism_has_it() -> None:
+    roles = {"actor": Place(0, 8, tensor=2, context=2, sharding="full"), "reward": None}
+    plan = small_plan("grpo", roles, kl="none")
+    shape = shape_of(plan)
+    assert shape.copies[0].above_one == {"tensor", "context", "data"}
+    assert (shape.copies[0].engine, shape.copies[0].sharding) == ("fsdp", "full")
+    twin = twin_of(plan)
+    assert (twin.dropped, twin.processes) == ((), 8)
+    assert_a_twin(twin, shape)
+
+
 def test_a_twin_says_what_does_not_fit_in_eight_processes() -> None:
     """With four cores in each half of the devices there would be sixteen processes."""
     roles = {

@@ -23,7 +23,9 @@ from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 
 MOST_PROCESSES = 8
-Dimension = Literal["tensor", "pipeline", "virtual", "data", "expert"]
+Dimension = Literal["tensor", "pipeline", "virtual", "context", "data", "expert"]
+SPLITS: tuple[Dimension, ...] = ("pipeline", "data", "context", "tensor")
+"""What takes devices, first what a twin keeps longest."""
 Compared = Literal["smaller", "equal", "larger"]
 DENSE: dict[str, Any] = {
     "num_layers": 4,
@@ -148,6 +150,7 @@ def _above_one(layout: Parallelism) -> frozenset[Dimension]:
         "tensor": layout.tensor_parallel_size,
         "pipeline": layout.pipeline_parallel_size,
         "virtual": layout.virtual_pipeline_parallel_size,
+        "context": layout.context_parallel_size,
         "data": layout.data_parallel_size,
         "expert": layout.expert_parallel_size,
     }
@@ -229,7 +232,7 @@ def _processes(shape: PlanShape, per_segment: int) -> int:
 def _per_segment(shape: PlanShape) -> int:
     """Devices of a segment: as few as hold all sizes at 2, and as the processes allow."""
     wanted = max(
-        -(-(2 ** len(copy.above_one & {"tensor", "pipeline", "data"})) // len(copy.segments))
+        -(-(2 ** len(copy.above_one & set(SPLITS))) // len(copy.segments))
         for copy in shape.copies
         if copy.kind == "home"
     )
@@ -240,15 +243,15 @@ def _per_segment(shape: PlanShape) -> int:
 
 
 def _layout(copy: CopyShape, num_gpus: int) -> tuple[Parallelism, list[str]]:
-    """Sizes of 2 in every dimension that fits, the data ranks (else stages, else tensor) the rest.
+    """Sizes of 2 in every dimension that fits, the data ranks (else another dimension) the rest.
 
-    What does not fit goes in this order: tensor, data, pipeline.
+    What does not fit goes in this order: tensor, context, data, pipeline.
     """
-    kept = [name for name in ("pipeline", "data", "tensor") if name in copy.above_one]
+    kept = [name for name in SPLITS if name in copy.above_one]
     while 2 ** len(kept) > num_gpus:
         kept.pop()
     sizes = dict.fromkeys(kept, 2)
-    rest = next((name for name in ("data", "pipeline", "tensor") if name in kept), None)
+    rest = next((name for name in ("data", "pipeline", "context", "tensor") if name in kept), None)
     if rest is not None:
         sizes[rest] *= num_gpus // 2 ** len(kept)
     interleaved = "virtual" in copy.above_one and "pipeline" in sizes
@@ -257,9 +260,10 @@ def _layout(copy: CopyShape, num_gpus: int) -> tuple[Parallelism, list[str]]:
         tensor_parallel_size=sizes.get("tensor", 1),
         pipeline_parallel_size=sizes.get("pipeline", 1),
         virtual_pipeline_parallel_size=2 if interleaved else 1,
+        context_parallel_size=sizes.get("context", 1),
         data_parallel_size=sizes.get("data", num_gpus if rest is None else 1),
         expert_parallel_size=2 if experts else 1,
-        sharding=copy.sharding if sizes.get("data", 1) > 1 else "none",
+        sharding=copy.sharding if {"data", "context"} & set(sizes) else "none",
     )
     lost = [str(name) for name in sorted(copy.above_one - _above_one(layout))]
     if layout.sharding != copy.sharding:

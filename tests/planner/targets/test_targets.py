@@ -65,12 +65,17 @@ def engine(role: str, architecture: str = "llama-2-7b", **sizes: Any) -> str | N
         ("actor", {"data": 8, "tensor": 2, "sharding": "full"}, "fsdp"),
         ("actor", {"data": 2, "pipeline": 2, "sharding": "full"}, None),
         ("actor", {"data": 4, "context": 2, "sharding": "optimizer"}, None),
+        ("actor", {"data": 4, "context": 2, "sharding": "full"}, "fsdp"),
+        ("actor", {"tensor": 2, "context": 4, "sharding": "gradient"}, "fsdp"),
+        ("actor", {"context": 2}, None),
+        ("actor", {"context": 3, "sharding": "full"}, None),
         ("actor", {"tensor": 4, "pipeline": 8, "virtual_pipeline": 4}, "megatron"),
         ("actor", {"pipeline": 8, "virtual_pipeline": 3}, None),
         ("actor", {"pipeline": 31}, None),
         ("reference", {"data": 8}, "megatron"),
         ("reference", {"data": 8, "sharding": "full"}, "fsdp"),
         ("reference", {"data": 8, "sharding": "gradient"}, None),
+        ("reference", {"context": 8, "sharding": "full"}, "fsdp"),
     ],
 )
 def test_a_layout_has_the_engine_that_can_keep_it(
@@ -117,6 +122,29 @@ def test_adapters_are_fsdps_alone() -> None:
     job = resolve(job_spec("grpo", models=models, workload__kl="none"))
     names = [each.name for each in job.engines_of("actor").engines]
     assert names == ["fsdp"]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "context", "architecture", "rule"),
+    [
+        (1, 8, "llama-3.1-70b", None),
+        (8, 2, "llama-3.1-70b", None),  # 64 heads; 8 key-value heads, each twice
+        (4, 32, "llama-3.1-70b", "size × context_parallel_size divides num_attention_heads (64)"),
+        (1, 4, "qwen2.5-7b", None),
+        (1, 7, "qwen2.5-7b", "× context_parallel_size divides or repeats num_key_value_heads (4)"),
+        (4, 2, "qwen2.5-7b", "size × context_parallel_size divides num_attention_heads (28)"),
+    ],
+)
+def test_heads_split_over_tensor_and_context(
+    tensor: int, context: int, architecture: str, rule: str | None
+) -> None:
+    engines = job_of(architecture, search__target="automap").engines_of("actor")
+    lacks = engines.refusals(layout(tensor=tensor, context=context, sharding="full"))
+    if rule is None:
+        assert lacks == []
+    else:
+        (line,) = [each for each in lacks if each.startswith("fsdp")]
+        assert rule in line
 
 
 @given(
@@ -228,4 +256,5 @@ def test_every_feature_of_the_tables_is_one_of_an_architecture() -> None:
     shape = catalogue.architecture("llama-2-7b", field="architecture")
     for each in AUTOMAP.training:
         names = each.unknown_features | each.tensor_divides | each.tensor_repeats
+        names |= each.context_divides | each.context_repeats
         assert all(hasattr(shape, name) for name in names)
