@@ -32,6 +32,8 @@ JOBS: dict[str, JobSpec] = {
     ),
 }
 TRIED = 100
+TOLERANCE = 0.01
+"""What `search.simplicity_tolerance` is by default."""
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64, 128)
 SHARDINGS = ("none", "optimizer", "gradient", "full")
 OFFLOADS = ("none", "optimizer", "weights")
@@ -54,15 +56,18 @@ def seconds(spec: JobSpec, placement: Placement) -> float | None:
     return None if found.out_of_memory_probability > 0.05 else found.iteration_seconds
 
 
-def test_no_other_placement_is_faster_than_the_bound(plan: Plan) -> None:
-    """Placements at random, and the plan's own with a few settings changed."""
+def test_no_other_placement_is_faster_than_the_tolerance_allows(plan: Plan) -> None:
+    """The plan's own placement with some things changed, also to what no search tries.
+
+    Micro-batches of 3 or 128 sequences and caches between the steps gain less than 1 %.
+    """
     draw = random.Random(0)
-    tried = 0
+    least, tried = (1 - TOLERANCE) * plan.iteration_seconds, 0
     for placement in candidates(plan, draw):
         found = seconds(plan.spec, placement)
         if found is not None:
             tried += 1
-            assert found >= plan.lower_bound_seconds * (1 - 1e-9), placement.model_dump_json()
+            assert found >= least, placement.model_dump_json()
     assert tried > TRIED / 20
 
 
