@@ -133,7 +133,7 @@ def plan_of(
         robust=robust,
         space=describe_space(job),
     )
-    stopped = why_stopped(job.spec, report, nominal_proven=best.is_proven)
+    stopped = why_stopped(job.spec, report, nominal_proven=best.is_proven, weak_side=best.weak_side)
     report = report.model_copy(update={"stopped": stopped})
     return plan_from(job, placement, chosen.timing, report, best.lower_bound_seconds)
 
@@ -212,8 +212,13 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
     return [strategy(job, tables, plan, each) for each in _attempts(job, tables, strategies)]
 
 
-def why_stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) -> str:
-    """Why the search ended: only a proof, the gap or the limit ends it."""
+def why_stopped(
+    spec: JobSpec, report: SearchReport, *, nominal_proven: bool, weak_side: str | None
+) -> str:
+    """Why the search ended: only a proof, the gap or the limit ends it.
+
+    `weak_side` says of which placements least is proven.
+    """
     if report.status == "optimal":
         return "the search is complete: no plan of the searched space is better"
     gap, robust = relative_gap(report), report.robust
@@ -242,4 +247,5 @@ def why_stopped(spec: JobSpec, report: SearchReport, *, nominal_proven: bool) ->
             told += f"; {robust.unproven} of the searches for regret stopped at their limits"
         return told
     end = f"with a gap of {100 * gap:.2g} %" if gap else "before the proof was complete"
-    return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}"
+    least = f"; least is proven of placements {weak_side}" if weak_side else ""
+    return f"stopped at the time limit of {spec.search.time_limit_seconds:g} s {end}{least}"

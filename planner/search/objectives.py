@@ -27,6 +27,7 @@ SEARCHED_SHARE = 0.95
 """The share of a limit by the clock after which the search ends: the rest is for the answer."""
 LEAST_SEARCH_SECONDS = 0.25
 """Seconds of search where pricing has used up a limit by the clock: enough to place a strategy."""
+NOT_SEARCHED = "on numbers of nodes that were not searched"
 PROOF_SHARE = 1 / 256
 """The share of the time limit that a proven search on one number of nodes is counted as."""
 
@@ -190,7 +191,7 @@ def cheapest(
     )
     known = min((run_price.of(a.selected) for a in attempts), default=inf)
     best: SearchResult | None = None
-    budget, open_bounds, options, used = SharedBudget(limits), [], 0, 0.0
+    budget, open_bounds, options, used = SharedBudget(limits), dict[str, float](), 0, 0.0
     while choices.least < inf:
         wanted = known * (1 - gap) if gap else known * (1 + SLACK)
         choice = None if budget.is_spent else choices.next(most=wanted, deadline=limits.deadline)
@@ -198,7 +199,7 @@ def cheapest(
         if least > wanted or (best is not None and least >= best.objective_value):
             break
         if choice is None:
-            open_bounds += [least] if least < inf else []
+            open_bounds |= {NOT_SEARCHED: least} if least < inf else {}
             break
         per_second = space.price_per_second(sizes)
         part = space.on_gpus(sizes)
@@ -211,7 +212,7 @@ def cheapest(
         budget.take(proven=found.is_proven)
         options, used = options + found.options, used + found.deterministic_seconds
         if not found.is_proven:
-            open_bounds.append(run_price.price(found.lower_bound, per_second))
+            open_bounds[_on(sizes)] = run_price.price(found.lower_bound, per_second)
         if found.solution is None:
             continue
         value = run_price.of(found.solution)
@@ -253,7 +254,7 @@ def fewest_gpus(
     Every pool combination is tried from the fewest paid GPUs upwards; bounds skip what cannot meet
     the target.
     """
-    options, used, undecided = 0, 0.0, []
+    options, used, undecided = 0, 0.0, dict[str, float]()
     budget = SharedBudget(replace(limits, gap=0.0))
 
     def paid_for(bound: float, sizes: tuple[int, ...]) -> float:
@@ -264,7 +265,7 @@ def fewest_gpus(
     while choices.least < inf:
         choice = None if budget.is_spent else choices.next(deadline=limits.deadline)
         if choice is None:
-            undecided += [choices.least] if choices.least < inf else []
+            undecided |= {NOT_SEARCHED: choices.least} if choices.least < inf else {}
             break
         paid, sizes = choice
         part = space.on_gpus(sizes)
@@ -273,7 +274,7 @@ def fewest_gpus(
         budget.take(proven=found.is_proven)
         options, used = options + found.options, used + found.deterministic_seconds
         if found.solution is None:
-            undecided += [] if found.is_proven else [paid]
+            undecided |= {} if found.is_proven else {_on(sizes): paid}
             continue
         best = canonical(part, found, budget.next_share())
         assert best.solution is not None
@@ -281,11 +282,12 @@ def fewest_gpus(
         return replace(
             best,
             objective_value=value,
-            lower_bound=min([value, *undecided]),
+            lower_bound=min([value, *undecided.values()]),
             is_proven=found.is_proven and not undecided,
             deterministic_seconds=used,
             options=options,
             attempts=attempts,
+            weak_side=_weak_side(undecided),
         )
 
     def gpus(selected: Selected | None) -> float:
@@ -300,18 +302,18 @@ def fewest_gpus(
 def _summed_up(
     best: SearchResult | None,
     attempts: list[Attempt],
-    open_bounds: list[float],
+    open_bounds: dict[str, float],
     options: int,
     used: float,
     gap: float = 0.0,
 ) -> SearchResult:
-    """Totals over all numbers of nodes; `open_bounds` are of those that were not decided."""
+    """Totals over all numbers of nodes; `open_bounds` are of those, in words, left undecided."""
     proven = not open_bounds
     if best is None:
-        bound = min(open_bounds, default=inf)
+        bound = min(open_bounds.values(), default=inf)
         best = SearchResult(None, bound, is_proven=proven)
     else:
-        bound = min([best.objective_value * (1 - gap), *open_bounds])
+        bound = min([best.objective_value * (1 - gap), *open_bounds.values()])
     return replace(
         best,
         lower_bound=bound,
@@ -319,4 +321,13 @@ def _summed_up(
         deterministic_seconds=used,
         options=options,
         attempts=attempts,
+        weak_side=_weak_side(open_bounds),
     )
+
+
+def _on(sizes: tuple[int, ...]) -> str:
+    return f"on {' + '.join(str(size) for size in sizes)} GPUs"
+
+
+def _weak_side(open_bounds: dict[str, float]) -> str | None:
+    return min(open_bounds, key=open_bounds.__getitem__, default=None)

@@ -37,6 +37,8 @@ class SearchResult(Proven[Selected]):
     """Options that reached CP-SAT, over all its runs."""
     warm_start: str | None = None
     """The strategy that the search started from."""
+    weak_side: str | None = None
+    """Of which placements, in words, least is proven; None: nothing is open, or it is not known."""
     is_simplified: bool = False
     """True: a simpler placement was taken than the best, which has the value of the bound."""
     attempts: list[Attempt] = field(default_factory=list)
@@ -78,6 +80,8 @@ def solve(
     best = schedule_in_place(space, best, limits)
     bound = min(result.lower_bound for result in results)
     bound = bound if best is None else min(bound, best.timing.period)
+    undecided = [result for result in results if not result.is_proven]
+    weakest = min(undecided, key=lambda result: result.lower_bound, default=None)
     return SearchResult(
         best,
         bound,
@@ -86,6 +90,7 @@ def solve(
         objective_value=period_of(best),
         lower_bound_seconds=bound,
         options=sum(result.options for result in results),
+        weak_side=None if weakest is None else weakest.weak_side,
     )
 
 
@@ -102,7 +107,7 @@ def _solve(
     start = None if limit is None else _start_of_many_models(part, limit, budget)
     loop = BendersLoop(part, budget, start or incumbent, cutoff_seconds)
     loop.run()
-    bound = float(min([loop.cutoff_seconds, *loop.open_bounds]))
+    bound = float(min([loop.cutoff_seconds, *loop.open_bounds.values()]))
     if loop.open_bounds and space.problem.barrier:
         bound = max(bound, _linear_bound(part, loop.limit))
     if not space.problem.barrier:
@@ -119,6 +124,7 @@ def _solve(
         is_proven=not loop.open_bounds or bound >= loop.cutoff_seconds,
         deterministic_seconds=limits.deterministic_seconds - loop.budget.left,
         options=loop.options,
+        weak_side=min(loop.open_bounds, key=loop.open_bounds.__getitem__, default=None),
     )
 
 

@@ -22,7 +22,18 @@ def test_a_cut_search_says_at_which_limit_and_with_which_gap() -> None:
     assert plan.search.status == "feasible"
     assert plan.relative_gap > 0
     gap = f"{100 * plan.relative_gap:.2g} %"
-    assert plan.search.stopped == f"stopped at the time limit of 1e-06 s with a gap of {gap}"
+    assert plan.search.stopped == (
+        f"stopped at the time limit of 1e-06 s with a gap of {gap}; "
+        "least is proven of placements with actor.shadow"
+    )
+
+
+def test_a_cut_search_says_where_its_bound_is_weak() -> None:
+    document = yaml.safe_load((EXAMPLES / "safe-rlhf-two-critics-70b-128xa100.yaml").read_text())
+    document["search"] = {"time_limit_seconds": 2, "limit_by": "work"}
+    plan = make_plan(JobSpec.model_validate(document))
+    assert plan.search.status == "feasible"
+    assert "; least is proven of placements with actor.shadow" in (plan.search.stopped or "")
 
 
 def test_a_proof_and_a_given_placement_stop_for_other_reasons() -> None:

@@ -73,8 +73,9 @@ class BendersLoop:
         self.best, self.given_cutoff_seconds = incumbent, given_cutoff_seconds
         self.options = 0
         """Options that reached CP-SAT."""
-        self.open_bounds: list[float] = []
-        """Lower bounds on the periods that the limit left undecided."""
+        self.open_bounds: dict[str, float] = {}
+        """Lower bounds on the periods that the limit left undecided, by the placements, in words,
+        that they are of."""
 
     @property
     def cutoff_seconds(self) -> float:
@@ -93,7 +94,7 @@ class BendersLoop:
         every = list(shadow_sets(self.space))
         limit = self.budget.limits.deterministic_seconds
         if self.budget.left < min(OPEN_SECONDS * len(every), limit):
-            self.open_bounds.append(0.0)  # the linear relaxation bounds them
+            self.open_bounds["of every kind"] = 0.0  # the linear relaxation bounds them
             return
         opened = []
         for number, rows in enumerate(every):
@@ -141,7 +142,7 @@ class BendersLoop:
                 if found.sizes is None and found.proven:
                     return
                 if found.sizes is None or self.budget.spent:
-                    self.open_bounds.append(max(found.bound_seconds, proven_seconds))
+                    self._leave_open(rows, max(found.bound_seconds, proven_seconds))
                     return
             before, real = self.budget.left, dominance.of_sizes(rows, found.sizes)
             self._solve(real, found.bound_seconds)
@@ -153,6 +154,16 @@ class BendersLoop:
             cuts.append(cut)
             master.rule_out(cut)
             master.no_shorter_than(found.bound_seconds)
+
+    def _leave_open(self, rows: Rows, bound_seconds: float) -> None:
+        """Remember that placements of these rows may be as short as the bound."""
+        apart = [
+            copy.id
+            for copy, mask in zip(self.space.tables.copies, rows.copies, strict=True)
+            if copy.shadow_of is not None and mask.any()
+        ]
+        where = f"with {' and '.join(apart)}" if apart else "without shadow copies"
+        self.open_bounds[where] = min(bound_seconds, self.open_bounds.get(where, bound_seconds))
 
     def _counting_memory(
         self, master: MasterProblem, rows: Rows, cuts: list[Sizes], bound_seconds: float
@@ -197,7 +208,7 @@ class BendersLoop:
         )
         self.budget.take(outcome.deterministic_seconds)
         if not outcome.is_proven:
-            self.open_bounds.append(max(outcome.lower_bound, bound_seconds))
+            self._leave_open(rows, max(outcome.lower_bound, bound_seconds))
         if outcome.solution is not None:
             found = rows_of(pruned.problem, outcome.solution)
             if self.best is None or found.timing.period < self.best.timing.period:
