@@ -20,6 +20,7 @@ from automap.executor.engines.tensor_folder import TensorFolder
 from automap.executor.rollout.environment import prepare_environment, undisturbed
 from automap.executor.rollout.seeds import response_seed
 from automap.executor.settings import RolloutSettings
+from automap.planner.layout import layers_per_stage
 
 prepare_environment()
 
@@ -115,8 +116,12 @@ class VllmEngine:
                 disable_log_stats=True,
                 seed=seed,
             )
-            _check_head_dim(arguments.create_model_config().get_head_size())
-            with replica_groups(ranks, tensor_parallel_size=tensor_parallel_size):
+            described = arguments.create_model_config()
+            _check_head_dim(described.get_head_size())
+            stages = layers_per_stage(
+                described.get_total_num_hidden_layers(), pipeline_parallel_size
+            )
+            with replica_groups(ranks, tensor_parallel_size=tensor_parallel_size, stages=stages):
                 self._engine = LLMEngine.from_engine_args(arguments)
             if pipeline_parallel_size > 1:
                 _make_room_between_stages(self._runner)

@@ -4,6 +4,7 @@ Called in the worker processes; what is imported there is only what a copy needs
 """
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from automap.executor.engines.training_engine import LORA_SCALING, TrainingEngine
@@ -11,6 +12,7 @@ from automap.executor.layout import GenerationLayout
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.model_worker import SyncPlace, WeightSync
 from automap.executor.workers.process import ProcessContext
+from automap.planner.layout import layers_per_stage
 
 if TYPE_CHECKING:
     from automap.executor.engines.fsdp import FsdpEngine
@@ -67,7 +69,7 @@ def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine
     layout, rank = generation_layout(setup), context.rank
     pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
     dtype = _rollout_dtype(setup)
-    in_place = layout.grouping == "interval" and not _interleaved_stages(setup)
+    in_place = layout.grouping == "interval" and _stages_nest(setup)
     if setup.engine == "megatron" and in_place:
         heads = setup.architecture.num_key_value_heads
         return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
@@ -87,13 +89,20 @@ def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine
     return AdapterTransition(base, adapter, scaling=LORA_SCALING, dtype=dtype)
 
 
-def _interleaved_stages(setup: ModelSetup) -> bool:
-    """Whether a training rank's layers are several ranges, and a generation stage's are one.
+def _stages_nest(setup: ModelSetup) -> bool:
+    """Whether each generation stage has the layers of the training stages whose ranks it takes.
 
-    Then a stage's layers lie on other ranks than those of its micro-data-parallel group.
+    Else some of its layers lie on other ranks than those of its micro-data-parallel group: where
+    stages are not equally long, or a training rank's layers are several ranges.
     """
-    chunks = setup.copy.layout.virtual_pipeline_parallel_size
-    return chunks > 1 and generation_layout(setup).pipeline_parallel_size > 1
+    trained, layers = setup.copy.layout, setup.architecture.num_layers
+    stages = generation_layout(setup).pipeline_parallel_size
+    if stages == 1:
+        return True
+    each = trained.pipeline_parallel_size // stages
+    ends = list(accumulate(layers_per_stage(layers, trained.pipeline_parallel_size)))
+    nest = ends[each - 1 :: each] == list(accumulate(layers_per_stage(layers, stages)))
+    return nest and trained.virtual_pipeline_parallel_size == 1
 
 
 def _target(setup: ModelSetup, rank: int) -> "Target":
@@ -103,8 +112,8 @@ def _target(setup: ModelSetup, rank: int) -> "Target":
     layout, layers = generation_layout(setup), None
     place = layout.coordinates(rank)
     if layout.pipeline_parallel_size > 1:
-        each = setup.architecture.num_layers // layout.pipeline_parallel_size
-        layers = (place.pipeline * each, (place.pipeline + 1) * each)
+        cut = layers_per_stage(setup.architecture.num_layers, layout.pipeline_parallel_size)
+        layers = (sum(cut[: place.pipeline]), sum(cut[: place.pipeline + 1]))
     return Target(
         place.tensor,
         layout.tensor_parallel_size,

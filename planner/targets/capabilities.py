@@ -140,8 +140,6 @@ class RolloutCapabilities:
     """`workload.rollout_cache_precision` it knows; without a set, every one."""
     experts: Literal["any", "none"] = "any"
     """Sizes of expert groups: any, or 1 alone (experts are split by tensor)."""
-    equal_stages: bool = False
-    """The pipeline size divides the layers."""
     tensor_repeats: frozenset[str] = frozenset()
     """Fields of an architecture that the tensor size divides or is a multiple of."""
 
@@ -158,10 +156,6 @@ class RolloutCapabilities:
         """(what must hold, [layout] whether it does) of every limit that the engine has."""
         if self.experts == "none":
             yield "expert_parallel_size is 1", layouts.expert_parallel_size == 1
-        if self.equal_stages:
-            layers = architecture.num_layers
-            holds = layers % layouts.pipeline_parallel_size == 0
-            yield f"pipeline_parallel_size divides the {layers} layers", holds
         tensor = layouts.tensor_parallel_size
         for field in sorted(self.tensor_repeats):
             number = getattr(architecture, field)

@@ -45,7 +45,6 @@ AUTOMAP = Target(
         names=frozenset({"vllm"}),
         cache_precisions=frozenset({"bf16"}),
         experts="none",
-        equal_stages=True,
         tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     streams=False,
