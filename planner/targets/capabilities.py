@@ -53,7 +53,9 @@ class TrainingCapabilities:
     trains_adapters: bool = True
     """LoRA."""
     precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp32"})
+    """`workload.precision` of models without experts."""
     expert_precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp32"})
+    """`workload.precision` of mixtures of experts."""
     tensor_divides: frozenset[str] = frozenset({"num_attention_heads"})
     """Fields of an architecture that the tensor size divides."""
     tensor_repeats: frozenset[str] = frozenset()
@@ -142,6 +144,18 @@ class RolloutCapabilities:
     """Sizes of expert groups: any, or 1 alone (experts are split by tensor)."""
     tensor_repeats: frozenset[str] = frozenset()
     """Fields of an architecture that the tensor size divides or is a multiple of."""
+    precisions_on_gpus_only: frozenset[str] = frozenset()
+    """`workload.rollout_precision` that CPU cores have no kernels for."""
+    head_dims_on_cores: frozenset[int] | None = None
+    """Sizes of a head that it has attention for on CPU cores; without a set, every one."""
+
+    def refuses_on_cores(self, architecture: ModelArchitecture) -> str | None:
+        """What a model has that it cannot generate with on CPU cores, in words; None: it can."""
+        known = self.head_dims_on_cores
+        if known is None or architecture.head_dim in known:
+            return None
+        sizes = ", ".join(map(str, sorted(known)))
+        return f"head_dim {architecture.head_dim}, but on CPU cores attention is for {sizes}"
 
     def allows(self, architecture: ModelArchitecture, layouts: GenerationLayouts) -> BoolArray:
         """[layout] True where a model can be split so while it generates."""

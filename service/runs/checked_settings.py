@@ -39,7 +39,7 @@ def spec_errors(spec: JobSpec) -> list[FieldError]:
         SpecError: the spec contradicts itself.
     """
     job = resolve(spec, with_profiles=False)
-    refused = refusal(AUTOMAP, spec, job.models)
+    refused = refusal(AUTOMAP, spec, job.dataflow, job.models)
     if refused is None:
         return []
     field, why = refused
