@@ -121,8 +121,10 @@ def _agreed_cache(state: Any, config: Any, specs: Any, available_bytes: Any) -> 
     """
     from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
 
-    (own,) = get_kv_cache_configs(config, specs, available_bytes)
-    fewest = torch.tensor(own.num_blocks)
+    configs = get_kv_cache_configs(config, specs, available_bytes)
+    if state._PP.world_size == 1:
+        return configs
+    fewest = torch.tensor(configs[0].num_blocks)
     dist.all_reduce(fewest, op=dist.ReduceOp.MIN, group=state._WORLD.cpu_group)
     config.cache_config.num_gpu_blocks_override = int(fewest)
     return get_kv_cache_configs(config, specs, available_bytes)

@@ -30,6 +30,7 @@ from automap.executor.reshard.transition import (
     gather_within,
     model_parallel_transition,
 )
+from automap.planner.layout import layers_per_stage
 from tests.executor.ranks import Case
 from tests.executor.reshard.generation_buffer import GenerationBuffer
 from tests.executor.reshard.sharded_model import Llama, ShardedLlama, kind_of
@@ -353,16 +354,22 @@ def exchanges_data_shards(folder: Path, *, llama: Llama, tensor_parallel_size: i
 
 
 def exchanges_any_two(
-    folder: Path, *, training: RankLayout, tensor: int, pipeline: int = 1, chunks: int = 1
+    folder: Path,
+    *,
+    training: RankLayout,
+    tensor: int,
+    pipeline: int = 1,
+    chunks: int = 1,
+    num_layers: int = 8,
 ) -> None:
     """No training shard lies inside a generation shard: a rank receives just what it lacks."""
-    llama = Llama(chunks=chunks, vocab_size=250)
+    llama = Llama(chunks=chunks, vocab_size=250, num_layers=num_layers)
     model = ShardedLlama(llama, training, dist.get_rank())
     layout = GenerationLayout.of(
         training, tensor_parallel_size=tensor, pipeline_parallel_size=pipeline
     )
-    place, each = layout.coordinates(dist.get_rank()), llama.num_layers // pipeline
-    layers = range(place.pipeline * each, (place.pipeline + 1) * each)
+    place = layout.coordinates(dist.get_rank())
+    layers = stage(num_layers, pipeline, place.pipeline)
     target = Target(place.tensor, tensor, 8, layers=(layers.start, layers.stop))
     transition = any_transition(model.pieces, dist.group.WORLD, target, bucket_bytes=BUCKET)
     found, missing = set(), 0
@@ -381,6 +388,12 @@ def exchanges_any_two(
         name for name in llama.shapes() if "layers" not in name or int(name.split(".")[2]) in layers
     }
     assert transition.ledger.received_bytes() == missing
+
+
+def stage(num_layers: int, stages: int, number: int) -> range:
+    """Layers of a pipeline stage."""
+    cut = layers_per_stage(num_layers, stages)
+    return range(sum(cut[:number]), sum(cut[: number + 1]))
 
 
 def part_into_two_worlds() -> tuple[bool, int, int]:
@@ -417,12 +430,13 @@ def syncs_separate_worlds(folder: Path) -> None:
         if t_g * p_g <= 4:
             sender = [each for each in sender_ranks(training) if each < 4]
             meeting = Meeting(store, f"meeting{number}", len(sender), 4, timedelta(seconds=60))
-            llama = Llama(vocab_size=200, num_key_value_heads=2, num_layers=4)
+            llama = Llama(vocab_size=200, num_key_value_heads=2, num_layers=5)
             if trains and rank in sender:
                 send_steps(meeting, sender.index(rank), ShardedLlama(llama, training, rank))
             elif not trains:
-                layers = (rank // t_g % p_g * 4 // p_g, (rank // t_g % p_g + 1) * 4 // p_g)
-                receive_steps(meeting, rank, Target(rank % t_g, t_g, 2, layers), llama)
+                own = stage(5, p_g, rank // t_g % p_g)
+                target = Target(rank % t_g, t_g, 2, (own.start, own.stop))
+                receive_steps(meeting, rank, target, llama)
     dist.barrier()
     if serves:
         store.wait([f"left{each}" for each in range(7)])
@@ -539,6 +553,14 @@ ON_EIGHT: dict[str, Case] = {
         tensor=2,
         pipeline=2,
         chunks=2,
+    ),
+    # 2, 1, 1, 1, 2, 1, 1, 1 layers against 2, 3, 3, 2.
+    "uneven_p8_to_p4": partial(
+        exchanges_any_two,
+        training=RankLayout(pipeline_parallel_size=8),
+        tensor=1,
+        pipeline=4,
+        num_layers=10,
     ),
     "holes": refuses_holes,
     "separate_worlds": syncs_separate_worlds,  # the last: the world is split for good
