@@ -104,3 +104,19 @@ class GenerationLayouts:
             layouts.expert_parallel_size,
             layouts.data_parallel_size,
         )
+
+
+def layers_per_stage(num_layers: int, stages: int) -> tuple[int, ...]:
+    """Layers of each pipeline stage, in order: equally many, or one more on some.
+
+    The ends hold embedding and head, so what is over goes to middle stages, the last of them first
+    (1F1B keeps the fewest micro-batches there), then to the first stage; never to the last.
+
+    Raises:
+        ValueError: there are more stages than layers.
+    """
+    if not 1 <= stages <= num_layers:
+        raise ValueError(f"{num_layers} layers cannot be cut into {stages} pipeline stages")
+    least, over = divmod(num_layers, stages)
+    longer = [*range(stages - 2, 0, -1), 0][:over]
+    return tuple(least + (stage in longer) for stage in range(stages))

@@ -11,6 +11,7 @@ from automap.executor.settings import RunSettings
 from automap.planner.plan.types import Plan, placement_json_schema
 from automap.planner.spec import job_spec_json_schema
 from automap.service.cli.main import app
+from docs.generate import targets
 
 JsonSchema = Mapping[str, Any]
 
@@ -60,7 +61,7 @@ type is a frozen pydantic model, so `plan.model_dump_json()` is what `automap pl
 """
 
 
-GENERATED = ("cli.md", "python.md", *(f"{name}.md" for name in _DOCUMENTS))
+GENERATED = ("cli.md", "python.md", "targets.md", *(f"{name}.md" for name in _DOCUMENTS))
 """The names of these pages in docs/reference."""
 
 
@@ -70,7 +71,8 @@ def pages() -> dict[str, str]:
         f"{name}.md": _document(title, about, schema())
         for name, (title, about, schema) in _DOCUMENTS.items()
     }
-    return {"cli.md": _command_line(), "python.md": _python(), **documents}
+    generated = {"cli.md": _command_line(), "python.md": _python(), "targets.md": targets.page()}
+    return {**generated, **documents}
 
 
 def _command_line() -> str:

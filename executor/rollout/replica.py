@@ -10,6 +10,7 @@ vLLM then finds them and uses them. To vLLM a replica is a world of its own.
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,20 +26,25 @@ _GROUPS = ("TP", "ETP", "DCP", "PCP", "PP", "DP", "EP")
 
 
 @contextmanager
-def replica_groups(ranks: Sequence[int], *, tensor_parallel_size: int) -> Iterator[None]:
+def replica_groups(
+    ranks: Sequence[int], *, tensor_parallel_size: int, stages: Sequence[int]
+) -> Iterator[None]:
     """Within, a vLLM engine that this process starts uses groups over `ranks`.
 
-    Collective over the replica's ranks alone. The environment variables that vLLM's external
-    launcher mode reads (RANK, LOCAL_RANK) are set within and put back.
+    Collective over the replica's ranks alone. The environment variables that vLLM reads (RANK and
+    LOCAL_RANK of its external launcher mode, the layers of each stage) are set within and put back.
 
     Args:
         ranks: of torch's default group, tensor-parallel ranks first, then pipeline stages.
         tensor_parallel_size: ranks per stage.
+        stages: layers of each pipeline stage.
 
     Raises:
         RuntimeError: this process already has an engine.
     """
     import vllm.distributed.parallel_state as state
+    import vllm.envs as envs
+    import vllm.v1.engine.core as core
     import vllm.v1.worker.gpu_worker as worker
 
     if state._WORLD is not None:
@@ -49,9 +55,15 @@ def replica_groups(ranks: Sequence[int], *, tensor_parallel_size: int) -> Iterat
         with patch.object(dist, "new_group", new_local_group):
             _build(state, list(ranks), tensor_parallel_size, local_rank)
 
-    launcher = {"RANK": str(ranks.index(dist.get_rank())), "LOCAL_RANK": str(local_rank)}
+    launcher = {
+        "RANK": str(ranks.index(dist.get_rank())),
+        "LOCAL_RANK": str(local_rank),
+        "VLLM_PP_LAYER_PARTITION": ",".join(map(str, stages)),
+    }
+    envs.disable_envs_cache()  # which an engine before has filled with its own stages
     with (
         patch.object(worker, "init_distributed_environment", build),
+        patch.object(core, "get_kv_cache_configs", partial(_agreed_cache, state)),
         patch.dict(os.environ, launcher),
     ):
         yield
@@ -100,6 +112,22 @@ def _build(state: Any, ranks: list[int], tensor_parallel_size: int, local_rank: 
         for name in ("dcp", "pcp", "dp"):
             setattr(state, f"_{name.upper()}", group(name, [own]))
     _unlink_shared_memory(state)
+
+
+def _agreed_cache(state: Any, config: Any, specs: Any, available_bytes: Any) -> Any:
+    """A cache of as many blocks on every rank: stages of fewer layers would have room for more.
+
+    Each rank has a scheduler of its own, and all must come to the same steps.
+    """
+    from vllm.v1.core.kv_cache_utils import get_kv_cache_configs
+
+    configs = get_kv_cache_configs(config, specs, available_bytes)
+    if state._PP.world_size == 1:
+        return configs
+    fewest = torch.tensor(configs[0].num_blocks)
+    dist.all_reduce(fewest, op=dist.ReduceOp.MIN, group=state._WORLD.cpu_group)
+    config.cache_config.num_gpu_blocks_override = int(fewest)
+    return get_kv_cache_configs(config, specs, available_bytes)
 
 
 def _agreed_name(world: Any) -> str:

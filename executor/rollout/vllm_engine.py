@@ -20,6 +20,8 @@ from automap.executor.engines.tensor_folder import TensorFolder
 from automap.executor.rollout.environment import prepare_environment, undisturbed
 from automap.executor.rollout.seeds import response_seed
 from automap.executor.settings import RolloutSettings
+from automap.planner.layout import layers_per_stage
+from automap.planner.targets import AUTOMAP
 
 prepare_environment()
 
@@ -86,8 +88,8 @@ class VllmEngine:
 
         Raises:
             ValueError: this process is not in `ranks`, or they do not fill the tensor groups; the
-                expert size is another; the model's head_dim is none that vLLM has attention for
-                on CPU.
+                expert size is another; the model's head_dim, or the precision, is none that vLLM
+                has kernels for on CPU.
             RuntimeError: this process already has an engine.
         """
         tensor_parallel_size = tensor_parallel_size or len(ranks)
@@ -128,8 +130,12 @@ class VllmEngine:
                 disable_log_stats=True,
                 seed=seed,
             )
-            _check_head_dim(arguments.create_model_config().get_head_size())
-            with replica_groups(ranks, tensor_parallel_size=tensor_parallel_size):
+            described = arguments.create_model_config()
+            _check_cores(described.get_head_size(), precision)
+            stages = layers_per_stage(
+                described.get_total_num_hidden_layers(), pipeline_parallel_size
+            )
+            with replica_groups(ranks, tensor_parallel_size=tensor_parallel_size, stages=stages):
                 self._engine = LLMEngine.from_engine_args(arguments)
             if pipeline_parallel_size > 1:
                 _make_room_between_stages(self._runner)
@@ -335,14 +341,13 @@ def _log_probs(completion: CompletionOutput) -> list[float]:
     return flat.logprobs
 
 
-def _check_head_dim(head_dim: int) -> None:
-    """On CPU vLLM starts with any, and fails at the first token."""
+def _check_cores(head_dim: int, precision: Precision) -> None:
+    """On CPU vLLM starts with any head, and fails at the first token."""
     if torch.cuda.is_available():
         return
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    known = CPUAttentionBackend.get_supported_head_sizes()
+    known = AUTOMAP.rollout.head_dims_on_cores or {head_dim}
     if head_dim not in known:
-        raise ValueError(
-            f"head_dim {head_dim}: vLLM's attention on CPU is for {', '.join(map(str, known))}"
-        )
+        sizes = ", ".join(map(str, sorted(known)))
+        raise ValueError(f"head_dim {head_dim}: vLLM's attention on CPU is for {sizes}")
+    if precision in AUTOMAP.rollout.precisions_on_gpus_only:
+        raise ValueError(f"precision {precision}: vLLM has kernels for it on GPUs alone")

@@ -4,6 +4,7 @@ Called in the worker processes; what is imported there is only what a copy needs
 """
 
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from automap.executor.engines.training_engine import LORA_SCALING, TrainingEngine
@@ -11,6 +12,7 @@ from automap.executor.layout import GenerationLayout
 from automap.executor.workers.model_setup import ModelSetup
 from automap.executor.workers.model_worker import SyncPlace, WeightSync
 from automap.executor.workers.process import ProcessContext
+from automap.planner.layout import layers_per_stage
 
 if TYPE_CHECKING:
     from automap.executor.engines.fsdp import FsdpEngine
@@ -67,9 +69,7 @@ def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine
     layout, rank = generation_layout(setup), context.rank
     pieces = pieces_of(engine, tensor_rank=setup.layout.coordinates(rank).tensor)
     dtype = _rollout_dtype(setup)
-    in_place = layout.grouping == "interval" and not (
-        _interleaved_stages(setup) or _spread_experts(setup)
-    )
+    in_place = layout.grouping == "interval" and _stages_nest(setup) and not _spread_experts(setup)
     if setup.engine == "megatron" and in_place:
         heads = setup.architecture.num_key_value_heads
         return model_parallel_transition(pieces, layout, num_key_value_heads=heads, dtype=dtype)
@@ -89,13 +89,20 @@ def colocated(setup: ModelSetup, context: ProcessContext, engine: TrainingEngine
     return AdapterTransition(base, adapter, scaling=LORA_SCALING, dtype=dtype)
 
 
-def _interleaved_stages(setup: ModelSetup) -> bool:
-    """Whether a training rank's layers are several ranges, and a generation stage's are one.
+def _stages_nest(setup: ModelSetup) -> bool:
+    """Whether each generation stage has the layers of the training stages whose ranks it takes.
 
-    Then a stage's layers lie on other ranks than those of its micro-data-parallel group.
+    Else some of its layers lie on other ranks than those of its micro-data-parallel group: where
+    stages are not equally long, or a training rank's layers are several ranges.
     """
-    chunks = setup.copy.layout.virtual_pipeline_parallel_size
-    return chunks > 1 and generation_layout(setup).pipeline_parallel_size > 1
+    trained, layers = setup.copy.layout, setup.architecture.num_layers
+    stages = generation_layout(setup).pipeline_parallel_size
+    if stages == 1:
+        return True
+    each = trained.pipeline_parallel_size // stages
+    ends = list(accumulate(layers_per_stage(layers, trained.pipeline_parallel_size)))
+    nest = ends[each - 1 :: each] == list(accumulate(layers_per_stage(layers, stages)))
+    return nest and trained.virtual_pipeline_parallel_size == 1
 
 
 def _spread_experts(setup: ModelSetup) -> bool:
@@ -112,19 +119,20 @@ def _target(setup: ModelSetup, rank: int) -> "Target":
     from automap.executor.reshard.parts import Target
 
     layout, model = generation_layout(setup), setup.architecture
-    place = layout.coordinates(rank)
+    place, layers, experts = layout.coordinates(rank), None, None
+    if layout.pipeline_parallel_size > 1:
+        cut = layers_per_stage(model.num_layers, layout.pipeline_parallel_size)
+        layers = (sum(cut[: place.pipeline]), sum(cut[: place.pipeline + 1]))
+    if layout.expert_parallel_size > 1:
+        own = model.num_experts // layout.expert_parallel_size
+        experts = (place.tensor * own, (place.tensor + 1) * own)
     return Target(
         place.tensor,
         layout.tensor_parallel_size,
         model.num_key_value_heads,
-        layers=_range(place.pipeline, layout.pipeline_parallel_size, model.num_layers),
-        experts=_range(place.tensor, layout.expert_parallel_size, model.num_experts),
+        layers=layers,
+        experts=experts,
     )
-
-
-def _range(index: int, parts: int, count: int) -> tuple[int, int] | None:
-    """First and last + 1 of part `index` of so many equal ones; None if there is but one."""
-    return None if parts == 1 else (index * count // parts, (index + 1) * count // parts)
 
 
 def generation_layout(setup: ModelSetup) -> GenerationLayout:

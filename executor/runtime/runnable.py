@@ -1,13 +1,13 @@
 """Whether a plan can be run with these settings, before anything is started."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from automap.executor.errors import RunError
 from automap.executor.settings import RunSettings
 from automap.executor.workers.model_setup import ModelSetup, model_setups
 from automap.planner import Plan
 from automap.planner.dataflow import PROGRAMS, Program, check_program, load_program
-from automap.planner.job import resolve
+from automap.planner.job import Job, resolve
 from automap.planner.plan import refusals
 from automap.planner.targets import AUTOMAP
 
@@ -61,7 +61,7 @@ def _check_target(plan: Plan) -> None:
         lacks = [f"{refused[0]}: {refused[1]}"]
     else:
         job = resolve(plan.spec, with_profiles=False)
-        lacks = refusals(job, plan.placement(), AUTOMAP)
+        lacks = [*refusals(job, plan.placement(), AUTOMAP), *_other_stages(job, plan)]
     streamed = [call.id for call in plan.calls if call.streamed_from]
     lacks += [f"search.streaming: {call} begins before what it reads ends" for call in streamed]
     if lacks:
@@ -69,6 +69,24 @@ def _check_target(plan: Plan) -> None:
             f"the plan is one that can be priced, but not run: {'; '.join(lacks)}; plan with "
             "search.target: automap"
         )
+
+
+def _other_stages(job: Job, plan: Plan) -> Iterator[str]:
+    """Pipeline stages that the plan states and the engines would cut otherwise."""
+    roles = {copy.id: copy.role for copy in plan.copies}
+    stated = [
+        (f"copy {copy.id}", copy.id, copy.layout, copy.layers_per_stage) for copy in plan.copies
+    ]
+    for call in plan.calls:
+        if call.copy_id is not None and call.parallelism is not None:
+            stated.append(
+                (f"call {call.id}", call.copy_id, call.parallelism, call.layers_per_stage)
+            )
+    for name, copy_id, layout, layers in stated:
+        cut = layout.uneven_stages(job.models[roles[copy_id]].architecture.num_layers)
+        if layers is not None and layers != cut:
+            ours = cut or "equal stages"
+            yield f"{name}: layers_per_stage is {layers}, but the engines cut {ours}"
 
 
 def _check_functions(plan: Plan, settings: RunSettings) -> None:

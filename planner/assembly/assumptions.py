@@ -114,7 +114,7 @@ def _missing_precisions(job: Job) -> Iterator[str]:
 
 def _nothing_known_runs_it(job: Job) -> Iterator[str]:
     """Name what keeps automap from running a job for which the spec names no target."""
-    refused = refusal(AUTOMAP, job.spec, job.models)
+    refused = refusal(AUTOMAP, job.spec, job.dataflow, job.models)
     if job.spec.search.target is None and refused is not None:
         field, why = refused
         yield (

@@ -337,6 +337,7 @@ def copy_plans(job: Job, copies: list[PricedCopy]) -> list[CopyPlan]:
         CopyPlan(
             **copy.placement.model_dump(),
             engine=engine_name(job, copy.placement, job.target),
+            layers_per_stage=_uneven_stages(job, copy.placement.role, copy.placement.layout),
             resident_bytes=copy.resident_bytes,
             host_bytes=copy.host_bytes,
             bytes_by_kind=copy.bytes_by_kind,
@@ -350,6 +351,7 @@ def call_plans(
 ) -> list[CallPlan]:
     """Calls as a plan states them, in the order in which they start."""
     numbers = {call.id: number for number, call in enumerate(job.dataflow.calls)}
+    roles = {copy.placement.id: copy.placement.role for copy in copies}
     plans = []
     for call in calls:
         number = numbers[call.placement.id]
@@ -365,6 +367,9 @@ def call_plans(
                 if call.main_phase_seconds is None
                 else start + call.main_phase_seconds,
                 streamed_from=_streamed_from(job, calls, number, timing),
+                layers_per_stage=_uneven_stages(
+                    job, roles.get(call.placement.copy_id or ""), call.placement.parallelism
+                ),
                 seconds_by_part=call.seconds_by_part,
                 bytes_by_kind=call.bytes_by_kind,
                 peak_bytes=peak,
@@ -374,6 +379,13 @@ def call_plans(
             )
         )
     return sorted(plans, key=lambda plan: (plan.stage, plan.start_seconds))
+
+
+def _uneven_stages(job: Job, role: str | None, layout: Parallelism | None) -> list[int] | None:
+    """Layers of each pipeline stage of a role's model where they are not equally many."""
+    if role is None or layout is None:
+        return None
+    return layout.uneven_stages(job.models[role].architecture.num_layers)
 
 
 def _efficiency(

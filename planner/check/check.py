@@ -2,7 +2,7 @@
 
 Nothing here is shared with the formulation, the timing or the pruning: only the job, the plan and
 the cost model, which prices each call as a single row. Rules live beside one another by subject:
-structure, layout, constraints, target, prices, efficiency, memory, time, totals, intervals.
+structure, layout, constraints, target, stages, prices, efficiency, memory, time, totals, intervals.
 """
 
 from automap.planner.check.efficiency import wrong_efficiency
@@ -11,6 +11,7 @@ from automap.planner.check.layout import broken_layouts
 from automap.planner.check.memory import exceeded_memory
 from automap.planner.check.prices import price_again, wrong_prices
 from automap.planner.check.spec import broken_constraints
+from automap.planner.check.stages import wrong_stages
 from automap.planner.check.structure import broken_references
 from automap.planner.check.subject import Subject
 from automap.planner.check.target import wrong_target
@@ -41,6 +42,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
     return [
         *broken_constraints(subject),
         *wrong_target(subject),
+        *wrong_stages(subject),
         *wrong_prices(subject, prices),
         *wrong_efficiency(subject),
         *exceeded_memory(subject),

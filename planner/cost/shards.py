@@ -1,6 +1,7 @@
 """What one GPU holds of a model: the matrices of a layer, parameters by part, layers per stage."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.cost import constants
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.job.job import Model
-from automap.planner.layout import IntArray, Layouts
+from automap.planner.layout import IntArray, Layouts, layers_per_stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,22 +95,32 @@ def padded_vocabulary(arch: ModelArchitecture, tensor_parallel_size: IntArray) -
 
 
 def stage_layers(arch: ModelArchitecture, pipeline_parallel_size: IntArray) -> StageLayers:
-    """Layers per stage: ⌈L/p⌉ on middle stages first, ⌊L/p⌋ at the ends where that is possible.
+    """Layers of the first, the longest middle and the last stage, as `layers_per_stage` has them.
 
-    The ends hold embedding and head, so frameworks leave them the smaller share. Leading dense
-    layers of a mixture of experts fill the first stage; other stages are taken as all experts.
+    Leading dense layers of a mixture of experts fill the first stage; other stages are taken as
+    all experts.
     """
-    layers, stages = arch.num_layers, np.asarray(pipeline_parallel_size)
-    base, extra = layers // stages, layers % stages
-    first = base + (extra > np.maximum(stages - 2, 0))
-    middle = base + ((extra > 0) & (stages > 2))
+    first, middle, last = _ends_and_middle(arch.num_layers)[:, pipeline_parallel_size]
     num_moe = arch.num_moe_layers
-    dense_first = np.minimum(layers - num_moe, first)
-    moe_middle, moe_last = np.minimum(num_moe, middle), np.minimum(num_moe, base)
+    dense_first = np.minimum(arch.num_layers - num_moe, first)
+    moe_middle, moe_last = np.minimum(num_moe, middle), np.minimum(num_moe, last)
     return StageLayers(
-        dense=(dense_first, middle - moe_middle, base - moe_last),
+        dense=(dense_first, middle - moe_middle, last - moe_last),
         moe=(first - dense_first, moe_middle, moe_last),
     )
+
+
+@cache
+def _ends_and_middle(num_layers: int) -> IntArray:
+    """[3, stages]: layers of the first, the longest middle and the last of so many stages.
+
+    Without a middle one, the last stage's; column 0 is no number of stages.
+    """
+    found = np.zeros((3, num_layers + 1), dtype=np.int64)
+    for stages in range(1, num_layers + 1):
+        cut = layers_per_stage(num_layers, stages)
+        found[:, stages] = cut[0], max(cut[1:-1], default=cut[-1]), cut[-1]
+    return found
 
 
 def _attention_parameters(arch: ModelArchitecture, tensor_parallel_size: IntArray) -> IntArray:

@@ -46,7 +46,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     pools = _pools(spec if with_profiles else _without_profiles(spec))
     dataflow = with_streaming(_dataflow(spec, program), wanted=spec.search.streaming)
     models = _models(spec, dataflow)
-    job = Job(spec, dataflow, models, pools, target_of(spec, models))
+    job = Job(spec, dataflow, models, pools, target_of(spec, dataflow, models))
     _check_training_precision(job)
     _check_staleness(job)
     _check_strategy(spec)

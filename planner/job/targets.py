@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 
+from automap.planner.dataflow.graph import Dataflow
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Model
 from automap.planner.spec import JobSpec
 from automap.planner.targets.tables import ANY, AUTOMAP, TARGETS
-from automap.planner.targets.target import Target
+from automap.planner.targets.target import Target, pools_of_cores
 
 
-def target_of(spec: JobSpec, models: Mapping[str, Model]) -> Target:
+def target_of(spec: JobSpec, dataflow: Dataflow, models: Mapping[str, Model]) -> Target:
     """What the spec names; where it names nothing, automap if that can run the job, else any.
 
     Raises:
@@ -18,9 +19,9 @@ def target_of(spec: JobSpec, models: Mapping[str, Model]) -> Target:
     name = spec.search.target
     if name is None:
         searched = spec.search.strategy is None
-        return AUTOMAP if searched and refusal(AUTOMAP, spec, models) is None else ANY
+        return AUTOMAP if searched and refusal(AUTOMAP, spec, dataflow, models) is None else ANY
     target = TARGETS[name]
-    refused = refusal(target, spec, models)
+    refused = refusal(target, spec, dataflow, models)
     if refused is not None:
         field, why = refused
         raise SpecError(
@@ -31,7 +32,9 @@ def target_of(spec: JobSpec, models: Mapping[str, Model]) -> Target:
     return target
 
 
-def refusal(target: Target, spec: JobSpec, models: Mapping[str, Model]) -> tuple[str, str] | None:
+def refusal(
+    target: Target, spec: JobSpec, dataflow: Dataflow, models: Mapping[str, Model]
+) -> tuple[str, str] | None:
     """(field, why) of the first thing about a job that a target cannot run; None: it runs it."""
     refused = target.refuses_job(spec)
     if refused is not None:
@@ -45,4 +48,17 @@ def refusal(target: Target, spec: JobSpec, models: Mapping[str, Model]) -> tuple
         )
         if what is not None:
             return f"models.{role}", f"{what}, which it does not know"
+    return _refusal_on_cores(target, spec, dataflow, models)
+
+
+def _refusal_on_cores(
+    target: Target, spec: JobSpec, dataflow: Dataflow, models: Mapping[str, Model]
+) -> tuple[str, str] | None:
+    """What keeps a model from generating on a pool of CPU cores, where there is such a pool."""
+    cores = pools_of_cores(spec)
+    for call in dataflow.calls if cores else ():
+        if call.kind == "generate" and call.model is not None:
+            what = target.rollout.refuses_on_cores(models[call.model].architecture)
+            if what is not None:
+                return f"models.{call.model}", f"{what} (pool {cores[0]})"
     return None

@@ -23,7 +23,7 @@ def runs_with(job: Job, placement: Placement) -> list[str]:
 
 def refusals(job: Job, placement: Placement, target: Target) -> list[str]:
     """What a target lacks for a placement, a sentence each; empty where it runs it."""
-    refused = refusal(target, job.spec, job.models)
+    refused = refusal(target, job.spec, job.dataflow, job.models)
     if refused is not None:
         return [f"{refused[0]}: {refused[1]}"]
     return list(_refusals(job, placement, target))

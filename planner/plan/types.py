@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from automap.planner.errors import FieldValueError, Reason
+from automap.planner.layout import layers_per_stage
 from automap.planner.spec import CallKind, JobSpec, Objective, TargetName
 
 Source = Literal["measured", "interpolated", "analytical"]
@@ -43,6 +44,11 @@ class Parallelism(ResultModel):
             * self.context_parallel_size
             * self.data_parallel_size
         )
+
+    def uneven_stages(self, num_layers: int) -> list[int] | None:
+        """Layers on each pipeline stage of a model, in order; None: all have equally many."""
+        stages = layers_per_stage(num_layers, self.pipeline_parallel_size)
+        return list(stages) if len(set(stages)) > 1 else None
 
     def in_short(self) -> str:
         """The sizes above one, tensor and data always: tp8 pp2 dp8; pp2x4 has 4 virtual stages."""
@@ -178,6 +184,9 @@ class CopyPlan(CopyPlacement):
     engine: str | None = None
     """What trains or scores it, of the target's engines; null: a shadow, which only generates, or
     a plan of a version that did not say."""
+    layers_per_stage: list[int] | None = None
+    """Layers on each pipeline stage of its layout, in order; null: all have equally many, or a plan
+    of a version that did not say."""
 
 
 class CallPlan(CallPlacement):
@@ -193,6 +202,9 @@ class CallPlan(CallPlacement):
     streamed_from: list[str] = []
     """Generate calls of the iteration that this call begins before the end of: it takes their
     responses in chunks as they finish."""
+    layers_per_stage: list[int] | None = None
+    """Layers on each pipeline stage of `parallelism`, in order; null: all have equally many, or a
+    plan of a version that did not say."""
     seconds_by_part: SecondsByPart
     bytes_by_kind: BytesByKind
     """Bytes per GPU that the call adds while it runs (transient)."""

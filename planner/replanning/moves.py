@@ -13,7 +13,7 @@ import numpy as np
 from automap.planner.assembly.parts import price_copy
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
-from automap.planner.layout import FloatArray
+from automap.planner.layout import FloatArray, layers_per_stage
 from automap.planner.plan.types import CopyPlacement, Placement
 
 
@@ -98,7 +98,7 @@ def _shards(
     tensor, context = layout.tensor_parallel_size, layout.context_parallel_size
     data, stages = layout.data_parallel_size, layout.pipeline_parallel_size
     chunks = stages * layout.virtual_pipeline_parallel_size
-    stage_of = np.arange(layers) * chunks // layers % stages
+    stage_of = np.repeat(np.arange(chunks), layers_per_stage(layers, chunks)) % stages
     stage = ranks // (tensor * context * data)
     held = stage[:, None] == stage_of[None, :]
     column = ranks % tensor

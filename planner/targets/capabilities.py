@@ -56,7 +56,9 @@ class TrainingCapabilities:
     trains_adapters: bool = True
     """LoRA."""
     precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp32"})
+    """`workload.precision` of models without experts."""
     expert_precisions: frozenset[str] = frozenset({"bf16", "fp16", "fp32"})
+    """`workload.precision` of mixtures of experts."""
     tensor_divides: frozenset[str] = frozenset({"num_attention_heads"})
     """Fields of an architecture that the tensor size divides."""
     tensor_repeats: frozenset[str] = frozenset()
@@ -165,10 +167,20 @@ class RolloutCapabilities:
     experts: Literal["any", "tensor"] = "any"
     """Sizes of expert groups: any; or 1 (every expert is split over the tensor ranks) and the
     tensor size (experts lie whole on these ranks), so one group within an engine."""
-    equal_stages: bool = False
-    """The pipeline size divides the layers."""
     tensor_repeats: frozenset[str] = frozenset()
     """Fields of an architecture that the tensor size divides or is a multiple of."""
+    precisions_on_gpus_only: frozenset[str] = frozenset()
+    """`workload.rollout_precision` that CPU cores have no kernels for."""
+    head_dims_on_cores: frozenset[int] | None = None
+    """Sizes of a head that it has attention for on CPU cores; without a set, every one."""
+
+    def refuses_on_cores(self, architecture: ModelArchitecture) -> str | None:
+        """What a model has that it cannot generate with on CPU cores, in words; None: it can."""
+        known = self.head_dims_on_cores
+        if known is None or architecture.head_dim in known:
+            return None
+        sizes = ", ".join(map(str, sorted(known)))
+        return f"head_dim {architecture.head_dim}, but on CPU cores attention is for {sizes}"
 
     def allows(self, architecture: ModelArchitecture, layouts: GenerationLayouts) -> BoolArray:
         """[layout] True where a model can be split so while it generates."""
@@ -185,10 +197,6 @@ class RolloutCapabilities:
         if self.experts == "tensor":
             words = "expert_parallel_size is 1 or tensor_parallel_size"
             yield words, (expert == 1) | (expert == tensor)
-        if self.equal_stages:
-            layers = architecture.num_layers
-            holds = layers % layouts.pipeline_parallel_size == 0
-            yield f"pipeline_parallel_size divides the {layers} layers", holds
         for field in sorted(self.tensor_repeats):
             number = getattr(architecture, field)
             holds = (number % tensor == 0) | (tensor % number == 0)

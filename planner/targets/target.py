@@ -4,9 +4,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from automap.planner.catalogue import gpu_type
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.layout import IntArray, Layouts
-from automap.planner.spec import JobSpec, TargetName, TrainingStack, unrunnable_field
+from automap.planner.spec import (
+    ClusterSpec,
+    JobSpec,
+    TargetName,
+    TrainingStack,
+    unrunnable_field,
+)
 from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
 
 
@@ -20,6 +27,8 @@ class Target:
     training: tuple[TrainingCapabilities, ...]
     """Engines of copies that train or score; the first that allows a layout runs it."""
     rollout: RolloutCapabilities
+    in_place_of_gpus: tuple[tuple[str, str], ...] = ()
+    """(what only a GPU runs, what a pool of CPU cores runs in its place)."""
     streams: bool = True
     """Knows calls that begin before the one they read from ends, and tails of generations."""
     max_out_of_memory_probability: float = 0.05
@@ -43,6 +52,10 @@ class Target:
         known, products = self.training_precisions, workload.training_precision
         if known is not None and products not in (None, *known):
             return "workload.training_precision", f"it is {products}"
+        precision = workload.rollout_precision or workload.precision
+        if precision in self.rollout.precisions_on_gpus_only and (cores := pools_of_cores(spec)):
+            why = f"it is {precision}, which only GPUs run, and pool {cores[0]} has CPU cores"
+            return "workload.rollout_precision", why
         if not self.engines(workload.training_stack):
             return "workload.training_stack", f"it is {workload.training_stack}"
         return None
@@ -65,6 +78,12 @@ class Target:
     def engines(self, stack: TrainingStack | None) -> tuple[TrainingCapabilities, ...]:
         """The engines that may be priced as the given software; all where none is given."""
         return tuple(each for each in self.training if stack is None or stack in each.stacks)
+
+
+def pools_of_cores(spec: JobSpec) -> list[str]:
+    """Names of the pools whose devices are CPU cores; none of a cluster that is only named."""
+    pools = spec.cluster.pools if isinstance(spec.cluster, ClusterSpec) else []
+    return [pool.name for pool in pools if gpu_type(pool.gpu).generation == "none"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from automap.planner.job import refusal, resolve
 from automap.planner.plan import refusals
 from automap.planner.spec import JobSpec
 from automap.planner.targets import AUTOMAP
-from automap.service.errors.fields import FieldError, shown
+from automap.service.errors.fields import FieldError, shown, value_at
 
 __all__ = ["RunSettings", "anchored", "plan_errors", "resuming", "settings_errors", "spec_errors"]
 
@@ -24,6 +24,7 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
     """Everything about the settings that cannot be run with this spec."""
     return [
         *_role_errors(settings, spec),
+        *_engine_errors(settings, spec),
         *_function_errors(settings),
         *_program_errors(settings, spec),
         *_path_errors(settings),
@@ -32,25 +33,37 @@ def settings_errors(settings: RunSettings, spec: JobSpec) -> list[FieldError]:
     ]
 
 
-def spec_errors(spec: JobSpec) -> list[FieldError]:
-    """What of a spec the executor cannot run, whatever the plan.
+def spec_errors(spec: JobSpec, *, planned: bool) -> list[FieldError]:
+    """What of a spec the executor's table of capabilities refuses, whatever the plan.
+
+    With `planned` there is a plan, which says itself what runs it: not for what it was planned.
 
     Raises:
         SpecError: the spec contradicts itself.
     """
-    job = resolve(spec, with_profiles=False)
-    refused = refusal(AUTOMAP, spec, job.models)
-    if refused is None:
-        return []
-    field, why = refused
-    return [
-        FieldError(
-            field=field,
-            value=why.removeprefix("it is "),
-            message=f"plans of this job can be priced, but not run: {why}",
-            remedy="plan it only, or change this",
+    job, found = resolve(spec, with_profiles=False), []
+    if spec.search.target == "any" and not planned:
+        found.append(
+            FieldError(
+                field="search.target",
+                value="any",
+                message="plans for any can be priced, but not run: no software runs all of them",
+                remedy="leave it out, or use automap; where runs_with of a plan for any says "
+                "automap, give that plan",
+            )
         )
-    ]
+    refused = refusal(AUTOMAP, spec, job.dataflow, job.models)
+    if refused is not None:
+        field, why = refused
+        found.append(
+            FieldError(
+                field=field,
+                value=shown(value_at(field, spec.model_dump(mode="json"))),
+                message=f"plans of this job can be priced, but not run: {why}",
+                remedy="plan it only, or change this",
+            )
+        )
+    return found
 
 
 def plan_errors(plan: Plan) -> list[str]:
@@ -121,6 +134,22 @@ def _role_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
                 message=f"the spec says that this role is a {what}; the settings do not say which"
                 + ("" if what == "function" else " function asks it"),
                 remedy=f"add {role}: {{path: module:function}}",
+            )
+
+
+def _engine_errors(settings: RunSettings, spec: JobSpec) -> Iterator[FieldError]:
+    """Engines named for models that the table of capabilities says they do not know."""
+    job = resolve(spec, with_profiles=False)
+    for role in job.models:
+        name = settings.training_of(role).engine
+        known = [engine.name for engine in job.engines_of(role, AUTOMAP).engines]
+        if name is not None and known and name not in known:
+            key = role if role in settings.training else DEFAULT_TRAINING
+            yield FieldError(
+                field=f"training.{key}.engine",
+                value=name,
+                message=f"{name} does not run the model of {role} as the spec has it",
+                remedy=f"leave it out, or use {' or '.join(known)}",
             )
 
 

@@ -89,7 +89,7 @@ def _check_settings(request: JobRequest, spec: JobSpec, data: object) -> None:
         )
         for error in settings_errors(request.settings, spec)
     ]
-    for error in spec_errors(spec):
+    for error in spec_errors(spec, planned=request.spec is None):
         if request.spec is None:
             message = f"{error.field} of its spec: {error.message}"
             error = error.model_copy(update={"field": "plan_id", "message": message})

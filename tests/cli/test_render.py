@@ -177,6 +177,16 @@ def test_a_cut_search_is_told_with_its_limit_in_the_first_line_and_the_proof():
     assert f"best found when the search stopped at {limit}: 130.0 s" in text
 
 
+def test_the_totals_say_how_layers_lie_on_unequal_stages():
+    plan = ppo_plan()
+    assert "layers per stage" not in rendered(lambda: plan, 120, with_details=True)
+    first = plan.copies[0].model_copy(update={"layers_per_stage": [7, 8, 8, 7]})
+    uneven = plan.model_copy(update={"copies": [first, *plan.copies[1:]]})
+    text = rendered(lambda: uneven, 120, with_details=True)
+    line = next(line for line in text.split("\n") if line.startswith("layers per stage"))
+    assert line.endswith(f"{first.id} 7, 8 × 2, 7")
+
+
 def test_the_totals_say_on_which_gpu_operators_were_measured():
     plan = ppo_plan()
     tables = {"a100-80gb-sxm": "a100-80gb-sxm", "a800": "a100-80gb-sxm", "cpu": None}

@@ -56,6 +56,11 @@ def test_the_generated_reference_has_every_command_field_and_name() -> None:
     assert "| `prompts_per_iteration` | integer ≥ 1 | required |" in pages["job-spec.md"]
     assert "| `iteration_seconds` | number | required |" in pages["plan.md"]
     assert "::: automap.planner.planning.make_plan" in pages["python.md"]
+    assert re.search(
+        r"\| `shardings` \|.*\| none, optimizer \| full, gradient \|", pages["targets.md"]
+    )
+    assert re.search(r"\| `precisions_on_gpus_only` \|.*\| fp8 \|", pages["targets.md"])
+    assert "| NCCL | gloo |" in pages["targets.md"]
 
 
 def test_links_inside_a_generated_page_lead_to_a_heading() -> None:

@@ -9,6 +9,7 @@ from torch.nn.functional import silu
 
 from automap.executor.engines.megatron.architecture import Architecture
 from automap.executor.layout import RankLayout
+from automap.planner.layout import layers_per_stage
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Recompute = Literal["none", "selective", "full"]
@@ -50,7 +51,7 @@ def build_configuration(
     if stages > 1:
         arguments = arguments | {
             "pipeline_model_parallel_layout": stage_layers(
-                architecture.num_layers, stages, virtual_pipeline_parallel_size
+                architecture.num_layers, stages * virtual_pipeline_parallel_size
             ),
             "pipeline_dtype": DTYPES[precision],
             # Packed micro-batches are of unlike lengths: stages tell each other the shape first.
@@ -111,15 +112,9 @@ def _experts(architecture: Architecture, layout: RankLayout) -> dict[str, Any]:
     }
 
 
-def stage_layers(num_layers: int, stages: int, chunks: int) -> list[list[LayerType]]:
-    """What each model chunk holds, in the order of the layers.
-
-    Layers that do not divide go to middle chunks first: the ends hold embedding and head.
-    """
-    count = stages * chunks
-    base, extra = divmod(num_layers, count)
-    preferred = [*range(1, count - 1), 0]
-    layers = [[LayerType.decoder] * (base + (i in preferred[:extra])) for i in range(count)]
+def stage_layers(num_layers: int, count: int) -> list[list[LayerType]]:
+    """What each of `count` stages, or of their chunks, holds, in the order of the layers."""
+    layers = [[LayerType.decoder] * each for each in layers_per_stage(num_layers, count)]
     layers[0].insert(0, LayerType.embedding)
     layers[-1].append(LayerType.loss)
     return layers

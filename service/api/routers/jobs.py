@@ -59,7 +59,8 @@ def create_job(
     """Queue a run of a stored plan, or of a spec that is planned first.
 
     A worker submits it to Ray; poll the Location, or follow its events. Settings that do not go
-    with the spec are answered 422 and nothing is stored. A plan that fails takes the job along.
+    with the spec, and what the executor cannot run whatever the plan (`search.target: any` among
+    it), are answered 422 and nothing is stored. A plan that fails takes the job along.
     """
     record = jobs.post_job(service, body, key=idempotency_key)
     response.headers["Location"] = f"/v1/jobs/{record.id}"

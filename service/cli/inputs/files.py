@@ -137,12 +137,14 @@ def read_report(source: str, *, remedy: str = "give the report.json of its run")
     return _validate(document, TypeAdapter(RunReport), source, kind=REPORT)
 
 
-def read_run_settings(given: str | None, *, beside: str, spec: JobSpec) -> RunSettings:
+def read_run_settings(
+    given: str | None, *, beside: str, spec: JobSpec, planned: bool
+) -> RunSettings:
     """The run settings in a file, or in NAME.run.yaml beside NAME.yaml, checked against the spec.
 
-    Relative paths in it start at its folder.
+    Relative paths in it start at its folder. `planned`: what is to run is a plan of the spec.
     """
-    if mistakes := spec_errors(spec):
+    if mistakes := spec_errors(spec, planned=planned):
         raise _mistakes(mistakes, beside)
     source = given or _settings_beside(beside)
     document = read_document(source, max_bytes=MAX_DOCUMENT_BYTES)

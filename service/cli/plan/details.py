@@ -1,6 +1,7 @@
 """What `--details` adds to a plan: totals, search, software, bytes, strategies, assumptions."""
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -67,6 +68,9 @@ def _total_lines(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "training stack", f"{named}: {STACKS[named].summary}"
     engine = ENGINES[plan.spec.workload.rollout_engine]
     yield "rollout engine", f"{engine.name}: {engine.summary}"
+    stages = _stages(plan)
+    if stages:
+        yield "layers per stage", "; ".join(stages)
     yield "proof", _proof_line(plan)
     search = plan.search
     if search.status != "given":
@@ -91,6 +95,19 @@ def _operator_times(tables: Mapping[str, str | None]) -> str:
         else f"{gpu}: scaled from tables measured on {source}, the rest by formula"
         for gpu, source in tables.items()
     )
+
+
+def _stages(plan: Plan) -> list[str]:
+    """Layers per stage of each copy and generation where they are not equal: 3, 4 × 6, 3."""
+    stated = [(copy.id, copy.layers_per_stage) for copy in plan.copies]
+    stated += [(call.id, call.layers_per_stage) for call in plan.calls if call.kind == "generate"]
+    found = []
+    for name, stages in stated:
+        runs = [(layers, len(list(same))) for layers, same in groupby(stages or [])]
+        words = [f"{layers} × {count}" if count > 1 else str(layers) for layers, count in runs]
+        if words:
+            found.append(f"{name} {', '.join(words)}")
+    return found
 
 
 def _proof_line(plan: Plan) -> str:

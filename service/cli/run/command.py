@@ -46,8 +46,11 @@ def run_here(given: RunArguments) -> None:
     """Run a plan, or plan and run a spec, until it is done, fails, or Ctrl-C."""
     backend = Local()
     runnable = backend.read_plan(given.plan_or_spec)
+    planned = isinstance(runnable, KnownPlan)
     spec = runnable.plan.spec if isinstance(runnable, KnownPlan) else runnable
-    settings = read_run_settings(given.settings, beside=given.plan_or_spec, spec=spec)
+    settings = read_run_settings(
+        given.settings, beside=given.plan_or_spec, spec=spec, planned=planned
+    )
     if given.iterations is not None:
         settings = settings.model_copy(update={"iterations": given.iterations})
     command = run_command()

@@ -50,7 +50,9 @@ def run_submit(given: SubmitArguments) -> None:
     """POST a job for a spec, or for a plan that the service has."""
     service = Service(given.account.server, given.account.api_key)
     what, spec = _what_to_run(given.plan_or_spec, service)
-    settings = read_run_settings(given.settings, beside=given.plan_or_spec, spec=spec)
+    settings = read_run_settings(
+        given.settings, beside=given.plan_or_spec, spec=spec, planned="plan_id" in what
+    )
     request = {**what, "settings": settings.model_dump(mode="json", exclude_unset=True)}
     start_job(service, "jobs", request, follow=given.follow, as_json=given.json)
 

@@ -114,13 +114,33 @@ def test_relative_paths_start_at_the_settings(folder, capsys, monkeypatch):
     assert Path(settings["models"]["actor"]).resolve() == folder.parent / "models" / "actor"
 
 
-@pytest.mark.parametrize("name", ["streaming", "generation_tail", "generation_tensor_schedule"])
-def test_what_can_only_be_priced_is_refused(folder, capsys, name):
-    (folder / "tiny.yaml").write_text(yaml.dump(TINY | {"search": {name: True}}), encoding="utf-8")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("streaming", True),
+        ("generation_tail", True),
+        ("generation_tensor_schedule", True),
+        ("target", "any"),
+    ],
+)
+def test_what_can_only_be_priced_is_refused(folder, capsys, name, value):
+    (folder / "tiny.yaml").write_text(yaml.dump(TINY | {"search": {name: value}}), encoding="utf-8")
     code, _, err = call(capsys, "run", str(folder / "tiny.yaml"))
     assert code == 2
     assert f"search.{name}" in err
     assert "can be priced, but not run" in " ".join(err.split())
+
+
+def test_a_plan_for_any_runs_where_automap_runs_it(folder, capsys):
+    (folder / "tiny.yaml").write_text(
+        yaml.dump(TINY | {"search": {"target": "any"}}), encoding="utf-8"
+    )
+    plan = folder / "plan.json"
+    assert call(capsys, "plan", str(folder / "tiny.yaml"), "-q", "-o", str(plan))[0] == 0
+    assert json.loads(plan.read_text())["runs_with"] == ["automap"]
+    arguments = ("--settings", str(folder / "tiny.run.yaml"), "--output", str(folder / "o"), "-q")
+    code, _, err = call(capsys, "run", str(plan), *arguments)
+    assert code == 0, err
 
 
 @pytest.mark.parametrize(

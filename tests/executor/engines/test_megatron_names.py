@@ -148,20 +148,19 @@ def test_a_vocabulary_too_small_for_the_ranks() -> None:
 
 
 @pytest.mark.parametrize(
-    ("layers", "stages", "chunks", "counts"),
+    ("layers", "count", "counts"),
     [
-        (8, 2, 1, [4, 4]),
-        (7, 2, 1, [4, 3]),
-        (10, 4, 1, [2, 3, 3, 2]),
-        (11, 4, 1, [3, 3, 3, 2]),
-        (9, 2, 2, [2, 3, 2, 2]),
-        (4, 2, 2, [1, 1, 1, 1]),
-        (5, 1, 1, [5]),
+        (8, 2, [4, 4]),
+        (7, 2, [4, 3]),
+        (10, 4, [2, 3, 3, 2]),
+        (11, 4, [3, 3, 3, 2]),
+        (9, 4, [2, 2, 3, 2]),
+        (5, 1, [5]),
     ],
 )
-def test_layers_of_stages(layers: int, stages: int, chunks: int, counts: list[int]) -> None:
+def test_layers_of_stages(layers: int, count: int, counts: list[int]) -> None:
     """As the planner counts them: what does not divide goes to the middle first."""
-    found = stage_layers(layers, stages, chunks)
+    found = stage_layers(layers, count)
     names = [[each.name for each in chunk] for chunk in found]
     assert [chunk.count("decoder") for chunk in names] == counts
     assert names[0][0] == "embedding"

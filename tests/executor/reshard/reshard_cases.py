@@ -30,6 +30,7 @@ from automap.executor.reshard.transition import (
     gather_within,
     model_parallel_transition,
 )
+from automap.planner.layout import layers_per_stage
 from tests.executor.ranks import Case
 from tests.executor.reshard.generation_buffer import GenerationBuffer
 from tests.executor.reshard.sharded_model import Llama, ShardedLlama, expert_of, kind_of
@@ -383,8 +384,8 @@ def exchanges_any_two(
         pipeline_parallel_size=pipeline,
         expert_parallel_size=expert,
     )
-    place, each = layout.coordinates(dist.get_rank()), llama.num_layers // pipeline
-    layers = range(place.pipeline * each, (place.pipeline + 1) * each)
+    place = layout.coordinates(dist.get_rank())
+    layers = stage(llama.num_layers, pipeline, place.pipeline)
     experts = None
     if expert > 1:
         own = llama.num_experts // expert
@@ -410,6 +411,12 @@ def exchanges_any_two(
         and (expert_of(name) is None or experts is None or expert_of(name) in range(*experts))
     }
     assert transition.ledger.received_bytes() == missing
+
+
+def stage(num_layers: int, stages: int, number: int) -> range:
+    """Layers of a pipeline stage."""
+    cut = layers_per_stage(num_layers, stages)
+    return range(sum(cut[:number]), sum(cut[: number + 1]))
 
 
 def part_into_two_worlds() -> tuple[bool, int, int]:
@@ -453,15 +460,16 @@ def syncs_separate_worlds(folder: Path) -> None:
             meeting = Meeting(store, f"meeting{number}", len(sender), 4, timedelta(seconds=60))
             num_experts = 4 if training in spread else 0
             llama = Llama(
-                vocab_size=200, num_key_value_heads=2, num_layers=4, num_experts=num_experts
+                vocab_size=200, num_key_value_heads=2, num_layers=5, num_experts=num_experts
             )
             if trains and rank in sender:
                 send_steps(meeting, sender.index(rank), ShardedLlama(llama, training, rank))
             elif not trains:
-                layers = (rank // t_g % p_g * 4 // p_g, (rank // t_g % p_g + 1) * 4 // p_g)
+                layers = stage(5, p_g, rank // t_g % p_g)
                 own = rank % t_g
                 experts = (own * 4 // e_g, (own + 1) * 4 // e_g) if e_g > 1 else None
-                receive_steps(meeting, rank, Target(own, t_g, 2, layers, experts), llama)
+                target = Target(own, t_g, 2, (layers.start, layers.stop), experts)
+                receive_steps(meeting, rank, target, llama)
     dist.barrier()
     if serves:
         store.wait([f"left{each}" for each in range(7)])
@@ -600,6 +608,14 @@ ON_EIGHT: dict[str, Case] = {
         pipeline=2,
         expert=2,
         llama=MIXTURE,
+    ),
+    # 2, 1, 1, 1, 2, 1, 1, 1 layers against 2, 3, 3, 2.
+    "uneven_p8_to_p4": partial(
+        exchanges_any_two,
+        training=RankLayout(pipeline_parallel_size=8),
+        tensor=1,
+        pipeline=4,
+        llama=Llama(vocab_size=250, num_layers=10),
     ),
     "holes": refuses_holes,
     "separate_worlds": syncs_separate_worlds,  # the last: the world is split for good

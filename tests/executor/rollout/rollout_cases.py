@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ from transformers import (
 from automap.executor.batch import Batch, Ragged, concatenate
 from automap.executor.reshard.parts import Part, Target
 from automap.executor.settings import RolloutSettings
+from automap.planner.targets import AUTOMAP
 from tests.executor.engines.plain_training import as_in_folders
 from tests.executor.ranks import Case
 
@@ -88,7 +89,12 @@ def tiny_mixture(config: Qwen3MoeConfig, *, seed: int) -> Qwen3MoeForCausalLM:
 
 @contextmanager
 def engine_of(
-    config: PreTrainedConfig | Path, ranks: Sequence[int], rollout: RolloutSettings, **options: int
+    config: PreTrainedConfig | Path,
+    ranks: Sequence[int],
+    rollout: RolloutSettings,
+    *,
+    precision: Literal["fp32", "fp8"] = "fp32",
+    **options: int,
 ) -> "Iterator[VllmEngine]":
     from automap.executor.rollout.vllm_engine import (  # seconds: not in the process of pytest
         VllmEngine,
@@ -97,7 +103,7 @@ def engine_of(
     engine = VllmEngine(
         config,
         ranks=ranks,
-        precision="fp32",
+        precision=precision,
         rollout=rollout,
         max_model_len=64,
         kv_cache_bytes=8 << 20,
@@ -373,12 +379,23 @@ def shares_the_embedding(folder: Path) -> None:
             check_log_probs(engine, model, 0.8)
 
 
-def refuses_unknown_heads(folder: Path) -> None:
+def refuses_what_only_a_gpu_runs(folder: Path) -> None:
+    """The table of the target says what vLLM says, and the engine refuses by the table."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    known = AUTOMAP.rollout.head_dims_on_cores
+    assert known == frozenset(CPUAttentionBackend.get_supported_head_sizes())
+    ranks = [dist.get_rank()]
+    with (
+        pytest.raises(ValueError, match=r"precision fp8: .* on GPUs alone"),
+        engine_of(tiny_config(), ranks, RolloutSettings(), precision="fp8"),
+    ):
+        pass
     config = tiny_config()
     config.head_dim = 16
     with (
         pytest.raises(ValueError, match=r"head_dim 16: .* is for 32, 64"),
-        engine_of(config, [dist.get_rank()], RolloutSettings()),
+        engine_of(config, ranks, RolloutSettings()),
     ):
         pass
 
@@ -426,6 +443,6 @@ ON_TWO: dict[str, Case] = {
     "stages": generates_in_stages,
     "experts": spreads_experts,
     "tied": shares_the_embedding,
-    "heads": refuses_unknown_heads,
+    "gpus": refuses_what_only_a_gpu_runs,
 }
 ON_FOUR: dict[str, Case] = {"intervals": generates_at_intervals}

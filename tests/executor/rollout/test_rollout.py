@@ -8,13 +8,17 @@ import torch
 from automap.executor.rollout.cpu_experts import own_experts
 from automap.executor.rollout.seeds import response_seed
 from tests.executor.ranks import Case, run_cases
-from tests.executor.rollout import hybrid_cases, planned_cases, rollout_cases
+from tests.executor.rollout import hybrid_cases, planned_cases, rollout_cases, stage_cases
 
 pytestmark = pytest.mark.many_processes
 
-ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR | planned_cases.ON_FOUR
+ON_TWO: dict[str, Case] = rollout_cases.ON_TWO | stage_cases.ON_TWO
+ON_FOUR: dict[str, Case] = hybrid_cases.ON_FOUR | planned_cases.ON_FOUR | stage_cases.ON_FOUR
 MORE_ON_FOUR: dict[str, Case] = (
-    rollout_cases.ON_FOUR | hybrid_cases.MORE_ON_FOUR | planned_cases.MORE_ON_FOUR
+    rollout_cases.ON_FOUR
+    | hybrid_cases.MORE_ON_FOUR
+    | planned_cases.MORE_ON_FOUR
+    | stage_cases.MORE_ON_FOUR
 )
 
 
@@ -27,7 +31,7 @@ def run(
 
 @pytest.fixture(scope="module")
 def on_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
-    return run(rollout_cases.ON_TWO, tmp_path_factory, 2)
+    return run(ON_TWO, tmp_path_factory, 2)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def more_on_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | No
     return run(MORE_ON_FOUR, tmp_path_factory, 4)
 
 
-@pytest.mark.parametrize("case", rollout_cases.ON_TWO)
+@pytest.mark.parametrize("case", ON_TWO)
 def test_generation_on_two_processes(case: str, on_two: dict[str, str | None]) -> None:
     assert on_two[case] is None, on_two[case]
 

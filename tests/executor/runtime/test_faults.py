@@ -186,6 +186,15 @@ def test_streams_and_tails_are_refused(change: dict[str, object], field: str) ->
         Controller(plan, settings(), factories=idle_engine.FACTORIES)
 
 
+def test_stages_that_the_engines_do_not_cut_are_refused() -> None:
+    plan = small_plan("reinforce_plus_plus", ROLES, kl="none")
+    copies = [each.model_copy(update={"layers_per_stage": [1, 1]}) for each in plan.copies]
+    changed = plan.model_copy(update={"copies": copies})
+    message = r"copy actor: layers_per_stage is \[1, 1\], but the engines cut equal stages"
+    with pytest.raises(RunError, match=message):
+        Controller(changed, settings(), factories=idle_engine.FACTORIES)
+
+
 def test_calls_are_expected_in_the_plans_order() -> None:
     plan = small_plan(
         "grpo",

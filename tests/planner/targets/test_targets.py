@@ -12,6 +12,7 @@ from automap.planner.check.check import violations
 from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
+from automap.planner.job.targets import refusal
 from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts
 from automap.planner.plan.runs_with import refusals, runs_with
 from automap.planner.planning import make_plan
@@ -43,7 +44,7 @@ def layout(*, sharding: str = "none", **sizes: int) -> Layouts:
     )
 
 
-def job_of(architecture: str = "llama-2-7b", **changes: Any) -> Job:
+def job_of(architecture: str | dict[str, Any] = "llama-2-7b", **changes: Any) -> Job:
     models = {role: {"architecture": architecture} for role in ("actor", "reference", "reward")}
     return resolve(job_spec("grpo", models=models, **changes))
 
@@ -205,6 +206,56 @@ def test_a_job_that_automap_cannot_run_is_planned_for_any_and_refused_for_automa
     assert error.value.field == "search.target"
     assert field in error.value.message
     assert "search.target: any" in error.value.remedy
+
+
+CORES = {"cluster__pools": [{"name": "cores", "gpu": "cpu-core", "num_nodes": 1}]}
+SMALL_HEADS: dict[str, Any] = {
+    "num_layers": 2,
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 16,
+    "vocab_size": 256,
+    "max_position_embeddings": 2048,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        (
+            {"workload__rollout_precision": "fp8"},
+            "workload.rollout_precision",
+            "it is fp8, which only GPUs run, and pool cores has CPU cores",
+        ),
+        (
+            {"architecture": SMALL_HEADS},
+            "models.actor",
+            "head_dim 16, but on CPU cores attention is for 32, 64, 80",
+        ),
+    ],
+)
+def test_what_only_gpus_run_is_refused_where_a_pool_has_cores(
+    changes: dict[str, Any], field: str, words: str
+) -> None:
+    assert job_of(**changes).target is AUTOMAP
+    assert job_of(**CORES).target is AUTOMAP
+    job = job_of(**changes, **CORES)
+    assert job.target is ANY
+    refused = refusal(AUTOMAP, job.spec, job.dataflow, job.models)
+    assert refused is not None
+    assert refused[0] == field
+    assert refused[1].startswith(words)
+
+
+def test_a_model_that_only_scores_may_have_any_head_on_cores() -> None:
+    models: dict[str, Any] = {
+        role: {"architecture": "llama-2-7b"} for role in ("actor", "reference")
+    }
+    models["reward"] = {"architecture": SMALL_HEADS}
+    job = resolve(job_spec("grpo", models=models, **CORES))
+    assert job.target is AUTOMAP
 
 
 def test_a_strategy_keeps_the_space_that_it_reproduces() -> None:

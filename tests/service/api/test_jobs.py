@@ -9,6 +9,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
+from automap.planner import make_plan
 from automap.planner.spec import JobSpec
 from automap.service.app import create_app
 from automap.service.queues import plan_queue
@@ -139,6 +140,104 @@ def test_bad_requests_name_the_field(
     assert field in fields or any(name.startswith(f"{field}.") for name in fields), body
     assert all(error["message"] for error in body["errors"])
     assert stored_rows(database) == 0
+
+
+OWN_DATAFLOW: Json = {
+    "calls": [
+        {"id": "actor.generate", "role": "actor", "kind": "generate"},
+        {"id": "reward.forward", "role": "reward", "kind": "forward"},
+        {"id": "actor.train", "role": "actor", "kind": "train"},
+    ],
+    "edges": [
+        {"source": "actor.generate", "target": "reward.forward", "streamed": True},
+        {"source": "reward.forward", "target": "actor.train"},
+    ],
+}
+ON_H100: Json = {"pools": [{"name": "p", "gpu": "h100", "num_nodes": 1}]}
+MIXTURE: Json = {"actor": {"architecture": "qwen3-30b-a3b"}, "reward": {"function": True}}
+LORA: Json = {
+    "actor": {"architecture": "tiny-llama", "lora": {"rank": 4}},
+    "reward": {"function": True},
+}
+NOT_RUN: dict[str, tuple[Json, str]] = {
+    "any": ({"spec.search": {"target": "any"}}, "spec.search.target"),
+    "streaming": ({"spec.search": {"streaming": True}}, "spec.search.streaming"),
+    "tail": ({"spec.search": {"generation_tail": True}}, "spec.search.generation_tail"),
+    "tensor schedule": (
+        {"spec.search": {"generation_tensor_schedule": True}},
+        "spec.search.generation_tensor_schedule",
+    ),
+    "streamed edge": (
+        {"spec.algorithm": None, "spec.dataflow": OWN_DATAFLOW, "settings.program": "own:PROGRAM"},
+        "spec.dataflow.edges.0.streamed",
+    ),
+    "rollout engine": (
+        {"spec.workload.rollout_engine": "sglang"},
+        "spec.workload.rollout_engine",
+    ),
+    "cache": (
+        {"spec.workload.rollout_cache_precision": "fp8"},
+        "spec.workload.rollout_cache_precision",
+    ),
+    "rollout precision on cores": (
+        {"spec.workload.rollout_precision": "fp8"},
+        "spec.workload.rollout_precision",
+    ),
+    "training precision": (
+        {
+            "spec.cluster": ON_H100,
+            "spec.workload.precision": "bf16",
+            "spec.workload.training_precision": "fp8",
+        },
+        "spec.workload.training_precision",
+    ),
+    "model": (
+        {"spec.cluster": ON_H100, "spec.models.actor": {"architecture": "deepseek-v3"}},
+        "spec.models.actor",
+    ),
+    "precision of a mixture": (
+        {"spec.cluster": ON_H100, "spec.models": MIXTURE, "spec.workload.precision": "fp16"},
+        "spec.models.actor",
+    ),
+    "fsdp for a mixture": (
+        {
+            "spec.cluster": ON_H100,
+            "spec.models": MIXTURE,
+            "spec.workload.precision": "bf16",
+            "settings.training": {"actor": {"engine": "fsdp"}},
+        },
+        "settings.training.actor.engine",
+    ),
+    "megatron for an adapter": (
+        {"spec.models": LORA, "settings.training": {"default": {"engine": "megatron"}}},
+        "settings.training.default.engine",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "field"), NOT_RUN.values(), ids=NOT_RUN)
+def test_what_the_executor_cannot_run_is_refused_before_it_is_planned(
+    client: TestClient, database: Database, changes: Json, field: str
+) -> None:
+    request: Json = BODY
+    for path, value in changes.items():
+        request = changed(request, path, value)
+    body = problem(client.post("/v1/jobs", json=request), 422, "invalid-spec")
+    (error,) = body["errors"]
+    assert error["field"] == field
+    assert "can be priced, but not run: " in error["message"] or "does not run" in error["message"]
+    assert error["remedy"]
+    assert error["value"] is not None
+    assert stored_rows(database) == 0
+
+
+def test_a_stored_plan_for_any_runs_where_automap_runs_it(
+    client: TestClient, database: Database
+) -> None:
+    plan = make_plan(JobSpec.model_validate(changed(TINY, "search", {"target": "any"})))
+    assert (plan.search.target, plan.runs_with) == ("any", ["automap"])
+    request = {"plan_id": str(add_plan(database, plan)), "settings": run_settings()}
+    created(client.post("/v1/jobs", json=request))
 
 
 def test_a_missing_function_is_missed(client: TestClient) -> None:

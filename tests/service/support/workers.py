@@ -149,11 +149,12 @@ def tiny_plan() -> Plan:
     return make_plan(JobSpec.model_validate(TINY))
 
 
-def add_plan(database: Database) -> UUID:
+def add_plan(database: Database, plan: Plan | None = None) -> UUID:
     """A plan that was made."""
+    plan = plan or tiny_plan()
     with database.transaction() as session:
-        row = plan_records.new_plan_row(JobSpec.model_validate(TINY), cluster_name=None)
-        plan_queue.store_succeeded(session, row, tiny_plan().model_dump(mode="json", by_alias=True))
+        row = plan_records.new_plan_row(plan.spec, cluster_name=None)
+        plan_queue.store_succeeded(session, row, plan.model_dump(mode="json", by_alias=True))
         session.flush()
         return row.id
 
