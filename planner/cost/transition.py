@@ -10,7 +10,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import constants, memory
 from automap.planner.cost.communication import collective_seconds, point_to_point_seconds
 from automap.planner.cost.operators.profile import Profile
-from automap.planner.cost.rows import ceil_div, distinct_rows
+from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import expert_shards
 from automap.planner.cost.stacks import stack_of
 from automap.planner.job.job import Model
@@ -78,55 +78,6 @@ def reshard(
     generates in fp8 (a quantised copy shares nothing). Full sharding streams each rank's
     missing (n − 1)/n through one bucket.
     """
-    new = (tensor_parallel_size, pipeline_parallel_size, expert_parallel_size)
-    # Pairs are many and few differ in what matters: each such combination is priced once.
-    first, pair = distinct_rows(*reshard_kind(pool, layouts), *new)
-    tensor, stages, experts = (size[first] for size in new)
-    priced = _reshard_of_kinds(
-        model,
-        workload,
-        pool,
-        profile,
-        layouts.take(first),
-        tensor_parallel_size=tensor,
-        pipeline_parallel_size=stages,
-        expert_parallel_size=experts,
-    )
-    seconds, received, transient = priced
-    return seconds[pair], received[pair], transient[pair]
-
-
-def reshard_kind(pool: Pool, layouts: Layouts) -> tuple[IntArray, ...]:
-    """Columns [layout] of all that a reshard depends on in a home: equal ones reshard alike.
-
-    How many replicas there are matters to full sharding alone; to others it matters whether the
-    stages of a pipeline lie inside one NVLink domain.
-    """
-    repeats = memory.data_shards(layouts)
-    tensor = layouts.tensor_parallel_size
-    streams = layouts.sharding == memory.FULLY_SHARDED
-    return (
-        tensor,
-        layouts.pipeline_parallel_size,
-        layouts.expert_parallel_size,
-        np.minimum(tensor * repeats, pool.nvlink_domain_gpus),
-        np.where(streams, repeats, 0),
-        np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, 1, 0),
-    )
-
-
-def _reshard_of_kinds(
-    model: Model,
-    workload: WorkloadSpec,
-    pool: Pool,
-    profile: Profile,
-    layouts: Layouts,
-    *,
-    tensor_parallel_size: IntArray,
-    pipeline_parallel_size: IntArray,
-    expert_parallel_size: IntArray,
-) -> tuple[FloatArray, IntArray, IntArray]:
-    """What `reshard` returns, row by row."""
     dense_bytes, expert_bytes = model_bytes(model, workload.precision)
     shards, _ = _expert_split(layouts.tensor_parallel_size, layouts.expert_parallel_size)
     new_shards, _ = _expert_split(tensor_parallel_size, expert_parallel_size)
@@ -168,6 +119,25 @@ def _reshard_of_kinds(
         workload, layouts, kept=kept, gathered=over_stages + inside, received=received
     )
     return seconds, _ceil(received), _ceil(transient)
+
+
+def reshard_kind(pool: Pool, layouts: Layouts) -> tuple[IntArray, ...]:
+    """Columns [layout] of all that a reshard depends on in a home: equal ones reshard alike.
+
+    How many replicas there are matters to full sharding alone; to others it matters whether the
+    stages of a pipeline lie inside one NVLink domain.
+    """
+    repeats = memory.data_shards(layouts)
+    tensor = layouts.tensor_parallel_size
+    streams = layouts.sharding == memory.FULLY_SHARDED
+    return (
+        tensor,
+        layouts.pipeline_parallel_size,
+        layouts.expert_parallel_size,
+        np.minimum(tensor * repeats, pool.nvlink_domain_gpus),
+        np.where(streams, repeats, 0),
+        np.where(layouts.offload == memory.OFFLOAD_WEIGHTS, 1, 0),
+    )
 
 
 def _transient_weights(

@@ -216,16 +216,9 @@ class Settings:
         alike, alike_of = distinct_rows(home_size, *columns)
         size = home_size[alike]
         home, engine = settings_of_rows(size, engines.size_of)
-        seconds, held = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
-        for pairs in parts_of(np.arange(len(home)) // MOST_PAIRS):
-            still_in_time(self.deadline)
-            layouts = block.layouts.take(alike[home[pairs]])
-            part = self.pricing.reshard(
-                call, block.pool, layouts, engines.layouts.take(engine[pairs])
-            )
-            seconds.append(part[0])
-            held.append(part[1])
-        moves, weights = np.concatenate(seconds), np.concatenate(held)
+        moves, weights = self._reshard(
+            call, block.pool, block.layouts.take(alike), engines.layouts, home, engine
+        )
         first_pair = np.cumsum(engines.lengths[size]) - engines.lengths[size]
         table = np.zeros((2, len(size), int(engines.lengths.max(initial=0))))
         column = engine - engines.first[size[home]]
@@ -235,6 +228,37 @@ class Settings:
         room = np.zeros(len(first), dtype=np.int64)
         np.maximum.at(room, kind, block.room_bytes)
         return ReshardedHomes(kind, size[first], room, first_pair[first], moves, weights)
+
+    def _reshard(
+        self,
+        call: Call,
+        pool: Pool,
+        homes: Layouts,
+        engines: GenerationLayouts,
+        home: IntArray,
+        engine: IntArray,
+    ) -> tuple[FloatArray, IntArray]:
+        """(seconds, transient weight bytes) of pairs of a home with an engine.
+
+        Pairs are many, and few differ in what a reshard depends on: those are priced.
+        """
+        _, home_kind = distinct_rows(*self.pricing.reshard_kind(pool, homes))
+        _, shape = distinct_rows(
+            engines.tensor_parallel_size,
+            engines.pipeline_parallel_size,
+            engines.expert_parallel_size,
+        )
+        first, pair = distinct_rows(home_kind[home], shape[engine])
+        seconds, held = [np.zeros(0)], [np.zeros(0, dtype=np.int64)]
+        for part in parts_of(np.arange(len(first)) // MOST_PAIRS):
+            still_in_time(self.deadline)
+            some = first[part]
+            priced = self.pricing.reshard(
+                call, pool, homes.take(home[some]), engines.take(engine[some])
+            )
+            seconds.append(priced[0])
+            held.append(priced[1])
+        return np.concatenate(seconds)[pair], np.concatenate(held)[pair]
 
 
 def no_rows(call: int, copy: int) -> CallTable:

@@ -18,10 +18,9 @@ CONTEXT_SIZES = (1, 2, 4, 8, 16, 32, 64)
 LEAST_CONTEXT_TOKENS = 2_048
 """Tokens of the longest sequence that every rank of a context group has at least: with fewer its
 kernels no longer fill a GPU, and what the ranks exchange outweighs what they share."""
-LONG_CONTEXT_TOKENS, FEW_SEQUENCES = 16_384, 4
-"""Context parallelism may pay where a sequence is so long that its activations are what does not
-fit, or where there are fewer than so many sequences for a GPU, too few to fill a pipeline. Else
-its GPUs do more as replicas."""
+LONG_CONTEXT_TOKENS, MANY_GPUS = 16_384, 4_096
+"""In pools of more GPUs context parallelism is tried from this sequence length on: their layouts
+are many, and shorter sequences gain 1 to 4 % at most."""
 MOST_STAGES = 64
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16, 32, 64)
 TENSOR_SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -32,8 +31,9 @@ SPACE = (
     "number of nodes up to 32 and steps of at most one sixteenth beyond; powers of two up to 64 as "
     "tensor sizes, where they divide the heads, pipeline sizes up to 64, micro-batches of 1 to 64 "
     "sequences in powers of two, cache budgets in steps of 1/24 of a GPU's usable memory; "
-    "virtual stages up to 4, expert sizes, context sizes that leave a rank 2,048 tokens, where sequences are long or few, sharding, "
-    "recomputation and offload as the spec and the target allow"
+    "virtual stages up to 4, expert sizes, context sizes that leave a rank 2,048 tokens (in "
+    "pools of more than 4,096 GPUs from 16,384 tokens on), sharding, recomputation and offload as "
+    "the spec and the target allow"
 )
 """The searched space in words: a plan's report claims optimality over it and no more."""
 
@@ -182,16 +182,12 @@ def _sizes(job: Job, model: Model, pool: Pool, wanted: ParallelismConstraint | N
     across = job.spec.constraints.tensor_parallel_across_nodes
     data = _fixed(wanted, "data_parallel_size")
     virtual = VIRTUAL_SIZES if model.trainable else (1,)
-    contexts = _tried(wanted, "context_parallel_size", _context_sizes(job))
-    asked = _fixed(wanted, "context_parallel_size") is not None
-    long = asked or _longest(job) >= LONG_CONTEXT_TOKENS
 
     def fits_context(count: IntArray, t: IntArray, p: IntArray, c: IntArray) -> BoolArray:
         rest = count // (t * p)
         here = rest // c
         wanted_data = here if data is None else data
-        worth = (c == 1) | long | (most_data < FEW_SEQUENCES * count)
-        return np.asarray((rest % c == 0) & (here <= most_data) & (here == wanted_data) & worth)
+        return np.asarray((rest % c == 0) & (here <= most_data) & (here == wanted_data))
 
     def fits_experts(
         count: IntArray, t: IntArray, p: IntArray, c: IntArray, e: IntArray
@@ -207,7 +203,7 @@ def _sizes(job: Job, model: Model, pool: Pool, wanted: ParallelismConstraint | N
             _tried(wanted, "pipeline_parallel_size", range(1, most_stages + 1)),
             lambda count, t, p: ((count // t) % p == 0) & (p <= most_stages),
         ),
-        (contexts, fits_context),
+        (_tried(wanted, "context_parallel_size", _context_sizes(job, pool)), fits_context),
         (_expert_sizes(model, wanted), fits_experts),
         (virtual, lambda _, t, p, c, e, v: (v == 1) | ((p > 1) & (v * p <= arch.num_layers))),
     ]
@@ -249,15 +245,12 @@ def _splits_tensors(
     )
 
 
-def _context_sizes(job: Job) -> Sequence[int]:
-    longest = _longest(job)
-    return [c for c in CONTEXT_SIZES if c == 1 or c * LEAST_CONTEXT_TOKENS <= longest]
-
-
-def _longest(job: Job) -> int:
-    """Tokens of the longest sequence."""
+def _context_sizes(job: Job, pool: Pool) -> Sequence[int]:
     workload = job.spec.workload
-    return workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    if pool.usable_gpus > MANY_GPUS and longest < LONG_CONTEXT_TOKENS:
+        return CONTEXT_SIZES[:1]
+    return [c for c in CONTEXT_SIZES if c == 1 or c * LEAST_CONTEXT_TOKENS <= longest]
 
 
 def _expert_sizes(model: Model, wanted: ParallelismConstraint | None) -> Sequence[int]:
