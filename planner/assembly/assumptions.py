@@ -8,6 +8,7 @@ from automap.planner.job.job import Job
 from automap.planner.job.resolution import length_warnings
 from automap.planner.job.targets import refusal
 from automap.planner.profiles.folder import disturbances, fingerprint, is_of_shipped_tables
+from automap.planner.spec import UNSTATED_CONCURRENCY
 from automap.planner.targets.tables import AUTOMAP
 
 SLOW_NETWORK_BYTES_PER_SECOND = 1.25e8
@@ -21,6 +22,7 @@ def assumptions(job: Job) -> list[str]:
         *warnings(job),
         *length_warnings(job),
         *_functions_without_seconds(job),
+        *_unstated_concurrency(job),
         *_derived_tables(job),
         *_corrected_prices(job),
         *(
@@ -38,6 +40,17 @@ def _functions_without_seconds(job: Job) -> Iterator[str]:
             yield (
                 f"models.{role}: its function is priced with seconds_per_response 0, so that a "
                 "call takes 1 µs however many responses it scores; give what one takes"
+            )
+
+
+def _unstated_concurrency(job: Job) -> Iterator[str]:
+    """Name the functions and services of which it is not said how many responses they score."""
+    for role, model in job.spec.models.items():
+        served = model if model.remote is None else model.remote
+        if not model.needs_gpus and served.seconds_per_response and model.open_requests is None:
+            yield (
+                f"models.{role}: its concurrency is not given and priced as "
+                f"{UNSTATED_CONCURRENCY} responses at once, but a run has one process for it"
             )
 
 

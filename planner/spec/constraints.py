@@ -1,13 +1,30 @@
 """Constraints that the plan of a job must respect."""
 
+import itertools
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from automap.planner.spec.base import PositiveInt, SpecModel
 
 Pair = Annotated[tuple[str, str], Field(strict=False)]
 """Files and HTTP have lists, never tuples."""
+
+
+def _pairs(given: object) -> object:
+    """Every pair of each group of roles; `[actor, critic]` without a list around it is one group.
+
+    What is something else is left for the type to refuse.
+    """
+    if not isinstance(given, list):
+        return given
+    groups = [given] if given and all(isinstance(each, str) for each in given) else given
+    if any(not isinstance(group, list | tuple) or len(group) < 2 for group in groups):
+        return given
+    return [pair for group in groups for pair in itertools.combinations(group, 2)]
+
+
+Pairs = Annotated[list[Pair], BeforeValidator(_pairs)]
 
 
 class ParallelismConstraint(SpecModel):
@@ -45,8 +62,8 @@ class ConstraintsSpec(SpecModel):
         "unless that is pinned otherwise), its shadow (`actor.shadow`: where it lies if there is "
         "one), or a call (`actor.generate`: a copy in that pool serves it)",
     )
-    colocate: list[Pair] = Field(default=[], description="role pairs whose homes share a range")
-    separate: list[Pair] = Field(default=[], description="role pairs on disjoint GPUs")
+    colocate: Pairs = Field(default=[], description="pairs of roles whose homes share a range")
+    separate: Pairs = Field(default=[], description="pairs of roles on disjoint GPUs")
     parallelism: dict[str, ParallelismConstraint] = Field(
         default={},
         description="role, copy or call → what is fixed of it: of a role (`actor`) the sizes of "

@@ -105,5 +105,18 @@ def test_a_function_without_seconds_is_told_with_what_it_is_priced_at() -> None:
     (line,) = told({"function": True})
     assert "seconds_per_response 0" in line
     assert "1 µs" in line
-    assert told({"function": True, "seconds_per_response": 0.01}) == []
+    assert told({"function": True, "seconds_per_response": 0.01, "concurrency": 8}) == []
     assert told({"remote": {"requests_per_second": 100.0}}) == []
+
+
+@pytest.mark.parametrize("kind", ["function", "remote"])
+def test_a_concurrency_that_is_not_given_is_told(kind: str) -> None:
+    def told(**values: Any) -> list[str]:
+        stated = {"seconds_per_response": 0.5, **values}
+        reward = {"function": True, **stated} if kind == "function" else {"remote": stated}
+        found = assumptions(resolve(small_job(models__reward=reward)))
+        return [line for line in found if "concurrency" in line]
+
+    (line,) = told()
+    assert line.startswith("models.reward: its concurrency is not given and priced as 64 responses")
+    assert told(concurrency=64) == []

@@ -51,6 +51,23 @@ def test_whole_numbers_pass_as_seconds_and_lists_as_pairs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "pairs"),
+    [
+        (["actor", "reference"], [("actor", "reference")]),
+        ([["actor", "reference"]], [("actor", "reference")]),
+        (
+            [["actor", "reference", "reward"]],
+            [("actor", "reference"), ("actor", "reward"), ("reference", "reward")],
+        ),
+        ([], []),
+    ],
+)
+def test_groups_of_roles_are_their_pairs(given: list[Any], pairs: list[tuple[str, str]]) -> None:
+    constraints = job_spec(constraints__colocate=given, constraints__separate=given).constraints
+    assert constraints.colocate == constraints.separate == pairs
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"constraints__separate": [["actor", "critic"]]},
