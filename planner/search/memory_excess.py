@@ -121,7 +121,7 @@ def _pool_at(problem: Problem, gpu: int) -> PoolSlice:
 def _lean(space: SearchSpace) -> Problem | None:
     """The options that matter for memory; None where a call has none at all."""
     tables = _without_time(space.tables)
-    lean = problem_of(space.problem, tables, _undominated(tables, _leanest(tables, space.rows)))
+    lean = problem_of(space.problem, tables, _leaner_layouts(tables, _leanest(tables, space.rows)))
     served = [call.model is not None for call in tables.dataflow_calls]
     if any(not call.options for call, wanted in zip(lean.calls, served, strict=True) if wanted):
         return None
@@ -152,8 +152,8 @@ def _leanest(tables: Tables, rows: Rows) -> Rows:
     return Rows(rows.copies, calls)
 
 
-def _undominated(tables: Tables, rows: Rows) -> Rows:
-    """Of the layouts of one copy on as many GPUs of a pool those that no other is leaner than.
+def _leaner_layouts(tables: Tables, rows: Rows) -> Rows:
+    """The layouts of each copy, per pool and number of GPUs, that no other is leaner than.
 
     What pruning would do among the options is done here among columns: there are many layouts.
     """
@@ -178,7 +178,7 @@ def _undominated(tables: Tables, rows: Rows) -> Rows:
 
 
 def _mib(num_bytes: IntArray) -> IntArray:
-    """As options count memory: [row] MiB, rounded up."""
+    """[row] MiB, rounded up, in which options count memory."""
     return np.asarray(-(-num_bytes // MIB), dtype=np.int64)
 
 

@@ -24,7 +24,7 @@ class _Box:
     bound: float
     """Seconds that no period on them is below."""
     is_single: bool
-    """Of equals a box is opened first, lest it hold one that comes before."""
+    """A box is opened before a single one that equals it, lest it hold one that comes first."""
     lowest: tuple[int, ...]
     """Index of the size of each pool."""
     highest: tuple[int, ...] = field(compare=False)

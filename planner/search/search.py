@@ -38,7 +38,7 @@ class SearchResult(Proven[Selected]):
     warm_start: str | None = None
     """The strategy that the search started from."""
     weak_side: str | None = None
-    """Of which placements, in words, least is proven; None: nothing is open, or it is not known."""
+    """The placements, in words, of which least is proven; None: nothing is open, or not known."""
     is_simplified: bool = False
     """True: a simpler placement was taken than the best, which has the value of the bound."""
     attempts: list[Attempt] = field(default_factory=list)
