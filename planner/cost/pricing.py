@@ -18,6 +18,7 @@ from automap.planner.cost.priced_job import role_class
 from automap.planner.cost.training.forward_call import price_forward, reloaded
 from automap.planner.cost.training.train_call import offloaded, price_train
 from automap.planner.dataflow.graph import Call
+from automap.planner.job import pins
 from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
 
 __all__ = ["CopyBytes", "GenerationLayouts", "Pricing", "role_class", "whole_microseconds"]
@@ -57,9 +58,20 @@ class Pricing(GenerationPricing):
 
         result = self._by_engine(role, layouts, None, held)
         if role in self.generating:
-            host = result.host + transition.base_copy_limit(model, self.workload, pool)
-            return CopyBytes(result.resident, host)
+            base = transition.base_copy_limit(
+                model, self.workload, pool, odd_stages=self._gives_odd_stages(role)
+            )
+            return CopyBytes(result.resident, result.host + base)
         return result
+
+    def _gives_odd_stages(self, role: str) -> bool:
+        """Whether the spec gives an engine of the role stages that are no power of two."""
+        engines = [
+            pins.engine_sizes(self.job, call)
+            for call in self.job.dataflow.calls
+            if call.model == role and call.kind == "generate"
+        ]
+        return any((each.pipeline_parallel_size or 1).bit_count() > 1 for each in engines)
 
     def shadow_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
         """Bytes that a shadow of a role holds through the iteration [layout]."""

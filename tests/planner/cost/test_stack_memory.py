@@ -1,6 +1,7 @@
 """What training software keeps, by name, against papers and sources that say so; host copies."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from automap.planner.cost.shards import stage_parameters
 from automap.planner.cost.stacks import STACKS, SoftwareStack
 from automap.planner.cost.training.optimizer_step import optimizer_traffic_bytes, whole_step
 from automap.planner.errors import InfeasibleError
-from automap.planner.job.job import Job
+from automap.planner.job.job import Job, Model
 from automap.planner.job.resolution import resolve
 from automap.planner.layout import RECOMPUTES, SHARDINGS
 from automap.planner.planning import make_plan
@@ -233,9 +234,20 @@ def test_a_home_keeps_no_more_of_the_base_than_an_engine_could_hold() -> None:
     actor = model("llama-2-70b", lora_rank=16)
     base = sum(transition.model_bytes(actor, "bf16"))
     (where,) = lora_job().pools
-    assert transition.base_copy_limit(actor, workload(), where) == -(-base // 2)
-    assert transition.base_copy_limit(actor, workload(rollout_precision="fp8"), where) == base
-    assert transition.base_copy_limit(model("llama-2-70b"), workload(), where) == 0
+
+    def limit(actor: Model, *, odd_stages: bool = False, **settings: Any) -> int:
+        return transition.base_copy_limit(actor, workload(**settings), where, odd_stages=odd_stages)
+
+    assert limit(actor) == limit(actor, odd_stages=True) == -(-base // 2)
+    assert limit(actor, rollout_precision="fp8") == base
+    assert limit(model("llama-2-70b")) == 0
+    # 654 GB of experts in 8 bits need nine GPUs, so engines have 16, or nine stages; what is
+    # no expert fits one.
+    large = model("deepseek-v3", lora_rank=16)
+    rest, experts = transition.model_bytes(large, "bf16")
+    eight_bits = {"rollout_precision": "fp8"}
+    assert limit(large, **eight_bits) == rest + -(-experts // 16)
+    assert limit(large, odd_stages=True, **eight_bits) == rest + -(-experts // 9)
 
 
 @pytest.mark.slow
