@@ -213,7 +213,7 @@ def compare(spec: JobSpec, plan: Plan, strategies: list[str]) -> list[Strategy]:
 
 
 def why_stopped(
-    spec: JobSpec, report: SearchReport, *, nominal_proven: bool, weak_side: str | None
+    spec: JobSpec, report: SearchReport, *, nominal_proven: bool, weak_side: str | None = None
 ) -> str:
     """Why the search ended: only a proof, the gap or the limit ends it.
 

@@ -138,7 +138,7 @@ def read_report(source: str, *, remedy: str = "give the report.json of its run")
 
 
 def read_run_settings(
-    given: str | None, *, beside: str, spec: JobSpec, planned: bool
+    given: str | None, *, beside: str, spec: JobSpec, planned: bool = False
 ) -> RunSettings:
     """The run settings in a file, or in NAME.run.yaml beside NAME.yaml, checked against the spec.
 
