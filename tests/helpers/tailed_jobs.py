@@ -11,7 +11,12 @@ LONG_TAIL = {"p50": 100, "p90": 500, "p99": 3000, "max": 4096}
 
 
 def tailed_job(*, streaming: bool = True, generation_tail: bool = True) -> JobSpec:
-    search = {"streaming": streaming, "generation_tail": generation_tail, "num_workers": 1}
+    search = {
+        "streaming": streaming,
+        "generation_tail": generation_tail,
+        "simplicity_tolerance": 0,
+        "num_workers": 1,
+    }
     return small_job("grpo", workload__response_length=LONG_TAIL, search=search)
 
 
