@@ -90,4 +90,4 @@ class NoSolutionInTimeError(PlanningError):
     def _known(bound: float) -> str:
         if bound > 0:
             return f"proven lower bound {bound:.3f} s"
-        return "nothing is proven: pricing the candidates took most of it"
+        return "nothing is proven: on large clusters pricing the candidates alone takes seconds"
