@@ -106,6 +106,8 @@ def answered(spec: JobSpec) -> Answer | None:
         make_plan(spec, explain=explain)
     except InfeasibleError as error:
         return Answer(time.perf_counter() - started, error.reasons[0].summary, changes)
+    except NoSolutionInTimeError as error:
+        return Answer(time.perf_counter() - started, str(error))
     return None
 
 

@@ -74,20 +74,17 @@ class InfeasibleError(PlanningError):
 
 
 class NoSolutionInTimeError(PlanningError):
-    """The search ended by its limit before it found any plan.
+    """The search ended by its limit before it found any plan; it had proven the bound."""
 
-    It had proven the bound by then; 0 where candidates were still being priced.
-    """
-
-    def __init__(self, lower_bound_seconds: float) -> None:
+    def __init__(self, lower_bound_seconds: float, *, pricing: bool = False) -> None:
+        """With `pricing` the limit ended before all candidates were priced."""
+        known = f"proven lower bound {lower_bound_seconds:.3f} s"
+        if pricing:
+            known = "it ended while candidates were priced"
+        elif lower_bound_seconds <= 0:
+            known = "nothing is proven of its seconds"
         super().__init__(
-            f"the search found no plan within its time limit ({self._known(lower_bound_seconds)}); "
+            f"the search found no plan within its time limit ({known}); "
             "raise search.time_limit_seconds"
         )
         self.lower_bound_seconds = lower_bound_seconds
-
-    @staticmethod
-    def _known(bound: float) -> str:
-        if bound > 0:
-            return f"proven lower bound {bound:.3f} s"
-        return "nothing is proven: on large clusters pricing the candidates alone takes seconds"

@@ -59,19 +59,20 @@ class Pricing(GenerationPricing):
         result = self._by_engine(role, layouts, None, held)
         if role in self.generating:
             base = transition.base_copy_limit(
-                model, self.workload, pool, odd_stages=self._gives_odd_stages(role)
+                model, self.workload, pool, odd_sizes=self._gives_odd_sizes(role)
             )
             return CopyBytes(result.resident, result.host + base)
         return result
 
-    def _gives_odd_stages(self, role: str) -> bool:
-        """Whether the spec gives an engine of the role stages that are no power of two."""
+    def _gives_odd_sizes(self, role: str) -> bool:
+        """Whether the spec gives an engine of the role a size that is no power of two."""
         engines = [
             pins.engine_sizes(self.job, call)
             for call in self.job.dataflow.calls
             if call.model == role and call.kind == "generate"
         ]
-        return any((each.pipeline_parallel_size or 1).bit_count() > 1 for each in engines)
+        sizes = [getattr(each, name) or 1 for each in engines for name in pins.ENGINE_SIZES]
+        return any(size.bit_count() > 1 for size in sizes)
 
     def shadow_bytes(self, role: str, layouts: Layouts) -> CopyBytes:
         """Bytes that a shadow of a role holds through the iteration [layout]."""

@@ -297,12 +297,12 @@ def base_copy_bytes(model: Model, workload: WorkloadSpec, layouts: Layouts) -> I
     return _shard_bytes(model_bytes(model, workload.precision), layouts)
 
 
-def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool, *, odd_stages: bool) -> int:
+def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool, *, odd_sizes: bool) -> int:
     """Upper bound on the pinned host bytes per GPU of a home that generates with LoRA.
 
     What it keeps is divided like the engine's own weights, so over no fewer GPUs than those need
-    to fit at all: a power of two, as the sizes of engines are, unless the spec gives an engine a
-    pipeline of another size (`odd_stages`). Experts are divided over no fewer than the rest. Which
+    to fit at all: a power of two, as the sizes of engines are, unless the spec gives an engine
+    others (`odd_sizes`). Experts are divided over no fewer than the rest. Which
     generation layout a call takes is not known where copies are priced.
     """
     usable = memory.usable_bytes(pool)
@@ -314,7 +314,7 @@ def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool, *, odd_sta
         model_bytes(model, workload.precision), (rest, rest + experts), strict=True
     ):
         fewest = max(-(-needed // usable), 1)
-        limit += -(-kept // (fewest if odd_stages else 1 << (fewest - 1).bit_length()))
+        limit += -(-kept // (fewest if odd_sizes else 1 << (fewest - 1).bit_length()))
     return limit
 
 

@@ -116,11 +116,13 @@ class FeasibilityProbe:
     ) -> None:
         self.suspect, self.over_bytes, self.deadline = suspect, over_bytes, deadline
         self.profiles = profiles
+        self._cut = False
+        """True once the time ended in the midst of a pricing."""
 
     @property
     def overdue(self) -> bool:
         """True when nothing more should be tried."""
-        return time.process_time() > self.deadline
+        return self._cut or time.process_time() > self.deadline
 
     def single_changes(self, spec: JobSpec) -> Iterator[Change]:
         """The changes that help by themselves, first what people do first."""
@@ -217,6 +219,7 @@ class FeasibilityProbe:
         try:
             tables = price_candidates(job, lean=True, deadline=time.perf_counter() + left)
         except NoSolutionInTimeError:
+            self._cut = True
             return None
         served = {table.call for table in tables.calls if len(table)}
         for number, call in enumerate(job.dataflow.calls):

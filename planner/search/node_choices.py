@@ -47,7 +47,7 @@ class NodeChoices:
         self._known: dict[Sizes, float | None] = {}
         self._boxes: list[_Box] = []
         whole = tuple(len(axis) - 1 for axis in self._axes)
-        self._add(tuple(0 for _ in whole), whole)
+        self._add(tuple(0 for _ in whole), whole, 0.0)
 
     @property
     def least(self) -> float:
@@ -67,14 +67,16 @@ class NodeChoices:
             if box.is_single:
                 return box.least, self._sizes(box.lowest)
             for lowest, highest in _halves(box):
-                self._add(lowest, highest)
+                self._add(lowest, highest, box.bound)
         return None
 
-    def _add(self, lowest: tuple[int, ...], highest: tuple[int, ...]) -> None:
+    def _add(self, lowest: tuple[int, ...], highest: tuple[int, ...], known: float) -> None:
+        """A box all of whose periods are known to be no shorter than that."""
         sizes = self._sizes(highest)
         bound = self._bound(sizes) if any(sizes) else None
         if bound is None:
             return
+        bound = max(bound, known)
         least = self._cost(bound, self._sizes(lowest))
         if least < inf:
             heapq.heappush(self._boxes, _Box(least, bound, lowest == highest, lowest, highest))

@@ -287,7 +287,7 @@ def fewest_gpus(
             deterministic_seconds=used,
             options=options,
             attempts=attempts,
-            weak_side=_weak_side(undecided),
+            weak_side=_weak_side(undecided) or found.weak_side,
         )
 
     def gpus(selected: Selected | None) -> float:

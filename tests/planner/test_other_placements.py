@@ -42,7 +42,9 @@ RECOMPUTES = ("none", "selective", "full")
 
 @pytest.fixture(scope="module", params=JOBS)
 def plan(request: pytest.FixtureRequest) -> Plan:
-    found = make_plan(JOBS[request.param])
+    job = JOBS[request.param]
+    search = job.search.model_copy(update={"limit_by": "work"})
+    found = make_plan(job.model_copy(update={"search": search}))
     assert found.search.status == "optimal" or found.search.within_tolerance is not None
     return found
 

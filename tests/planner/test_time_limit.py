@@ -84,7 +84,7 @@ def test_pricing_ends_by_the_clock_as_well() -> None:
         search__time_limit_seconds=2,
     )
     used = time.process_time()  # no longer than the clock's, on one thread
-    with pytest.raises(NoSolutionInTimeError, match="pricing the candidates alone takes seconds"):
+    with pytest.raises(NoSolutionInTimeError, match="it ended while candidates were priced"):
         make_plan(spec)
     assert time.process_time() - used < 2 + 1
 

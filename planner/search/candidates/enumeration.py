@@ -60,6 +60,7 @@ def shares_candidates(larger: Job, smaller: Job) -> bool:
         <= set(device_counts(large.usable_gpus, large.gpus_per_node))
         and (small.num_gpus <= small.nvlink_domain_gpus)
         == (large.num_gpus <= large.nvlink_domain_gpus)
+        and set(_context_sizes(smaller, small)) <= set(_context_sizes(larger, large))
         for small, large in zip(smaller.pools, larger.pools, strict=True)
     )
 

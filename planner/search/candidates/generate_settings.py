@@ -121,7 +121,7 @@ def still_in_time(deadline: float) -> None:
         NoSolutionInTimeError: after it.
     """
     if time.perf_counter() > deadline:
-        raise NoSolutionInTimeError(0.0)
+        raise NoSolutionInTimeError(0.0, pricing=True)
 
 
 def parts_of(numbers: IntArray) -> list[IntArray]:

@@ -235,10 +235,10 @@ def test_a_home_keeps_no_more_of_the_base_than_an_engine_could_hold() -> None:
     base = sum(transition.model_bytes(actor, "bf16"))
     (where,) = lora_job().pools
 
-    def limit(actor: Model, *, odd_stages: bool = False, **settings: Any) -> int:
-        return transition.base_copy_limit(actor, workload(**settings), where, odd_stages=odd_stages)
+    def limit(actor: Model, *, odd_sizes: bool = False, **settings: Any) -> int:
+        return transition.base_copy_limit(actor, workload(**settings), where, odd_sizes=odd_sizes)
 
-    assert limit(actor) == limit(actor, odd_stages=True) == -(-base // 2)
+    assert limit(actor) == limit(actor, odd_sizes=True) == -(-base // 2)
     assert limit(actor, rollout_precision="fp8") == base
     assert limit(model("llama-2-70b")) == 0
     # 654 GB of experts in 8 bits need nine GPUs, so engines have 16, or nine stages; what is
@@ -247,7 +247,27 @@ def test_a_home_keeps_no_more_of_the_base_than_an_engine_could_hold() -> None:
     rest, experts = transition.model_bytes(large, "bf16")
     eight_bits = {"rollout_precision": "fp8"}
     assert limit(large, **eight_bits) == rest + -(-experts // 16)
-    assert limit(large, odd_stages=True, **eight_bits) == rest + -(-experts // 9)
+    assert limit(large, odd_sizes=True, **eight_bits) == rest + -(-experts // 9)
+
+
+@pytest.mark.parametrize("name", ["tensor_parallel_size", "pipeline_parallel_size"])
+def test_an_engine_of_an_odd_size_that_the_spec_gives_keeps_no_more_than_is_counted(
+    name: str,
+) -> None:
+    """350 GB need five GPUs of 80 GB: eight as engines are, but six where that is asked for."""
+
+    def host(**sizes: int) -> int:
+        models = {
+            "actor": {"architecture": "gpt-3-175b", "lora": {"rank": 16}},
+            "reward": {"function": True},
+        }
+        given = {"constraints__parallelism": {"actor.generate": sizes}} if sizes else {}
+        job = resolve(small_job(models=models, cluster__pools=[pool(4, gpus_per_node=6)], **given))
+        return int(Pricing(job).home_bytes("actor", job.pools[0], layouts(tensor=[2])).host[0])
+
+    whole = transition.model_bytes(model("gpt-3-175b"), "bf16")[0]
+    assert host() == -(-whole // 8)
+    assert host(**{name: 6}) >= -(-whole // 6)
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from automap.planner.errors import InfeasibleError, Reason
+from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
+from automap.planner.infeasible import remedies
 from automap.planner.infeasible.remedies import FeasibilityProbe
 from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
@@ -223,3 +224,20 @@ def test_a_target_that_no_plan_meets_says_which_one_would() -> None:
     plan = make_plan(small_job(**goal, search__target_iteration_seconds=reachable))
     assert plan.iteration_seconds <= reachable
     assert reachable - plan.iteration_seconds < 0.01
+
+
+def test_a_pricing_cut_short_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is it said of such a change that it does not help."""
+    spec = small_job()
+    assert FeasibilityProbe().fits(spec)
+
+    def cut(*_: Any, **__: Any) -> None:
+        raise NoSolutionInTimeError(0.0, pricing=True)
+
+    monkeypatch.setattr(remedies, "price_candidates", cut)
+    probe = FeasibilityProbe(deadline=time.process_time() + 60)
+    assert not probe.overdue
+    assert not probe.fits(spec)
+    assert probe.overdue
+    (told,) = remedies.remedies(spec, probe)
+    assert "not all were tried" in told.summary

@@ -9,6 +9,8 @@ from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
 from automap.planner.job.pins import shadowed_roles
 from automap.planner.job.resolution import resolve
+from automap.planner.layout import Layouts
+from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.tables import front_rows
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.space.search_space import SearchSpace
@@ -148,3 +150,19 @@ def test_a_front_is_what_nothing_beats(seed: int) -> None:
     earlier = np.arange(len(owner))[None, :] < np.arange(len(owner))[:, None]
     beaten = (same & no_worse & (~equal | earlier)).any(axis=1)
     assert front_rows(owner, seconds, held, kinds).tolist() == np.flatnonzero(~beaten).tolist()
+
+
+def test_a_pool_too_large_for_contexts_shares_no_candidates_with_one_that_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths = {"workload__response_length": {"mean": 4000, "max": 8000}}
+    large, small = (resolve(small_job(num_nodes=nodes, **lengths)) for nodes in (4, 2))
+    assert enumeration.shares_candidates(large, small)
+    monkeypatch.setattr(enumeration, "MANY_GPUS", 8)
+    sizes = [set(layouts_of(job).context_parallel_size.tolist()) for job in (large, small)]
+    assert sizes == [{1}, {1, 2}]  # four do not divide its 14 heads
+    assert not enumeration.shares_candidates(large, small)
+
+
+def layouts_of(job: Job) -> Layouts:
+    return enumeration.home_layouts(job, "actor", job.pools[0])
