@@ -6,9 +6,7 @@ from typing import Literal
 
 from automap.planner.assembly.comparison import strategy
 from automap.planner.assembly.given import scheduled
-from automap.planner.assembly.parts import (
-    placement_of,
-)
+from automap.planner.assembly.placement import placement_of
 from automap.planner.assembly.plan import placed, plan_from, relative_gap, sound, value_of
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
 from automap.planner.explanation.robust import least_regret

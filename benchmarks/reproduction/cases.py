@@ -3,13 +3,8 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from automap.planner.assembly.parts import (
-    PricedCall,
-    placement_of,
-    price_call,
-    price_copy,
-    pricing_of,
-)
+from automap.planner.assembly.parts import PricedCall, price_call, price_copy, pricing_of
+from automap.planner.assembly.placement import placement_of
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Parallelism, Placement

@@ -1,4 +1,4 @@
-"""Placements and plans: from table rows to the published types, with every number priced anew."""
+"""Copies and calls of a placement, each priced anew."""
 
 from dataclasses import dataclass, fields
 
@@ -6,17 +6,9 @@ import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.check.prices import CallPrice, Prices, tail_setting
-from automap.planner.check.subject import tolerance_seconds
-from automap.planner.cost import memory
 from automap.planner.cost.estimates import BytesColumns, CallEstimates
-from automap.planner.cost.generation.streaming import TAILS, ready_seconds
-from automap.planner.cost.model_flops import (
-    model_flops,
-    peak_flops_per_second,
-    tokens_processed,
-)
+from automap.planner.cost.generation.streaming import ready_seconds
 from automap.planner.cost.pricing import CopyBytes, Pricing, whole_microseconds
-from automap.planner.cost.transition import received_bytes
 from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Job
 from automap.planner.layout import (
@@ -28,110 +20,13 @@ from automap.planner.layout import (
     IntArray,
     Layouts,
 )
-from automap.planner.plan.runs_with import engine_name
 from automap.planner.plan.types import (
     BytesByKind,
     CallPlacement,
-    CallPlan,
     CopyPlacement,
-    CopyPlan,
-    GenerationTail,
     Parallelism,
-    Placement,
     SecondsByPart,
-    WeightSync,
 )
-from automap.planner.search import CallTable, CopyTable, Selected, Tables
-from automap.planner.search.model.problem import Timing
-
-
-def placement_of(job: Job, tables: Tables, placed: Selected) -> Placement:
-    """The placement behind table rows; calls in the order in which they start."""
-    timing = placed.timing
-    order = sorted(
-        range(len(job.dataflow.calls)),
-        key=lambda call: (timing.call_stages[call], timing.call_starts[call], call),
-    )
-    copies = [
-        _copy_placement(job, table, row, first)
-        for table, row, first in zip(
-            tables.copies, placed.copy_rows, placed.first_gpus, strict=True
-        )
-        if row is not None and first is not None
-    ]
-    calls = [_call_placement(job, tables, call, placed.call_rows[call]) for call in order]
-    return Placement(copies=copies, calls=calls)
-
-
-def _copy_placement(job: Job, table: CopyTable, row: int, first: int) -> CopyPlacement:
-    pool = job.pools[int(table.pool[row])]
-    layouts = table.layouts
-    return CopyPlacement(
-        id=table.id,
-        role=table.role,
-        kind="home" if table.shadow_of is None else "shadow",
-        pool=pool.name,
-        first_gpu=first - pool.first_gpu,
-        num_gpus=int(layouts.num_gpus[row]),
-        layout=_parallelism(layouts, row),
-        offload=OFFLOADS[int(layouts.offload[row])],
-    )
-
-
-def _parallelism(layouts: Layouts, row: int) -> Parallelism:
-    sizes = {
-        name: int(getattr(layouts, name)[row])
-        for name in Parallelism.model_fields
-        if name != "sharding"
-    }
-    return Parallelism(**sizes, sharding=SHARDINGS[int(layouts.sharding[row])])
-
-
-def _call_placement(
-    job: Job, tables: Tables, number: int, chosen: tuple[int, int] | None
-) -> CallPlacement:
-    call = job.dataflow.calls[number]
-    if chosen is None:
-        return CallPlacement(id=call.id, role=call.role, kind=call.kind)
-    copy, row = chosen
-    table = next(t for t in tables.calls if t.call == number and t.copy == copy)
-    copies = tables.copies[copy]
-    if call.kind == "generate":
-        parallelism = _engine_parallelism(table.engine, row)
-    else:
-        parallelism = _parallelism(copies.layouts, int(table.copy_row[row]))
-    return CallPlacement(
-        id=call.id,
-        role=call.role,
-        kind=call.kind,
-        copy_id=copies.id,
-        parallelism=parallelism,
-        micro_batch_size=_given(table.micro_batch_size, row),
-        recompute=RECOMPUTES[int(table.recompute[row])] if call.kind == "train" else None,
-        kv_cache_bytes=_given(table.kv_cache_bytes, row),
-        tail=_tail(table, row, int(copies.layouts.num_gpus[table.copy_row[row]])),
-    )
-
-
-def _tail(table: CallTable, row: int, num_gpus: int) -> GenerationTail | None:
-    if table.tail is None or table.tail[row] == 0:
-        return None
-    tail = TAILS[int(table.tail[row]) - 1]
-    tensor = int(table.engine.tensor_parallel_size[row]) * tail.tensor_factor
-    return GenerationTail(
-        num_gpus=num_gpus // tail.ratio,
-        tensor_parallel_size=tensor if tail.tensor_factor > 1 else None,
-        ended_share=tail.ended_share,
-    )
-
-
-def _engine_parallelism(engine: GenerationLayouts, row: int) -> Parallelism:
-    return Parallelism(**{name: int(column[row]) for name, column in engine.columns().items()})
-
-
-def _given(column: IntArray, row: int) -> int | None:
-    """A setting from its column, in which 0 means that it does not apply."""
-    return int(column[row]) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,138 +224,3 @@ def _seconds_by_part(estimates: CallEstimates, seconds: float) -> SecondsByPart:
     }
     parts["overhead"] += seconds - sum(parts.values())
     return SecondsByPart(**{name: max(value, 0.0) for name, value in parts.items()})
-
-
-def copy_plans(job: Job, copies: list[PricedCopy]) -> list[CopyPlan]:
-    """Copies as a plan states them."""
-    return [
-        CopyPlan(
-            **copy.placement.model_dump(),
-            engine=engine_name(job, copy.placement, job.target),
-            layers_per_stage=_uneven_stages(job, copy.placement.role, copy.placement.layout),
-            resident_bytes=copy.resident_bytes,
-            host_bytes=copy.host_bytes,
-            bytes_by_kind=copy.bytes_by_kind,
-        )
-        for copy in copies
-    ]
-
-
-def call_plans(
-    job: Job, copies: list[PricedCopy], calls: list[PricedCall], timing: Timing
-) -> list[CallPlan]:
-    """Calls as a plan states them, in the order in which they start."""
-    numbers = {call.id: number for number, call in enumerate(job.dataflow.calls)}
-    roles = {copy.placement.id: copy.placement.role for copy in copies}
-    plans = []
-    for call in calls:
-        number = numbers[call.placement.id]
-        start = timing.call_starts[number]
-        peak, capacity = peak_and_capacity(copies, call)
-        plans.append(
-            CallPlan(
-                **call.placement.model_dump(),
-                stage=timing.call_stages[number],
-                start_seconds=start,
-                end_seconds=start + call.seconds,
-                bulk_end_seconds=None
-                if call.main_phase_seconds is None
-                else start + call.main_phase_seconds,
-                streamed_from=_streamed_from(job, calls, number, timing),
-                layers_per_stage=_uneven_stages(
-                    job, roles.get(call.placement.copy_id or ""), call.placement.parallelism
-                ),
-                seconds_by_part=call.seconds_by_part,
-                bytes_by_kind=call.bytes_by_kind,
-                peak_bytes=peak,
-                capacity_bytes=capacity,
-                source=call.source,
-                **_efficiency(job, copies, call, number),
-            )
-        )
-    return sorted(plans, key=lambda plan: (plan.stage, plan.start_seconds))
-
-
-def _uneven_stages(job: Job, role: str | None, layout: Parallelism | None) -> list[int] | None:
-    """Layers of each pipeline stage of a role's model where they are not equally many."""
-    if role is None or layout is None:
-        return None
-    return layout.uneven_stages(job.models[role].architecture.num_layers)
-
-
-def _efficiency(
-    job: Job, copies: list[PricedCopy], priced: PricedCall, number: int
-) -> dict[str, float]:
-    """Model FLOPs utilization and tokens per second and GPU; empty where no GPU is used."""
-    copy = next((c for c in copies if c.placement.id == priced.placement.copy_id), None)
-    call, workload = job.dataflow.calls[number], job.spec.workload
-    if copy is None or call.model is None or not priced.seconds:
-        return {}
-    model = job.models[call.model]
-    gpu_seconds = priced.seconds * copy.placement.num_gpus
-    peak = peak_flops_per_second(model, call, workload, copy.pool)
-    return {
-        "model_flops_utilization": model_flops(model, call, workload) / (gpu_seconds * peak),
-        "tokens_per_second_per_gpu": tokens_processed(call, workload) / gpu_seconds,
-    }
-
-
-def _streamed_from(job: Job, calls: list[PricedCall], number: int, timing: Timing) -> list[str]:
-    """Calls behind streamed edges that have not ended when the call starts."""
-    seconds = {call.placement.id: call.seconds for call in calls}
-    numbers = {call.id: index for index, call in enumerate(job.dataflow.calls)}
-
-    def start(call: int) -> float:
-        return timing.call_starts[call] + timing.call_stages[call] * timing.period
-
-    return [
-        edge.source
-        for edge in job.dataflow.edges
-        if edge.streamed
-        and numbers[edge.target] == number
-        and _before(start(number), start(numbers[edge.source]) + seconds[edge.source])
-    ]
-
-
-def _before(one: float, other: float) -> bool:
-    """Whether one time is earlier than another by more than rounding."""
-    return one < other - tolerance_seconds(one, other)
-
-
-def peak_and_capacity(copies: list[PricedCopy], call: PricedCall) -> tuple[int, int]:
-    """(most bytes on any GPU of the call's range while it runs, usable bytes of such a GPU)."""
-    own = next((c for c in copies if c.placement.id == call.placement.copy_id), None)
-    if own is None:
-        return 0, 0
-    starts = {own.span.start, *(c.span.start for c in copies if c.span.start in own.span)}
-    residents = max(
-        sum(copy.resident_bytes for copy in copies if gpu in copy.span) for gpu in starts
-    )
-    return residents + call.bytes_by_kind.total, memory.usable_bytes(own.pool)
-
-
-def weight_syncs(job: Job, copies: list[PricedCopy], timing: Timing) -> list[WeightSync]:
-    """The weight syncs of a plan, one per shadow."""
-    shadows = [copy for copy in copies if copy.placement.kind == "shadow"]
-    plans = []
-    for shadow, start, stage in zip(
-        shadows,
-        [start for start in timing.sync_starts if start is not None],
-        [s for s, at in zip(timing.sync_stages, timing.sync_starts, strict=True) if at is not None],
-        strict=True,
-    ):
-        role = shadow.placement.role
-        home = next(c for c in copies if c.placement.role == role and c.placement.kind == "home")
-        received = received_bytes(job.models[role], job.spec.workload, layouts_of(shadow.placement))
-        plans.append(
-            WeightSync(
-                role=role,
-                source_copy=home.placement.id,
-                target_copy=shadow.placement.id,
-                stage=stage,
-                start_seconds=start,
-                end_seconds=start + max(home.sync_seconds, shadow.sync_seconds),
-                bytes_per_receiver=int(received[0]),
-            )
-        )
-    return plans

@@ -7,14 +7,12 @@ from automap.planner.assembly.intervals import with_intervals
 from automap.planner.assembly.parts import (
     PricedCall,
     PricedCopy,
-    call_plans,
-    copy_plans,
     price_call,
     price_copy,
     prices_of,
     pricing_of,
-    weight_syncs,
 )
+from automap.planner.assembly.plan_parts import call_plans, copy_plans, weight_syncs
 from automap.planner.assembly.proof import proof_of
 from automap.planner.check.check import violations
 from automap.planner.cost.pricing import Pricing

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from automap.planner.assembly.parts import placement_of
+from automap.planner.assembly.placement import placement_of
 from automap.planner.check.check import violations
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan

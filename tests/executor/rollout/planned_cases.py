@@ -21,23 +21,18 @@ from automap.planner.spec import JobSpec
 from tests.executor.engines.plain_training import PolicyLoss, as_in_folders
 from tests.executor.ranks import Case
 from tests.executor.rollout.rollout_cases import (
+    SIZES,
     TOLERANCE,
     mixture_config,
     prompts_of,
     rows_of,
-    tiny_mixture,
+    tiny_model,
     worst_error,
 )
 
-SIZES: dict[str, Any] = {
+MIXTURE: dict[str, Any] = {
+    **SIZES,
     "num_layers": 2,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": 256,
-    "max_position_embeddings": 512,
     "query_key_norm": True,
     "num_experts": 4,
     "num_experts_per_token": 2,
@@ -63,7 +58,7 @@ def plan_of(training: Parallelism, generation: Parallelism) -> Plan:
         {
             "name": "mixture",
             "algorithm": "grpo",
-            "models": {"actor": {"architecture": SIZES}, "reward": {"function": True}},
+            "models": {"actor": {"architecture": MIXTURE}, "reward": {"function": True}},
             "workload": {
                 "prompts_per_iteration": 4,
                 "responses_per_prompt": 2,
@@ -108,7 +103,7 @@ def trains_and_generates(folder: Path, *, training: Parallelism, generation: Par
     from automap.executor.runtime.runnable import check_run
     from automap.executor.workers.process import ProcessContext
 
-    model = tiny_mixture(mixture_config(), seed=1)
+    model = tiny_model(mixture_config(), seed=1)
     own = folder / "mixture"
     if dist.get_rank() == 0:
         model.save_pretrained(own)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytest
@@ -14,12 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from transformers import (
+    AutoModelForCausalLM,
     LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
     Qwen3MoeConfig,
-    Qwen3MoeForCausalLM,
 )
 
 from automap.executor.batch import Batch, Ragged, concatenate
@@ -32,6 +31,15 @@ from tests.executor.ranks import Case
 if TYPE_CHECKING:
     from automap.executor.rollout.vllm_engine import VllmEngine
 
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 32,
+    "vocab_size": 256,
+    "max_position_embeddings": 512,
+}
 TOLERANCE = 1e-5
 """Of log-probabilities in fp32; seen: 2e-6."""
 SETTINGS = RolloutSettings(temperature=0.7, top_p=0.9, top_k=20, max_running_sequences=16)
@@ -55,10 +63,11 @@ def tiny_config(*, num_key_value_heads: int = 2, vocab_size: int = 256) -> Llama
     )
 
 
-def tiny_model(config: LlamaConfig, *, seed: int) -> LlamaForCausalLM:
+def tiny_model(config: PreTrainedConfig, *, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return LlamaForCausalLM(config).to(torch.float32)
+        model: PreTrainedModel = AutoModelForCausalLM.from_config(config)
+        return model.to(torch.float32)
 
 
 def mixture_config() -> Qwen3MoeConfig:
@@ -79,12 +88,6 @@ def mixture_config() -> Qwen3MoeConfig:
         tie_word_embeddings=False,
         dtype="float32",
     )
-
-
-def tiny_mixture(config: Qwen3MoeConfig, *, seed: int) -> Qwen3MoeForCausalLM:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return Qwen3MoeForCausalLM(config).to(torch.float32)
 
 
 @contextmanager
@@ -245,7 +248,7 @@ def check_splits(engine: "VllmEngine") -> None:
     assert concatenate([nothing, together]).num_rows == 8
 
 
-def check_errors(engine: "VllmEngine", model: LlamaForCausalLM) -> None:
+def check_errors(engine: "VllmEngine", model: PreTrainedModel) -> None:
     with pytest.raises(ValueError, match=r"prompt 103 has 6 tokens.* 60 .*max_model_len 64"):
         generate(engine, prompts_of(), max_response_tokens=60)
     with (
@@ -342,7 +345,7 @@ def spreads_experts(folder: Path) -> None:
         found.append([])
         with engine_of(config, [0, 1], SETTINGS, expert_parallel_size=size) as engine:
             for seed in (1, 2):
-                model = tiny_mixture(config, seed=seed)
+                model = tiny_model(config, seed=seed)
                 weights = as_in_folders(model.state_dict())
                 engine.load_weights(only_slices(weights, target))
                 check_log_probs(engine, model, 0.7)

@@ -21,20 +21,11 @@ from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism
 from automap.planner.planning import estimate
 from automap.planner.spec import JobSpec
 from tests.executor.ranks import Case
-from tests.executor.rollout.rollout_cases import TOLERANCE, prompts_of, worst_error
+from tests.executor.rollout.rollout_cases import SIZES, TOLERANCE, prompts_of, worst_error
 
 if TYPE_CHECKING:
     from automap.executor.rollout.vllm_rollout import VllmRollout
 
-SIZES = {
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": 256,
-    "max_position_embeddings": 512,
-}
 PROMPT_TOKENS, RESPONSE_TOKENS = 8, 8
 CACHE_BYTES = 2**16
 """Too little for all responses at once: schedulers of unlike caches would not keep in step."""
