@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 SHARDINGS = ("none", "optimizer", "gradient", "full")
 RECOMPUTES = ("none", "selective", "full")
+RangeRelation = Literal["any", "nested", "equal"]
+"""How the GPU ranges of two copies may share GPUs: in any way; only if one lies inside the other;
+only if they are one and the same."""
 OFFLOADS = ("none", "optimizer", "weights")
 """What a home keeps on the host between calls: nothing; optimizer state (gradients are
 freed, being zero); weights too. A copy that does not train has `none` and `weights`."""

@@ -187,6 +187,7 @@ def _problem(
         # Already checked, and the ranges are given.
         colocate=(),
         separate=(),
+        ranges="any",
     )
     assignment = Assignment(
         tuple(0 for _ in copies),

@@ -1,6 +1,7 @@
 """Which targets run a placement, and what the others lack: the tables applied to one placement."""
 
 from collections.abc import Iterator
+from itertools import combinations
 
 import numpy as np
 
@@ -67,6 +68,28 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
             wide = call.tail.tensor_parallel_size is not None
             field = "generation_tensor_schedule" if wide else "generation_tail"
             yield f"search.{field}: call {call.id} has a tail, which {target.name} does not know"
+    yield from _range_refusals(placement, target)
+
+
+def _range_refusals(placement: Placement, target: Target) -> Iterator[str]:
+    """Pairs of copies whose ranges share GPUs otherwise than the target lets them."""
+    for one, other in combinations(placement.copies, 2):
+        first, second = (
+            set(range(copy.first_gpu, copy.first_gpu + copy.num_gpus)) for copy in (one, other)
+        )
+        if one.pool != other.pool or not first & second or first == second:
+            continue
+        inside = first < second or second < first
+        if target.ranges == "equal" or (target.ranges == "nested" and not inside):
+            allowed = "equal or disjoint" + (" or nested" if target.ranges == "nested" else "")
+            yield (
+                f"copies {one.id} and {other.id}: GPUs {_gpus(one)} and {_gpus(other)} of pool "
+                f"{one.pool}, but {target.name} needs ranges that are {allowed}"
+            )
+
+
+def _gpus(copy: CopyPlacement) -> str:
+    return f"{copy.first_gpu} to {copy.first_gpu + copy.num_gpus - 1}"
 
 
 def _role_of(call: CallPlacement, placement: Placement) -> str:

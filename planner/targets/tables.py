@@ -61,6 +61,8 @@ AUTOMAP = Target(
         ("vLLM gives its memory back while others run", "weights and cache stay"),
         ("long prompts in chunks", "every prompt whole"),
     ),
+    # What lies across the end of another range nobody sets up by hand.
+    ranges="nested",
     streams=False,
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
 )

@@ -6,7 +6,7 @@ import numpy as np
 
 from automap.planner.catalogue import gpu_type
 from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.layout import IntArray, Layouts
+from automap.planner.layout import IntArray, Layouts, RangeRelation
 from automap.planner.spec import (
     ClusterSpec,
     JobSpec,
@@ -29,6 +29,8 @@ class Target:
     rollout: RolloutCapabilities
     in_place_of_gpus: tuple[tuple[str, str], ...] = ()
     """(what only a GPU runs, what a pool of CPU cores runs in its place)."""
+    ranges: RangeRelation = "any"
+    """How the GPU ranges of two copies may share GPUs."""
     streams: bool = True
     """Knows calls that begin before the one they read from ends, and tails of generations."""
     max_out_of_memory_probability: float = 0.05

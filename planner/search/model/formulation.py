@@ -28,6 +28,8 @@ Constraints
     (8) streamed edges   in place of s_v ≥ s_u + d_u, for k = 1 … K chunks, r_uK = d_u:
                          K s_v ≥ K (s_u + r_uk) − (k − 1) d_v;  on shared GPUs (2) holds as well
     (9) colocated pairs  f_c = f_c', n_c = n_c';  separated pairs: e_c ≤ f_c' or e_c' ≤ f_c
+    (10) ranges          of two copies that share a GPU, equal: f_c = f_c', n_c = n_c';
+                         nested: f_c ≤ f_c', e_c' ≤ e_c or the other way around
 Redundant (they only speed up the proof): automap.planner.search.model.strengthening.
 """
 
@@ -36,6 +38,7 @@ from automap.planner.search.model.cp_sat import cp_model
 from automap.planner.search.model.problem import Problem
 from automap.planner.search.model.variables import (
     CallVariables,
+    CopyVariables,
     Formulation,
     LinearExpr,
     SyncVariables,
@@ -80,6 +83,8 @@ def memory_formulation(problem: Problem) -> tuple[Formulation, cp_model.IntVar]:
         problem=problem, tick_seconds=1.0, horizon=1, unit=largest_unit(problem)
     )
     _add_copies_and_calls(formulation)
+    if problem.ranges != "any":
+        _sharing(formulation)
     excess = formulation.model.new_int_var(0, 2**40, "excess")
     _memory(formulation, excess)
     _host_memory(formulation)
@@ -116,6 +121,23 @@ def _sharing(formulation: Formulation) -> None:
             model.add(first.end <= second.first).only_enforce_if(before)
             model.add(second.end <= first.first).only_enforce_if(after)
             formulation.shared[one, other] = literal
+            _range_relation(formulation, first, second, literal)
+
+
+def _range_relation(
+    formulation: Formulation, one: CopyVariables, two: CopyVariables, shared: cp_model.IntVar
+) -> None:
+    """(10) How two ranges lie that share a GPU."""
+    model, relation = formulation.model, formulation.problem.ranges
+    if relation == "equal":
+        model.add(one.first == two.first).only_enforce_if(shared)
+        model.add(one.count == two.count).only_enforce_if(shared)
+    elif relation == "nested":
+        inside, around = model.new_bool_var(""), model.new_bool_var("")
+        for inner, outer, literal in ((one, two, inside), (two, one, around)):
+            model.add(inner.first >= outer.first).only_enforce_if(literal)
+            model.add(inner.end <= outer.end).only_enforce_if(literal)
+        model.add_bool_or([inside, around, ~shared])
 
 
 def _orders(formulation: Formulation) -> None:

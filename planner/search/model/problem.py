@@ -8,6 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from automap.planner.layout import RangeRelation
+
 
 @dataclass(frozen=True, slots=True)
 class PoolSlice:
@@ -138,6 +140,8 @@ class Problem:
     """Pairs of copies on the same range."""
     separate: tuple[tuple[int, int], ...] = ()
     """Pairs of copies on disjoint ranges."""
+    ranges: RangeRelation = "any"
+    """How two ranges may share GPUs."""
 
     @property
     def num_gpus(self) -> int:
@@ -160,6 +164,13 @@ class Range:
     def overlaps(self, other: "Range") -> bool:
         """True when the two share a GPU."""
         return self.first < other.end and other.first < self.end
+
+    def relates(self, other: "Range", relation: RangeRelation) -> bool:
+        """True when the two share GPUs only as the relation allows."""
+        if relation == "any" or self == other or not self.overlaps(other):
+            return True
+        inner, outer = sorted((self, other), key=lambda span: span.count)
+        return relation == "nested" and outer.first <= inner.first and inner.end <= outer.end
 
 
 @dataclass(frozen=True, slots=True)

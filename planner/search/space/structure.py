@@ -49,6 +49,7 @@ def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
             for first in _copies_of(copies, one)
             for second in _copies_of(copies, other)
         ),
+        ranges=job.target.ranges,
     )
 
 

@@ -5,8 +5,9 @@ settings that fit into what all copies leave free.
 """
 
 from dataclasses import dataclass
+from itertools import combinations
 
-from automap.planner.search.model.problem import Assignment, Problem
+from automap.planner.search.model.problem import Assignment, Problem, Range
 from automap.planner.search.strategies.placing import aligned_firsts
 from automap.planner.search.strategies.simulation import (
     Graph,
@@ -169,8 +170,16 @@ class Placements:
         return _Held(resident, host, buckets)
 
     def _pairs_hold(self, spans: Spans, overlapping: list[list[bool]]) -> bool:
-        together = all(spans[one] == spans[other] for one, other in self.problem.colocate)
-        return together and not any(overlapping[one][other] for one, other in self.problem.separate)
+        problem = self.problem
+        ranges = [None if span is None else Range(span[0], span[1] - span[0]) for span in spans]
+        return (
+            all(spans[one] == spans[other] for one, other in problem.colocate)
+            and not any(overlapping[one][other] for one, other in problem.separate)
+            and all(
+                one.relates(other, problem.ranges)
+                for one, other in combinations(filter(None, ranges), 2)
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,19 @@ def _pairs_hold(problem: Problem, assignment: Assignment) -> bool:
                 return False
             if not together and a.overlaps(b):
                 return False
-    return True
+    spans = _spans(problem, assignment)
+    return all(_lie_as_allowed(problem, a, b) for a, b in itertools.combinations(spans, 2))
+
+
+def _spans(problem: Problem, assignment: Assignment) -> list[set[int]]:
+    """The GPUs of every copy that is there."""
+    spans = [copy_range(problem, assignment, copy) for copy in range(len(problem.copies))]
+    return [set(range(span.first, span.end)) for span in spans if span is not None]
+
+
+def _lie_as_allowed(problem: Problem, one: set[int], other: set[int]) -> bool:
+    allowed = not (one & other) or one == other or problem.ranges == "any"
+    return allowed or (problem.ranges == "nested" and (one <= other or other <= one))
 
 
 def fits(problem: Problem, assignment: Assignment) -> bool:

@@ -5,9 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from automap.planner.search.model.problem import Problem
+from automap.planner.layout import RangeRelation
+from automap.planner.search.model.problem import (
+    CallChoice,
+    CallOption,
+    CopyChoice,
+    CopyOption,
+    PoolSlice,
+    Problem,
+)
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Limits, minimise_period
+from automap.planner.units import MIB
 from tests.planner.search import oracle
 from tests.planner.search.instances import random_problem, streamed_problem, tailed_problem
 
@@ -52,6 +61,43 @@ def test_barrier_optimum_equals_brute_force(seed: int) -> None:
         shorter = minimise_period(problem, limits=LIMITS, cutoff_seconds=expected - 0.5)
         assert shorter.is_proven
         assert shorter.solution is None
+
+
+def on_any_gpus(seed: int) -> Problem:
+    """A random problem whose ranges may begin at every GPU: each is a node of its own."""
+    problem = random_problem(seed, barrier=True)
+    pools = tuple(replace(pool, gpus_per_node=1) for pool in problem.pools)
+    return replace(problem, pools=pools)
+
+
+@pytest.mark.parametrize("relation", ["nested", "equal"])
+@pytest.mark.parametrize("seed", range(100))
+def test_optimum_where_ranges_are_related_equals_brute_force(
+    seed: int, relation: RangeRelation
+) -> None:
+    problem = replace(on_any_gpus(seed), ranges=relation)
+    expected = oracle.best_period(problem, longest=60)
+    assert solved(problem) == (None if expected is None else pytest.approx(expected))
+    assert pruned_and_solved(problem, expected) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("relation", "seconds"), [("any", 3), ("nested", 4), ("equal", None)])
+def test_a_range_across_the_end_of_another_is_ruled_out(
+    relation: RangeRelation, seconds: int | None
+) -> None:
+    """Two models of two GPUs fill the pool side by side; the third, of three, lies across one."""
+    sizes = (3, 2, 2)
+    copies = tuple(
+        CopyChoice(f"m{n}", f"m{n}", None, (CopyOption(0, size, 0, 0, 0.0, 0),))
+        for n, size in enumerate(sizes)
+    )
+    calls = tuple(
+        CallChoice(f"call {n}", (CallOption(n, 0, 2.0 if n == 0 else 1.0, 0, 0),)) for n in range(3)
+    )
+    pool = PoolSlice("pool", 0, 4, 1, MIB, MIB, 0.0)
+    problem = Problem((pool,), copies, calls, (), ranges=relation)
+    assert oracle.best_period(problem, longest=60) == seconds
+    assert solved(problem) == (None if seconds is None else pytest.approx(seconds))
 
 
 @pytest.mark.parametrize("seed", range(100))

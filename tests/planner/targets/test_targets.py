@@ -1,5 +1,6 @@
 """The tables of capabilities: what each limit refuses, and how search, check and plan read it."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from automap.planner.errors import SpecError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.job.targets import refusal
-from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts
+from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts, RangeRelation
 from automap.planner.plan.runs_with import refusals, runs_with
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
@@ -301,6 +302,33 @@ def test_what_runs_a_placement_is_what_refuses_nothing() -> None:
     job, placement = resolve(plan.spec), plan.placement()
     assert (runs_with(job, placement) == ["automap"]) == (not refusals(job, placement, AUTOMAP))
     assert refusals(job, placement, ANY) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "refused"),
+    [
+        ((0, 16), {"any": False, "nested": False, "equal": False}),
+        ((16, 8), {"any": False, "nested": False, "equal": False}),
+        ((8, 8), {"any": False, "nested": False, "equal": True}),
+        ((8, 16), {"any": False, "nested": True, "equal": True}),
+    ],
+)
+def test_ranges_share_gpus_only_as_a_target_lets_them(
+    second: tuple[int, int], refused: dict[RangeRelation, bool]
+) -> None:
+    plan = make_plan(small_job("grpo", num_nodes=4))
+    spans = {"actor": (0, 16), "reference": second}
+    copies = [
+        copy.model_copy(update={"first_gpu": spans[copy.id][0], "num_gpus": spans[copy.id][1]})
+        for copy in plan.placement().copies
+        if copy.id in spans
+    ]
+    placement = plan.placement().model_copy(update={"copies": copies, "calls": []})
+    for relation, expected in refused.items():
+        target = replace(AUTOMAP, ranges=relation)
+        found = refusals(resolve(plan.spec), placement, target)
+        assert any("ranges that are equal or disjoint" in line for line in found) == expected
+    assert AUTOMAP.ranges == "nested"
 
 
 def test_every_feature_of_the_tables_is_one_of_an_architecture() -> None:
