@@ -12,7 +12,7 @@ Searched together, the sets of shadows of Safe-RLHF with 235B on 1,024 GPUs are 
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -50,13 +50,31 @@ MASTER_SHARE = 0.95
 """What a master problem may take of what is left, so that the sizes it found can be solved."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    """A set of shadows, and the first proposal of its master problem."""
+@dataclass(slots=True)
+class _ShadowSet:
+    """The search of one set of shadows: it ends where nothing is left, or pauses at a limit."""
 
+    where: str
+    """The placements in it, in words."""
     rows: Rows
     master: MasterProblem
     found: Relaxed
+    """What the master problem proposed last."""
+    dominance: DominanceFilter
+    wider: WiderCuts
+    counts_memory: bool = False
+    """True once the master problem has been tried with memory."""
+    cuts: list[Sizes] = field(default_factory=list)
+    unsolved: list[tuple[Rows, float]] = field(default_factory=list)
+    """Rows of proposed sizes that a limit left unsolved, and the bound on their periods."""
+    is_exhausted: bool = False
+    """True when the master problem has no sizes left that may hold a shorter period."""
+
+    @property
+    def bound_seconds(self) -> float:
+        """No period that is still looked for is shorter; infinite where none is."""
+        own = inf if self.is_exhausted else self.found.bound_seconds
+        return min([own, *(bound for _, bound in self.unsolved)])
 
 
 class BendersLoop:
@@ -100,13 +118,19 @@ class BendersLoop:
         for number, rows in enumerate(every):
             with self.budget.share(OPENING_SHARE / (len(every) - number)):
                 opened += self._opened(rows)
-        opened.sort(key=lambda each: each.found.bound_seconds)
-        for number, each in enumerate(opened):
-            # A share for each, so that a hard one does not leave the others without any bound.
-            with self.budget.share(1.0 / (len(opened) - number)):
-                self._run(each)
+        left = sorted(opened, key=lambda each: each.bound_seconds)
+        while left and not self.budget.spent:
+            for number, each in enumerate(left):
+                # A share for each, so that a hard one does not leave the others without any
+                # bound; what others did not need goes to those that paused.
+                with self.budget.share(1.0 / (len(left) - number)):
+                    self._search(each)
+            left = [each for each in left if each.bound_seconds < self.cutoff_seconds]
+        for each in left:
+            bound = self.open_bounds.get(each.where, inf)
+            self.open_bounds[each.where] = min(bound, each.bound_seconds)
 
-    def _opened(self, rows: Rows) -> "list[_Opened]":
+    def _opened(self, rows: Rows) -> "list[_ShadowSet]":
         """The set of shadows with these rows, unless nothing in it is shorter than the cutoff."""
         rows = self._within_limit(rows)
         if not self.space.is_complete(rows):
@@ -116,69 +140,75 @@ class BendersLoop:
         found = master.best(self.budget)
         if found.sizes is None and found.proven:
             return []
-        bound_seconds = max(found.bound_seconds, least_seconds)
-        return [_Opened(rows, master, replace(found, bound_seconds=bound_seconds))]
-
-    def _run(self, opened: "_Opened") -> None:
-        """Solve the sizes of one set of shadows in the order of their relaxed periods."""
-        rows, master, found = opened.rows, opened.master, opened.found
-        if found.bound_seconds >= self.cutoff_seconds:
-            return
-        dominance, cuts = DominanceFilter(self.space, rows), list[Sizes]()
+        found = replace(found, bound_seconds=max(found.bound_seconds, least_seconds))
+        dominance = DominanceFilter(self.space, rows)
         wider = WiderCuts(self.budget)
-        memory_at, best = self.budget.left - SECONDS_WITHOUT_MEMORY, None
-        while True:
-            if self.best is not best:
-                best, rows = self.best, self._within_limit(rows)
-                master.shorter_than(self.cutoff_seconds)
-            due = len(cuts) >= ROUNDS_WITHOUT_MEMORY and self.budget.left <= memory_at
-            if due and self.space.is_complete(rows):
-                master = self._counting_memory(master, rows, cuts, found.bound_seconds)
-                memory_at = -inf
-            if cuts or found.sizes is None:
-                proven_seconds = found.bound_seconds
-                with self.budget.share(MASTER_SHARE):
-                    found = master.best(self.budget)
-                if found.sizes is None and found.proven:
-                    return
-                if found.sizes is None or self.budget.spent:
-                    self._leave_open(rows, max(found.bound_seconds, proven_seconds))
-                    return
-            before, real = self.budget.left, dominance.of_sizes(rows, found.sizes)
-            self._solve(real, found.bound_seconds)
-            cut = found.sizes
-            if self.best is not None and wider.are_due(len(cuts)):
-                problems = self.space.options(real), master.problem
-                effort = before - self.budget.left
-                cut = wider.widened(cut, cuts, problems, self.cutoff_seconds, effort)
-            cuts.append(cut)
-            master.rule_out(cut)
-            master.no_shorter_than(found.bound_seconds)
+        return [_ShadowSet(self._where(rows), rows, master, found, dominance, wider)]
 
-    def _leave_open(self, rows: Rows, bound_seconds: float) -> None:
-        """Remember that placements of these rows may be as short as the bound."""
+    def _search(self, each: "_ShadowSet") -> None:
+        """Solve the sizes of one set of shadows in the order of their relaxed periods."""
+        unsolved, each.unsolved = each.unsolved, []
+        for rows, bound_seconds in unsolved:
+            self._solve(each, rows, bound_seconds)
+        memory_at, best = self.budget.left - SECONDS_WITHOUT_MEMORY, None
+        while not each.is_exhausted and each.found.bound_seconds < self.cutoff_seconds:
+            if self.best is not best:
+                best, each.rows = self.best, self._within_limit(each.rows)
+                each.master.shorter_than(self.cutoff_seconds)
+            if self.budget.left <= memory_at:
+                self._count_memory(each)
+            if (each.cuts or each.found.sizes is None) and not self._proposed(each):
+                return
+            assert each.found.sizes is not None
+            self._rule_out(each, each.found.sizes)
+
+    def _proposed(self, each: "_ShadowSet") -> bool:
+        """Ask the master problem for the next sizes; False: there are none, or not yet."""
+        with self.budget.share(MASTER_SHARE):
+            found = each.master.best(self.budget)
+        each.is_exhausted = found.sizes is None and found.proven
+        bound_seconds = max(found.bound_seconds, each.found.bound_seconds)
+        each.found = replace(found, bound_seconds=bound_seconds)
+        return found.sizes is not None and not self.budget.spent
+
+    def _rule_out(self, each: "_ShadowSet", sizes: Sizes) -> None:
+        """Solve proposed sizes, and exclude them from the master problem."""
+        before, real = self.budget.left, each.dominance.of_sizes(each.rows, sizes)
+        self._solve(each, real, each.found.bound_seconds)
+        cut = sizes
+        if self.best is not None and each.wider.are_due(len(each.cuts)):
+            problems = self.space.options(real), each.master.problem
+            effort = before - self.budget.left
+            cut = each.wider.widened(cut, each.cuts, problems, self.cutoff_seconds, effort)
+        each.cuts.append(cut)
+        each.master.rule_out(cut)
+        each.master.no_shorter_than(each.found.bound_seconds)
+
+    def _where(self, rows: Rows) -> str:
+        """A set of shadows in words."""
         apart = [
             copy.id
             for copy, mask in zip(self.space.tables.copies, rows.copies, strict=True)
             if copy.shadow_of is not None and mask.any()
         ]
-        where = f"with {' and '.join(apart)}" if apart else "without shadow copies"
-        self.open_bounds[where] = min(bound_seconds, self.open_bounds.get(where, bound_seconds))
+        return f"with {' and '.join(apart)}" if apart else "without shadow copies"
 
-    def _counting_memory(
-        self, master: MasterProblem, rows: Rows, cuts: list[Sizes], bound_seconds: float
-    ) -> MasterProblem:
-        """A master problem that counts memory, unless it is too large.
+    def _count_memory(self, each: "_ShadowSet") -> None:
+        """After some rounds let the master problem count memory, unless it is too large.
 
         Where a few cuts were not enough, it is most often memory that the first one lacks.
         """
-        problem = coarse_problem(self.space, rows)
+        due = len(each.cuts) >= ROUNDS_WITHOUT_MEMORY and not each.counts_memory
+        if not due or not self.space.is_complete(each.rows):
+            return
+        each.counts_memory = True
+        problem = coarse_problem(self.space, each.rows)
         if sum(len(call.options) for call in problem.calls) > MOST_COARSE_OPTIONS:
-            return master
-        master = self._master(problem, rows, bound_seconds, counts_memory=True)
-        for cut in cuts:
-            master.rule_out(cut)
-        return master
+            return
+        bound_seconds = each.found.bound_seconds
+        each.master = self._master(problem, each.rows, bound_seconds, counts_memory=True)
+        for cut in each.cuts:
+            each.master.rule_out(cut)
 
     def _master(
         self, problem: Problem, rows: Rows, bound_seconds: float, *, counts_memory: bool = False
@@ -193,7 +223,7 @@ class BendersLoop:
             master.shorter_than(self.cutoff_seconds)
         return master
 
-    def _solve(self, rows: Rows, bound_seconds: float) -> None:
+    def _solve(self, each: "_ShadowSet", rows: Rows, bound_seconds: float) -> None:
         """Solve the placement problem on fixed sizes, whose periods the bound is proven for."""
         rows = self._within_limit(rows)
         if not self.space.is_complete(rows):
@@ -208,7 +238,7 @@ class BendersLoop:
         )
         self.budget.take(outcome.deterministic_seconds)
         if not outcome.is_proven:
-            self._leave_open(rows, max(outcome.lower_bound, bound_seconds))
+            each.unsolved.append((rows, max(outcome.lower_bound, bound_seconds)))
         if outcome.solution is not None:
             found = rows_of(pruned.problem, outcome.solution)
             if self.best is None or found.timing.period < self.best.timing.period:
