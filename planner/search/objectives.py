@@ -207,7 +207,8 @@ def cheapest(
         cutoff_seconds = None
         if per_second > 0 and known < inf:
             cutoff_seconds = run_price.seconds(known * (1 - gap), per_second) + 2 * TICK_SECONDS
-        starts = attempted(part, names, limits)
+        # Once a search has found something, no strategy is as cheap on fewer or other nodes.
+        starts = attempted(part, names, limits) if best is None else []
         found = _fastest(part, starts, budget.next_share(), cutoff_seconds)
         budget.take(proven=found.is_proven)
         options, used = options + found.options, used + found.deterministic_seconds

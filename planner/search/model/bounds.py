@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from automap.planner.layout import FloatArray
+from automap.planner.layout import FloatArray, IntArray
 from automap.planner.search.model.problem import CallOption, Precedence, Problem
 
 FUNCTIONS = (0, 1, 2, 3)
@@ -189,6 +189,18 @@ class Bounds:
                     shares.append(whole / scale if index == pool else 0.0)
             self._share_cache[key] = tuple(shares)
         return self._share_cache[key]
+
+    def shares_of(self, pools: IntArray, counts: IntArray) -> FloatArray:
+        """[range, weight] `shares` of many ranges, given as columns."""
+        columns = [counts / self._gpus]
+        for index, slice_ in enumerate(self.problem.pools):
+            total = slice_.num_gpus
+            for q in FUNCTIONS:
+                exact = (q + 1) * counts % total == 0 if q else np.True_
+                scale = max(q, 1)
+                whole = np.where(exact, counts * scale, total * ((q + 1) * counts // total))
+                columns.append(np.where(pools == index, whole / (total * scale), 0.0))
+        return np.stack(columns, axis=1)
 
     @cached_property
     def _share_cache(self) -> dict[tuple[int, int], tuple[float, ...]]:

@@ -39,17 +39,12 @@ class _Filter:
         self.busy_seconds = [self._busy_seconds(table) for table in tables.calls]
         """Per call table: seconds for sums, in which one call counts the sync."""
         self.sizes = [_sizes(copy) for copy in tables.copies]
-        self.shares = [self._shares(sizes.keys) for sizes in self.sizes]
+        self.shares = [self.bounds.shares_of(sizes.pools, sizes.counts) for sizes in self.sizes]
         self.weights = [
             None if table.tail is None else self._tailed_weights(number, table)
             for number, table in enumerate(tables.calls)
         ]
         """Per call table [row, weight], where settings may free a part of their GPUs early."""
-
-    def _shares(self, sizes: list[tuple[int, int]]) -> FloatArray:
-        """[size, weight] weights of one second."""
-        places = len(self.bounds.shares(0, 1))
-        return np.array([self.bounds.shares(*size) for size in sizes]).reshape(-1, places)
 
     def _tailed_weights(self, number: int, table: CallTable) -> FloatArray:
         copy = self.tables.copies[table.copy]
@@ -60,7 +55,7 @@ class _Filter:
         def shares(sizes: IntArray) -> FloatArray:
             scale = int(counts.max(initial=0)) + 1
             keys, of_row = np.unique(pools * scale + sizes, return_inverse=True)
-            known = self._shares([(int(key) // scale, int(key) % scale) for key in keys])
+            known = self.bounds.shares_of(keys // scale, keys % scale)
             return np.asarray(known[of_row.reshape(-1)])
 
         rest = (table.seconds - main_phase)[:, None]
@@ -140,7 +135,7 @@ class _Filter:
                 seconds.append(float(self.seconds[number][mask].min()))
                 weights.append(tailed[mask].min(axis=0))
                 continue
-            fastest = np.full(len(self.sizes[table.copy].keys), np.inf)
+            fastest = np.full(len(self.sizes[table.copy].counts), np.inf)
             size = self.sizes[table.copy].of_row[table.copy_row[mask]]
             np.minimum.at(fastest, size, self.busy_seconds[number][mask])
             there = np.isfinite(fastest)
@@ -156,15 +151,15 @@ class _Filter:
 class _Sizes:
     """The distinct (pool, GPUs) of a copy's rows, and which one each row has."""
 
-    keys: list[tuple[int, int]]
+    pools: IntArray
+    counts: IntArray
     of_row: IntArray
 
 
 def _sizes(copy: CopyTable) -> _Sizes:
     largest = int(copy.layouts.num_gpus.max(initial=0)) + 1
     key, of_row = np.unique(copy.pool * largest + copy.layouts.num_gpus, return_inverse=True)
-    keys = [(int(k) // largest, int(k) % largest) for k in key]
-    return _Sizes(keys, of_row.reshape(-1).astype(np.int64))
+    return _Sizes(key // largest, key % largest, of_row.reshape(-1).astype(np.int64))
 
 
 def _drop_orphans(tables: Tables, rows: Rows) -> None:

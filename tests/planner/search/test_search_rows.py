@@ -15,6 +15,7 @@ from automap.planner.search.decomposition.benders import shadow_sets
 from automap.planner.search.decomposition.dominance import DominanceFilter
 from automap.planner.search.decomposition.master import Sizes, relaxed_problem
 from automap.planner.search.model.bounds import Bounds, CallMinimum
+from automap.planner.search.model.problem import PoolSlice
 from automap.planner.search.model.solve import Limits, minimise_period
 from automap.planner.search.search import solve
 from automap.planner.search.space.bounds_filter import rows_within
@@ -200,6 +201,19 @@ def test_offsets_isolate_the_rest_of_the_bound(seed: int) -> None:
     grown = [*minima]
     grown[longest] = replace(minima[longest], seconds=100.0)
     assert bounds.period(grown) == pytest.approx(100.0 + bounds.offsets(minima)[longest].seconds)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_shares_of_many_ranges_are_those_of_each(seed: int) -> None:
+    draw = random.Random(seed)
+    pools = tuple(
+        PoolSlice(f"p{n}", 0, draw.choice([5, 24, 96, 1000]), 8, 1, 1, 0.0) for n in range(2)
+    )
+    bounds = Bounds(replace(random_problem(seed, barrier=True), pools=pools))
+    ranges = [(n, count) for n, pool in enumerate(pools) for count in range(1, pool.num_gpus + 1)]
+    columns = np.array(ranges).T
+    expected = [bounds.shares(*each) for each in ranges]
+    assert bounds.shares_of(*columns).tolist() == [list(each) for each in expected]
 
 
 def test_roles_that_are_alike_are_priced_alike_and_apart() -> None:
