@@ -102,6 +102,7 @@ def _with_copy(given: Study, table: CopyTable, copy: CopyPlacement) -> tuple[Cop
         host_bytes=np.array([priced.host_bytes], dtype=np.int64),
         sync_seconds=np.array([priced.sync_seconds]),
         node_sync_seconds=None if alone is None else np.array([alone]),
+        process=table.any_process(),
     )
     return table.joined(row), len(table)
 

@@ -42,6 +42,7 @@ def refusal(
     for role, model in models.items():
         what = target.refuses_model(
             model.architecture,
+            role=role,
             lora=model.lora_rank is not None,
             precision=spec.workload.precision,
             stack=spec.workload.training_stack,

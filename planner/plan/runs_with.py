@@ -69,6 +69,8 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
             field = "generation_tensor_schedule" if wide else "generation_tail"
             yield f"search.{field}: call {call.id} has a tail, which {target.name} does not know"
     yield from _range_refusals(placement, target)
+    yield from _process_refusals(job, placement, target)
+    yield from _rollout_place_refusals(job, placement, target)
 
 
 def _range_refusals(placement: Placement, target: Target) -> Iterator[str]:
@@ -86,6 +88,62 @@ def _range_refusals(placement: Placement, target: Target) -> Iterator[str]:
                 f"copies {one.id} and {other.id}: GPUs {_gpus(one)} and {_gpus(other)} of pool "
                 f"{one.pool}, but {target.name} needs ranges that are {allowed}"
             )
+
+
+def _process_refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
+    """Pairs of models that a target has in one process, but that differ in what that has once."""
+    homes = [
+        copy
+        for copy in placement.copies
+        if copy.kind == "home" and copy.role in target.process_roles
+    ]
+    for one, other in combinations(homes, 2):
+        both = f"copies {one.id} and {other.id} are in one process of {target.name}, but"
+        if (one.pool, one.first_gpu, one.num_gpus) != (other.pool, other.first_gpu, other.num_gpus):
+            yield f"{both} lie on GPUs {_gpus(one)} and {_gpus(other)}"
+        engines = [engine_name(job, copy, target) for copy in (one, other)]
+        if engines[0] != engines[1]:
+            yield f"{both} are run by {engines[0]} and {engines[1]}"
+            continue
+        sizes = next((e.process_dimensions for e in target.training if e.name == engines[0]), ())
+        if not all(job.models[copy.role].trainable for copy in (one, other)):
+            sizes = tuple(size for size in sizes if size != "virtual_pipeline")
+        for size in sizes:
+            first, second = (getattr(c.layout, f"{size}_parallel_size") for c in (one, other))
+            if first != second:
+                yield f"{both} have {size}_parallel_size {first} and {second}"
+
+
+def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
+    """Rollouts on GPUs on which a target does not generate."""
+    for shadow in placement.copies if target.shadows_apart else ():
+        for other in placement.copies:
+            if shadow.kind == "shadow" and other is not shadow and _share_gpus(shadow, other):
+                yield (
+                    f"copies {shadow.id} and {other.id} share GPUs, but rollouts of {target.name} "
+                    "are on the GPUs that train or on GPUs of their own"
+                )
+    kinds = {copy.id: copy.kind for copy in placement.copies}
+    if "shadow" in kinds.values() and job.spec.algorithm in target.colocated_algorithms:
+        yield (
+            f"{job.spec.algorithm} has a shadow copy, but {target.name} generates for it on the "
+            "GPUs that train"
+        )
+    if target.stale_rollouts_apart and job.spec.search.staleness:
+        for call in placement.calls:
+            if call.kind == "generate" and kinds.get(call.copy_id or "") == "home":
+                yield (
+                    f"call {call.id} is on the GPUs that train, but with search.staleness "
+                    f"{target.name} generates on GPUs of their own"
+                )
+
+
+def _share_gpus(one: CopyPlacement, other: CopyPlacement) -> bool:
+    return (
+        one.pool == other.pool
+        and one.first_gpu < other.first_gpu + other.num_gpus
+        and other.first_gpu < one.first_gpu + one.num_gpus
+    )
 
 
 def _gpus(copy: CopyPlacement) -> str:

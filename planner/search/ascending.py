@@ -17,6 +17,7 @@ from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
 from automap.planner.search.proven import Proven
 from automap.planner.search.space.bounds_filter import least_period, rows_within
+from automap.planner.search.space.processes import shared_by
 from automap.planner.search.space.rows import Rows, Selected, rows_of
 from automap.planner.search.space.schedules import schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
@@ -63,6 +64,8 @@ def solve_ascending(
         bound = max(bound, min(relaxed.bound_seconds, trial_seconds))
         if relaxed.sizes is not None:
             found = _placed(near, relaxed.sizes, bound, cutoff_seconds, placing or budget)
+            if found is not None and shared_by(near, found) is None:
+                found = None
             best = None if found is None else near.lift(found)
             return Proven(best, bound, is_proven=False)
         if budget.spent or not relaxed.proven or trial_seconds == cutoff_seconds:

@@ -17,6 +17,7 @@ from automap.planner.search.model.pruning import SLACK
 from automap.planner.search.model.solve import TICK_SECONDS, Limits
 from automap.planner.search.node_choices import NodeChoices
 from automap.planner.search.search import SearchResult, period_of, solve
+from automap.planner.search.space.processes import ProcessSpaces
 from automap.planner.search.space.rows import Selected
 from automap.planner.search.space.schedules import schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
@@ -27,6 +28,9 @@ SEARCHED_SHARE = 0.95
 """The share of a limit by the clock after which the search ends: the rest is for the answer."""
 LEAST_SEARCH_SECONDS = 0.25
 """Seconds of search where pricing has used up a limit by the clock: enough to place a strategy."""
+MIXED = "it has no placement with the first layouts that models of one process may share"
+PROCESS_TRIES = 4
+"""Layouts of a process in which strategies are placed to start a search."""
 NOT_SEARCHED = "on numbers of nodes that were not searched"
 PROOF_SHARE = 1 / 256
 """The share of the time limit that a proven search on one number of nodes is counted as."""
@@ -85,7 +89,7 @@ def attempted(
     """The named strategies; one whose candidates leave some call without any has no placement."""
     needed = [n for n, call in enumerate(space.tables.dataflow_calls) if call.model is not None]
     result = []
-    for each in attempt(space, names, limits=limits, most_counts=most_counts):
+    for each in _attempts(space, names, limits, most_counts):
         missing = [n for n in needed if each.selected and each.selected.call_rows[n] is None]
         if missing:
             call = space.tables.dataflow_calls[missing[0]].id
@@ -93,6 +97,26 @@ def attempted(
         else:
             result.append(replace(each, selected=schedule_in_place(space, each.selected, limits)))
     return result
+
+
+def _attempts(
+    space: SearchSpace, names: Sequence[str], limits: Limits, most_counts: int | None
+) -> list[Attempt]:
+    """What the strategies place; where models share a process, in the first few of its layouts."""
+    if all(copy.process is None for copy in space.tables.copies):
+        return attempt(space, names, limits=limits, most_counts=most_counts)
+    best = {name: Attempt(name, None, MIXED) for name in names}
+    choices = ProcessSpaces(space)
+    for _ in range(PROCESS_TRIES):
+        choice = choices.next(inf)
+        if choice is None:
+            break
+        for each in attempt(choice.space, names, limits=limits, most_counts=most_counts):
+            known = best[each.strategy].selected
+            if each.selected is not None and period_of(each.selected) < period_of(known):
+                lifted = replace(each, selected=choice.lift(each.selected))
+                best[each.strategy] = lifted
+    return list(best.values())
 
 
 def _fastest(

@@ -16,6 +16,7 @@ from automap.planner.search.model.solve import MOST_TICKS, TICK_SECONDS, Budget,
 from automap.planner.search.proven import Proven
 from automap.planner.search.space.bounds_filter import rows_within
 from automap.planner.search.space.one_node import spaces_of_nodes
+from automap.planner.search.space.processes import ProcessSpaces
 from automap.planner.search.space.rows import Selected, rows_of
 from automap.planner.search.space.schedules import schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
@@ -23,6 +24,8 @@ from automap.planner.search.strategies.attempts import Attempt
 
 NODE_SHARE = 0.2
 """The share of the limit that the search within one node may take where there are several."""
+PROCESS_SHARE = 0.5
+"""The share of what is left that one choice of what a process shares may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ def solve(
     parts = [*spaces_of_nodes(space), space]
     for part in parts:
         with budget.share(1.0 if part is space else NODE_SHARE / (len(parts) - 1)):
-            result = _solve(part, budget.rest(), best, cutoff_seconds)
+            result = _solve_processes(part, budget.rest(), best, cutoff_seconds)
             budget.take(result.deterministic_seconds)
         results.append(result)
         best = result.solution
@@ -91,6 +94,40 @@ def solve(
         lower_bound_seconds=bound,
         options=sum(result.options for result in results),
         weak_side=None if weakest is None else weakest.weak_side,
+    )
+
+
+def _solve_processes(
+    space: SearchSpace, limits: Limits, incumbent: Selected | None, cutoff_seconds: float | None
+) -> SearchResult:
+    """`_solve`, where models of one process share its engine and sizes: for each of these."""
+    if all(copy.process is None for copy in space.tables.copies):
+        return _solve(space, limits, incumbent, cutoff_seconds)
+    choices, budget, best = ProcessSpaces(space), Budget(limits), incumbent
+    results: list[SearchResult] = []
+    while not budget.spent:
+        limit = period_limit(best, cutoff_seconds, limits.gap)
+        choice = choices.next(inf if limit is None else limit)
+        if choice is None:
+            break
+        with budget.share(PROCESS_SHARE):
+            result = _solve(choice.space, budget.rest(), best, cutoff_seconds)
+            budget.take(result.deterministic_seconds)
+        results.append(result)
+        if result.solution is not None and result.solution is not best:
+            best = choice.lift(result.solution)
+    limit = period_limit(best, cutoff_seconds, limits.gap)
+    undecided = {each.weak_side: each.lower_bound for each in results if not each.is_proven}
+    if choices.least_seconds < (inf if limit is None else limit):
+        undecided["with layouts that were not searched"] = choices.least_seconds
+    bound = min([period_of(best) * (1.0 - limits.gap), *undecided.values()])
+    return SearchResult(
+        best,
+        bound,
+        is_proven=not undecided,
+        deterministic_seconds=limits.deterministic_seconds - budget.left,
+        options=sum(each.options for each in results),
+        weak_side=min(undecided, key=undecided.__getitem__, default=None),
     )
 
 

@@ -21,6 +21,7 @@ from automap.planner.search.candidates.tables import BoolArray, Tables
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import limits_of, run_price_of
 from automap.planner.search.search import SearchResult, solve
+from automap.planner.search.space.processes import of_process
 from automap.planner.search.space.rows import Rows, Selected
 from automap.planner.search.space.schedules import solve_in_place
 from automap.planner.search.space.search_space import SearchSpace
@@ -162,12 +163,17 @@ def simplified(
         most_seconds = price.seconds(most, per_second)
     if most_seconds <= best.solution.timing.period:
         return best
+    part = of_process(part, best.solution)
     selected = simplest(
         part,
         best.solution,
         most_seconds=most_seconds,
         limits=replace(limits_of(job, began), gap=tolerance),
-        known=[each.selected for each in best.attempts if each.selected and part is space],
+        known=[
+            each.selected
+            for each in best.attempts
+            if each.selected and spec.objective == "throughput"
+        ],
     )
     value = selected.timing.period
     if spec.objective != "throughput":

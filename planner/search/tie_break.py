@@ -15,6 +15,7 @@ from automap.planner.search.model.pruning import SLACK, prune
 from automap.planner.search.model.solve import Budget, Limits, canonical_solution
 from automap.planner.search.space.bounds_filter import rows_within
 from automap.planner.search.space.one_node import space_of_node
+from automap.planner.search.space.processes import of_process
 from automap.planner.search.space.rows import Rows, Selected, rows_of
 from automap.planner.search.space.schedules import schedule_in_place
 from automap.planner.search.space.search_space import SearchSpace
@@ -29,6 +30,7 @@ def break_ties(space: SearchSpace, best: Selected, *, limits: Limits) -> Selecte
     It has fewer GPUs where a few tries show that its sizes can shrink, then the lowest ranges, then
     the first rows.
     """
+    space = of_process(space, best)
     if space.lies_in_one_node(best):
         pool = int(space.tables.copies[0].pool[best.copy_rows[0] or 0])
         return _canonical(space_of_node(space, pool), best, limits)

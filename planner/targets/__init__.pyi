@@ -1,3 +1,4 @@
+from .capabilities import DIMENSIONS as DIMENSIONS
 from .capabilities import RolloutCapabilities as RolloutCapabilities
 from .capabilities import TrainingCapabilities as TrainingCapabilities
 from .tables import ANY as ANY

@@ -7,7 +7,13 @@ from typing import Literal
 import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.layout import SHARDINGS, BoolArray, GenerationLayouts, Layouts
+from automap.planner.layout import (
+    OFFLOADS,
+    SHARDINGS,
+    BoolArray,
+    GenerationLayouts,
+    Layouts,
+)
 from automap.planner.spec import RolloutEngine, TrainingStack
 
 Dimension = Literal["tensor", "pipeline", "virtual_pipeline", "context", "expert"]
@@ -71,6 +77,14 @@ class TrainingCapabilities:
     """Fields that it divides or is a multiple of."""
     usual_stages: bool = False
     """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
+    roles: frozenset[str] | None = None
+    """Roles that it trains or scores; without a set, every one."""
+    offloads: frozenset[str] = frozenset(OFFLOADS)
+    """What may be kept on the host of a model that trains."""
+    scoring_offloads: frozenset[str] = frozenset({"none", "weights"})
+    """What may be kept on the host of a model that only scores."""
+    process_dimensions: tuple[Dimension, ...] = ()
+    """Parallel sizes that all models of one process have in common."""
 
     def refuses_model(
         self, architecture: ModelArchitecture, *, lora: bool, precision: str
@@ -129,6 +143,13 @@ class TrainingCapabilities:
             holds = whole | (number % ranks == 0) | (ranks % number == 0)
             yield f"{name} divides or repeats {field} ({number})", holds
 
+    def offload_rule(self, layouts: Layouts, *, trains: bool) -> tuple[str, BoolArray]:
+        """(what may be on the host, [layout] whether that holds); it chooses no engine."""
+        names = self.offloads if trains else self.scoring_offloads
+        codes = [OFFLOADS.index(name) for name in names]
+        words = " or ".join(sorted(names, key=OFFLOADS.index))
+        return f"offload is {words}", np.isin(layouts.offload, codes)
+
     def _sharding_rule(self, layouts: Layouts, *, trains: bool) -> Iterator[tuple[str, BoolArray]]:
         names = self.shardings if trains else self.scoring_shardings
         codes = [SHARDINGS.index(name) for name in names]
@@ -164,9 +185,12 @@ class RolloutCapabilities:
     """Software (`workload.rollout_engine`) that it stands for."""
     cache_precisions: frozenset[str] | None = None
     """`workload.rollout_cache_precision` it knows; without a set, every one."""
-    experts: Literal["any", "tensor"] = "any"
+    experts: Literal["any", "tensor", "replicas"] = "any"
     """Sizes of expert groups: any; or 1 (every expert is split over the tensor ranks) and the
-    tensor size (experts lie whole on these ranks), so one group within an engine."""
+    tensor size (experts lie whole on these ranks), so one group within an engine; or also its
+    multiples (the engine's replicas of attention share the experts)."""
+    pipelines: bool = True
+    """Splits an engine into pipeline stages."""
     tensor_repeats: frozenset[str] = frozenset()
     """Fields of an architecture that the tensor size divides or is a multiple of."""
     precisions_on_gpus_only: frozenset[str] = frozenset()
@@ -197,6 +221,11 @@ class RolloutCapabilities:
         if self.experts == "tensor":
             words = "expert_parallel_size is 1 or tensor_parallel_size"
             yield words, (expert == 1) | (expert == tensor)
+        elif self.experts == "replicas":
+            words = "expert_parallel_size is 1 or a multiple of tensor_parallel_size"
+            yield words, (expert == 1) | (expert % tensor == 0)
+        if not self.pipelines:
+            yield "pipeline_parallel_size is 1", layouts.pipeline_parallel_size == 1
         for field in sorted(self.tensor_repeats):
             number = getattr(architecture, field)
             holds = (number % tensor == 0) | (tensor % number == 0)

@@ -66,6 +66,66 @@ AUTOMAP = Target(
     streams=False,
     training_precisions=frozenset({"bf16", "fp16", "fp32"}),
 )
+VERL_ROLES = frozenset({"actor", "reference", "critic"})
+"""What lives in one process per GPU in verl."""
+VERL_MEGATRON = TrainingCapabilities(
+    name="megatron",
+    stacks=("megatron-core",),
+    shardings=frozenset({"none", "optimizer"}),
+    scoring_shardings=frozenset({"none"}),
+    unknown_features=frozenset({"learned_position_embeddings", "linear_bias", "norm_bias"}),
+    trains_adapters=False,
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    usual_stages=True,
+    roles=VERL_ROLES,
+    # One global parallel state: what the engine that is built first has goes for all.
+    process_dimensions=("tensor", "pipeline", "virtual_pipeline", "context", "expert"),
+)
+VERL_FSDP = TrainingCapabilities(
+    name="fsdp",
+    stacks=("verl", "fsdp"),
+    dimensions=frozenset({"context"}),
+    shardings=frozenset({"none", "gradient", "full"}),
+    precisions=frozenset({"bf16"}),
+    expert_precisions=frozenset({"bf16"}),
+    context_parallelism="ulysses",
+    context_divides=frozenset({"num_attention_heads"}),
+    context_repeats=frozenset({"num_key_value_heads"}),
+    roles=VERL_ROLES,
+    # The reference is on the host whatever its settings say.
+    scoring_offloads=frozenset({"weights"}),
+)
+VERL_SERVED = TrainingCapabilities(
+    name="served",
+    stacks=("megatron-core", "verl", "fsdp"),
+    dimensions=frozenset({"tensor"}),
+    scoring_shardings=frozenset({"none"}),
+    roles=frozenset({"reward"}),
+)
+VERL = Target(
+    name="verl@0.9.1",
+    summary="verl 0.9.1: Megatron-core or FSDP for all that trains, vLLM or SGLang to generate",
+    training=(VERL_MEGATRON, VERL_FSDP, VERL_SERVED),
+    rollout=RolloutCapabilities(
+        names=frozenset({"vllm", "sglang"}),
+        cache_precisions=frozenset({"bf16", "fp8"}),
+        experts="replicas",
+        pipelines=False,
+        tensor_repeats=frozenset({"num_key_value_heads"}),
+    ),
+    process_roles=VERL_ROLES,
+    roles=VERL_ROLES | {"reward"},
+    algorithms=frozenset({"ppo", "grpo", "rloo", "reinforce_plus_plus", "remax", "dapo"}),
+    # Its newer trainer, which has rollouts apart, has no ReMax.
+    colocated_algorithms=frozenset({"remax"}),
+    one_gpu_type=True,
+    ranges="equal",
+    shadows_apart=True,
+    stale_rollouts_apart=True,
+    streams=False,
+    training_precisions=frozenset({"bf16"}),
+)
 ANY = Target(
     name="any",
     summary="whatever can be priced, for research: no software is known to run all of it",
@@ -76,4 +136,4 @@ ANY = Target(
     max_out_of_memory_probability=1.0,
     simplicity_tolerance=0.0,
 )
-TARGETS: dict[TargetName, Target] = {target.name: target for target in (AUTOMAP, ANY)}
+TARGETS: dict[TargetName, Target] = {target.name: target for target in (AUTOMAP, VERL, ANY)}

@@ -6,7 +6,7 @@ import numpy as np
 
 from automap.planner.catalogue import gpu_type
 from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.layout import IntArray, Layouts, RangeRelation
+from automap.planner.layout import BoolArray, IntArray, Layouts, RangeRelation
 from automap.planner.spec import (
     ClusterSpec,
     JobSpec,
@@ -31,6 +31,21 @@ class Target:
     """(what only a GPU runs, what a pool of CPU cores runs in its place)."""
     ranges: RangeRelation = "any"
     """How the GPU ranges of two copies may share GPUs."""
+    process_roles: frozenset[str] = frozenset()
+    """Roles that live in one process per GPU: on one range, in one engine, and with the sizes in
+    common that it says."""
+    roles: frozenset[str] | None = None
+    """Models that it knows; without a set, every one."""
+    algorithms: frozenset[str] | None = None
+    """Algorithms that it has; without a set, every one, and dataflows of one's own."""
+    one_gpu_type: bool = False
+    """All nodes have GPUs of one type."""
+    shadows_apart: bool = False
+    """A rollout that is not on its model's own GPUs has GPUs of its own."""
+    stale_rollouts_apart: bool = False
+    """With `search.staleness` nothing is generated on the GPUs that train."""
+    colocated_algorithms: frozenset[str] = frozenset()
+    """Algorithms that it generates for on the GPUs that train, and nowhere else."""
     streams: bool = True
     """Knows calls that begin before the one they read from ends, and tails of generations."""
     max_out_of_memory_probability: float = 0.05
@@ -45,6 +60,8 @@ class Target:
         workload = spec.workload
         if not self.streams and (field := unrunnable_field(spec)) is not None:
             return field, "it is true"
+        if (refused := self._refuses_algorithm(spec)) is not None:
+            return refused
         if workload.rollout_engine not in self.rollout.names:
             return "workload.rollout_engine", f"it is {workload.rollout_engine}"
         cache = workload.rollout_cache_precision
@@ -62,10 +79,26 @@ class Target:
             return "workload.training_stack", f"it is {workload.training_stack}"
         return None
 
+    def _refuses_algorithm(self, spec: JobSpec) -> tuple[str, str] | None:
+        if self.algorithms is not None and spec.algorithm not in self.algorithms:
+            name = spec.algorithm or "a dataflow of one's own"
+            return "algorithm", f"it is {name}"
+        if spec.algorithm in self.colocated_algorithms and spec.search.staleness:
+            why = f"it generates on the GPUs that train, and staleness is {spec.search.staleness}"
+            return "search.staleness", f"with {spec.algorithm} {why}"
+        if self.roles is not None and (others := sorted(set(spec.models) - self.roles)):
+            return f"models.{others[0]}", f"it knows only {', '.join(sorted(self.roles))}"
+        if self.one_gpu_type and isinstance(spec.cluster, ClusterSpec):
+            types = sorted({pool.gpu for pool in spec.cluster.pools})
+            if len(types) > 1:
+                return "cluster.pools", f"they have GPUs of several types: {', '.join(types)}"
+        return None
+
     def refuses_model(
         self,
         architecture: ModelArchitecture,
         *,
+        role: str,
         lora: bool,
         precision: str,
         stack: TrainingStack | None,
@@ -73,13 +106,23 @@ class Target:
         """What a model has that every engine lacks, in words; None: one runs it."""
         refusals = [
             engine.refuses_model(architecture, lora=lora, precision=precision)
-            for engine in self.engines(stack)
+            for engine in self.engines(stack, role)
         ]
         return None if None in refusals else refusals[0]
 
-    def engines(self, stack: TrainingStack | None) -> tuple[TrainingCapabilities, ...]:
-        """The engines that may be priced as the given software; all where none is given."""
-        return tuple(each for each in self.training if stack is None or stack in each.stacks)
+    def engines(
+        self, stack: TrainingStack | None, role: str | None = None
+    ) -> tuple[TrainingCapabilities, ...]:
+        """The engines that may be priced as the given software; all where none is given.
+
+        With a role only those that train or score it.
+        """
+        return tuple(
+            each
+            for each in self.training
+            if (stack is None or stack in each.stacks)
+            and (role is None or each.roles is None or role in each.roles)
+        )
 
 
 def pools_of_cores(spec: JobSpec) -> list[str]:
@@ -99,11 +142,20 @@ class ModelEngines:
     """What the spec names as the software to price."""
 
     def of_layouts(self, layouts: Layouts) -> IntArray:
-        """[layout] number of the engine that runs it; -1: none does."""
+        """[layout] number of the engine that runs it, wherever its state is; -1: none does."""
         found = np.full(len(layouts), -1, dtype=np.int64)
         for number in reversed(range(len(self.engines))):
             engine = self.engines[number]
             found[engine.allows(self.architecture, layouts, trains=self.trains)] = number
+        return found
+
+    def allows(self, layouts: Layouts) -> BoolArray:
+        """[layout] True where an engine runs it, with what it keeps on the host."""
+        numbers = self.of_layouts(layouts)
+        found = np.zeros(len(layouts), dtype=np.bool_)
+        for number, engine in enumerate(self.engines):
+            _, holds = engine.offload_rule(layouts, trains=self.trains)
+            found |= (numbers == number) & holds
         return found
 
     def stack_of(self, number: int) -> TrainingStack:
@@ -112,11 +164,14 @@ class ModelEngines:
 
     def refusals(self, layouts: Layouts) -> list[str]:
         """Per engine what one layout breaks of its limits; empty where an engine runs it."""
-        if (self.of_layouts(layouts) >= 0).all():
+        if self.allows(layouts).all():
             return []
         found = []
         for engine in self.engines:
-            rules = engine.rules(self.architecture, layouts, trains=self.trains)
+            rules = [
+                *engine.rules(self.architecture, layouts, trains=self.trains),
+                engine.offload_rule(layouts, trains=self.trains),
+            ]
             broken = [rule for rule, holds in rules if not holds.all()]
             found.append(f"{engine.name} needs: {', '.join(broken)}")
         return found

@@ -12,7 +12,9 @@ from automap.planner.dataflow.graph import Call
 from automap.planner.job import pins
 from automap.planner.job.job import Job, Model
 from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
+from automap.planner.search.candidates.tables import FREE
 from automap.planner.spec import ParallelismConstraint
+from automap.planner.targets import DIMENSIONS
 
 CONTEXT_SIZES = (1, 2, 4, 8, 16, 32, 64)
 LEAST_CONTEXT_TOKENS = 2_048
@@ -90,7 +92,27 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
         sharding=sharding,
         offload=offload,
     )
-    return layouts.take(np.flatnonzero(job.engines_of(role).of_layouts(layouts) >= 0))
+    return layouts.take(np.flatnonzero(job.engines_of(role).allows(layouts)))
+
+
+def process_columns(job: Job, role: str, layouts: Layouts) -> IntArray | None:
+    """[row, column] what a home has in common with others in its process: engine, then sizes.
+
+    FREE where it may differ. None: the model has no others in its process.
+    """
+    if role not in job.target.process_roles:
+        return None
+    engines, trains = job.engines_of(role), job.models[role].trainable
+    number = engines.of_layouts(layouts)
+    columns = np.full((len(layouts), 1 + len(DIMENSIONS)), FREE, dtype=np.int64)
+    for index, engine in enumerate(engines.engines):
+        rows = number == index
+        columns[rows, 0] = job.target.training.index(engine)
+        for place, name in enumerate(DIMENSIONS, start=1):
+            # A model that only scores has no virtual stages of its own: it takes any.
+            if name in engine.process_dimensions and (trains or name != "virtual_pipeline"):
+                columns[rows, place] = getattr(layouts, f"{name}_parallel_size")[rows]
+    return columns
 
 
 def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
@@ -152,6 +174,10 @@ def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: boo
     kept = np.full(len(layouts), pins.call_pool(job, call) in (None, pool.name))
     if call.kind != "generate":
         return kept
+    target, algorithm = job.target, job.spec.algorithm
+    stale = bool(job.spec.search.staleness) and target.stale_rollouts_apart
+    if (stale and not shadow) or (shadow and algorithm in target.colocated_algorithms):
+        return np.zeros(len(layouts), dtype=np.bool_)
     wanted = pins.engine_sizes(job, call)
     # A home reshards to any engine on its GPUs; a shadow is split as its engine.
     for name in ("num_gpus", *(pins.ENGINE_SIZES if shadow else ())):

@@ -17,6 +17,8 @@ from automap.planner.layout import FloatArray, IntArray, Layouts
 
 BoolArray = npt.NDArray[np.bool_]
 
+FREE = -1
+"""In place of what a process has in common: goes with everything."""
 MOST_PADDING = 4
 """How many times its rows a table may grow when groups of unequal lengths are padded."""
 
@@ -36,9 +38,16 @@ class CopyTable:
     """What the copy's side of a weight sync takes, wherever the placement lies."""
     node_sync_seconds: FloatArray | None = None
     """What that side takes in a placement that lies in one node; None: just as long."""
+    process: IntArray | None = None
+    """[row, column] what all models in one process have in common: its engine, then sizes; FREE
+    where a row goes with every value. None: the model shares no process."""
 
     def __len__(self) -> int:
         return len(self.pool)
+
+    def any_process(self) -> IntArray | None:
+        """One row of `process` that goes with every other, where the model shares a process."""
+        return None if self.process is None else np.full((1, self.process.shape[1]), FREE)
 
     def in_one_node(self) -> "CopyTable":
         """The table as it is priced in a placement that lies in one node."""
@@ -67,6 +76,7 @@ class CopyTable:
             node_sync_seconds=(
                 None if self.node_sync_seconds is None else self.node_sync_seconds[rows]
             ),
+            process=None if self.process is None else self.process[rows],
         )
 
     def joined(self, more: "CopyTable") -> "CopyTable":
@@ -80,6 +90,11 @@ class CopyTable:
             host_bytes=np.append(self.host_bytes, more.host_bytes),
             sync_seconds=np.append(self.sync_seconds, more.sync_seconds),
             node_sync_seconds=None if one is None or other is None else np.append(one, other),
+            process=(
+                None
+                if self.process is None or more.process is None
+                else np.concatenate([self.process, more.process])
+            ),
         )
 
 

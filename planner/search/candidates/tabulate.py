@@ -118,6 +118,8 @@ class Candidates:
             tuple(pins.shadow_sizes(self.job, role)),
             role in self.pricing.generating,
             role in shadowed_roles(self.job),
+            role in self.job.target.process_roles,
+            tuple(engine.name for engine in self.job.engines_of(role).engines),
         )
 
     def _call_kind(self, call: Call, copy: CopyTable) -> Hashable:
@@ -147,16 +149,20 @@ class Candidates:
         pools = [np.full(len(block.rows), block.pool_index, dtype=np.int64) for block in blocks]
         sync = np.concatenate([block.sync_seconds for block in blocks])
         node_sync = np.concatenate([block.node_sync_seconds for block in blocks])
+        layouts = joined_layouts([block.layouts for block in blocks])
         return CopyTable(
             id=name,
             role=role,
             shadow_of=home,
             pool=np.concatenate(pools),
-            layouts=joined_layouts([block.layouts for block in blocks]),
+            layouts=layouts,
             resident_bytes=np.concatenate([block.resident_bytes for block in blocks]),
             host_bytes=np.concatenate([block.host_bytes for block in blocks]),
             sync_seconds=sync,
             node_sync_seconds=None if np.array_equal(sync, node_sync) else node_sync,
+            process=None
+            if home is not None
+            else enumeration.process_columns(self.job, role, layouts),
         )
 
     def _copy_blocks(self, role: str, home: int | None) -> Iterator[Block]:

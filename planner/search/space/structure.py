@@ -1,6 +1,7 @@
 """The placement problem of a job without its options: pools, dataflow, syncs and forced pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import memory, transition
@@ -42,15 +43,29 @@ def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
         precedences=precedences,
         syncs=tuple(_syncs(dataflow, copies)),
         barrier=not job.spec.search.cyclic,
-        colocate=tuple((homes[one], homes[other]) for one, other in constraints.colocate),
-        separate=tuple(
-            (first, second)
-            for one, other in constraints.separate
-            for first in _copies_of(copies, one)
-            for second in _copies_of(copies, other)
+        colocate=(
+            *((homes[one], homes[other]) for one, other in constraints.colocate),
+            *pairwise(index for role, index in homes.items() if role in job.target.process_roles),
+        ),
+        separate=(
+            *(
+                (first, second)
+                for one, other in constraints.separate
+                for first in _copies_of(copies, one)
+                for second in _copies_of(copies, other)
+            ),
+            *_apart(job, copies),
         ),
         ranges=job.target.ranges,
     )
+
+
+def _apart(job: Job, copies: Sequence[CopyChoice]) -> Iterator[tuple[int, int]]:
+    """Shadows and all other copies, where the target has rollouts on GPUs of their own."""
+    if job.target.shadows_apart:
+        for shadow, copy in enumerate(copies):
+            if copy.shadow_of is not None:
+                yield from ((shadow, other) for other in range(len(copies)) if other != shadow)
 
 
 def _copies_of(copies: Sequence[CopyChoice], role: str) -> list[int]:

@@ -67,6 +67,13 @@ class PlanArguments:
             help=f"Place it as this strategy would. {STRATEGY_NAMES}",
         ),
     ] = None
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What is to run it: automap, verl@0.9.1, or any (what can be priced).",
+        ),
+    ] = None
     explain_infeasible: Annotated[
         bool,
         typer.Option(

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from rich.text import Text
 
 from automap.planner import Plan, catalogue
-from automap.planner.spec import JobSpec, SearchSpec, StrategyName
+from automap.planner.spec import JobSpec, SearchSpec, StrategyName, TargetName
 from automap.service.cli.backends.choice import backend_of
 from automap.service.cli.inputs.files import read_placement
 from automap.service.cli.options.plans import EstimateArguments, PlanArguments
@@ -61,6 +61,9 @@ def _with_search(spec: JobSpec, given: PlanArguments) -> JobSpec:
     if given.strategy is not None:
         need_valid("--strategy", [given.strategy], get_args(StrategyName))
         said["strategy"] = given.strategy
+    if given.target is not None:
+        need_valid("--target", [given.target], get_args(TargetName))
+        said["target"] = given.target
     if given.gap is not None:
         said["optimality_gap"] = given.gap
         _need_allowed(spec.search, said, "--gap", given.gap)

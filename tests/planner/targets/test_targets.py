@@ -18,7 +18,7 @@ from automap.planner.layout import SHARDINGS, GenerationLayouts, Layouts, RangeR
 from automap.planner.plan.runs_with import refusals, runs_with
 from automap.planner.planning import make_plan
 from automap.planner.search.candidates import enumeration
-from automap.planner.targets.tables import ANY, AUTOMAP
+from automap.planner.targets.tables import ANY, AUTOMAP, VERL
 from tests.helpers.small_jobs import pool, small_job
 from tests.helpers.specs import job_spec
 
@@ -291,7 +291,7 @@ def test_the_check_refuses_what_the_target_cannot_run_and_what_is_misstated() ->
 
 def test_a_plan_for_any_that_nothing_runs_says_so() -> None:
     pools = [pool(2, gpu="h100-80gb-sxm")]
-    plan = make_plan(small_job(cluster__pools=pools, workload__rollout_engine="sglang"))
+    plan = make_plan(small_job(cluster__pools=pools, workload__rollout_engine="trtllm"))
     assert plan.search.target == "any"
     assert plan.runs_with == []
     assert any(line.startswith("search.target: any, as automap") for line in plan.assumptions)
@@ -300,7 +300,9 @@ def test_a_plan_for_any_that_nothing_runs_says_so() -> None:
 def test_what_runs_a_placement_is_what_refuses_nothing() -> None:
     plan = make_plan(small_job(search__target="any"))
     job, placement = resolve(plan.spec), plan.placement()
-    assert (runs_with(job, placement) == ["automap"]) == (not refusals(job, placement, AUTOMAP))
+    for target in (AUTOMAP, VERL):
+        runs = target.name in runs_with(job, placement)
+        assert runs == (not refusals(job, placement, target))
     assert refusals(job, placement, ANY) == []
 
 

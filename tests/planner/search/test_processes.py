@@ -1,0 +1,113 @@
+"""Models of one process: the best plan in which they share engine and sizes."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from automap.planner.job.resolution import resolve
+from automap.planner.plan.runs_with import refusals
+from automap.planner.planning import make_plan
+from automap.planner.search.candidates.tables import FREE, Tables
+from automap.planner.search.candidates.tabulate import price_candidates
+from automap.planner.search.model.solve import Limits
+from automap.planner.search.search import solve
+from automap.planner.search.space.processes import ProcessSpaces, of_process, shared_by
+from automap.planner.search.space.search_space import SearchSpace
+from automap.planner.targets.tables import VERL
+from tests.helpers.small_jobs import pool, small_job
+
+LIMITS = Limits(30.0)
+
+
+def verl_job(algorithm: str = "ppo", **changes: Any) -> Any:
+    pools = [pool(2, gpu="h100-80gb-sxm")]
+    changes = {"cluster__pools": pools, "search__target": VERL.name, **changes}
+    return small_job(algorithm, **changes)
+
+
+def without_processes(tables: Tables) -> Tables:
+    copies = [replace(copy, process=None) for copy in tables.copies]
+    return replace(tables, copies=copies)
+
+
+def least_over_all(space: SearchSpace) -> float:
+    """The least period over every engine and size that the models may share, each searched."""
+    members = [n for n, copy in enumerate(space.tables.copies) if copy.process is not None]
+    assert members
+    every = np.concatenate([space.tables.copies[n].process for n in members])
+    least = np.inf
+    for shared in np.unique(every, axis=0):
+        masks = {}
+        for n in members:
+            own = space.tables.copies[n].process
+            masks[n] = ((own == shared) | (own == FREE)).all(axis=1)
+        rows = space.rows_where(masks)
+        if space.is_complete(rows):
+            tables = without_processes(space.tables)
+            part = replace(space, tables=tables, rows=rows)
+            found = solve(part, limits=LIMITS)
+            assert found.is_proven
+            least = min(least, found.objective_value)
+    return float(least)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "remax"])
+def test_the_best_is_that_of_all_that_may_be_shared(algorithm: str) -> None:
+    job = resolve(verl_job(algorithm))
+    space = SearchSpace.of(job, price_candidates(job))
+    found = solve(space, limits=LIMITS)
+    assert found.is_proven
+    assert found.solution is not None
+    assert found.objective_value == pytest.approx(least_over_all(space), rel=1e-9)
+    assert shared_by(space, found.solution) is not None
+    free = solve(replace(space, tables=without_processes(space.tables)), limits=LIMITS)
+    assert free.objective_value <= found.objective_value
+
+
+def test_spaces_come_with_rising_bounds_and_hold_what_they_promise() -> None:
+    job = resolve(verl_job())
+    space = SearchSpace.of(job, price_candidates(job))
+    choices, bounds = ProcessSpaces(space), []
+    while (choice := choices.next(np.inf)) is not None:
+        bounds.append(choice.bound_seconds)
+        columns = [copy.process for copy in choice.space.tables.copies if copy.process is not None]
+        wanted = np.array(choice.values)
+        assert all(((each == wanted) | (each == FREE)).all() for each in columns)
+    assert len(bounds) > 3
+    assert bounds == sorted(bounds)
+
+
+def test_a_space_of_one_process_keeps_the_placement_and_drops_others() -> None:
+    job = resolve(verl_job())
+    space = SearchSpace.of(job, price_candidates(job))
+    found = solve(space, limits=LIMITS).solution
+    assert found is not None
+    part = of_process(space, found)
+    assert part.is_complete()
+    for mask, row in zip(part.rows.copies, found.copy_rows, strict=True):
+        assert row is None or mask[row]
+    assert sum(mask.sum() for mask in part.rows.copies) < sum(
+        mask.sum() for mask in space.rows.copies
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "staleness"),
+    [("ppo", 0), ("grpo", 0), ("remax", 0), ("rloo", 0), ("ppo", 1), ("grpo", 2)],
+)
+def test_plans_for_verl_are_what_verl_can_run(algorithm: str, staleness: int) -> None:
+    plan = make_plan(verl_job(algorithm, search__staleness=staleness))
+    assert VERL.name in plan.runs_with
+    job = resolve(plan.spec)
+    assert refusals(job, plan.placement(), VERL) == []
+    homes = {copy.role: copy for copy in plan.copies if copy.kind == "home"}
+    together = [copy for role, copy in homes.items() if role in VERL.process_roles]
+    assert len({(copy.first_gpu, copy.num_gpus, copy.engine) for copy in together}) == 1
+    if together[0].engine == "megatron":
+        sizes = {(c.layout.tensor_parallel_size, c.layout.pipeline_parallel_size) for c in together}
+        assert len(sizes) == 1
+    if staleness:
+        generated_by = {call.copy_id for call in plan.calls if call.kind == "generate"}
+        assert generated_by == {"actor.shadow"}
