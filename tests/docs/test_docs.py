@@ -157,7 +157,7 @@ def test_the_constants_of_operators_without_a_table_are_documented() -> None:
 def test_the_guide_has_the_bytes_of_every_4_bit_format() -> None:
     guide = (ROOT / "docs/guides/job.md").read_text()
     for name, each in BLOCK_FORMATS.items():
-        assert f"| `{name}` | {each.bytes_per_value:.3f}: " in guide
+        assert f"| `{name}` | {each.bytes_per_value:.2f}: " in guide
         assert f"{each.scale_bits}-bit scale per {each.block_values}" in guide
 
 
