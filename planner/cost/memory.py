@@ -18,6 +18,7 @@ from automap.planner.cost.shards import (
     stage_parameters,
 )
 from automap.planner.cost.stacks import stack_of
+from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
@@ -205,6 +206,13 @@ def product_precision(model: Model, workload: WorkloadSpec) -> str:
     A frozen model computes in the precision of its weights.
     """
     return (model.trainable and workload.training_precision) or workload.precision
+
+
+def call_precision(model: Model, call: Call, workload: WorkloadSpec) -> str:
+    """Precision of the layers' matrix products in a call; of the weights, in generation."""
+    if call.kind == "generate":
+        return workload.rollout_precision or workload.precision
+    return product_precision(model, workload)
 
 
 def home_resident_bytes(

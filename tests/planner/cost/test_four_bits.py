@@ -5,13 +5,18 @@ import pytest
 
 from automap.planner import catalogue
 from automap.planner.catalogue.weight_formats import BLOCK_FORMATS, weight_bytes
-from automap.planner.cost import memory, transition
+from automap.planner.check.check import violations
+from automap.planner.cost import intervals, memory, transition
 from automap.planner.cost.generation.generate_call import generation_phases
 from automap.planner.cost.generation.kv_cache import full_kv_cache_bytes
+from automap.planner.cost.intervals import SPREADS
 from automap.planner.cost.operators.profile import load_profile
 from automap.planner.cost.operators.roofline import UNPACKING_SHARE, Peaks, gemm_roofline
+from automap.planner.job.resolution import resolve
 from automap.planner.layout import GenerationLayouts, layers_per_stage
+from automap.planner.planning import make_plan
 from tests.helpers.cost_model import call, ints, layouts, model, pool, workload
+from tests.helpers.small_jobs import small_job
 
 BILLION = 1e9
 
@@ -173,6 +178,25 @@ def test_only_experts_are_faster_in_mxfp4() -> None:
     )
     assert mixture < 0.6
     assert dense == 1.0
+
+
+def test_intervals_are_those_of_4_bits() -> None:
+    """No table has their kernels, so published runs lie further off."""
+    small = small_job(search__target="any", workload__rollout_precision="int4")
+    plan = make_plan(small)
+    (generate,) = (each for each in plan.calls if each.kind == "generate")
+    assert generate.seconds_interval is not None
+    width = generate.seconds_interval.high / (generate.end_seconds - generate.start_seconds)
+    spread = plan.provenance.spreads["generation, dense, 4-bit"]
+    assert width == pytest.approx(np.exp(spread), rel=0.05)
+    assert spread > plan.provenance.spreads["generation, dense"]
+    experts = catalogue.architecture("qwen3-30b-a3b")
+    for precision in BLOCK_FORMATS:
+        assert intervals.call_kind("generate", experts, precision) == "generation, experts, 4-bit"
+    assert violations(resolve(small), plan) == []
+    usual = plan.provenance.spreads | {"generation, dense, 4-bit": SPREADS["generation, dense"]}
+    provenance = plan.provenance.model_copy(update={"spreads": usual})
+    assert violations(resolve(small), plan.model_copy(update={"provenance": provenance}))
 
 
 def test_peaks_in_4_bits_are_at_least_twice_those_in_8() -> None:
