@@ -184,6 +184,7 @@ def test_intervals_are_those_of_4_bits() -> None:
     """No table has their kernels, so published runs lie further off."""
     small = small_job(search__target="any", workload__rollout_precision="int4")
     plan = make_plan(small)
+    assert plan.runs_with == []
     (generate,) = (each for each in plan.calls if each.kind == "generate")
     assert generate.seconds_interval is not None
     width = generate.seconds_interval.high / (generate.end_seconds - generate.start_seconds)
