@@ -50,8 +50,8 @@ AUTOMAP = Target(
         cache_precisions=frozenset({"bf16"}),
         experts="tensor",
         tensor_repeats=frozenset({"num_key_value_heads"}),
-        # vLLM quantises 16-bit weights as they come to 8 bits in any model; to nvfp4 in experts
-        # alone, and to int4 not at all.
+        # The executor has vLLM quantise 16-bit weights to 8 bits as they come. vLLM can make mxfp4
+        # too, and nvfp4 of experts, which no run has shown; int4 it cannot.
         precisions=frozenset({"bf16", "fp16", "fp32", "fp8"}),
         precisions_on_gpus_only=frozenset({"fp8"}),
         head_dims_on_cores=frozenset({32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512}),
