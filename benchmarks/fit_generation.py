@@ -6,9 +6,10 @@ The table is one of `automap validate`. Fitted are the decode steps of quality A
 constants per engine of automap.planner.cost.rollout_engines and one that all share, by least mean
 |log(predicted ÷ measured)|, each model on a GPU type with the square root of its rows as weight.
 Models that ship a module to draft tokens with (multi-token prediction) take no part: tables do not
-say whether a run used it, which alone makes a factor of two. Printed:
+say whether a run used it, which alone makes a factor of two. Nor do runs with 4-bit weights, whose
+kernels no table has: what is wrong with them is not the engine's. Printed:
 
-- fitted: errors on the rows of the fit, by engine, and on the models left out of it;
+- fitted: errors on the rows of the fit, by engine, and on the models and formats left out of it;
 - left out: errors on every row when its model on its GPU type had no part in the fit of its
   engine's constants, which starts from the middle of their bounds each time.
 
@@ -31,6 +32,7 @@ from automap.planner.validation.generation import may_draft, predict_generation
 from automap.planner.validation.predictions import Assumptions, CannotPredictError, Estimate
 from automap.planner.validation.rows import GenerationRow
 from automap.planner.validation.table import parse_table
+from automap.planner.validation.validate import subset_of
 
 BOUNDS = {
     "layer_seconds": (8e-6, 60e-6),
@@ -178,6 +180,11 @@ def tell(name: str, errors: Iterable[float]) -> None:
     )
 
 
+def is_low(one: Basis) -> bool:
+    """Whether a row's weights have 4 bits."""
+    return subset_of(one.row).endswith("4-bit")
+
+
 def main() -> None:
     table = parse_table(Path(sys.argv[1]).read_text(encoding="utf-8")).rows
     usable = [
@@ -191,13 +198,17 @@ def main() -> None:
     found = [basis for row in usable if (basis := basis_of(row)) is not None]
     inside: dict[RolloutEngine, Rows] = {}
     drafting: dict[RolloutEngine, Rows] = {}
+    in_four_bits: dict[RolloutEngine, Rows] = {}
     for name in ENGINES:
         own = [one for one in found if one.row.engine == name]
+        in_four_bits[name] = Rows([one for one in own if is_low(one)])
+        own = [one for one in own if not is_low(one)]
         inside[name] = Rows([one for one in own if not may_draft(one.row)])
         drafting[name] = Rows([one for one in own if may_draft(one.row)])
     values, shared = fit(inside, None)
     fitted: list[float] = []
     everything: list[float] = []
+    low: list[float] = []
     print(f"{SHARED} {shared * 1e6:.1f} µs")
     for name, rows in inside.items():
         print(name, dict(zip(BOUNDS, (f"{value:.3g}" for value in values[name]), strict=True)))
@@ -207,11 +218,16 @@ def main() -> None:
         tell(f"  fitted: {name}", errors)
         if drafting[name].all:
             tell("  unseen: may have drafted", drafting[name].errors(constants_of))
+        if in_four_bits[name].all:
+            errors = in_four_bits[name].errors(constants_of)
+            low += list(errors)
+            tell("  unseen: 4-bit weights", errors)
         without = left_out(rows, name, shared)
         everything += without
         tell(f"  left out: {name}", without)
     tell("fitted: all", fitted)
     tell("left out: all", everything)
+    tell("unseen: 4-bit weights, all", low)
 
 
 if __name__ == "__main__":

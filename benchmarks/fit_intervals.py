@@ -47,7 +47,8 @@ def kind_of(one: Prediction) -> Kind | None:
             bits = "16-bit" if "16-bit" in one.subset else "8-bit"
             return f"training, {mixture}, {bits}"  # type: ignore[return-value]
         case "generation", "decode_step_seconds":
-            return f"generation, {mixture}"  # type: ignore[return-value]
+            bits = ", 4-bit" if one.subset.endswith("4-bit") else ""
+            return f"generation, {mixture}{bits}"  # type: ignore[return-value]
         case "memory", "peak_memory_bytes":
             return "memory"
         case "collectives", _ if "from 1 MB" in one.subset:
@@ -63,7 +64,7 @@ def group_of(one: Prediction) -> tuple[str, ...]:
 
 
 def residuals(found: Iterable[Prediction]) -> dict[Kind, list[Residual]]:
-    """By kind; points of the profile's own tables are no predictions, and 4-bit formats neither."""
+    """By kind; points of the profile's own tables are no predictions."""
     by_kind: dict[Kind, list[Residual]] = defaultdict(list)
     for one in found:
         kind = kind_of(one)

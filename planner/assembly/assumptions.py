@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.operators.roofline import Peaks
 from automap.planner.cost.pricing import Pricing
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import length_warnings
@@ -123,6 +126,18 @@ def _missing_precisions(job: Job) -> Iterator[str]:
                 f"pools.{pool.name}: {pool.gpu.name} does not compute in fp8; rollout weights are "
                 "stored in fp8 and priced at the bf16 rate"
             )
+        yield from _four_bits(pool, workload.rollout_precision or "")
+
+
+def _four_bits(pool: Pool, precision: str) -> Iterator[str]:
+    """Name what 4-bit weights multiply in, and that nothing was measured of them."""
+    if precision in BLOCK_FORMATS:
+        arithmetic = Peaks.of(pool.gpu).arithmetic(precision)
+        how = "unpacked to 16 bits" if arithmetic == "bf16" else f"multiplied in {arithmetic}"
+        yield (
+            f"pools.{pool.name}: rollout weights in {precision} are {how} on {pool.gpu.name}, and "
+            "priced by peak rates and bytes at the efficiency of bf16: no table has them"
+        )
 
 
 def _nothing_known_runs_it(job: Job) -> Iterator[str]:

@@ -24,6 +24,8 @@ class GpuType(BaseModel):
     bf16_flops_per_second: Annotated[float, Field(gt=0)]
     """Peak rate of dense bf16 products, without sparsity; of fp16 where there is no bf16."""
     fp8_flops_per_second: float | None = None
+    fp4_flops_per_second: float | None = None
+    """Peak rate of dense products of 4-bit operands with scales per block (nvfp4)."""
     fp32_flops_per_second: Annotated[float, Field(gt=0)]
     """Peak rate of a framework's fp32 matrix products (TF32 where it exists)."""
     generation: Literal["volta", "ampere", "ada", "hopper", "blackwell", "blackwell-ultra", "none"]
@@ -38,6 +40,11 @@ class GpuType(BaseModel):
     def has_bf16(self) -> bool:
         """Whether tensor cores compute in bf16; before Ampere they know fp16 alone."""
         return self.generation != "volta"
+
+    @property
+    def unpacks_four_bits(self) -> bool:
+        """Whether engines have kernels that multiply 4-bit weights: on tensor cores with bf16."""
+        return self.generation not in ("volta", "none")
 
 
 class NodeType(BaseModel):

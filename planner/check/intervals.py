@@ -56,7 +56,8 @@ class _Rules:
         model = self.subject.job.models[role]
         mixture = "experts" if model.architecture.num_experts else "dense"
         if call.kind == "generate":
-            return f"generation, {mixture}"
+            four_bits = self.pricing.workload.rollout_precision in ("int4", "nvfp4", "mxfp4")
+            return f"generation, {mixture}" + (", 4-bit" if four_bits else "")
         low = model.trainable and self.pricing.workload.training_precision == "fp8"
         return f"training, {mixture}, {8 if low else 16}-bit"
 

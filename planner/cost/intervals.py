@@ -11,6 +11,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 
 Kind = Literal[
     "training, dense, 16-bit",
@@ -19,6 +20,8 @@ Kind = Literal[
     "training, experts, 8-bit",
     "generation, dense",
     "generation, experts",
+    "generation, dense, 4-bit",
+    "generation, experts, 4-bit",
     "memory",
     "transfer in a node",
     "transfer across nodes",
@@ -36,6 +39,8 @@ SPREADS: dict[Kind, float] = {
     "training, experts, 8-bit": 0.12,
     "generation, dense": 0.1,
     "generation, experts": 0.34,
+    "generation, dense, 4-bit": 0.24,
+    "generation, experts, 4-bit": 0.43,
     "memory": 0.09,
     "transfer in a node": 0.29,
     "transfer across nodes": 0.36,
@@ -44,10 +49,13 @@ SPREADS: dict[Kind, float] = {
 
 
 def call_kind(kind: str, architecture: ModelArchitecture, product_precision: str) -> Kind:
-    """The kind of quantity that the seconds of a call are.
+    """The kind of quantity that the seconds of a call are; of a generation by its weights' format.
 
     Nobody publishes scoring alone; it runs the same products as training in the same software.
     """
+    if kind == "generate" and product_precision in BLOCK_FORMATS:
+        dense = not architecture.num_experts
+        return "generation, dense, 4-bit" if dense else "generation, experts, 4-bit"
     if kind == "generate":
         return "generation, experts" if architecture.num_experts else "generation, dense"
     if product_precision == "fp8":

@@ -3,6 +3,7 @@
 import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS, KEPT_BYTES
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths, peak_tokens
 from automap.planner.cost.estimates import BytesColumns
@@ -10,11 +11,14 @@ from automap.planner.cost.intervals import largest_estimate
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import (
     StageParameters,
+    block_values_by_stage,
     expert_shards,
     padded_vocabulary,
+    parameters_by_stage,
     stage_parameters,
 )
 from automap.planner.cost.stacks import stack_of
+from automap.planner.dataflow.graph import Call
 from automap.planner.job.job import Model
 from automap.planner.layout import OFFLOADS, SHARDINGS, FloatArray, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
@@ -110,9 +114,30 @@ def trained_parameters(
 
 def weight_bytes(model: Model, layouts: Layouts, *, precision: str) -> IntArray:
     """Bytes of weights per GPU [layout] on the fullest stage, adapters included."""
+    if precision in BLOCK_FORMATS:
+        return _block_weight_bytes(model, layouts, precision=precision)
     parameters = stage_parameters(model, layouts)
     dense, expert = sharded_parameters(parameters, layouts, since=FULLY_SHARDED)
     return constants.PRECISION_BYTES[precision] * (dense + expert + parameters.adapter)
+
+
+def _block_weight_bytes(model: Model, layouts: Layouts, *, precision: str) -> IntArray:
+    """Bytes per GPU [layout] of 4-bit weights, and of those beside them that keep 16 bits.
+
+    The stage that holds most is not always the one with most parameters: an embedding or a head
+    takes as many bytes as the layers of several billion weights.
+    """
+    sharded = layouts.sharding >= FULLY_SHARDED
+    shards = data_shards(layouts), expert_data_shards(layouts)
+    counts = parameters_by_stage(model, layouts)
+    low_counts = block_values_by_stage(model.architecture, layouts, precision=precision)
+    exists, total = counts[0] >= 0, np.zeros((3, len(layouts)), dtype=np.int64)
+    for count, low, ranks in zip(counts, low_counts, shards, strict=True):
+        spread = np.where(sharded, ranks, 1)
+        kept = ceil_div(count - low, spread)
+        total += BLOCK_FORMATS[precision].bytes_of(ceil_div(low, spread)) + KEPT_BYTES * kept
+    fullest = np.where(exists, total, 0).max(axis=0)
+    return np.asarray(fullest + KEPT_BYTES * stage_parameters(model, layouts).adapter)
 
 
 def master_bytes(workload: WorkloadSpec) -> int:
@@ -181,6 +206,13 @@ def product_precision(model: Model, workload: WorkloadSpec) -> str:
     A frozen model computes in the precision of its weights.
     """
     return (model.trainable and workload.training_precision) or workload.precision
+
+
+def call_precision(model: Model, call: Call, workload: WorkloadSpec) -> str:
+    """Precision of the layers' matrix products in a call; of the weights, in generation."""
+    if call.kind == "generate":
+        return workload.rollout_precision or workload.precision
+    return product_precision(model, workload)
 
 
 def home_resident_bytes(

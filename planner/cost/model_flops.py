@@ -12,7 +12,7 @@ import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.batches import LENGTH_POINTS, PROMPT_POINTS, sequence_lengths
-from automap.planner.cost.memory import product_precision
+from automap.planner.cost.memory import call_precision
 from automap.planner.cost.operators.roofline import Peaks
 from automap.planner.cost.shards import Linear, attention_linears, mlp_linears
 from automap.planner.dataflow.graph import Call
@@ -58,10 +58,7 @@ def tokens_processed(call: Call, workload: WorkloadSpec) -> float:
 
 def peak_flops_per_second(model: Model, call: Call, workload: WorkloadSpec, pool: Pool) -> float:
     """Dense peak of one of the pool's GPUs in the precision of the call's matrix products."""
-    precision = product_precision(model, workload)
-    if call.kind == "generate":
-        precision = workload.rollout_precision or workload.precision
-    return Peaks.of(pool.gpu).flops_per_second(precision)
+    return Peaks.of(pool.gpu).flops_per_second(call_precision(model, call, workload))
 
 
 def _sequences(call: Call) -> int:

@@ -208,7 +208,7 @@ class Pricing(GenerationPricing):
     ) -> tuple[float, float]:
         """80 % interval (low, high) of a call's seconds around its estimate `seconds`."""
         model = self._model(call)
-        products = memory.product_precision(model, self.workload)
+        products = memory.call_precision(model, call, self.workload)
         return intervals.call_bounds(
             seconds,
             kind=intervals.call_kind(call.kind, model.architecture, products),

@@ -6,6 +6,7 @@ from functools import cache
 import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.weight_formats import part_precisions
 from automap.planner.cost import constants
 from automap.planner.cost.rows import ceil_div, distinct_rows
 from automap.planner.job.job import Model
@@ -221,6 +222,37 @@ def parameters_by_stage(model: Model, layouts: Layouts) -> tuple[IntArray, IntAr
     expert = np.stack([in_moe * experts for in_moe in stages.moe])
     missing = np.stack([np.zeros_like(single), layouts.pipeline_parallel_size < 3, single])
     return np.where(missing, -1, dense), np.where(missing, 0, expert)
+
+
+def block_values_by_stage(
+    arch: ModelArchitecture, layouts: Layouts, *, precision: str
+) -> tuple[IntArray, IntArray]:
+    """(dense, expert) weights per GPU of [first, middle, last] stage × rows that have 4 bits.
+
+    A part of what `parameters_by_stage` counts; for stages that do not exist it means nothing.
+    """
+    tensor, expert = layouts.tensor_parallel_size, layouts.expert_parallel_size
+    parts = part_precisions(arch, precision)
+    attention, mlp, shared, experts = (np.zeros_like(tensor) for _ in range(4))
+    if parts.attention == precision:
+        attention = _matrix_values(attention_linears(arch, tensor))
+    if parts.mlp == precision:
+        mlp = _matrix_values(mlp_linears(arch, tensor, arch.intermediate_size))
+        shared = _matrix_values(mlp_linears(arch, tensor, arch.shared_expert_intermediate_size))
+    if arch.num_experts:
+        _, inside = expert_shards(tensor_parallel_size=tensor, expert_parallel_size=expert)
+        one = _matrix_values(mlp_linears(arch, inside, arch.moe_intermediate_size))
+        experts = ceil_div(arch.num_experts, expert) * one
+    stages = stage_layers(arch, layouts.pipeline_parallel_size)
+    dense = [
+        of_dense * (attention + mlp) + of_moe * (attention + shared)
+        for of_dense, of_moe in zip(stages.dense, stages.moe, strict=True)
+    ]
+    return np.stack(dense), np.stack([of_moe * experts for of_moe in stages.moe])
+
+
+def _matrix_values(linears: tuple[Linear, ...]) -> IntArray:
+    return np.asarray(sum(one.inputs * one.outputs for one in linears), dtype=np.int64)
 
 
 def stage_parameters(model: Model, layouts: Layouts) -> StageParameters:

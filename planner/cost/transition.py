@@ -5,8 +5,8 @@ A rank must receive its generation shard minus what it already holds of it.
 
 import numpy as np
 
-from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS, weight_bytes
 from automap.planner.cost import constants, memory
 from automap.planner.cost.communication import collective_seconds, point_to_point_seconds
 from automap.planner.cost.operators.profile import Profile
@@ -14,7 +14,7 @@ from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import expert_shards
 from automap.planner.cost.stacks import stack_of
 from automap.planner.job.job import Model
-from automap.planner.layout import FloatArray, IntArray, Layouts
+from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
 
 
@@ -31,16 +31,7 @@ def reload_seconds(num_bytes: IntArray, pool: Pool) -> FloatArray:
 
 def model_bytes(model: Model, precision: str) -> tuple[int, int]:
     """(bytes outside routed experts, bytes of routed experts) of a whole model."""
-    arch = model.architecture
-    experts = expert_parameters(arch)
-    others = arch.num_parameters(model.scalar_head) - experts
-    size = constants.PRECISION_BYTES[precision]
-    return size * others, size * experts
-
-
-def expert_parameters(arch: ModelArchitecture) -> int:
-    """Number of parameters of all routed experts of a model."""
-    return arch.num_moe_layers * arch.num_experts * arch.expert_parameters
+    return weight_bytes(model.architecture, precision, scalar_head=model.scalar_head)
 
 
 def reshard_volume(
@@ -75,7 +66,7 @@ def reshard(
     Returns (seconds, received bytes per GPU, transient weight bytes per GPU). The transient
     weights are the generation shard beyond what the home's resident weights serve: only what is
     received; the whole shard when the home is fully sharded, keeps its weights on the host, or
-    generates in fp8 (a quantised copy shares nothing). Full sharding streams each rank's
+    generates in 8 or 4 bits (a quantised copy shares nothing). Full sharding streams each rank's
     missing (n − 1)/n through one bucket.
     """
     dense_bytes, expert_bytes = model_bytes(model, workload.precision)
@@ -115,8 +106,12 @@ def reshard(
         layers = ceil_div(model.architecture.num_layers, pipeline_parallel_size)
         copied = profile.memory_bound(2.0 * (over_stages + inside + kept)).seconds
         seconds = seconds + host.weights_seconds(layers) + copied
+    one = np.ones_like(tensor_parallel_size)
+    engine = (tensor_parallel_size, pipeline_parallel_size, expert_parallel_size, one)
+    shard = over_stages + inside + kept
+    own = _rollout_shard_bytes(model, workload, GenerationLayouts(*engine), shard)
     transient = _transient_weights(
-        workload, layouts, kept=kept, gathered=over_stages + inside, received=received
+        workload, layouts, own=own, gathered=over_stages + inside, received=received
     )
     return seconds, _ceil(received), _ceil(transient)
 
@@ -144,21 +139,37 @@ def _transient_weights(
     workload: WorkloadSpec,
     layouts: Layouts,
     *,
-    kept: FloatArray,
+    own: FloatArray,
     gathered: FloatArray,
     received: FloatArray,
 ) -> FloatArray:
     """Bytes per GPU [pair] of weights that exist only during generation.
 
-    Normally what is gathered; where resident weights cannot serve, a whole copy and a bucket.
+    Normally what is gathered; where resident weights cannot serve, a copy of the whole shard
+    (`own`) and a bucket.
     """
     rollout = workload.rollout_precision or workload.precision
     away = layouts.offload == memory.OFFLOAD_WEIGHTS
     sharded = (layouts.sharding == memory.FULLY_SHARDED) & (memory.data_shards(layouts) > 1)
-    shrink = constants.PRECISION_BYTES[rollout] / constants.PRECISION_BYTES[workload.precision]
     own_copy = away | sharded | (rollout != workload.precision)
     buckets = np.minimum(received, constants.SYNC_BUCKET_BYTES)
-    return np.where(own_copy, (gathered + kept) * shrink + buckets, gathered)
+    return np.where(own_copy, own + buckets, gathered)
+
+
+def _rollout_shard_bytes(
+    model: Model, workload: WorkloadSpec, engine: GenerationLayouts, shard: FloatArray
+) -> FloatArray:
+    """Bytes per GPU [pair] of a generation shard in the rollout's precision; `shard` in training's.
+
+    What 4-bit formats leave in 16 bits lies on the first and last stage: the fullest one counts.
+    """
+    rollout = workload.rollout_precision or workload.precision
+    if rollout in BLOCK_FORMATS:
+        low = memory.weight_bytes(model, engine.layouts(), precision=rollout)
+        return np.asarray(low, dtype=np.float64)
+    return shard * (
+        constants.PRECISION_BYTES[rollout] / constants.PRECISION_BYTES[workload.precision]
+    )
 
 
 def _expert_split(tensor: IntArray, expert: IntArray) -> tuple[IntArray, IntArray]:

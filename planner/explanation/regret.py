@@ -13,7 +13,7 @@ from math import exp
 import numpy as np
 
 from automap.planner.cost.intervals import NORMAL_SIGMAS, SPREADS, Kind, call_kind, transfer_kind
-from automap.planner.cost.memory import product_precision
+from automap.planner.cost.memory import call_precision
 from automap.planner.explanation.factors import Factors
 from automap.planner.explanation.result import ErrorGroup, Regret, RegretShare
 from automap.planner.explanation.solving import Contenders, limits_of
@@ -47,9 +47,10 @@ def groups_of(study: Study) -> list[Group]:
     for index, call in enumerate(study.job.dataflow.calls):
         if call.model is None:
             continue
-        model = study.job.models[call.model].architecture
-        products = product_precision(study.job.models[call.model], study.job.spec.workload)
-        kind = call_kind(call.kind, model, products)
+        whole = study.job.models[call.model]
+        model = whole.architecture
+        precision = call_precision(whole, call, study.job.spec.workload)
+        kind = call_kind(call.kind, model, precision)
         noun = NOUNS[call.kind] + (" with experts" if model.num_experts else "")
         for number, pool in enumerate(study.job.pools):
             where = f" on {pool.gpu.name}" if len(gpus) > 1 else ""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from automap.planner.catalogue import gpu_type, gpu_types
 from automap.planner.catalogue.hardware import GpuType
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS, BYTES_PER_WEIGHT
 from automap.planner.job.job import allowing
 from automap.planner.job.resolution import resolve
 from automap.planner.spec import ClusterSpec, ConstraintsSpec, JobSpec, LoraSpec, PoolSpec
@@ -84,15 +85,33 @@ def across_nodes(spec: JobSpec) -> list[Change]:
 
 
 def smaller_rollout(spec: JobSpec) -> list[Change]:
-    """Rollout weights in 8 bits while training keeps its precision, where a model generates."""
+    """Rollout weights in 8 bits, and in 4, while training keeps its precision; the most bits first.
+
+    Only those that the target runs and the GPUs have kernels for, where a model generates.
+    """
     workload, job = spec.workload, resolve(spec)
-    eight_bits = all(pool.gpu.fp8_flops_per_second is not None for pool in job.pools)
-    generates = any(call.kind == "generate" for call in job.dataflow.calls)
-    if workload.rollout_precision == "fp8" or not eight_bits or not generates:
+    gpus, known = [pool.gpu for pool in job.pools], job.target.rollout.precisions
+    lower: list[tuple[int, str]] = []
+    if all(gpu.fp8_flops_per_second is not None for gpu in gpus):
+        lower.append((8, "fp8"))
+    if all(gpu.unpacks_four_bits for gpu in gpus):
+        in_tensor_cores = all(gpu.fp4_flops_per_second is not None for gpu in gpus)
+        lower.append((4, "nvfp4" if in_tensor_cores else "int4"))
+    given = workload.rollout_precision or workload.precision
+    bits_now = 4 if given in BLOCK_FORMATS else 8 * BYTES_PER_WEIGHT[given]
+    if all(call.kind != "generate" for call in job.dataflow.calls):
         return []
-    text = "keep the rollout's weights in 8 bits (workload.rollout_precision: fp8)"
-    changed = workload.model_copy(update={"rollout_precision": "fp8"})
-    return [Change(("precision",), text, spec.model_copy(update={"workload": changed}))]
+    return [
+        _in_precision(spec, bits, precision)
+        for bits, precision in lower
+        if bits < bits_now and (known is None or precision in known)
+    ]
+
+
+def _in_precision(spec: JobSpec, bits: int, precision: str) -> Change:
+    text = f"keep the rollout's weights in {bits} bits (workload.rollout_precision: {precision})"
+    changed = spec.workload.model_copy(update={"rollout_precision": precision})
+    return Change(("precision",), text, spec.model_copy(update={"workload": changed}))
 
 
 def nothing_kept_free(spec: JobSpec) -> list[Change]:

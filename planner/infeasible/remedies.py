@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from math import inf, isqrt
 
 from automap.planner.cost.memory import NO_MARGIN
@@ -78,12 +79,16 @@ def remedy_of(change: Change) -> Reason:
     return Reason(summary=f"it would fit if you {change.text}", remedy=change.text)
 
 
+def _fewest_bits(spec: JobSpec) -> list[Change]:
+    return smaller_rollout(spec)[-1:]
+
+
 def _together(probe: "FeasibilityProbe", spec: JobSpec) -> Reason:
     """No single change helps: the first two that do together, or else all."""
     alone = (
         "no single change makes it fit: neither what the constraints forbid, nor groups across "
-        f"nodes, larger GPUs, up to {MOST_NODES} nodes, rollouts in 8 bits, adapters, or responses "
-        f"of at most {SHORTEST_RESPONSE} tokens"
+        f"nodes, larger GPUs, up to {MOST_NODES} nodes, rollouts in fewer bits, adapters, or "
+        f"responses of at most {SHORTEST_RESPONSE} tokens"
     )
     everything = probe.all_changes(spec)
     if everything is None and probe.overdue:
@@ -131,7 +136,7 @@ class FeasibilityProbe:
             lambda spec: self._that_fit(across_nodes(spec)),
             self._larger_gpus,
             self._more_gpus,
-            lambda spec: self._that_fit(smaller_rollout(spec)),
+            lambda spec: islice(self._that_fit(smaller_rollout(spec)), 1),
             self._fewer_kept_free,
             lambda spec: self._that_fit(adapters(spec)),
             self.shorter_responses,
@@ -178,7 +183,7 @@ class FeasibilityProbe:
     def all_changes(self, spec: JobSpec) -> Change | None:
         """All at once, without and with more nodes; None where that does not help either."""
         changes: list[Change] = []
-        for kind in (permissions, across_nodes, nothing_kept_free, smaller_rollout, adapters):
+        for kind in (permissions, across_nodes, nothing_kept_free, _fewest_bits, adapters):
             while found := kind(changes[-1].spec if changes else spec):
                 changes.append(found[0])
         if not changes or not self.fits(changes[-1].spec):

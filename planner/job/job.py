@@ -4,11 +4,11 @@ from dataclasses import dataclass, replace
 
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.catalogue.weight_formats import weight_bytes
 from automap.planner.dataflow.graph import Dataflow
 from automap.planner.spec import JobSpec
 from automap.planner.targets.target import ModelEngines, Target
 
-BYTES_PER_WEIGHT = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1}
 FULL_DOMAIN_SHARE = 0.8
 """The share of an NVLink domain's memory that the weights of a rollout may fill: the rest is for
 what the GPU's software keeps, and a cache worth having."""
@@ -67,7 +67,7 @@ class Job:
             return True
         workload = self.spec.workload
         precision = workload.rollout_precision or workload.precision
-        weights = BYTES_PER_WEIGHT[precision] * self.models[role].architecture.num_parameters()
+        weights = sum(weight_bytes(self.models[role].architecture, precision))
         return weights > FULL_DOMAIN_SHARE * pool.reach_gpus * pool.gpu.memory_bytes
 
     @property

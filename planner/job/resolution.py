@@ -7,6 +7,7 @@ from functools import partial
 from automap.planner import catalogue
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 from automap.planner.dataflow.algorithms import PROGRAMS
 from automap.planner.dataflow.algorithms.program import Program
 from automap.planner.dataflow.explicit import explicit_dataflow
@@ -48,6 +49,7 @@ def resolve(spec: JobSpec, *, program: Program | None = None, with_profiles: boo
     models = _models(spec, dataflow)
     job = Job(spec, dataflow, models, pools, target_of(spec, dataflow, models))
     _check_training_precision(job)
+    _check_rollout_precision(job)
     _check_staleness(job)
     _check_strategy(spec)
     check_constraints(job)
@@ -150,6 +152,34 @@ def _check_training_precision(job: Job) -> None:
             f"is fp8, but {without[0].gpu.name} of pool {without[0].name} does not compute in fp8",
             remedy=f"leave it out (then {job.spec.workload.precision}), or leave out the pool",
         )
+
+
+def _check_rollout_precision(job: Job) -> None:
+    """Refuse 4-bit weights that a pool has no kernels for, or that no part of a model would have.
+
+    Any pool may generate.
+    """
+    precision = job.spec.workload.rollout_precision
+    block_format = BLOCK_FORMATS.get(precision or "")
+    if block_format is None:
+        return
+    without = [pool for pool in job.pools if not pool.gpu.unpacks_four_bits]
+    if without:
+        raise SpecError(
+            "workload.rollout_precision",
+            f"is {precision}, but {without[0].gpu.name} of pool {without[0].name} has no kernels "
+            "for 4-bit weights, which are for tensor cores from Ampere on",
+            remedy=f"leave it out (then {job.spec.workload.precision}), or leave out the pool",
+        )
+    for call in job.dataflow.calls:
+        if call.kind != "generate" or call.model is None:
+            continue
+        if block_format.experts_only and not job.models[call.model].architecture.num_experts:
+            raise SpecError(
+                "workload.rollout_precision",
+                f"is {precision}, a format of routed experts, but models.{call.model} has none",
+                remedy="use nvfp4 or int4",
+            )
 
 
 def _check_staleness(job: Job) -> None:

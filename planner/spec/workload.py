@@ -29,6 +29,7 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
 
 
 RolloutEngine = Literal["vllm", "sglang", "trtllm"]
+RolloutPrecision = Literal["bf16", "fp16", "fp32", "fp8", "int4", "nvfp4", "mxfp4"]
 
 
 class WorkloadSpec(SpecModel):
@@ -47,9 +48,12 @@ class WorkloadSpec(SpecModel):
         "precision, in which weights, activations and everything else stay. With fp8 a plan can "
         "be priced, but not run",
     )
-    rollout_precision: Literal["bf16", "fp16", "fp32", "fp8"] | None = Field(
+    rollout_precision: RolloutPrecision | None = Field(
         default=None,
-        description="Precision of the rollout weights; default: the training precision",
+        description="Precision of the rollout weights; default: the training precision. In 4 bits "
+        "there are int4 (a 16-bit scale per 128 weights), nvfp4 (an 8-bit scale per 16) and mxfp4 "
+        "(an 8-bit scale per 32, in routed experts alone), in which a plan can be priced, but not "
+        "run",
     )
     rollout_cache_precision: Literal["bf16", "fp8"] = Field(
         default="bf16",

@@ -193,6 +193,9 @@ class RolloutCapabilities:
     """Splits an engine into pipeline stages."""
     tensor_repeats: frozenset[str] = frozenset()
     """Fields of an architecture that the tensor size divides or is a multiple of."""
+    precisions: frozenset[str] | None = None
+    """`workload.rollout_precision` that it makes from training's weights as they come; without a
+    set, every one."""
     precisions_on_gpus_only: frozenset[str] = frozenset()
     """`workload.rollout_precision` that CPU cores have no kernels for."""
     head_dims_on_cores: frozenset[int] | None = None

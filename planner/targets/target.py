@@ -72,6 +72,11 @@ class Target:
         if known is not None and products not in (None, *known):
             return "workload.training_precision", f"it is {products}"
         precision = workload.rollout_precision or workload.precision
+        known = self.rollout.precisions
+        if known is not None and precision not in known:
+            made = ", ".join(sorted(known))
+            why = f"it is {precision}, which is not made from training's weights as they come"
+            return "workload.rollout_precision", f"{why} ({made} are)"
         if precision in self.rollout.precisions_on_gpus_only and (cores := pools_of_cores(spec)):
             why = f"it is {precision}, which only GPUs run, and pool {cores[0]} has CPU cores"
             return "workload.rollout_precision", why

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 from automap.planner.cost import constants, memory
 from automap.planner.cost.estimates import BytesColumns
 from automap.planner.cost.generation import generate_call
@@ -165,7 +166,7 @@ def _parts(seconds: object, scale: float) -> dict[str, float]:
 
 def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
     check_priceable(row)
-    precision = product_precision(row)
+    precision = weight_precision(row, assumptions)
     framework(row, assumptions)
     if row.prompt_length is None or row.response_length is None:
         raise CannotPredictError("prompt_length or response_length is not stated")
@@ -183,7 +184,7 @@ def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
             "prompts_per_iteration": row.concurrency or 1,
             "prompt_length": constant(row.prompt_length),
             "response_length": constant(row.response_length),
-            "precision": "bf16" if precision == "fp8" else precision,
+            "precision": "bf16" if precision in ("fp8", *BLOCK_FORMATS) else precision,
             "rollout_precision": precision,
             "rollout_engine": _rollout_engine(row, assumptions),
         }
@@ -197,6 +198,22 @@ def _server(row: GenerationRow, assumptions: Assumptions) -> Server:
     return Server(model, pool, engine, workload, replicas)
 
 
+def weight_precision(row: GenerationRow, assumptions: Assumptions) -> str:
+    """Format of the row's weights, as the cost model names it.
+
+    Raises:
+        CannotPredictError: it is not stated, or the cost model does not know it.
+    """
+    if row.precision != "fp4":
+        known = row.precision if row.precision in BLOCK_FORMATS else None
+        return known or product_precision(row)
+    if row.quantization == "mxfp4" or "gpt-oss" in row.model.lower():
+        assumptions.add("fp4 of gpt-oss is read as the mxfp4 of its experts")
+        return "mxfp4"
+    assumptions.add("fp4 is read as nvfp4")
+    return "nvfp4"
+
+
 def _rollout_engine(row: GenerationRow, assumptions: Assumptions) -> str:
     if row.engine in ENGINES:
         return row.engine
@@ -207,13 +224,19 @@ def _rollout_engine(row: GenerationRow, assumptions: Assumptions) -> str:
 def _has_fp8_cache(
     row: GenerationRow, pool: Pool, workload: WorkloadSpec, assumptions: Assumptions
 ) -> bool:
-    """Whether the cache is in fp8: as stated, or as the engine does for fp8 weights on this GPU."""
+    """Whether the cache is in fp8: as stated, or as the engine does for fp8 weights on this GPU.
+
+    Checkpoints in nvfp4 state scales for a cache in fp8 as those in fp8 do; others keep 16 bits.
+    """
     if "fp8 key-value cache" in row.note.lower():
         return True
     generations = ENGINES[workload.rollout_engine].fp8_cache_generations
-    if workload.rollout_precision != "fp8" or pool.gpu.generation not in generations:
+    low = workload.rollout_precision
+    if low not in ("fp8", "nvfp4") or pool.gpu.generation not in generations:
         return False
-    assumptions.add(f"key-value cache in fp8, as {workload.rollout_engine} has it for fp8 weights")
+    assumptions.add(
+        f"key-value cache in fp8, as {workload.rollout_engine} has it for {low} weights"
+    )
     return True
 
 

@@ -103,7 +103,8 @@ def subset_of(row: Row) -> str:
             return collective_subset(row)
         case GenerationRow():
             kind = "experts that may draft" if may_draft(row) else _mixture(row)
-            return f"{kind}, {row.engine or 'engine not stated'}"
+            bits = ", 4-bit" if PRODUCT_BITS.get(row.precision or "", 8) == 4 else ""
+            return f"{kind}, {row.engine or 'engine not stated'}{bits}"
         case TrainingRow():
             return f"{_mixture(row)}, {PRODUCT_BITS.get(row.precision or '', 8)}-bit"
         case RunRow():

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import typer
 
+from automap.planner.catalogue.weight_formats import BLOCK_FORMATS
 from automap.planner.cost import constants
 from automap.planner.cost.gpu_generations import GENERATIONS
 from automap.planner.cost.operators import profile
+from automap.planner.cost.operators.roofline import UNPACKING_SHARE
 from automap.planner.cost.stacks import STACKS
 from automap.planner.dataflow.algorithms import PROGRAMS
 from automap.planner.validation.frameworks import FRAMEWORKS, UNKNOWN
@@ -149,6 +151,14 @@ def test_the_constants_of_operators_without_a_table_are_documented() -> None:
     rows = rows_of_constants("Operators without a table")
     for name in ("MEMORY_EFFICIENCY", "ROOFLINE_EFFICIENCY", "KERNEL_SECONDS"):
         assert numbers(rows[name][0]) == [getattr(profile, name)], name
+    assert numbers(rows["UNPACKING_SHARE"][0]) == [UNPACKING_SHARE]
+
+
+def test_the_guide_has_the_bytes_of_every_4_bit_format() -> None:
+    guide = (ROOT / "docs/guides/job.md").read_text()
+    for name, each in BLOCK_FORMATS.items():
+        assert f"| `{name}` | {each.bytes_per_value:.2f}: " in guide
+        assert f"{each.scale_bits}-bit scale per {each.block_values}" in guide
 
 
 def test_every_stack_and_generation_is_documented_with_its_constants() -> None:

@@ -3,6 +3,9 @@
 import pytest
 
 from automap.planner import catalogue
+from automap.planner.catalogue.weight_formats import weight_bytes
+from automap.planner.check.check import violations
+from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import CallPlan, CopyPlan, Plan
 from automap.planner.planning import make_plan
 from automap.planner.spec import JobSpec
@@ -77,3 +80,34 @@ def test_a_large_model_is_planned_without_a_switch_and_plausibly(name: str) -> N
     assert generate.peak_bytes <= generate.capacity_bytes
     steps = RESPONSE_TOKENS  # every sequence decodes its tokens one after another
     assert generate.end_seconds - generate.start_seconds > steps * 5e-3
+
+
+def in_4_bits(precision: str, target: str | None = "any") -> JobSpec:
+    spec = job("deepseek-v3", "gb200", 32)
+    workload = spec.workload.model_copy(update={"rollout_precision": precision})
+    search = spec.search.model_copy(update={"target": target})
+    return spec.model_copy(update={"workload": workload, "search": search})
+
+
+def test_deepseek_v3_rolls_out_in_nvfp4_on_gb200() -> None:
+    spec = in_4_bits("nvfp4")
+    plan = make_plan(spec)
+    generate, _ = call_of(plan, "generate")
+    engine = generate.parallelism
+    assert engine is not None
+    rest, experts = weight_bytes(catalogue.architecture("deepseek-v3"), "nvfp4")
+    group = max(engine.expert_parallel_size, engine.tensor_parallel_size)
+    weights = rest / engine.tensor_parallel_size + experts / group
+    weights /= engine.pipeline_parallel_size
+    assert 0.95 * weights < generate.bytes_by_kind.weights < 1.05 * weights + 4 * 2**30
+    assert plan.runs_with == []
+
+    job_of_plan = resolve(spec)
+    assert violations(job_of_plan, plan) == []
+    assert violations(resolve(in_4_bits("int4")), plan), "priced and weighed in another format"
+    halved = {"weights": generate.bytes_by_kind.weights // 2}
+    lighter = generate.model_copy(
+        update={"bytes_by_kind": generate.bytes_by_kind.model_copy(update=halved)}
+    )
+    calls = [lighter if call.id == generate.id else call for call in plan.calls]
+    assert violations(job_of_plan, plan.model_copy(update={"calls": calls}))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from automap.planner.catalogue.architecture import ModelArchitecture
+from automap.planner.catalogue.weight_formats import part_precisions
 from automap.planner.cost import constants
 from automap.planner.cost.communication import (
     collective_seconds,
@@ -47,12 +48,16 @@ def forward_pass_seconds(context: KernelContext, rows: ForwardPass) -> tuple[Tim
     """
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     inference = replace(context, model=replace(context.model, trainable=False, lora_rank=None))
-    attention = _products(inference, rows, attention_linears(arch, tensor))
+    parts_in = part_precisions(arch, context.precision)
+    attention = _products(
+        inference, rows, attention_linears(arch, tensor), precision=parts_in.attention
+    )
     reduced = _all_reduce(context, rows)
     num_dense = arch.num_layers - arch.num_moe_layers
     parts, moves = [scaled(attention, arch.num_layers)], [scaled(reduced, arch.num_layers)]
     if num_dense:
-        mlp = _products(inference, rows, mlp_linears(arch, tensor, arch.intermediate_size))
+        dense = mlp_linears(arch, tensor, arch.intermediate_size)
+        mlp = _products(inference, rows, dense, precision=parts_in.mlp)
         parts.append(scaled(mlp, num_dense))
         moves.append(scaled(reduced, num_dense))
     if arch.num_moe_layers:
@@ -90,12 +95,14 @@ def hit_share(arch: ModelArchitecture, tokens: IntArray) -> FloatArray:
     return np.asarray(drawn / np.minimum(tokens * chosen, experts), dtype=np.float64)
 
 
-def _products(context: KernelContext, rows: ForwardPass, linears: tuple[Linear, ...]) -> Timed:
+def _products(
+    context: KernelContext, rows: ForwardPass, linears: tuple[Linear, ...], *, precision: str
+) -> Timed:
     seconds, source = context.profile.gemm(
         rows.tokens,
         np.stack([one.outputs for one in linears]),
         np.stack([one.inputs for one in linears]),
-        precision=context.precision,
+        precision=precision,
         collector=context.engine.name,
         captured=rows.captured,
     )
@@ -103,8 +110,8 @@ def _products(context: KernelContext, rows: ForwardPass, linears: tuple[Linear, 
 
 
 def _activation_bytes(context: KernelContext) -> int:
-    """Bytes of an activation that travels between GPUs: 16 bits even where weights have 8."""
-    return max(context.element_bytes, 2)
+    """Bytes of an activation that travels between GPUs: 16 bits even where weights have fewer."""
+    return constants.PRECISION_BYTES["fp32" if context.precision == "fp32" else "bf16"]
 
 
 def _all_reduce(context: KernelContext, rows: ForwardPass) -> Timed:
@@ -136,7 +143,8 @@ def _moe(context: KernelContext, rows: ForwardPass, reduced: Timed) -> tuple[Tim
     experts = scaled(balanced, hit_share(arch, tokens))
     if arch.shared_expert_intermediate_size:
         shared = mlp_linears(arch, tensor, arch.shared_expert_intermediate_size)
-        experts = add(experts, _products(context, rows, shared))
+        low = part_precisions(arch, context.precision).mlp
+        experts = add(experts, _products(context, rows, shared, precision=low))
     spread = expert > tensor
     group = np.where(spread, expert, 1)
     each = arch.hidden_size * _activation_bytes(context)
@@ -182,7 +190,7 @@ def _head(context: KernelContext, rows: ForwardPass) -> Timed:
     """Seconds to compute the logits of `rows.logits` tokens, and to sample from them in fp32."""
     arch, tensor = context.model.architecture, rows.tensor_parallel_size
     vocabulary = padded_vocabulary(arch, tensor)
-    # Engines in 8 bits keep the head in 16.
+    # Engines with weights of 8 or 4 bits keep the head in 16.
     precision = "fp32" if context.precision == "fp32" else "bf16"
     product = context.profile.gemm(rows.logits, vocabulary, arch.hidden_size, precision=precision)
     sampled = np.asarray(rows.logits * arch.vocab_size * 14.0, dtype=np.float64)

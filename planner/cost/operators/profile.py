@@ -14,7 +14,7 @@ from automap.planner.cost.operators.host_work import HostWork
 from automap.planner.cost.operators.interpolation import ANALYTICAL, Grid, Lookup, Timed
 from automap.planner.cost.operators.operators import ConfigGrid, MoeGrid, Tables
 from automap.planner.cost.operators.roofline import (
-    BYTES_PER_ELEMENT,
+    PRECISIONS,
     Peaks,
     Roofline,
     decode_attention_roofline,
@@ -112,7 +112,8 @@ class Profile:
     ) -> Timed:
         """Seconds of the matrix product C[m,n] = A[m,k]·B[k,n].
 
-        fp16 is as fast as bf16; fp32 takes the efficiency of bf16 at the same shape. `collector`
+        fp16 is as fast as bf16; fp32 and 4-bit weights take the efficiency of bf16 at the same
+        shape. `collector`
         names whose fp8 kernels count (default: vLLM's). `captured`: as part of a CUDA graph. The
         fp8 products were measured with a quantisation and a launch of their own each, which is
         most of a small one's time; in a graph one takes at most what the efficiency of bf16 gives.
@@ -370,10 +371,10 @@ def known_precision(precision: str) -> str:
     """The precision under which operators are stored: fp16 is bf16.
 
     Raises:
-        ValueError: for any but bf16, fp16, fp8 and fp32.
+        ValueError: for any that is not in PRECISIONS.
     """
-    if precision not in BYTES_PER_ELEMENT:
-        raise ValueError(f"precision {precision!r} is none of {', '.join(BYTES_PER_ELEMENT)}")
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision {precision!r} is none of {', '.join(PRECISIONS)}")
     return "bf16" if precision == "fp16" else precision
 
 

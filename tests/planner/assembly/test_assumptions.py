@@ -49,6 +49,16 @@ def test_a_gpu_without_fp8_is_named() -> None:
     assert lines("fp8", gpu="h100-80gb-sxm", workload={"rollout_precision": "fp8"}) == []
 
 
+def test_what_4_bit_weights_multiply_in_is_told() -> None:
+    (line,) = lines("no table", gpu="h100-80gb-sxm", workload={"rollout_precision": "int4"})
+    assert "in int4 are unpacked to 16 bits on h100-80gb-sxm" in line
+    (line,) = lines("no table", gpu="b200", workload={"rollout_precision": "nvfp4"})
+    assert "in nvfp4 are multiplied in nvfp4 on b200-180gb-sxm" in line
+    (line,) = lines("unpacked", gpu="a100-80gb-sxm", workload={"rollout_precision": "nvfp4"})
+    assert "in nvfp4 are unpacked to 16 bits" in line
+    assert lines("no table", gpu="b200", workload={"rollout_precision": "fp8"}) == []
+
+
 def test_scores_that_a_stack_stores_are_counted_and_not_warned_of() -> None:
     for name in ("megatron-2021", "megatron-deepspeed"):
         assert lines("training_stack", workload={"training_stack": name}) == []

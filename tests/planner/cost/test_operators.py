@@ -239,8 +239,8 @@ def test_precisions() -> None:
     assert a100.gemm(*size, precision="fp8").source == ANALYTICAL
     large = a100.gemm(8192, 8192, 8192, precision="fp8").seconds
     assert large == pytest.approx(a100.gemm(8192, 8192, 8192, precision="bf16").seconds, rel=0.01)
-    with pytest.raises(ValueError, match=r"int4.*bf16, fp16, fp8, fp32"):
-        h100.gemm(*size, precision="int4")
+    with pytest.raises(ValueError, match=r"int8.*bf16, fp16, fp8, fp32, int4"):
+        h100.gemm(*size, precision="int8")
 
 
 def test_a_gpu_without_tables_takes_its_relatives_efficiency() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason
 from automap.planner.infeasible import remedies
+from automap.planner.infeasible.changes import smaller_rollout
 from automap.planner.infeasible.remedies import FeasibilityProbe
 from automap.planner.job.resolution import resolve
 from automap.planner.planning import make_plan
@@ -241,3 +242,24 @@ def test_a_pricing_cut_short_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     assert probe.overdue
     (told,) = remedies.remedies(spec, probe)
     assert "not all were tried" in told.summary
+
+
+def test_fewer_bits_are_proposed_where_the_target_makes_them() -> None:
+    """8 bits before 4, and 4 bits only where the target makes them from training's weights."""
+
+    def proposed(gpu: str, target: str, given: str | None = None) -> list[str | None]:
+        spec = small_job(
+            cluster__pools=[pool(gpu=gpu)],
+            search__target=target,
+            workload__rollout_precision=given,
+        )
+        return [each.spec.workload.rollout_precision for each in smaller_rollout(spec)]
+
+    assert proposed("h100-80gb-sxm", "automap") == ["fp8"]
+    assert proposed("h100-80gb-sxm", "automap", "fp8") == []
+    assert proposed("h100-80gb-sxm", "any") == ["fp8", "int4"]
+    assert proposed("gb200", "any") == ["fp8", "nvfp4"]
+    assert proposed("gb200", "any", "fp8") == ["nvfp4"]
+    assert proposed("gb200", "any", "int4") == []
+    assert proposed("a100-80gb-sxm", "any") == ["int4"]
+    assert proposed("a100-80gb-sxm", "automap") == []

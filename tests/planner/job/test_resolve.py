@@ -163,3 +163,27 @@ def test_refusals(algorithm: str, changes: dict[str, Any], field: str, remedy: s
     error = refused(algorithm, **changes)
     assert error.field == field
     assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("precision", "gpu", "words"),
+    [
+        ("int4", "v100-32gb", "v100-32gb of pool a100 has no kernels for 4-bit weights"),
+        ("nvfp4", "cpu", "cpu of pool a100 has no kernels for 4-bit weights"),
+        ("mxfp4", "b200", "a format of routed experts, but models.actor has none"),
+    ],
+)
+def test_4_bit_weights_that_cannot_be_had_are_refused(precision: str, gpu: str, words: str) -> None:
+    changes = {"workload__rollout_precision": precision, "workload__precision": "bf16"}
+    pools = [dict(POOL, gpu=gpu)]
+    error = refused("grpo", cluster={"pools": pools}, search__target="any", **changes)
+    assert error.field == "workload.rollout_precision"
+    assert words in error.message
+
+
+def test_nvfp4_is_for_gpus_without_4_bit_arithmetic_too() -> None:
+    """Engines unpack its weights there (Marlin kernels, from Ampere on)."""
+    for gpu in ("a100", "l40s", "h100", "b200"):
+        pools = [dict(POOL, gpu=gpu)]
+        changes = {"workload__rollout_precision": "nvfp4", "cluster": {"pools": pools}}
+        assert resolve(job_spec("grpo", **changes)).target.name == "any"

@@ -195,6 +195,8 @@ def test_every_candidate_has_an_engine_and_some_are_missing_that_any_has() -> No
         ({"search__streaming": True}, "search.streaming"),
         ({"workload__rollout_engine": "sglang"}, "workload.rollout_engine"),
         ({"workload__rollout_cache_precision": "fp8"}, "workload.rollout_cache_precision"),
+        ({"workload__rollout_precision": "int4"}, "workload.rollout_precision: it is int4"),
+        ({"workload__rollout_precision": "nvfp4"}, "workload.rollout_precision: it is nvfp4"),
         ({"architecture": "deepseek-v3"}, "models.actor"),
     ],
 )

@@ -255,6 +255,31 @@ def test_prefill_with_many_requests_in_flight_is_queueing():
     assert "queueing" in prefill.skipped_because
 
 
+def test_rows_with_4_bit_weights_are_priced_by_what_they_read():
+    """Weights alone decide a step of few requests; subsets keep the formats apart."""
+    few = SERVING | {"concurrency": "1", "prompt_length": "64"}
+    (wide,), (half,) = (predicted("generation", few | {"precision": p}) for p in ("bf16", "fp8"))
+    for precision in ("int4", "nvfp4"):
+        (low,) = predicted("generation", few | {"precision": precision})
+        assert low.predicted < half.predicted < wide.predicted
+        assert low.subset == f"{wide.subset}, 4-bit"
+
+
+def test_fp4_is_nvfp4_but_for_gpt_oss():
+    """gpt-oss ships its experts in mxfp4; a table that says fp4 of others leaves it open."""
+    few = SERVING | {"concurrency": "1", "precision": "fp4", "gpu_type": "b200"}
+    (found,) = predicted("generation", few)
+    assert "fp4 is read as nvfp4" in found.assumptions
+    assert any("cache in fp8" in text and "nvfp4" in text for text in found.assumptions)
+    (same,) = predicted("generation", few | {"precision": "nvfp4"})
+    assert found.predicted == same.predicted
+    (wide,) = predicted("generation", few | {"precision": "bf16"})
+    for cells in ({"quantization": "mxfp4"}, {"model": "GPT-OSS 20B"}):
+        (dense,) = predicted("generation", few | cells)
+        assert "fp4 of gpt-oss is read as the mxfp4 of its experts" in dense.assumptions
+        assert dense.predicted == wide.predicted  # it has no experts
+
+
 def test_requests_beyond_the_cache_wait_and_that_is_said():
     cells = SERVING | {"tensor_parallel_size": "1", "num_gpus": "1", "prompt_length": "32768"}
     (few,) = predicted("generation", cells | {"concurrency": "64"})

@@ -179,6 +179,10 @@ NOT_RUN: dict[str, tuple[Json, str]] = {
         {"spec.workload.rollout_cache_precision": "fp8"},
         "spec.workload.rollout_cache_precision",
     ),
+    "rollout precision": (
+        {"spec.cluster": ON_H100, "spec.workload.rollout_precision": "int4"},
+        "spec.workload.rollout_precision",
+    ),
     "rollout precision on cores": (
         {"spec.workload.rollout_precision": "fp8"},
         "spec.workload.rollout_precision",
