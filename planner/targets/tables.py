@@ -112,6 +112,7 @@ VERL = Target(
     training=(VERL_MEGATRON, VERL_FSDP, VERL_SERVED),
     rollout=RolloutCapabilities(
         names=frozenset({"vllm", "sglang"}),
+        precisions=frozenset({"bf16", "fp8"}),
         cache_precisions=frozenset({"bf16", "fp8"}),
         experts="replicas",
         pipelines=False,
