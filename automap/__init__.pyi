@@ -18,6 +18,7 @@ from .planner import SpecError as SpecError
 from .planner import Strategy as Strategy
 from .planner import StrategyInfo as StrategyInfo
 from .planner import TableCache as TableCache
+from .planner import TargetCost as TargetCost
 from .planner import WhatIf as WhatIf
 from .planner import compare as compare
 from .planner import estimate as estimate
@@ -28,5 +29,6 @@ from .planner import pareto as pareto
 from .planner import replan as replan
 from .planner import simulate as simulate
 from .planner import suggest as suggest
+from .planner import target_cost as target_cost
 from .planner import validate as validate
 from .planner import what_if as what_if

@@ -28,5 +28,7 @@ from .studies.infeasibility_report import make_plan_or_explain as make_plan_or_e
 from .studies.pareto import pareto as pareto
 from .studies.result import Front as Front
 from .studies.result import WhatIf as WhatIf
+from .studies.target_cost import TargetCost as TargetCost
+from .studies.target_cost import target_cost as target_cost
 from .studies.what_if import what_if as what_if
 from .validation.validate import validate as validate

@@ -103,11 +103,12 @@ def process_columns(job: Job, role: str, layouts: Layouts) -> IntArray | None:
     if role not in job.target.process_roles:
         return None
     engines, trains = job.engines_of(role), job.models[role].trainable
+    names = [engine.name for engine in job.target.training]
     number = engines.of_layouts(layouts)
     columns = np.full((len(layouts), 1 + len(DIMENSIONS)), FREE, dtype=np.int64)
     for index, engine in enumerate(engines.engines):
         rows = number == index
-        columns[rows, 0] = job.target.training.index(engine)
+        columns[rows, 0] = names.index(engine.name)
         for place, name in enumerate(DIMENSIONS, start=1):
             # A model that only scores has no virtual stages of its own: it takes any.
             if name in engine.process_dimensions and (trains or name != "virtual_pipeline"):

@@ -1,0 +1,80 @@
+"""The limits of a target in words, each with the target that lacks only it: what does one cost?"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from automap.planner.targets.capabilities import (
+    DIMENSIONS,
+    RolloutCapabilities,
+    TrainingCapabilities,
+)
+from automap.planner.targets.target import Target
+
+_OF_JOBS: dict[str, Callable[[Target], str]] = {
+    "process_roles": lambda target: (
+        f"{' and '.join(sorted(target.process_roles))} in one process: one range, one engine, and "
+        "sizes in common"
+    ),
+    "ranges": lambda target: (
+        "ranges that are equal or disjoint" + (" or nested" if target.ranges == "nested" else "")
+    ),
+    "shadows_apart": lambda _: "rollouts on the GPUs that train, or on GPUs of their own",
+}
+_OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
+    "process_dimensions": lambda _: "the same parallel sizes for all models of one process",
+    "dimensions": lambda engine: (
+        "no " + " or ".join(_words(set(DIMENSIONS) - engine.dimensions)) + " parallelism"
+    ),
+    "shardings": lambda engine: f"models that train sharded as {_either(engine.shardings)}",
+    "scoring_shardings": lambda engine: (
+        f"models that only score sharded as {_either(engine.scoring_shardings)}"
+    ),
+    "scoring_offloads": lambda engine: (
+        f"offload of models that only score: {_either(engine.scoring_offloads)}"
+    ),
+    "usual_stages": lambda _: "usual numbers of pipeline stages",
+}
+_OF_ROLLOUT: dict[str, Callable[[RolloutCapabilities], str]] = {
+    "pipelines": lambda _: "no pipeline stages",
+    "experts": lambda rollout: (
+        "experts split over the tensor ranks"
+        + (" or whole over replicas" if rollout.experts == "replicas" else "")
+    ),
+}
+
+
+def limits(target: Target) -> Iterator[tuple[str, Target]]:
+    """(a limit in words, the target without it) of every limit on how models are placed."""
+    for field, words in _OF_JOBS.items():
+        without = _without(target, field)
+        if without is not None:
+            yield words(target), without
+    # The first engine that allows a layout runs it: what one does beyond its limits comes last,
+    # or it would take layouts from the others.
+    for number, engine in enumerate(target.training):
+        for field, told in _OF_TRAINING.items():
+            free = _without(engine, field)
+            if free is not None:
+                engines = [*target.training, free]
+                if field == "process_dimensions":
+                    engines[number] = engines.pop()
+                yield f"{engine.name}: {told(engine)}", replace(target, training=tuple(engines))
+    for field, said in _OF_ROLLOUT.items():
+        rollout = _without(target.rollout, field)
+        if rollout is not None:
+            yield f"rollout: {said(target.rollout)}", replace(target, rollout=rollout)
+
+
+def _without(table: Any, field: str) -> Any:
+    """The table with a field's default, which refuses nothing; None where it has that already."""
+    (default,) = (each.default for each in fields(table) if each.name == field)
+    return None if getattr(table, field) == default else replace(table, **{field: default})
+
+
+def _words(names: set[Any]) -> list[str]:
+    return [name.replace("_", " ") for name in sorted(names)]
+
+
+def _either(names: frozenset[str]) -> str:
+    return " or ".join(sorted(names))

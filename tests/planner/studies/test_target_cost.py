@@ -1,0 +1,69 @@
+"""What a target costs: its plan beside the free one, and limit by limit."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from automap.planner.studies.target_cost import target_cost
+from automap.planner.targets.limits import limits
+from automap.planner.targets.tables import ANY, AUTOMAP, VERL
+from automap.planner.targets.target import Target
+from tests.helpers.small_jobs import pool, small_job
+
+PPO = small_job("ppo", cluster__pools=[pool(2, gpu="h100-80gb-sxm")])
+
+
+@pytest.mark.parametrize("target", [AUTOMAP, VERL])
+def test_each_limit_is_told_once_and_lifted_alone(target: Target) -> None:
+    found = list(limits(target))
+    assert len({words for words, _ in found}) == len(found) > 5
+    for _, without in found:
+        (changed,) = differing(target, without)
+        if changed == "training":
+            known = [engine for engine in without.training if engine not in target.training]
+            assert len(known) == 1
+            own = next(engine for engine in target.training if engine.name == known[0].name)
+            assert len(differing(own, known[0])) == 1
+
+
+def differing(one: Any, other: Any) -> list[str]:
+    """Fields in which two tables differ."""
+    return [
+        each.name for each in fields(one) if getattr(one, each.name) != getattr(other, each.name)
+    ]
+
+
+def test_any_has_no_limits() -> None:
+    assert list(limits(ANY)) == []
+
+
+def test_a_target_costs_what_its_plan_takes_more_than_the_free_one() -> None:
+    cost = target_cost(PPO, VERL.name)
+    assert cost.plan is not None
+    assert cost.free_value is not None
+    own = cost.plan.search.objective_value
+    assert cost.share == pytest.approx(own / cost.free_value - 1)
+    assert cost.share > 0
+    assert cost.plan.search.target == VERL.name
+    assert cost.limits
+    assert [each.share for each in cost.limits] == sorted(
+        (e.share for e in cost.limits), reverse=True
+    )
+    for each in cost.limits:
+        assert each.proven
+        assert cost.free_value <= each.objective_value * (1 + 1e-9)
+        assert each.objective_value <= own * (1 + 1e-9)
+        assert each.share == pytest.approx(max(1 - each.objective_value / own, 0))
+    assert cost.limits[0].share > 0
+
+
+def test_what_a_target_cannot_run_has_a_reason() -> None:
+    cost = target_cost(small_job("safe_rlhf"), VERL.name)
+    assert cost.plan is None
+    assert "safe_rlhf" in cost.reason
+    assert cost.limits == []
+
+
+def test_limits_may_be_left_out() -> None:
+    assert target_cost(small_job("grpo"), AUTOMAP.name, by_limit=False).limits == []
