@@ -56,12 +56,12 @@ def make_plan(
     """
     started = time.perf_counter()
     job = resolve(spec)
-    tables = price_candidates(job, deadline=_end_of_pricing(job, started))
+    tables = price_candidates(job, deadline=end_of_pricing(job, started))
     seconds = time.perf_counter() - started
     return make_plan_of(job, tables, pricing_seconds=seconds, explain=explain)
 
 
-def _end_of_pricing(job: Job, began: float) -> float:
+def end_of_pricing(job: Job, began: float) -> float:
     """Reading of time.perf_counter after which no candidate is priced any more."""
     return limits_of(job, began, least_seconds=LEAST_PRICING_SECONDS).deadline
 

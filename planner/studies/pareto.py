@@ -8,13 +8,13 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecE
 from automap.planner.infeasible.reasons import explain_infeasible
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
-from automap.planner.planning import plan_of
+from automap.planner.planning import LEAST_PRICING_SECONDS, end_of_pricing, plan_of
 from automap.planner.search import (
     STARTS,
     FrontPoint,
-    Limits,
     ParetoFront,
     SearchSpace,
+    limits_of,
     pareto_front,
     price_candidates,
 )
@@ -45,9 +45,9 @@ def pareto(
     _check(spec, tolerance)
     job = resolve(_fastest(spec))
     tell("pricing")
-    tables = price_candidates(job)
+    tables = price_candidates(job, deadline=end_of_pricing(job, started))
     priced = time.perf_counter()
-    limits = Limits.within(spec.search.time_limit_seconds, seed=spec.search.seed)
+    limits = limits_of(job, started, least_seconds=LEAST_PRICING_SECONDS)
     space = SearchSpace.of(job, tables)
     found = pareto_front(space, STARTS, limits, tolerance=tolerance, tell=tell)
     if not found.points and found.undecided:

@@ -11,7 +11,7 @@ from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Plann
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan, ResultModel
-from automap.planner.planning import make_plan_of
+from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import price_candidates
 from automap.planner.spec import JobSpec, TargetName
 from automap.planner.targets.limits import limits
@@ -114,5 +114,5 @@ def _value(job: Job) -> float:
 
 def _best(job: Job) -> Plan:
     began = time.perf_counter()
-    tables = price_candidates(job)
+    tables = price_candidates(job, deadline=end_of_pricing(job, began))
     return make_plan_of(job, tables, pricing_seconds=time.perf_counter() - began)

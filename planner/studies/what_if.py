@@ -12,7 +12,7 @@ from automap.planner.infeasible.reasons import causes
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
-from automap.planner.planning import make_plan_of
+from automap.planner.planning import end_of_pricing, make_plan_of
 from automap.planner.search import Tables, price_candidates, shares_candidates
 from automap.planner.spec import MAX_NODES, ClusterSpec, JobSpec, PoolSpec
 from automap.planner.studies.result import Variant, WhatIf
@@ -62,10 +62,14 @@ def what_if(
         for case in sorted(group, key=lambda case: -case.num_nodes):
             tell(f"{case.num_nodes} nodes of {case.gpu}, {len(variants)} of {len(cases)} done")
             if tables is None or not shares_candidates(tables[0].job, case.job):
-                before = time.perf_counter()
-                priced = price_candidates(case.job)
+                before, tables = time.perf_counter(), None
+                try:
+                    priced = price_candidates(case.job, deadline=end_of_pricing(case.job, before))
+                except NoSolutionInTimeError as error:
+                    variants[case] = _variant(case, None, [Reason(summary=str(error))])
+                    continue
                 tables = case, priced, time.perf_counter() - before
-            variants[case] = _variant(case, tables[1], tables[2])
+            variants[case] = _variant(case, *_planned(case.job, tables[1], tables[2]))
     return WhatIf(
         spec=spec,
         variants=_with_efficiency([variants[case] for case in cases]),
@@ -136,8 +140,7 @@ def _case(spec: JobSpec, pool: PoolSpec, num_nodes: int, with_profiles: bool) ->
     return Case(pool.name, gpu, num_nodes, job)
 
 
-def _variant(case: Case, tables: Tables, pricing_seconds: float) -> Variant:
-    plan, reasons = _planned(case.job, tables, pricing_seconds)
+def _variant(case: Case, plan: Plan | None, reasons: list[Reason]) -> Variant:
     return Variant(
         pool=case.pool,
         gpu=case.gpu,

@@ -1,6 +1,7 @@
 """What a time limit means: why the search stopped, and how long it took by the clock."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from automap.planner.errors import NoSolutionInTimeError
 from automap.planner.planning import estimate, make_plan
 from automap.planner.search import objectives
 from automap.planner.spec import JobSpec, SearchSpec, job_spec_json_schema
+from automap.planner.studies.pareto import pareto
+from automap.planner.studies.what_if import what_if
 from automap.service.planners.deadlines import planning_deadline_seconds
 from tests.helpers.small_jobs import small_job
 
@@ -73,20 +76,32 @@ def test_a_limit_by_the_clock_is_kept_from_the_request_to_the_answer() -> None:
     assert plan.relative_gap < 0.5
 
 
-def test_pricing_ends_by_the_clock_as_well() -> None:
+def job_that_takes_long_to_price() -> JobSpec:
     """Over 16,384 GPUs the candidates of a mixture of experts take more than 10 s to price."""
     model = {"architecture": "deepseek-v3"}
-    spec = small_job(
+    return small_job(
         models={"actor": model, "reference": model, "reward": {"function": True}},
         workload__prompts_per_iteration=32768,
         cluster__pools=[{"name": "h200", "gpu": "h200", "num_nodes": 2048}],
         search__target="any",
         search__time_limit_seconds=2,
     )
+
+
+@pytest.mark.parametrize("question", [make_plan, pareto])
+def test_pricing_ends_by_the_clock_as_well(question: Callable[[JobSpec], object]) -> None:
+    spec = job_that_takes_long_to_price()
     used = time.process_time()  # no longer than the clock's, on one thread
     with pytest.raises(NoSolutionInTimeError, match="it ended while candidates were priced"):
-        make_plan(spec)
+        question(spec)
     assert time.process_time() - used < 2 + 1
+
+
+def test_a_cluster_that_takes_too_long_to_price_says_so_beside_the_others() -> None:
+    large, small = what_if(job_that_takes_long_to_price(), nodes=[2048, 32]).variants
+    assert large.plan is None
+    assert "it ended while candidates were priced" in large.reasons[0].summary
+    assert small.plan is not None
 
 
 def test_a_proven_plan_is_the_same_whatever_ends_the_search() -> None:
