@@ -186,11 +186,21 @@ def print_summary(out: Console, rows: list[Row]) -> None:
             f"start of the process included: by {statistics.median(over):.1f} s (median), "
             f"{over[-1]:.1f} s (most)"
         )
+    _print_targets(out, rows)
     for objective, column in MINIMISED.items():
         _print_gains(out, rows, objective, column)
     out.print("means are geometric; better: than the plan, which no strategy is than a proven one")
     _print_jobs(out, "Slowest", sorted(rows, key=lambda row: -row["wall_seconds"])[:8])
     _print_jobs(out, "Not proven", [row for row in rows if row["outcome"] not in PROVEN])
+
+
+def _print_targets(out: Console, rows: list[Row]) -> None:
+    """How many plans are for each target, and how many each target runs as they are."""
+    plans = [row for row in rows if "runs_with" in row]
+    planned = Counter(row["target"] for row in plans)
+    runs = Counter(name for row in plans for name in row["runs_with"])
+    for name in sorted({*planned, *runs}):
+        out.print(f"{name}: {planned[name]} of {len(plans)} plans are for it, it runs {runs[name]}")
 
 
 def _print_seconds(out: Console, rows: list[Row]) -> None:

@@ -52,6 +52,8 @@ def planned(spec: Any) -> tuple[dict[str, Any], Any]:
         "period_us": round(1e6 * plan.iteration_seconds),
         "price": plan.price_per_iteration,
         "gpus_used": plan.gpus_used,
+        "target": report.target,
+        "runs_with": plan.runs_with,
         "pricing_seconds": report.pricing_seconds,
         "solving_seconds": report.solving_seconds,
         "candidates": report.candidates_priced,

@@ -25,7 +25,7 @@ from automap.planner.search import (
 from automap.planner.spec import ConstraintsSpec, JobSpec
 from automap.planner.units import GIB
 
-REMEDY_SECONDS = 4.0
+REMEDY_SECONDS = 3.0
 """Seconds of work in which remedies are looked for: whoever asked has waited for the search."""
 EXCLUDING = ("pools", "colocate", "separate", "parallelism", "keep_free_gpus", "require_even_batch")
 """Constraints that can leave no common placement for models that fit by themselves."""
