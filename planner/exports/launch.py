@@ -17,7 +17,7 @@ class LaunchSetting(ResultModel):
 
     key: str
     value: str
-    """As the framework reads it; of a placeholder the name of its variable."""
+    """What the framework reads; of a placeholder the name of its variable."""
     because: str
     """The decision of the plan that it comes from."""
     placeholder: bool = False

@@ -25,6 +25,8 @@ class Wanted:
     apart: bool = False
     """Generation on the second half of the nodes."""
     reward_model: bool = False
+    reward_nodes: int = 0
+    """Nodes of the reward model alone, the last ones; 0: it is on the actor's."""
     tensor: int = 4
     pipeline: int = 1
     virtual: int = 1
@@ -37,6 +39,8 @@ class Wanted:
     generation_tensor: int = 4
     generation_expert: int = 1
     staleness: int = 0
+    lora: int = 0
+    """Rank of the actor's adapter, without which it is the reference; 0: none."""
     workload: tuple[tuple[str, Any], ...] = ()
 
     def but(self, **changes: Any) -> "Wanted":
@@ -52,6 +56,8 @@ def plan_of(wanted: Wanted) -> Plan:
 def spec_of(wanted: Wanted) -> JobSpec:
     model = {"architecture": wanted.model}
     models: dict[str, Any] = {"actor": model, "reference": model}
+    if wanted.lora:
+        models = {"actor": model | {"lora": {"rank": wanted.lora}}}
     if wanted.algorithm == "ppo":
         models["critic"] = model
     models["reward"] = model if wanted.reward_model else {"function": True}
@@ -78,22 +84,27 @@ def spec_of(wanted: Wanted) -> JobSpec:
 
 
 def placement_of(wanted: Wanted, spec: JobSpec) -> Placement:
-    total = wanted.num_nodes * EACH
+    served = wanted.reward_nodes * EACH
+    total = wanted.num_nodes * EACH - served
     trained = total // 2 if wanted.apart else total
     generated = _generation(wanted, total - trained if wanted.apart else total)
+    ranges = {
+        role: (total, served) if role == "reward" and served else (0, trained)
+        for role, model in spec.models.items()
+        if model.needs_gpus
+    }
     copies = [
         CopyPlacement(
             id=role,
             role=role,
             kind="home",
             pool=POOL,
-            first_gpu=0,
-            num_gpus=trained,
-            layout=_layout(wanted, role, trained),
+            first_gpu=first,
+            num_gpus=num_gpus,
+            layout=_layout(wanted, role, num_gpus),
             offload="weights" if role in ("reference", "reward") else wanted.offload,
         )
-        for role, model in spec.models.items()
-        if model.needs_gpus
+        for role, (first, num_gpus) in ranges.items()
     ]
     if wanted.apart:
         shadow = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
@@ -102,7 +113,8 @@ def placement_of(wanted: Wanted, spec: JobSpec) -> Placement:
     layouts = {copy.id: copy.layout for copy in copies}
     calls = []
     for call in resolve(spec).dataflow.calls:
-        copy = "actor.shadow" if wanted.apart and call.kind == "generate" else call.role
+        copy = "actor" if wanted.lora and call.role == "reference" else call.role
+        copy = "actor.shadow" if wanted.apart and call.kind == "generate" else copy
         settings: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
         if call.kind == "generate":
             settings |= {"copy": copy, "parallelism": generated, "kv_cache_bytes": 16 * GIB}

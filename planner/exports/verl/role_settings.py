@@ -1,5 +1,7 @@
 """What verl is told of actor, reference and critic: sizes, memory, and what is computed at once."""
 
+from dataclasses import replace
+
 from automap.planner.exports.verl.batches import Batches, micro_batches
 from automap.planner.exports.verl.layouts import SIZES, stages_of
 from automap.planner.exports.verl.lines import Lines
@@ -93,7 +95,7 @@ def _add_fsdp(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
 def add_scoring(subject: Subject, lines: Lines) -> None:
     """Micro-batches, or token budgets, of every call of actor, reference and critic."""
     actor = micro_batches(subject, subject.actor)
-    why = _why(subject, "actor", actor)
+    why = _why("actor", actor)
     lines.add("dynamic_batches", actor.dynamic, why, role="actor")
     lines.add("dynamic_batches", actor.dynamic, why, role="rollout")
     # Without a call that scores, verl still asks for the number: it is that of training.
@@ -105,23 +107,28 @@ def add_scoring(subject: Subject, lines: Lines) -> None:
     lines.add("train_micro_batch", actor.train_sequences, why, role="actor")
     lines.add("forward_micro_batch", scored, why, role="rollout")
     if "reference" in subject.homes:
-        _add_reference(subject, lines)
+        _add_reference(subject, micro_batches(subject, subject.homes["reference"]), lines)
+    elif subject.call("reference", "forward") is not None:
+        # The actor without its adapter: verl asks for the number all the same.
+        _add_reference(subject, actor, lines)
     if "critic" in subject.homes:
         _add_critic(subject, lines)
 
 
-def _add_reference(subject: Subject, lines: Lines) -> None:
-    batches, role = micro_batches(subject, subject.homes["reference"]), "reference"
-    why = _why(subject, role, batches)
+def _add_reference(subject: Subject, batches: Batches, lines: Lines) -> None:
+    role = "reference"
+    why = _why(role, replace(batches, train_sequences=None))
     lines.add("dynamic_batches", batches.dynamic, why, role=role)
     if batches.dynamic:
         lines.add("forward_tokens", batches.forward_tokens, why, role=role)
-    lines.add("forward_micro_batch", batches.forward_sequences, why, role=role)
+    call = subject.call(role, "forward")
+    scored = batches.forward_sequences or (call.micro_batch_size if call else None)
+    lines.add("forward_micro_batch", scored, why, role=role)
 
 
 def _add_critic(subject: Subject, lines: Lines) -> None:
     batches, role = micro_batches(subject, subject.homes["critic"]), "critic"
-    why = _why(subject, role, batches)
+    why = _why(role, batches)
     lines.add("dynamic_batches", batches.dynamic, why, role=role)
     if batches.dynamic:
         lines.add("forward_tokens", batches.forward_tokens, why, role=role)
@@ -130,7 +137,7 @@ def _add_critic(subject: Subject, lines: Lines) -> None:
     lines.add("forward_micro_batch", batches.forward_sequences, why, role=role)
 
 
-def _why(subject: Subject, role: str, batches: Batches) -> str:
+def _why(role: str, batches: Batches) -> str:
     calls = {"train": batches.train_sequences, "forward": batches.forward_sequences}
     sizes = ", ".join(f"{role}.{kind}: {n}" for kind, n in calls.items() if n is not None)
     if batches.dynamic:
