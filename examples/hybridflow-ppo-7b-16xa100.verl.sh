@@ -203,8 +203,10 @@ settings=(
   reward.reward_model.rollout.tensor_model_parallel_size=1
   # reward.forward: micro-batch 2
   reward.reward_model.rollout.max_num_seqs=2
-  # reward.forward: 14290558976 of 85899345920 bytes
-  reward.reward_model.rollout.gpu_memory_utilization=0.1663
+  # reward.forward: 16706478080 of 85899345920 bytes
+  reward.reward_model.rollout.gpu_memory_utilization=0.1944
+  # longest prompt and response, in the template of the reward model
+  reward.reward_model.rollout.max_model_len=2304
   # copy reward: offload weights
   reward.reward_model.rollout.free_cache_engine=True
   # folder of the reward: llama-2-7b

@@ -3,7 +3,7 @@
 from typing import Any
 
 from automap.planner.plan.types import GenerationTail, Plan
-from automap.planner.spec import DataflowSpec
+from automap.planner.spec import DataflowSpec, LengthSpec
 from automap.planner.units import GIB
 from tests.helpers.framework_plans import Wanted, plan_of
 
@@ -61,6 +61,9 @@ def accepted_by_verl() -> dict[str, Plan]:
         ),
         "critic_tokens": changed(ppo, "calls", "critic.forward", micro_batch_size=5),
         "cache_free": changed(grpo, "calls", "actor.generate", kv_cache_bytes=80 * GIB),
+        "positions": respecified(
+            grpo, "workload", response_length=LengthSpec(mean=512, max=200_000)
+        ),
         "host_memory": changed(grpo, "copies", "reference", host_bytes=300 * GIB),
     }
 

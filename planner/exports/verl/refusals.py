@@ -8,6 +8,7 @@ from automap.planner.exports.verl.batches import micro_batches, mini_batch_seque
 from automap.planner.exports.verl.layouts import layout_refusals
 from automap.planner.exports.verl.ranges import range_refusals
 from automap.planner.exports.verl.reasons import reason
+from automap.planner.exports.verl.serving import longest_sequence, serving_bytes
 from automap.planner.exports.verl.subject import Subject, overlap
 from automap.planner.plan.types import CallPlan
 from automap.planner.spec import unrunnable_field
@@ -62,6 +63,10 @@ def _job_refusals(subject: Subject) -> Iterator[Reason]:
     if subject.apart and spec.workload.epochs > 1:
         found = f"epochs is {spec.workload.epochs}, and the actor generates apart"
         yield reason(subject, "epochs_apart", "actor", found)
+    positions = subject.job.models["actor"].architecture.max_position_embeddings
+    if longest_sequence(subject) > positions:
+        found = f"sequences of {longest_sequence(subject)} tokens, and {positions} positions"
+        yield reason(subject, "positions", "actor", found)
     if subject.apart and spec.algorithm == "remax":
         yield reason(subject, "remax_apart", "actor", "it generates apart")
 
@@ -122,6 +127,7 @@ def _memory_refusals(subject: Subject) -> Iterator[Reason]:
         if needed > capacity:
             found = f"{needed / GIB:.1f} GiB of {capacity / GIB:.1f} when the engine starts"
             yield reason(subject, "cache_free", call.id, found)
+    yield from _serving_refusals(subject)
     copies = subject.plan.copies
     for pool, node in sorted(subject.nodes(copies)):
         used = host_bytes(subject, pool, node)
@@ -130,6 +136,17 @@ def _memory_refusals(subject: Subject) -> Iterator[Reason]:
             memory = held.host_memory_bytes
             found = f"{used / GIB:.0f} GiB on a host of {memory / GIB:.0f}"
             yield reason(subject, "host_memory", f"node {node} of {pool}", found)
+
+
+def _serving_refusals(subject: Subject) -> Iterator[Reason]:
+    reward, call = subject.reward, subject.call("reward", "forward")
+    if reward is None or call is None:
+        return
+    others = [each for each in subject.plan.copies if each is not reward and overlap(each, reward)]
+    needed = serving_bytes(subject, reward, call) + sum(each.resident_bytes for each in others)
+    if needed > call.capacity_bytes:
+        found = f"{needed / GIB:.1f} GiB of {call.capacity_bytes / GIB:.1f} when it is served"
+        yield reason(subject, "cache_free", call.id, found)
 
 
 def start_bytes(subject: Subject, call: CallPlan) -> int:

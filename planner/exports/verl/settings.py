@@ -9,6 +9,11 @@ from automap.planner.exports.verl.lines import Lines
 from automap.planner.exports.verl.refusals import ADVANTAGES, PRECISIONS, engine_bytes
 from automap.planner.exports.verl.role_settings import add_role, add_scoring
 from automap.planner.exports.verl.script import script_of
+from automap.planner.exports.verl.serving import (
+    longest_scored,
+    longest_sequence,
+    serving_bytes,
+)
 from automap.planner.exports.verl.subject import NodeRange, Subject
 from automap.planner.plan.types import CallPlan, CopyPlan
 
@@ -142,7 +147,7 @@ def _add_generation(subject: Subject, lines: Lines) -> None:
     lines.add("concurrent_sequences", each, shared, role=role)
     _add_cache(subject, call, lines)
     lines.add("prefill_tokens", PREFILL_CHUNK_TOKENS, "what the price assumes", role=role)
-    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    longest = longest_sequence(subject)
     lines.add("longest_sequence", longest, "longest prompt and response", role=role)
     precision = PRECISIONS[workload.precision]
     lines.add("precision", precision, f"workload.precision: {workload.precision}", role=role)
@@ -197,9 +202,11 @@ def _add_reward(subject: Subject, lines: Lines) -> None:
         because = f"{call.id}: micro-batch {call.micro_batch_size}"
         lines.add("concurrent_sequences", call.micro_batch_size, because, role=role)
         memory = subject.pool(reward).gpu.memory_bytes
-        needed = reward.resident_bytes + call.bytes_by_kind.total
+        needed = serving_bytes(subject, reward, call)
         share = share_below(needed, memory)
         lines.add("memory_share", share, f"{call.id}: {needed} of {memory} bytes", role=role)
+    why = "longest prompt and response, in the template of the reward model"
+    lines.add("longest_sequence", longest_scored(subject), why, role=role)
     sleeps = reward.offload == "weights"
     lines.add("engine_sleeps", sleeps, f"copy reward: offload {reward.offload}", role=role)
     lines.ask("model", "REWARD_MODEL", model_of(subject, "reward"), role=role)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from automap.planner import Launch
+from automap.planner import Launch, catalogue
 from automap.planner.exports.exporting import export
 from automap.planner.exports.verl.lines import hydra_quoted, hydra_value
 from automap.planner.exports.verl.settings import launch_of
@@ -167,3 +167,17 @@ def test_words_that_need_quotes_are_refused_or_quoted() -> None:
         hydra_value("a b")
     assert hydra_quoted("it's \\") == "'it\\'s \\\\'"
     assert hydra_quoted("${a}") == "'\\${a}'"
+
+
+def test_a_served_reward_model_has_room_for_its_longest_sequences(launches: list[Launch]) -> None:
+    found = values(launches[-1])
+    assert found["reward.reward_model.rollout.max_model_len"] == str(512 + 1024 + 256)
+    plan = plan_of(FORMS[-1])
+    call = next(call for call in plan.calls if call.id == "reward.forward")
+    # 28 layers, 4 key-value heads of 128 on 4 GPUs, keys and values, two bytes; 2 sequences.
+    cache = 28 * 1 * 128 * 2 * 2 * 2 * (512 + 1024 + 256)
+    memory = catalogue.gpu_type("h100-80gb-sxm").memory_bytes
+    share = float(found["reward.reward_model.rollout.gpu_memory_utilization"])
+    [reward] = [copy for copy in plan.copies if copy.id == "reward"]
+    expected = reward.resident_bytes + call.bytes_by_kind.total + cache
+    assert share == pytest.approx(expected / memory, abs=1e-4)
