@@ -1,14 +1,29 @@
 """Say a plan in the words of another framework."""
 
+from collections.abc import Callable, Mapping
+
 from automap.planner.check.trust import need_sound
 from automap.planner.errors import NotExportableError
 from automap.planner.exports.launch import Launch
 from automap.planner.exports.verl.refusals import refusals
 from automap.planner.exports.verl.settings import launch_of
 from automap.planner.exports.verl.subject import subject_of
-from automap.planner.frameworks.description import framework
+from automap.planner.frameworks.description import Framework, framework
+from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan
+
+
+def _verl(job: Job, plan: Plan, described: Framework) -> Launch:
+    subject = subject_of(job, plan, described)
+    reasons = refusals(subject)
+    if reasons:
+        raise NotExportableError(described.target, reasons)
+    return launch_of(subject)
+
+
+EXPORTERS: Mapping[str, Callable[[Job, Plan, Framework], Launch]] = {"verl": _verl}
+"""Name of a framework → what says a plan in its words, or raises NotExportableError."""
 
 
 def export(plan: Plan, target: str) -> Launch:
@@ -21,8 +36,4 @@ def export(plan: Plan, target: str) -> Launch:
     """
     described = framework(target)
     need_sound(plan)
-    subject = subject_of(resolve(plan.spec), plan, described)
-    reasons = refusals(subject)
-    if reasons:
-        raise NotExportableError(target, reasons)
-    return launch_of(subject)
+    return EXPORTERS[described.name](resolve(plan.spec), plan, described)

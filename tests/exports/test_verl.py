@@ -1,11 +1,9 @@
 """verl's own code on a sample of exports and on hostile names."""
 
-from pathlib import Path
-
 import pytest
 
 from automap.planner.plan.types import Plan
-from tests.exports.asked import Asked, ask, differences
+from tests.exports.asked import VERL, Asked, ask, differences
 from tests.exports.verl_code import MISSING, verdicts
 from tests.helpers.framework_plans import Wanted, plan_of
 
@@ -33,6 +31,15 @@ NAMES = {
     "a=b,c {d: e} [f] # g": "a=b,c {d: e} [f] # g",
 }
 """Name of a plan → what verl's run is called."""
+IGNORED = (
+    "critic.ppo_micro_batch_size_per_gpu=77",
+    "critic.use_dynamic_bsz=True",
+    "critic.ppo_max_token_len_per_gpu=77",
+    "critic.forward_micro_batch_size_per_gpu=77",
+    "critic.forward_max_token_len_per_gpu=77",
+    "critic.ulysses_sequence_parallel_size=8",
+)
+"""Keys of the critic that are described as without effect."""
 
 
 def named(name: str) -> Plan:
@@ -61,16 +68,26 @@ def test_names_stay_names(asked: dict[str, Asked], name: str) -> None:
     assert asked[f"named {name}"].verdict.get("name") == NAMES[name]
 
 
-def test_verl_refuses_what_is_wrong(asked: dict[str, Asked], tmp_path: Path) -> None:
+def test_verl_refuses_what_is_wrong_and_ignores_what_is_described_so(
+    asked: dict[str, Asked],
+) -> None:
     """That it is asked at all: it knows its keys, and its own asynchrony."""
     grpo, apart = asked["sample grpo"], asked["sample grpo, fsdp, apart"]
+    fsdp = asked["sample ppo, fsdp"]
+    assert {given.partition("=")[0] for given in IGNORED} == {
+        key for key in VERL.without_effect if key.startswith("critic.")
+    }
     found = verdicts(
         {
             "unknown key": [*grpo.overrides, "actor_rollout_ref.actor.no_such_key=1"],
             "batch": [*grpo.overrides, "data.train_batch_size=3"],
             "syncs": [*apart.overrides, "trainer.v1.separate_async.parameter_sync_step=7"],
+            "without effect": [*fsdp.overrides, *IGNORED],
+            "strategy": [*fsdp.overrides, "actor_rollout_ref.actor.strategy=zero3"],
         }
     )
+    assert found["without effect"]["critic"] == fsdp.verdict["critic"]
+    assert "error" not in found["strategy"]
     words = {"unknown key": "no_such_key", "batch": "train_batch_size", "syncs": "parameter_sync"}
     assert {name for name, word in words.items() if word in found[name].get("error", "")} == set(
         words

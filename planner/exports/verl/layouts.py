@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from automap.planner.errors import Reason
 from automap.planner.exports.verl.reasons import reason
-from automap.planner.exports.verl.subject import Subject, engine_of
+from automap.planner.exports.verl.subject import Subject
 from automap.planner.plan.types import CallPlan, CopyPlan, Parallelism
 
 SIZES = (
@@ -19,8 +19,8 @@ SIZES = (
 def layout_refusals(subject: Subject) -> Iterator[Reason]:
     """Why verl cannot lay out the models of a plan as it does."""
     for copy in subject.trainers:
-        if engine_of(copy) != subject.engine:
-            found = f"{engine_of(copy)}, the actor {subject.engine}"
+        if subject.engine_of(copy) != subject.engine:
+            found = f"{subject.engine_of(copy)}, the actor {subject.engine}"
             yield reason(subject, "one_engine", copy.role, found)
         elif subject.engine == "megatron":
             yield from _megatron(subject, copy)

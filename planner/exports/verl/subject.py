@@ -7,6 +7,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.frameworks.description import ENGINES, Framework
 from automap.planner.job.job import Job
 from automap.planner.plan.types import CallPlan, CopyPlan, Plan
+from automap.planner.targets.tables import FSDP
 
 TRAINERS = ("actor", "reference", "critic")
 """Roles that verl puts into one process on each GPU of its first pool."""
@@ -59,7 +60,16 @@ class Subject:
     @property
     def engine(self) -> str:
         """Kind of engine of the actor, which is that of all roles."""
-        return engine_of(self.actor)
+        return self.engine_of(self.actor)
+
+    def engine_of(self, copy: CopyPlan) -> str:
+        """Kind of training engine of a home; where the plan does not say, by software or layout."""
+        if copy.engine in ENGINES:
+            return copy.engine
+        stack = self.job.spec.workload.training_stack
+        if stack is not None:
+            return "fsdp" if stack in FSDP.stacks else "megatron"
+        return "fsdp" if copy.layout.sharding in ("gradient", "full") else "megatron"
 
     @property
     def generations(self) -> list[CallPlan]:
@@ -108,13 +118,6 @@ def subject_of(job: Job, plan: Plan, framework: Framework) -> Subject:
     homes = {copy.role: copy for copy in plan.copies if copy.kind == "home"}
     shadows = tuple(copy for copy in plan.copies if copy.kind == "shadow")
     return Subject(job, plan, framework, homes, shadows)
-
-
-def engine_of(copy: CopyPlan) -> str:
-    """Kind of training engine of a home, by its layout where the plan does not say."""
-    if copy.engine in ENGINES:
-        return copy.engine
-    return "fsdp" if copy.layout.sharding in ("gradient", "full") else "megatron"
 
 
 def same_range(one: CopyPlan, other: CopyPlan) -> bool:

@@ -181,3 +181,14 @@ def test_a_served_reward_model_has_room_for_its_longest_sequences(launches: list
     [reward] = [copy for copy in plan.copies if copy.id == "reward"]
     expected = reward.resident_bytes + call.bytes_by_kind.total + cache
     assert share == pytest.approx(expected / memory, abs=1e-4)
+
+
+@pytest.mark.parametrize("stack", [None, "fsdp"])
+def test_a_plan_that_names_no_engines_has_those_of_its_software_or_layout(
+    stack: str | None,
+) -> None:
+    plan = plan_of(Wanted(engine="fsdp", workload=(("training_stack", stack),)))
+    copies = [copy.model_copy(update={"engine": None}) for copy in plan.copies]
+    older = plan.model_copy(update={"copies": copies})
+    launch = launch_of(subject_of(resolve(plan.spec), older, VERL))
+    assert launch.settings == export(plan, VERL.target).settings
