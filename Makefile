@@ -164,7 +164,7 @@ $(EXECUTOR_STAMP): $(EXECUTOR_LOCK) $(RUNTIME_STAMP)
 
 # --no-deps: the rest is the executor's, which is not touched.
 $(EXPORTS_STAMP): requirements/exports.lock $(EXECUTOR_STAMP)
-	@echo "Installing the locked frameworks that plans are exported to (100 MB)"
+	@echo "Installing the locked frameworks that plans are exported to (40 MB)"
 	@$(BIN)/python -m venv --clear --without-pip $(EXPORTS_VENV)
 	@$(BIN)/python -c '$(PURELIB)' > "$$($(EXPORTS_VENV)/bin/python -c '$(PURELIB)')/executor.pth"
 	@$(BIN)/python -m pip --python $(EXPORTS_VENV)/bin/python install --disable-pip-version-check \
