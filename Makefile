@@ -22,6 +22,10 @@ OTHER_EXECUTOR = $(filter-out $(EXECUTOR_STAMP),$(wildcard $(VENV)/.executor-*.l
 LOCKED_FOR := import platform, sys; print((sys.version_info[:2], sys.platform, platform.machine()) == ((3, 11), 'linux', 'x86_64'))
 EXECUTOR_HERE = $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) -c "$(LOCKED_FOR)" 2>/dev/null)
 WITH_EXECUTOR = $(if $(OTHER_EXECUTOR),,$(if $(filter True,$(EXECUTOR_HERE)),$(EXECUTOR_STAMP),without-executor))
+# The frameworks that plans are exported to, over the executor's environment, which it sees.
+EXPORTS_VENV ?= .venv-exports
+EXPORTS_STAMP := $(EXPORTS_VENV)/.installed
+PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Those that need nothing but the repository; benchmarks/README.md names the others.
 BENCHMARKS ?= planning pricing strategies
@@ -41,7 +45,7 @@ LOCK_COMMAND := $(UV) pip compile --quiet --universal --python-version 3.11 $(LO
 EXECUTOR_LOCK_COMMAND := $(UV) pip compile --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 $(LOCK) --constraint requirements/.shared.txt
 
-.PHONY: help demo executor without-executor serve test test-fast test-all format lint docs bench \
+.PHONY: help demo executor without-executor serve test test-fast test-exports test-all format lint docs bench \
 	bench-executor loop reproduce lock schema clean
 
 help:  ## list the targets
@@ -60,6 +64,9 @@ test-fast: $(TEST_STAMP)  ## run the planner's quick tests: a minute, without Ra
 
 test: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the tests, except those marked slow (AREA=search, WORKERS=)
 	$(PYTEST) -m "not slow" $(TESTS)
+
+test-exports: $(TEST_STAMP) $(EXPORTS_STAMP)  ## pass exported launches through the frameworks' own code
+	$(BIN)/python -m pytest --numprocesses 0 tests/exports
 
 test-all: $(TEST_STAMP) $(WITH_EXECUTOR)  ## run the slow ones too (AREA=search, WORKERS=)
 	$(PYTEST) $(TESTS)
@@ -106,12 +113,14 @@ lock:  ## resolve the dependencies again and write requirements/*.lock (needs uv
 	$(EXECUTOR_LOCK_COMMAND) --excludes requirements/executor-excluded.txt \
 		--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match $(UV_OPTIONS) \
 		--extra executor-cpu pyproject.toml --output-file requirements/executor-cpu.lock
+	$(EXECUTOR_LOCK_COMMAND) --no-deps requirements/exports.in \
+		--output-file requirements/exports.lock
 	$(EXECUTOR_LOCK_COMMAND) --extra executor-gpu pyproject.toml \
 		--output-file requirements/executor-gpu.lock
 	rm requirements/.shared.txt
 
 clean:  ## remove the environment and caches
-	rm -rf $(VENV) .automap build site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(EXPORTS_VENV) .automap build site .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
@@ -151,6 +160,16 @@ $(EXECUTOR_STAMP): $(EXECUTOR_LOCK) $(RUNTIME_STAMP)
 	@$(PIP_INSTALL) --no-deps --require-hashes -r $(EXECUTOR_LOCK) 2>/dev/null || { \
 		echo "Looking for torch at $(TORCH_INDEX) too"; \
 		$(PIP_INSTALL) --no-deps --require-hashes --extra-index-url $(TORCH_INDEX) -r $(EXECUTOR_LOCK); }
+	@touch $@
+
+# --no-deps: the rest is the executor's, which is not touched.
+$(EXPORTS_STAMP): requirements/exports.lock $(EXECUTOR_STAMP)
+	@echo "Installing the locked frameworks that plans are exported to (40 MB)"
+	@$(BIN)/python -m venv --clear --without-pip $(EXPORTS_VENV)
+	@$(BIN)/python -c '$(PURELIB)' > "$$($(EXPORTS_VENV)/bin/python -c '$(PURELIB)')/executor.pth"
+	@$(BIN)/python -m pip --python $(EXPORTS_VENV)/bin/python install --disable-pip-version-check \
+		--quiet --ignore-installed --no-deps --no-build-isolation --require-hashes \
+		-r requirements/exports.lock
 	@touch $@
 
 without-executor:

@@ -5,7 +5,9 @@ from .planner import Explanation as Explanation
 from .planner import Front as Front
 from .planner import InfeasibleError as InfeasibleError
 from .planner import JobSpec as JobSpec
+from .planner import Launch as Launch
 from .planner import NoSolutionInTimeError as NoSolutionInTimeError
+from .planner import NotExportableError as NotExportableError
 from .planner import Placement as Placement
 from .planner import Plan as Plan
 from .planner import PlanCheckError as PlanCheckError
@@ -23,6 +25,7 @@ from .planner import WhatIf as WhatIf
 from .planner import compare as compare
 from .planner import estimate as estimate
 from .planner import explain as explain
+from .planner import export as export
 from .planner import make_plan as make_plan
 from .planner import make_plan_or_explain as make_plan_or_explain
 from .planner import pareto as pareto

@@ -1,5 +1,6 @@
 from .errors import InfeasibleError as InfeasibleError
 from .errors import NoSolutionInTimeError as NoSolutionInTimeError
+from .errors import NotExportableError as NotExportableError
 from .errors import PlanCheckError as PlanCheckError
 from .errors import PlanningError as PlanningError
 from .errors import Reason as Reason
@@ -8,6 +9,8 @@ from .explanation.explain import explain as explain
 from .explanation.result import ExplainOptions as ExplainOptions
 from .explanation.result import Explanation as Explanation
 from .explanation.study import TableCache as TableCache
+from .exports.exporting import export as export
+from .exports.launch import Launch as Launch
 from .plan.types import Placement as Placement
 from .plan.types import Plan as Plan
 from .plan.types import Strategy as Strategy

@@ -73,6 +73,17 @@ class InfeasibleError(PlanningError):
         self.reasons = list(reasons)
 
 
+class NotExportableError(PlanningError):
+    """A framework cannot be told a plan; every reason says what it could do instead."""
+
+    def __init__(self, target: str, reasons: Sequence[Reason]) -> None:
+        super().__init__(
+            f"{target} cannot run this plan: " + "; ".join(reason.summary for reason in reasons)
+        )
+        self.target = target
+        self.reasons = list(reasons)
+
+
 class NoSolutionInTimeError(PlanningError):
     """The search ended by its limit before it found any plan; it had proven the bound."""
 

@@ -11,7 +11,7 @@ from automap.executor.settings import RunSettings
 from automap.planner.plan.types import Plan, placement_json_schema
 from automap.planner.spec import job_spec_json_schema
 from automap.service.cli.main import app
-from docs.generate import targets
+from docs.generate import frameworks, targets
 
 JsonSchema = Mapping[str, Any]
 
@@ -47,8 +47,9 @@ _ABOUT_COMMANDS = """\
 ## What all commands share
 
 - `SPEC` may be `-` for standard input. All but `serve` and `worker` take `--json`.
-- `compare`, `pareto`, `what-if`, `explain`, `simulate` and `replan` take `--server URL`, too: a
-  service does it and stores the plans, and `PLAN` is then the id or the record of a stored one.
+- `compare`, `pareto`, `what-if`, `explain`, `simulate`, `export` and `replan` take `--server URL`,
+  too: a service does it and stores the plans, and `PLAN` is then the id or the record of a stored
+  one.
 - A plan that another version made is named as such on stderr.
 - Exit codes: 0 done, 2 bad input (also an address where no service answers), 3 no feasible plan
   (with the reasons), 130 cancelled, 1 our fault (`--debug` shows the traceback) or a run that
@@ -61,7 +62,13 @@ type is a frozen pydantic model, so `plan.model_dump_json()` is what `automap pl
 """
 
 
-GENERATED = ("cli.md", "python.md", "targets.md", *(f"{name}.md" for name in _DOCUMENTS))
+GENERATED = (
+    "cli.md",
+    "python.md",
+    "targets.md",
+    "frameworks.md",
+    *(f"{name}.md" for name in _DOCUMENTS),
+)
 """The names of these pages in docs/reference."""
 
 
@@ -71,7 +78,12 @@ def pages() -> dict[str, str]:
         f"{name}.md": _document(title, about, schema())
         for name, (title, about, schema) in _DOCUMENTS.items()
     }
-    generated = {"cli.md": _command_line(), "python.md": _python(), "targets.md": targets.page()}
+    generated = {
+        "cli.md": _command_line(),
+        "python.md": _python(),
+        "targets.md": targets.page(),
+        "frameworks.md": frameworks.page(),
+    }
     return {**generated, **documents}
 
 

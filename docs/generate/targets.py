@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Iterator
 from dataclasses import fields
 
+from automap.planner.frameworks import framework, framework_names
 from automap.planner.targets.capabilities import (
     FEATURES,
     RolloutCapabilities,
@@ -12,7 +13,9 @@ from automap.planner.targets.capabilities import (
 )
 from automap.planner.targets.tables import ANY, TARGETS
 from automap.planner.targets.target import Target
+from docs.generate.frameworks import limits
 
+_WITH_KEYS = "[the keys](frameworks.md), and what it cannot be told:"
 Capabilities = TrainingCapabilities | RolloutCapabilities | Target
 
 _ABOUT = """\
@@ -29,6 +32,10 @@ def page() -> str:
     for target in TARGETS.values():
         if target is not ANY:
             parts += _target(target)
+    for name in framework_names():
+        described = framework(name)
+        parts.append(f"## {name}\n\n{described.summary}. Plans are exported to it; {_WITH_KEYS}\n")
+        parts.append(limits(described))
     return "\n".join(parts)
 
 

@@ -127,6 +127,16 @@ def simulate(given: plans.SimulateArguments) -> None:
     run_simulate(given)
 
 
+def export(given: plans.ExportArguments) -> None:
+    """Write a plan as the launch of another framework, each setting with its decision.
+
+    A plan that the framework cannot be told is refused with every reason.
+    """
+    from automap.service.cli.study.export import run_export
+
+    run_export(given)
+
+
 def run(given: runs.RunArguments) -> None:
     """Run a plan here, without the service, and show what its calls take beside the prediction.
 
@@ -186,6 +196,13 @@ def gpus(given: plans.ListingArguments) -> None:
     list_gpus(given)
 
 
+def targets(given: plans.ListingArguments) -> None:
+    """List what can run a plan, and what each cannot be told."""
+    from automap.service.cli.listings import list_targets
+
+    list_targets(given)
+
+
 def schema(given: plans.SchemaArguments) -> None:
     """Print the JSON Schema of a document, for editors and other programs."""
     from automap.service.cli.listings import print_schema
@@ -207,6 +224,7 @@ COMMANDS = (
     profiles,
     calibrate,
     simulate,
+    export,
     run,
     submit,
     jobs,
@@ -215,6 +233,7 @@ COMMANDS = (
     worker,
     models,
     gpus,
+    targets,
     schema,
 )
 """In the order of `automap --help`."""

@@ -10,8 +10,10 @@ from rich.text import Text
 from automap.executor.settings import RunSettings
 from automap.planner import catalogue
 from automap.planner.catalogue import GpuType
+from automap.planner.frameworks import Framework, framework, framework_names
 from automap.planner.plan import placement_json_schema
 from automap.planner.spec import job_spec_json_schema
+from automap.planner.targets import ANY, TARGETS
 from automap.service.cli.options.plans import ListingArguments, SchemaArguments
 from automap.service.cli.terminal import console, formats
 from automap.service.cli.terminal.failures import BadInputError
@@ -103,6 +105,35 @@ def list_gpus(given: ListingArguments) -> None:
         table.add_row(*_gpu_cells(entry), _aliases(entry.aliases, most=num_aliases))
     out.print(table)
     out.print(Text(GPU_NOTES, style="dim"))
+
+
+def list_targets(given: ListingArguments) -> None:
+    """Targets that plans are searched for, then frameworks to which they are exported."""
+    described = [framework(name) for name in framework_names()]
+    searched = {target.name: target.summary for target in TARGETS.values() if target is not ANY}
+    if given.json:
+        rows = [{"name": name, "summary": text, "limits": []} for name, text in searched.items()]
+        _write_rows([*rows, *map(_target_row, described)])
+        return
+    out = console.stdout_console()
+    for name, summary in searched.items():
+        out.print(Text(f"{name}  {summary}"))
+    for each in described:
+        out.print(Text(f"{each.target}  {each.summary}; by `automap export`"))
+        table = plain_table()
+        table.add_column("it cannot be told", overflow="fold", ratio=3)
+        table.add_column("instead", overflow="fold", ratio=2)
+        for limit in each.limits:
+            table.add_row(Text(limit.what), Text(limit.instead))
+        out.print(table)
+
+
+def _target_row(described: Framework) -> dict[str, object]:
+    limits = [
+        {"name": limit.name, "what": limit.what, "instead": limit.instead}
+        for limit in described.limits
+    ]
+    return {"name": described.target, "summary": described.summary, "limits": limits}
 
 
 def _write_rows(rows: Iterable[dict[str, Any]]) -> None:

@@ -18,7 +18,12 @@ from typing import TYPE_CHECKING, BinaryIO
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from automap.planner import Strategy
-from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
+from automap.planner.errors import (
+    InfeasibleError,
+    NoSolutionInTimeError,
+    NotExportableError,
+    SpecError,
+)
 from automap.planner.profiles import SHIPPED
 from automap.planner.spec import ClusterSpec, JobSpec
 from automap.planner.studies import ExplainedInfeasibleError
@@ -30,9 +35,11 @@ from automap.service.planners.messages import (
     Done,
     EstimateTask,
     ExplainTask,
+    ExportTask,
     FrontTask,
     InfeasibleFailure,
     NoSolutionFailure,
+    NotExportableFailure,
     PlannerTask,
     PlanTask,
     ReplanTask,
@@ -103,6 +110,8 @@ def answer_to(request: PlannerTask, tables: "TableCache") -> Answer:
         return InfeasibleFailure(reasons=error.reasons, refusal=error.refusal)
     except InfeasibleError as error:
         return InfeasibleFailure(reasons=error.reasons)
+    except NotExportableError as error:
+        return NotExportableFailure(target=error.target, reasons=error.reasons)
     except NoSolutionInTimeError as error:
         return NoSolutionFailure(lower_bound_seconds=error.lower_bound_seconds)
     except Exception as error:
@@ -133,23 +142,31 @@ def _done(request: PlannerTask, tables: "TableCache") -> Done:
             )
         case EstimateTask():
             return _json(planner.estimate(request.spec, request.placement))
-        case CompareTask():
-            _check_strategies(request.strategies, list(planner.STRATEGIES))
-            compared = planner.compare(request.spec, request.plan, request.strategies)
-            return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
+        case CompareTask() | StrategiesTask():
+            return _of_strategies(request)
+        case ExportTask():
+            return _json(planner.export(request.plan, request.target))
         case SimulateTask():
             return _simulated(request)
         case ExplainTask():
             return _json(explain(request.plan, request.options, tables=tables))
         case ReplanTask() | SuggestTask():
             return _of_running(request, tables)
-        case StrategiesTask():
-            return Done(
-                result=[
-                    {"name": it.name, "description": it.description, "reference": it.reference}
-                    for it in planner.STRATEGIES.values()
-                ]
-            )
+
+
+def _of_strategies(request: CompareTask | StrategiesTask) -> Done:
+    from automap.planner import STRATEGIES, compare
+
+    if isinstance(request, StrategiesTask):
+        return Done(
+            result=[
+                {"name": it.name, "description": it.description, "reference": it.reference}
+                for it in STRATEGIES.values()
+            ]
+        )
+    _check_strategies(request.strategies, list(STRATEGIES))
+    compared = compare(request.spec, request.plan, request.strategies)
+    return Done(result=_STRATEGIES.dump_python(compared, mode="json", by_alias=True))
 
 
 def _of_running(request: ReplanTask | SuggestTask, tables: "TableCache") -> Done:

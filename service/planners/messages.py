@@ -53,6 +53,14 @@ class SimulateTask(Message):
     trace: bool = False
 
 
+class ExportTask(Message):
+    """Say a plan in the words of another framework; answered with a Launch."""
+
+    kind: Literal["export"] = "export"
+    plan: Plan
+    target: str
+
+
 class FrontTask(Message):
     """Find the Pareto front; answered with a Front."""
 
@@ -110,6 +118,7 @@ PlannerTask = (
     | FrontTask
     | WhatIfTask
     | SimulateTask
+    | ExportTask
     | ExplainTask
     | ReplanTask
     | SuggestTask
@@ -149,6 +158,14 @@ class InfeasibleFailure(Message):
     refusal: Refusal | None = None
 
 
+class NotExportableFailure(Message):
+    """A NotExportableError."""
+
+    outcome: Literal["not_exportable"] = "not_exportable"
+    target: str
+    reasons: list[Reason]
+
+
 class NoSolutionFailure(Message):
     """A NoSolutionInTimeError."""
 
@@ -163,5 +180,5 @@ class Crash(Message):
     exception: str
 
 
-Answer = Done | SpecFailure | InfeasibleFailure | NoSolutionFailure | Crash
+Answer = Done | SpecFailure | InfeasibleFailure | NotExportableFailure | NoSolutionFailure | Crash
 ANSWER: TypeAdapter[Answer] = TypeAdapter(Annotated[Answer, Field(discriminator="outcome")])

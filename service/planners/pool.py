@@ -14,7 +14,12 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, SpecError
+from automap.planner.errors import (
+    InfeasibleError,
+    NoSolutionInTimeError,
+    NotExportableError,
+    SpecError,
+)
 from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.errors.domain import BusyError
 from automap.service.errors.planner import (
@@ -29,6 +34,7 @@ from automap.service.planners.messages import (
     Done,
     InfeasibleFailure,
     NoSolutionFailure,
+    NotExportableFailure,
     PlannerTask,
     SpecFailure,
 )
@@ -171,6 +177,8 @@ def _result(answer: Answer) -> JsonValue:
             raise ExplainedInfeasibleError(refusal)
         case InfeasibleFailure():
             raise InfeasibleError(answer.reasons)
+        case NotExportableFailure():
+            raise NotExportableError(answer.target, answer.reasons)
         case NoSolutionFailure():
             raise NoSolutionInTimeError(answer.lower_bound_seconds)
         case Crash():

@@ -8,7 +8,13 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, Reason, SpecError
+from automap.planner.errors import (
+    InfeasibleError,
+    NoSolutionInTimeError,
+    NotExportableError,
+    Reason,
+    SpecError,
+)
 from automap.planner.studies import ExplainedInfeasibleError, Remedy
 from automap.service.errors import domain
 from automap.service.errors.fields import FieldError, spec_error_field
@@ -29,7 +35,8 @@ class Problem(BaseModel):
     errors: list[FieldError] = []
     reasons: list[Reason] = Field(
         default=[],
-        description="Why no placement fits, and the smallest changes with which one does",
+        description="Why no placement fits, and the smallest changes with which one does; or why a "
+        "framework cannot be told a plan, and what it could do instead",
     )
     remedies: list[Remedy] = Field(
         default=[],
@@ -66,6 +73,7 @@ OUTCOMES: Mapping[type[Exception], Kind] = {
     domain.RunLostError: Kind("attempts-exhausted", 500, "The run was interrupted too often"),
     SpecError: Kind("invalid-spec", 422, "Invalid input"),
     InfeasibleError: Kind("infeasible", 422, "No placement fits"),
+    NotExportableError: Kind("not-exportable", 422, "The framework cannot be told this plan"),
     NoSolutionInTimeError: Kind("no-solution-in-time", 422, "No plan within the time limit"),
     PlannerTimeoutError: Kind("planning-timeout", 504, "Planning took too long"),
     Exception: Kind("internal-error", 500, "Internal error"),
@@ -94,7 +102,7 @@ def _fields(error: Exception, data: object) -> dict[str, Any]:
         case ExplainedInfeasibleError(refusal=refusal):
             fixes = {"remedies": refusal.remedies, "untried": refusal.untried}
             return {"detail": detail, "reasons": error.reasons, **fixes}
-        case InfeasibleError():
+        case InfeasibleError() | NotExportableError():
             return {"detail": detail, "reasons": error.reasons}
         case NoSolutionInTimeError():
             return {"detail": detail, "lower_bound_seconds": error.lower_bound_seconds}

@@ -5,6 +5,7 @@ from pydantic import TypeAdapter
 from automap.planner import (
     ExplainOptions,
     Explanation,
+    Launch,
     Plan,
     Replan,
     ReplanOptions,
@@ -17,6 +18,7 @@ from automap.service.planners.messages import (
     CompareTask,
     EstimateTask,
     ExplainTask,
+    ExportTask,
     ReplanTask,
     SimulateTask,
     StrategiesTask,
@@ -91,6 +93,18 @@ def explain(service: ServiceParts, record: PlanRecord, options: ExplainOptions) 
     """
     task = ExplainTask(plan=_made(record, "explain"), options=options)
     return Explanation.model_validate(ask(service, task, limit_seconds=_EXPLAIN_SECONDS))
+
+
+def export(service: ServiceParts, record: PlanRecord, target: str) -> Launch:
+    """A plan as the launch of another framework.
+
+    Raises:
+        ConflictError: the plan is not made.
+        PlanningError: there is no such framework, or it cannot be told the plan.
+        PlannerProcessError, BusyError: no planner process has answered.
+    """
+    task = ExportTask(plan=_made(record, "export"), target=target)
+    return Launch.model_validate(ask(service, task))
 
 
 def replan(service: ServiceParts, record: PlanRecord, options: ReplanOptions) -> Replan:

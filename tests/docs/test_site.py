@@ -61,6 +61,8 @@ def test_the_generated_reference_has_every_command_field_and_name() -> None:
     )
     assert re.search(r"\| `precisions_on_gpus_only` \|.*\| fp8 \|", pages["targets.md"])
     assert "| NCCL | gloo |" in pages["targets.md"]
+    assert "Safe-RLHF and dataflows of one's own" in pages["targets.md"]
+    assert "| `data.train_batch_size` | 1024 | prompts |" in pages["frameworks.md"]
 
 
 def test_links_inside_a_generated_page_lead_to_a_heading() -> None:

@@ -3,7 +3,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Response
 
-from automap.planner import ExplainOptions, Explanation, Replan, ReplanOptions, Simulation
+from automap.planner import ExplainOptions, Explanation, Launch, Replan, ReplanOptions, Simulation
 from automap.planner.spec import JobSpec
 from automap.service.api.bodies import body_docs, body_of
 from automap.service.api.dependencies import (
@@ -56,6 +56,10 @@ ExplainBody = Annotated[
 ]
 ReplanBody = Annotated[
     Body[ReplanOptions], Depends(body_of(ReplanOptions, what="The situation", optional=True))
+]
+ExportTarget = Annotated[
+    str,
+    Query(max_length=100, description="Framework and version, for example verl@0.9.1"),
 ]
 _UNFINISHED = ("queued", "running")
 
@@ -220,6 +224,19 @@ def explain_plan(plan_id: UUID, service: ServiceDep) -> Explanation:
 def explain_plan_in_part(plan_id: UUID, body: ExplainBody, service: ServiceDep) -> Explanation:
     """Why this plan and no other, in part: which parts, how many fewer GPUs, how many scenarios."""
     return studies.explain(service, _stored(service, plan_id), body.content)
+
+
+@router.get(
+    "/{plan_id}/export",
+    summary="Export a plan to another framework",
+    responses=problem_responses(404, 409, 422, 503, 504),
+)
+def export_plan(plan_id: UUID, target: ExportTarget, service: ServiceDep) -> Launch:
+    """A complete launch: settings, each with its decision, and a script that starts Ray with them.
+
+    A plan that the framework cannot be told is answered 422 with every reason.
+    """
+    return studies.export(service, _stored(service, plan_id), target)
 
 
 @router.post(

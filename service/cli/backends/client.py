@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from automap.planner.errors import InfeasibleError, NoSolutionInTimeError
+from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, NotExportableError
 from automap.planner.studies import ExplainedInfeasibleError, Refusal
 from automap.service.cli.inputs.files import error_lines
 from automap.service.cli.terminal.failures import BadInputError, ServerError, UnreachableError
@@ -153,6 +153,8 @@ def _failure(response: httpx.Response, server: str) -> Exception:
             )
         case "infeasible":
             return InfeasibleError(problem.reasons)
+        case "not-exportable":
+            return NotExportableError(server, problem.reasons)
         case "no-solution-in-time" if problem.lower_bound_seconds is not None:
             return NoSolutionInTimeError(problem.lower_bound_seconds)
     if problem.status >= 500:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         ExplainOptions,
         Explanation,
         Front,
+        Launch,
         Replan,
         ReplanOptions,
         Simulation,
@@ -94,6 +95,9 @@ class Local:
 
             simulation = simulation.model_copy(update={"trace": chrome_trace(timeline)})
         return simulation, timeline
+
+    def export(self, known: KnownPlan, target: str) -> "Launch":
+        return planner.export(known.plan, target)
 
     def replan(self, known: KnownPlan, options: "ReplanOptions") -> "Replan":
         return planner.replan(known.plan, options)

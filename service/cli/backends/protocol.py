@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         ExplainOptions,
         Explanation,
         Front,
+        Launch,
         Replan,
         ReplanOptions,
         Simulation,
@@ -90,6 +91,10 @@ class Backend(Protocol):
         self, known: KnownPlan, *, iterations: int, seed: int, trace: bool
     ) -> "tuple[Simulation, list[Occurrence]]":
         """A plan's iterations as events, with their Chrome trace if asked for; their timeline."""
+        ...
+
+    def export(self, known: KnownPlan, target: str) -> "Launch":
+        """A plan as the launch of another framework; may raise NotExportableError."""
         ...
 
     def replan(self, known: KnownPlan, options: "ReplanOptions") -> "Replan":

@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pydantic import BaseModel, ValidationError
 
@@ -11,6 +12,7 @@ from automap.planner import (
     ExplainOptions,
     Explanation,
     Front,
+    Launch,
     Placement,
     Plan,
     Replan,
@@ -132,6 +134,11 @@ class Remote:
 
         asked = {"iterations": iterations, "seed": seed, "trace": trace}
         return self._service.answer(f"plans/{known.id}/simulate", asked, Simulation), []
+
+    def export(self, known: KnownPlan, target: str) -> Launch:
+        path = f"plans/{known.id}/export?target={quote(target)}"
+        response = self._service.ask("GET", path)
+        return parsed(Launch, response.content, self._service.server)
 
     def replan(self, known: KnownPlan, options: ReplanOptions) -> Replan:
         asked = options.model_dump(mode="json", exclude_unset=True)

@@ -213,6 +213,23 @@ class SimulateArguments:
 
 
 @dataclass(frozen=True)
+class ExportArguments:
+    plan_or_spec: PlanOrSpecArgument
+    where: Where
+    show: Show
+    target: Annotated[
+        str,
+        typer.Option(metavar="NAME@VERSION", help="What runs it; `automap targets` lists them."),
+    ] = "verl@0.9.1"
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", "-o", metavar="DIR|-", help="Where the script goes; -: standard output."
+        ),
+    ] = "-"
+
+
+@dataclass(frozen=True)
 class ReplanArguments:
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="The plan that runs.")]
     show: Show

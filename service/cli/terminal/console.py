@@ -22,7 +22,12 @@ def stderr_console() -> Console:
 
 
 def write_json(text: str) -> None:
-    """Print exactly this text on stdout."""
+    """Print exactly this JSON on stdout."""
+    write_text(text)
+
+
+def write_text(text: str) -> None:
+    """Print exactly this text on stdout, whatever the width."""
     sys.stdout.write(text.rstrip("\n") + "\n")
 
 

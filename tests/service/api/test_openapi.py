@@ -45,6 +45,7 @@ OPERATIONS = {
     ("delete", "/v1/plans/{plan_id}"),
     ("post", "/v1/plans/{plan_id}/compare"),
     ("post", "/v1/plans/{plan_id}/simulate"),
+    ("get", "/v1/plans/{plan_id}/export"),
     ("post", "/v1/plans/pareto"),
     ("post", "/v1/plans/what-if"),
     ("get", "/v1/plans/{plan_id}/explain"),

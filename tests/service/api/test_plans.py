@@ -7,7 +7,7 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
-from automap.planner import catalogue
+from automap.planner import Launch, catalogue
 from automap.planner.plan.types import Plan
 from automap.planner.simulation.result import Simulation
 from automap.planner.spec import ModelSpec, StrategyName
@@ -313,3 +313,18 @@ def test_a_profile_folder_over_http_is_refused(live: TestClient) -> None:
     assert mistake["field"] == "cluster.pools.0.profile"
     assert "read by the command line" in mistake["message"]
     assert stored_plans(live) == []
+
+
+def test_a_plan_is_exported_or_refused_with_every_reason(live: TestClient) -> None:
+    record = created(live.post("/v1/plans", json=small_spec()))
+    url = f"/v1/plans/{record.id}/export"
+    problem(live.get(url, params={"target": "verl@0.1"}), 422, "invalid-spec")
+    problem(live.get(url), 422, "invalid-spec")
+    response = live.get(url, params={"target": "verl@0.9.1"})
+    if response.status_code == 200:
+        assert Launch.model_validate(response.json()).target == "verl@0.9.1"
+    own = small_spec(search={"strategy": "split"})
+    apart = created(live.post("/v1/plans", json=own))
+    refused = live.get(f"/v1/plans/{apart.id}/export", params={"target": "verl@0.9.1"})
+    found = problem(refused, 422, "not-exportable")
+    assert any("cannot be told" in reason["summary"] for reason in found["reasons"])

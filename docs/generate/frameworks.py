@@ -1,0 +1,64 @@
+"""The page of frameworks that plans are exported to: keys, and what cannot be said."""
+
+from collections.abc import Iterator
+
+from automap.planner.frameworks import Framework, Setting, framework, framework_names
+
+_ABOUT = """\
+# Frameworks
+
+What each framework can be told of a plan, by version, as data
+(`planner/frameworks/NAME-VERSION.toml`), which export and refusals read.
+[Export a plan](../guides/exporting.md) says how to use it. A key that begins with `+` is not in the
+framework's own files. Where a key has no default, it must be given.
+"""
+
+
+def page() -> str:
+    """Markdown: for each framework its keys, limits and pitfalls."""
+    return "\n".join([_ABOUT, *(line for name in framework_names() for line in _framework(name))])
+
+
+def limits(described: Framework) -> str:
+    """A table of what cannot be said; what the framework's own checks let through has a mark."""
+    head = ["| cannot be said | instead | its own checks |", "|---|---|---|"]
+    rows = (
+        f"| {limit.what} | {limit.instead} | {'let it through' if limit.unchecked else ''} |"
+        for limit in described.limits
+    )
+    return "\n".join([*head, *rows, ""])
+
+
+def _framework(name: str) -> Iterator[str]:
+    described = framework(name)
+    yield f"## {name}\n\n{described.summary}. Released with {described.beside}.\n"
+    yield "### One decision a row\n"
+    yield "| decision | whose | key | default | unit |\n|---|---|---|---|---|"
+    for setting in described.settings:
+        yield from _rows(setting)
+    yield "\n### What cannot be said\n"
+    yield (
+        "A plan that does any of this is refused, with every reason. Where the framework's own "
+        "checks let it through, it would run otherwise than planned, or fail later.\n"
+    )
+    yield limits(described)
+    yield "### Accepted, and without effect\n"
+    yield "| key | what is read in its place |\n|---|---|"
+    for key, instead in described.without_effect.items():
+        yield f"| `{key}` | {instead} |"
+    yield "\n### What predictions assume\n"
+    for each in described.assumptions:
+        yield f"- {each}"
+    yield (
+        "\nExports pass this version's own code on CPU: composition, checks, the engines of each "
+        "role and the pools (`make test-exports`). No prediction was compared with a run yet; "
+        "`automap calibrate --format verl` reads its log, and says how far off the prices are.\n"
+    )
+
+
+def _rows(setting: Setting) -> Iterator[str]:
+    about = setting.about + (f" ({setting.engine})" if setting.engine else "")
+    about += f"; {setting.note}" if setting.note else ""
+    for role, key in setting.keys.items():
+        whose = "" if role == "job" else role
+        yield f"| {about} | {whose} | `{key}` | {setting.default} | {setting.unit} |"

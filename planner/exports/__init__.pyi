@@ -1,0 +1,3 @@
+from .launch import Launch as Launch
+from .launch import LaunchSetting as LaunchSetting
+from .launch import Placeholder as Placeholder

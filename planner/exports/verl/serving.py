@@ -1,0 +1,33 @@
+"""A reward model as verl has it: served by an engine, with a cache that the plan does not price."""
+
+import numpy as np
+
+from automap.planner.cost.generation.kv_cache import kv_bytes_per_token
+from automap.planner.exports.verl.subject import Subject
+from automap.planner.layout import GenerationLayouts
+from automap.planner.plan.types import CallPlan, CopyPlan
+
+TEMPLATE_TOKENS = 256
+"""Tokens by which a response is longer once the reward model's own chat template is around it.
+Chosen: templates have some tens."""
+
+
+def longest_sequence(subject: Subject) -> int:
+    """Tokens of the longest prompt and response."""
+    workload = subject.job.spec.workload
+    return workload.prompt_length.max_tokens + workload.response_length.max_tokens
+
+
+def longest_scored(subject: Subject) -> int:
+    """Tokens of the longest sequence that the reward model is given, within its positions."""
+    positions = subject.job.models["reward"].architecture.max_position_embeddings
+    return min(longest_sequence(subject) + TEMPLATE_TOKENS, positions)
+
+
+def serving_bytes(subject: Subject, reward: CopyPlan, call: CallPlan) -> int:
+    """Bytes on a GPU of the engine that serves: the call's, and a cache for its micro-batch."""
+    sizes = (reward.layout.tensor_parallel_size, 1, 1, reward.layout.data_parallel_size)
+    layouts = GenerationLayouts(*(np.array([size], dtype=np.int64) for size in sizes))
+    each = int(kv_bytes_per_token(subject.job.models["reward"], layouts)[0])
+    tokens = (call.micro_batch_size or 1) * longest_scored(subject)
+    return reward.resident_bytes + call.bytes_by_kind.total + each * tokens

@@ -1,0 +1,133 @@
+"""What one version of a framework can be told: its keys, limits and pitfalls, read from TOML."""
+
+import difflib
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from automap.planner.errors import SpecError
+
+ENGINES = ("megatron", "fsdp")
+"""Kinds of training engines, by the names that a copy's `engine` has."""
+JOB = "job"
+"""In place of a role where a setting is of the whole job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One decision of a plan, and the key that says it."""
+
+    decision: str
+    about: str
+    """What is decided, in words."""
+    keys: dict[str, str]
+    """Role, or `job` → key; one that begins with + is not in the framework's own files."""
+    default: str = ""
+    """What the framework does where the key is left out; empty: it must be given."""
+    unit: str = ""
+    engine: str | None = None
+    """Kind of training engine that has it; None: every one."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Something that a plan may decide and the framework cannot be told."""
+
+    name: str
+    what: str
+    """What cannot be said."""
+    instead: str
+    """What the framework can do in its place."""
+    unchecked: bool = False
+    """Its own checks accept it, although it does something else or fails in the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """A framework of one version."""
+
+    name: str
+    version: str
+    summary: str
+    entry: str
+    """Python module that is started."""
+    beside: str
+    """Versions that it is released with, in words."""
+    settings: tuple[Setting, ...]
+    limits: tuple[Limit, ...]
+    without_effect: dict[str, str] = field(default_factory=dict)
+    """Key that is accepted and ignored → what is read in its place."""
+    assumptions: tuple[str, ...] = ()
+    """What prices of a plan take for granted and the framework may do otherwise."""
+
+    @property
+    def target(self) -> str:
+        """The name by which users ask for it: `verl@0.9.1`."""
+        return f"{self.name}@{self.version}"
+
+    def setting(self, decision: str, *, role: str = JOB, engine: str | None = None) -> Setting:
+        """The setting of a decision about a role, on a kind of engine.
+
+        Raises:
+            KeyError: the description has none, or several.
+        """
+        found = [
+            each
+            for each in self.settings
+            if each.decision == decision and role in each.keys and each.engine in (None, engine)
+        ]
+        if len(found) != 1:
+            raise KeyError(f"{self.target}: {len(found)} settings of {decision} for {role}")
+        return found[0]
+
+    def limit(self, name: str) -> Limit:
+        """The limit of that name.
+
+        Raises:
+            KeyError: the description has none.
+        """
+        found = next((each for each in self.limits if each.name == name), None)
+        if found is None:
+            raise KeyError(f"{self.target} has no limit {name}")
+        return found
+
+
+def framework_names() -> tuple[str, ...]:
+    """Every framework that is described, as `name@version`."""
+    return tuple(sorted(_documents()))
+
+
+def framework(target: str, *, option: str = "target") -> Framework:
+    """The framework of that name and version.
+
+    Raises:
+        SpecError: none is described, with those that are, the nearest first.
+    """
+    names = framework_names()
+    if target in names:
+        return _read(target)
+    near = difflib.get_close_matches(target, names, n=len(names), cutoff=0.0)
+    raise SpecError(option, f"unknown target {target[:80]!r}", remedy=f"known: {', '.join(near)}")
+
+
+@cache
+def _documents() -> dict[str, Traversable]:
+    folder = files("automap.planner.frameworks")
+    return {
+        entry.name.removesuffix(".toml").replace("-", "@", 1): entry
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    }
+
+
+@cache
+def _read(target: str) -> Framework:
+    document: dict[str, Any] = tomllib.loads(_documents()[target].read_text(encoding="utf-8"))
+    settings = tuple(Setting(**each) for each in document.pop("settings"))
+    limits = tuple(Limit(**each) for each in document.pop("limits"))
+    assumptions = tuple(document.pop("assumptions"))
+    return Framework(**document, settings=settings, limits=limits, assumptions=assumptions)

@@ -1,0 +1,97 @@
+"""`automap export` and `automap targets`: what they print, write and refuse."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from automap.planner import Launch
+from tests.cli.commands import call
+from tests.helpers.framework_plans import Wanted, plan_of
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLE = EXAMPLES / "hybridflow-ppo-7b-16xa100.yaml"
+LAUNCH = EXAMPLES / "hybridflow-ppo-7b-16xa100.verl.sh"
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> str:
+    path = tmp_path / "plan.json"
+    path.write_text(plan_of(Wanted()).model_dump_json(by_alias=True), encoding="utf-8")
+    return str(path)
+
+
+def test_the_launch_in_the_examples_is_what_is_exported_now(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, err = call(capsys, "export", str(EXAMPLE), "--quiet")
+    assert (code, err) == (0, "")
+    assert out == LAUNCH.read_text(encoding="utf-8"), (
+        f"automap export {EXAMPLE.name} > {LAUNCH.name}"
+    )
+
+
+def test_a_script_goes_into_a_folder(
+    capsys: pytest.CaptureFixture[str], plan_file: str, tmp_path: Path
+) -> None:
+    code, out, err = call(capsys, "export", plan_file, "--out", str(tmp_path))
+    assert (code, err) == (0, "")
+    assert "to be filled in: REWARD_FUNCTION, ACTOR_MODEL" in out
+    script = (tmp_path / "launch.sh").read_text(encoding="utf-8")
+    code, out, _ = call(capsys, "export", plan_file)
+    assert (code, out) == (0, script)
+
+
+def test_json_is_the_launch_and_nothing_else(
+    capsys: pytest.CaptureFixture[str], plan_file: str
+) -> None:
+    code, out, _ = call(capsys, "export", plan_file, "--json")
+    launch = Launch.model_validate_json(out)
+    assert (code, launch.target) == (0, "verl@0.9.1")
+    assert all(each.because for each in launch.settings)
+
+
+def test_a_plan_that_verl_cannot_be_told_is_refused_with_every_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wanted = Wanted(algorithm="ppo", apart=True, workload=(("epochs", 2), ("precision", "fp16")))
+    wanted = wanted.but(
+        engine="fsdp", sharding="full", workload=(("epochs", 2),), reward_model=True
+    )
+    path = tmp_path / "plan.json"
+    path.write_text(plan_of(wanted).model_dump_json(by_alias=True), encoding="utf-8")
+    code, out, err = call(capsys, "export", str(path), "--out", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert "the plan cannot be exported" in err
+    assert "several epochs with generation on GPUs of its own" in err
+    assert "instead: epochs: 1" in err
+    assert "a reward model on a part of the actor's GPUs" in err
+    assert not (tmp_path / "launch.sh").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--target", "verl@0.9"), ("--target", "verl@0.9.1")),
+        (("--out", "/no/such/folder"), ("no such folder",)),
+    ],
+)
+def test_wrong_options_are_refused(
+    capsys: pytest.CaptureFixture[str], plan_file: str, options: tuple[str], words: tuple[str]
+) -> None:
+    code, out, err = call(capsys, "export", plan_file, *options)
+    assert (code, out) == (2, "")
+    assert all(word in err for word in words)
+
+
+def test_targets_are_listed_with_what_they_cannot_be_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = call(capsys, "targets")
+    assert code == 0
+    assert "verl@0.9.1" in out
+    assert "Safe-RLHF" in out
+    code, out, _ = call(capsys, "targets", "--json")
+    rows = json.loads(out)
+    assert [row["name"] for row in rows] == ["automap", "verl@0.9.1"]
+    assert {"name", "what", "instead"} == set(rows[1]["limits"][0])

@@ -1,0 +1,94 @@
+"""verl's own code on a sample of exports and on hostile names."""
+
+import pytest
+
+from automap.planner.plan.types import Plan
+from tests.exports.asked import VERL, Asked, ask, differences
+from tests.exports.verl_code import MISSING, verdicts
+from tests.helpers.framework_plans import Wanted, plan_of
+
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+    pytest.mark.many_processes,
+]
+SAMPLE = {
+    "grpo": Wanted(model="qwen2.5-1.5b", pipeline=2, virtual=2, tensor=2, offload="none"),
+    "ppo": Wanted(algorithm="ppo", recompute="selective", micro_batch=4),
+    "ppo, fsdp": Wanted(algorithm="ppo", engine="fsdp", micro_batch=3, context=2),
+    "grpo, fsdp, apart": Wanted(engine="fsdp", apart=True, staleness=2, sharding="gradient"),
+    "rloo, apart": Wanted(algorithm="rloo", apart=True, offload="optimizer", recompute="full"),
+    "remax": Wanted(algorithm="remax"),
+    "dapo, a reward model": Wanted(algorithm="dapo", reward_model=True),
+    "its own GPUs": Wanted(apart=True, reward_model=True, reward_nodes=1, num_nodes=3),
+    "uneven stages": Wanted(model="qwen2.5-7b", num_nodes=3, tensor=4, pipeline=3),
+    "mixture": Wanted(model="qwen3-30b-a3b", num_nodes=4, expert=2, generation_expert=4),
+    "sglang": Wanted(workload=(("rollout_engine", "sglang"),)),
+    "rollout in fp8": Wanted(workload=(("rollout_precision", "fp8"),)),
+}
+NAMES = {
+    "${oc.env:HOME} it's \\' \\ \"quoted\" \\": "${oc.env:HOME} it's \\' \\ \"quoted\" \\",
+    "$(touch owned)`touch owned`;\ntouch owned\n": "$(touch owned)`touch owned`; touch owned",
+    "a=b,c {d: e} [f] # g": "a=b,c {d: e} [f] # g",
+}
+"""Name of a plan → what verl's run is called."""
+IGNORED = (
+    "critic.ppo_micro_batch_size_per_gpu=77",
+    "critic.use_dynamic_bsz=True",
+    "critic.ppo_max_token_len_per_gpu=77",
+    "critic.forward_micro_batch_size_per_gpu=77",
+    "critic.forward_max_token_len_per_gpu=77",
+    "critic.ulysses_sequence_parallel_size=8",
+)
+"""Keys of the critic that are described as without effect."""
+
+
+def named(name: str) -> Plan:
+    plan = plan_of(Wanted(model="qwen2.5-1.5b"))
+    return plan.model_copy(update={"name": name})
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Asked]:
+    """All launches, which verl reads in one process; models are in a folder with a hostile name."""
+    folder = tmp_path_factory.mktemp("it's $(touch owned) {a, b}")
+    plans = {f"sample {name}": plan_of(wanted) for name, wanted in SAMPLE.items()}
+    plans |= {f"named {name}": named(name) for name in NAMES}
+    found = ask(plans, folder)
+    assert [path.name for path in folder.rglob("*owned*")] == []
+    return found
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_verl_would_run_what_the_plan_says(asked: dict[str, Asked], name: str) -> None:
+    assert differences(asked[f"sample {name}"]) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_stay_names(asked: dict[str, Asked], name: str) -> None:
+    assert asked[f"named {name}"].verdict.get("name") == NAMES[name]
+
+
+def test_verl_refuses_what_is_wrong_and_ignores_what_is_described_so(
+    asked: dict[str, Asked],
+) -> None:
+    """That it is asked at all: it knows its keys, and its own asynchrony."""
+    grpo, apart = asked["sample grpo"], asked["sample grpo, fsdp, apart"]
+    fsdp = asked["sample ppo, fsdp"]
+    assert {given.partition("=")[0] for given in IGNORED} == {
+        key for key in VERL.without_effect if key.startswith("critic.")
+    }
+    found = verdicts(
+        {
+            "unknown key": [*grpo.overrides, "actor_rollout_ref.actor.no_such_key=1"],
+            "batch": [*grpo.overrides, "data.train_batch_size=3"],
+            "syncs": [*apart.overrides, "trainer.v1.separate_async.parameter_sync_step=7"],
+            "without effect": [*fsdp.overrides, *IGNORED],
+            "strategy": [*fsdp.overrides, "actor_rollout_ref.actor.strategy=zero3"],
+        }
+    )
+    assert found["without effect"]["critic"] == fsdp.verdict["critic"]
+    assert "error" not in found["strategy"]
+    words = {"unknown key": "no_such_key", "batch": "train_batch_size", "syncs": "parameter_sync"}
+    assert {name for name, word in words.items() if word in found[name].get("error", "")} == set(
+        words
+    )

@@ -1,0 +1,157 @@
+"""Plans for exports, made of a placement each: no search, so hundreds take seconds."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from automap.planner.job.resolution import resolve
+from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement, Plan
+from automap.planner.planning import estimate
+from automap.planner.spec import JobSpec
+from automap.planner.units import GIB
+
+POOL = "h100"
+EACH = 8
+"""GPUs of a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A job and how it is placed; sizes are those of actor, reference and critic."""
+
+    algorithm: str = "grpo"
+    model: str = "qwen2.5-7b"
+    num_nodes: int = 2
+    engine: str = "megatron"
+    apart: bool = False
+    """Generation on the second half of the nodes."""
+    reward_model: bool = False
+    reward_nodes: int = 0
+    """Nodes of the reward model alone, the last ones; 0: it is on the actor's."""
+    tensor: int = 4
+    pipeline: int = 1
+    virtual: int = 1
+    context: int = 1
+    expert: int = 1
+    sharding: str = ""
+    offload: str = "weights"
+    recompute: str = "none"
+    micro_batch: int = 2
+    generation_tensor: int = 4
+    generation_expert: int = 1
+    staleness: int = 0
+    lora: int = 0
+    """Rank of the actor's adapter, without which it is the reference; 0: none."""
+    workload: tuple[tuple[str, Any], ...] = ()
+
+    def but(self, **changes: Any) -> "Wanted":
+        return replace(self, **changes)
+
+
+def plan_of(wanted: Wanted) -> Plan:
+    """The plan, priced and checked."""
+    spec = spec_of(wanted)
+    return estimate(spec, placement_of(wanted, spec))
+
+
+def spec_of(wanted: Wanted) -> JobSpec:
+    model = {"architecture": wanted.model}
+    models: dict[str, Any] = {"actor": model, "reference": model}
+    if wanted.lora:
+        models = {"actor": model | {"lora": {"rank": wanted.lora}}}
+    if wanted.algorithm == "ppo":
+        models["critic"] = model
+    models["reward"] = model if wanted.reward_model else {"function": True}
+    workload = {
+        "prompts_per_iteration": 256,
+        "responses_per_prompt": 4 if wanted.algorithm not in ("ppo", "remax") else 1,
+        "prompt_length": {"mean": 256, "max": 512},
+        "response_length": {"mean": 512, "max": 1024},
+        "updates_per_epoch": 2 if wanted.algorithm != "remax" else 1,
+        "iterations": 100,
+        **dict(wanted.workload),
+    }
+    pool = {"name": POOL, "gpu": "h100-80gb-sxm", "num_nodes": wanted.num_nodes}
+    search = {"staleness": wanted.staleness, "max_out_of_memory_probability": 1.0}
+    document = {
+        "name": f"{wanted.algorithm} {wanted.model}",
+        "algorithm": wanted.algorithm,
+        "models": models,
+        "workload": workload,
+        "cluster": {"pools": [pool]},
+        "search": search,
+    }
+    return JobSpec.model_validate(document)
+
+
+def placement_of(wanted: Wanted, spec: JobSpec) -> Placement:
+    served = wanted.reward_nodes * EACH
+    total = wanted.num_nodes * EACH - served
+    trained = total // 2 if wanted.apart else total
+    generated = _generation(wanted, total - trained if wanted.apart else total)
+    ranges = {
+        role: (total, served) if role == "reward" and served else (0, trained)
+        for role, model in spec.models.items()
+        if model.needs_gpus
+    }
+    copies = [
+        CopyPlacement(
+            id=role,
+            role=role,
+            kind="home",
+            pool=POOL,
+            first_gpu=first,
+            num_gpus=num_gpus,
+            layout=_layout(wanted, role, num_gpus),
+            offload="weights" if role in ("reference", "reward") else wanted.offload,
+        )
+        for role, (first, num_gpus) in ranges.items()
+    ]
+    if wanted.apart:
+        shadow = {"id": "actor.shadow", "role": "actor", "kind": "shadow", "pool": POOL}
+        shadow |= {"first_gpu": trained, "num_gpus": total - trained}
+        copies.append(CopyPlacement(**shadow, layout=generated))
+    layouts = {copy.id: copy.layout for copy in copies}
+    calls = []
+    for call in resolve(spec).dataflow.calls:
+        copy = "actor" if wanted.lora and call.role == "reference" else call.role
+        copy = "actor.shadow" if wanted.apart and call.kind == "generate" else copy
+        settings: dict[str, Any] = {"id": call.id, "role": call.role, "kind": call.kind}
+        if call.kind == "generate":
+            settings |= {"copy": copy, "parallelism": generated, "kv_cache_bytes": 16 * GIB}
+        elif copy in layouts:
+            settings |= {"copy": copy, "parallelism": layouts[copy]}
+            settings["micro_batch_size"] = wanted.micro_batch
+            settings["recompute"] = wanted.recompute if call.kind == "train" else None
+        calls.append(CallPlacement(**settings))
+    return Placement(copies=copies, calls=calls)
+
+
+def _layout(wanted: Wanted, role: str, num_gpus: int) -> Parallelism:
+    if role == "reward":
+        tensor = wanted.tensor if wanted.engine == "megatron" else 1
+        return Parallelism(tensor_parallel_size=tensor, data_parallel_size=num_gpus // tensor)
+    scores = role == "reference"
+    if wanted.engine == "fsdp":
+        return Parallelism(
+            context_parallel_size=wanted.context,
+            data_parallel_size=num_gpus // wanted.context,
+            sharding="full" if scores else wanted.sharding or "full",
+        )
+    split = wanted.tensor * wanted.pipeline * wanted.context
+    return Parallelism(
+        tensor_parallel_size=wanted.tensor,
+        pipeline_parallel_size=wanted.pipeline,
+        virtual_pipeline_parallel_size=wanted.virtual,
+        context_parallel_size=wanted.context,
+        expert_parallel_size=wanted.expert,
+        data_parallel_size=num_gpus // split,
+        sharding="none" if scores else wanted.sharding or "optimizer",
+    )
+
+
+def _generation(wanted: Wanted, num_gpus: int) -> Parallelism:
+    return Parallelism(
+        tensor_parallel_size=wanted.generation_tensor,
+        expert_parallel_size=wanted.generation_expert,
+        data_parallel_size=num_gpus // wanted.generation_tensor,
+    )
