@@ -48,7 +48,9 @@ def _divide(
     mini = mini_batch_sequences(subject)
     # Where generation is apart, log-probabilities and values come mini-batch by mini-batch.
     scored = mini if subject.apart else workload.num_sequences
-    if forward is not None and scored % (ranks * (forward.micro_batch_size or 1)):
+    # An interleaved pipeline takes micro-batches in rounds of as many as it has stages.
+    rounds = layout.pipeline_parallel_size if subject.virtual_stages > 1 else 1
+    if forward is not None and scored % (rounds * ranks * (forward.micro_batch_size or 1)):
         return False
     if train is None:
         return True
@@ -58,8 +60,6 @@ def _divide(
     if subject.engine == "fsdp":
         # verl asks this of the whole batch, though ranks that share a sequence need it not.
         return workload.num_sequences % copy.num_gpus == 0
-    # An interleaved pipeline takes micro-batches in rounds of as many as it has stages.
-    rounds = layout.pipeline_parallel_size if layout.virtual_pipeline_parallel_size > 1 else 1
     return mini // size % rounds == 0
 
 

@@ -7,10 +7,11 @@ from automap.planner.exports.verl.reasons import reason
 from automap.planner.exports.verl.subject import Subject
 from automap.planner.plan.types import CallPlan, CopyPlan, Parallelism
 
+VIRTUAL = "virtual_pipeline_parallel_size"
 SIZES = (
     "tensor_parallel_size",
     "pipeline_parallel_size",
-    "virtual_pipeline_parallel_size",
+    VIRTUAL,
     "context_parallel_size",
     "expert_parallel_size",
 )
@@ -33,7 +34,9 @@ def layout_refusals(subject: Subject) -> Iterator[Reason]:
 
 def _megatron(subject: Subject, copy: CopyPlan) -> Iterator[Reason]:
     layout, actor = copy.layout, subject.actor.layout
-    if any(getattr(layout, size) != getattr(actor, size) for size in SIZES):
+    # A reference is priced without virtual stages, which only training gains from; it has them.
+    given = [size for size in SIZES if copy.role != "reference" or size != VIRTUAL]
+    if any(getattr(layout, size) != getattr(actor, size) for size in given):
         found = f"{layout.in_short()}, the actor {actor.in_short()}"
         yield reason(subject, "one_layout", copy.role, found)
     trains = copy.role != "reference"

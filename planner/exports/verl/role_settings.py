@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from automap.planner.exports.verl.batches import Batches, micro_batches
-from automap.planner.exports.verl.layouts import SIZES, stages_of
+from automap.planner.exports.verl.layouts import SIZES, VIRTUAL, stages_of
 from automap.planner.exports.verl.lines import Lines
 from automap.planner.exports.verl.refusals import PRECISIONS
 from automap.planner.exports.verl.subject import Subject
@@ -46,8 +46,8 @@ def _add_megatron(subject: Subject, copy: CopyPlan, lines: Lines) -> None:
     because = f"copy {copy.id}: {layout.in_short()}"
     for size in SIZES:
         value: int | None = getattr(layout, size)
-        if size == "virtual_pipeline_parallel_size" and value == 1:
-            value = None
+        if size == VIRTUAL:
+            value = None if subject.virtual_stages == 1 else subject.virtual_stages
         lines.add(size, value, because, role=role)
     if subject.job.models[role].architecture.num_experts:
         # Experts are split over the expert groups first, each over what is left of the tensor size.

@@ -62,6 +62,11 @@ class Subject:
         """Kind of engine of the actor, which is that of all roles."""
         return self.engine_of(self.actor)
 
+    @property
+    def virtual_stages(self) -> int:
+        """Virtual stages of actor, reference and critic, which have them in common."""
+        return self.actor.layout.virtual_pipeline_parallel_size
+
     def engine_of(self, copy: CopyPlan) -> str:
         """Kind of training engine of a home; where the plan does not say, by software or layout."""
         if copy.engine in ENGINES:
