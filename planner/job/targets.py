@@ -49,7 +49,24 @@ def refusal(
         )
         if what is not None:
             return f"models.{role}", f"{what}, which it does not know"
-    return _refusal_on_cores(target, spec, dataflow, models)
+    return _refusal_of_lengths(target, spec, dataflow, models) or _refusal_on_cores(
+        target, spec, dataflow, models
+    )
+
+
+def _refusal_of_lengths(
+    target: Target, spec: JobSpec, dataflow: Dataflow, models: Mapping[str, Model]
+) -> tuple[str, str] | None:
+    """What is too long for a model that generates, where the target holds it to its positions."""
+    workload = spec.workload
+    longest = workload.prompt_length.max_tokens + workload.response_length.max_tokens
+    for call in dataflow.calls if target.within_positions else ():
+        if call.kind == "generate" and call.model is not None:
+            positions = models[call.model].architecture.max_position_embeddings
+            if longest > positions:
+                why = f"with prompts sequences have up to {longest} tokens"
+                return "workload.response_length", f"{why}, and {call.model} {positions} positions"
+    return None
 
 
 def _refusal_on_cores(

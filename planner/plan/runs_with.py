@@ -71,6 +71,35 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
     yield from _range_refusals(placement, target)
     yield from _process_refusals(job, placement, target)
     yield from _rollout_place_refusals(job, placement, target)
+    for copy in placement.copies:
+        yield from _copy_refusals(job, copy, target)
+    yield from _recompute_refusals(job, placement, target)
+
+
+def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[str]:
+    """What of one copy's range and ranks a target does not take."""
+    name, workload = f"copy {copy.id} ({copy.layout.in_short()})", job.spec.workload
+    pool = next(pool for pool in job.pools if pool.name == copy.pool)
+    if target.tensor_in_node and pool.gpus_per_node % copy.layout.tensor_parallel_size:
+        yield f"{name}: {target.name} has tensor groups inside nodes of {pool.gpus_per_node} alone"
+    if target.whole_nodes and pool.num_nodes > 1 and copy.num_gpus % pool.gpus_per_node:
+        yield f"{name}: {copy.num_gpus} GPUs are not whole nodes, which {target.name} needs"
+    batch, ranks = workload.sequences_per_update, copy.layout.data_parallel_size
+    trains = copy.kind == "home" and job.models[copy.role].trainable
+    if target.even_batches and trains and batch % ranks:
+        yield f"{name}: {ranks} data ranks do not divide {batch} sequences of an update"
+
+
+def _recompute_refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
+    homes = {copy.id: copy for copy in placement.copies}
+    for call in placement.calls:
+        copy = homes.get(call.copy_id or "")
+        if call.kind != "train" or copy is None:
+            continue
+        name = engine_name(job, copy, target)
+        engine = next((each for each in target.training if each.name == name), None)
+        if engine is not None and (call.recompute or "none") not in engine.recomputes:
+            yield f"call {call.id}: {name} has no recompute {call.recompute}"
 
 
 def _range_refusals(placement: Placement, target: Target) -> Iterator[str]:
@@ -123,6 +152,8 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
                     f"copies {shadow.id} and {other.id} share GPUs, but rollouts of {target.name} "
                     "are on the GPUs that train or on GPUs of their own"
                 )
+        if shadow.kind == "shadow":
+            yield from _served_refusals(placement, target)
     kinds = {copy.id: copy.kind for copy in placement.copies}
     if "shadow" in kinds.values() and job.spec.algorithm in target.colocated_algorithms:
         yield (
@@ -136,6 +167,18 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
                     f"call {call.id} is on the GPUs that train, but with search.staleness "
                     f"{target.name} generates on GPUs of their own"
                 )
+
+
+def _served_refusals(placement: Placement, target: Target) -> Iterator[str]:
+    """Models that are served on GPUs that train, while rollouts are elsewhere."""
+    inside = [copy for copy in placement.copies if copy.role in target.process_roles]
+    for copy in placement.copies:
+        sharing = [each.id for each in inside if _share_gpus(copy, each)]
+        if copy not in inside and sharing:
+            yield (
+                f"copies {copy.id} and {sharing[0]} share GPUs, but with rollouts on GPUs of "
+                f"their own {target.name} serves {copy.role} on GPUs of its own too"
+            )
 
 
 def _share_gpus(one: CopyPlacement, other: CopyPlacement) -> bool:

@@ -9,10 +9,12 @@ import numpy as np
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.layout import (
     OFFLOADS,
+    RECOMPUTES,
     SHARDINGS,
     BoolArray,
     GenerationLayouts,
     Layouts,
+    layers_per_stage,
 )
 from automap.planner.spec import RolloutEngine, TrainingStack
 
@@ -77,6 +79,10 @@ class TrainingCapabilities:
     """Fields that it divides or is a multiple of."""
     usual_stages: bool = False
     """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
+    uniform_middle: bool = False
+    """Of pipeline stages only the first and the last may have other numbers of layers."""
+    recomputes: frozenset[str] = frozenset(RECOMPUTES)
+    """Ways to recompute activations in training."""
     roles: frozenset[str] | None = None
     """Roles that it trains or scores; without a set, every one."""
     offloads: frozenset[str] = frozenset(OFFLOADS)
@@ -128,6 +134,8 @@ class TrainingCapabilities:
         yield from self._context_rules(architecture, layouts)
         if self.usual_stages:
             yield from _stage_rules(architecture.num_layers, layouts)
+        if self.uniform_middle:
+            yield _middle_rule(architecture.num_layers, layouts)
 
     def _context_rules(
         self, architecture: ModelArchitecture, layouts: Layouts
@@ -160,6 +168,13 @@ class TrainingCapabilities:
             f"sharding over several replicas is {words}",
             unsharded | np.isin(layouts.sharding, codes),
         )
+
+
+def _middle_rule(num_layers: int, layouts: Layouts) -> tuple[str, BoolArray]:
+    sizes, of_row = np.unique(layouts.pipeline_parallel_size, return_inverse=True)
+    holds = [len(set(layers_per_stage(num_layers, size)[1:-1])) <= 1 for size in sizes.tolist()]
+    words = "only the first and the last pipeline stage differ in their layers"
+    return words, np.array(holds, dtype=np.bool_)[of_row.reshape(-1)]
 
 
 def _stage_rules(num_layers: int, layouts: Layouts) -> Iterator[tuple[str, BoolArray]]:

@@ -84,6 +84,7 @@ VERL_MEGATRON = TrainingCapabilities(
     roles=VERL_ROLES,
     # One global parallel state: what the engine that is built first has goes for all.
     process_dimensions=("tensor", "pipeline", "virtual_pipeline", "context", "expert"),
+    uniform_middle=True,
 )
 VERL_FSDP = TrainingCapabilities(
     name="fsdp",
@@ -98,6 +99,7 @@ VERL_FSDP = TrainingCapabilities(
     roles=VERL_ROLES,
     # The reference is on the host whatever its settings say.
     scoring_offloads=frozenset({"weights"}),
+    recomputes=frozenset({"none", "full"}),
 )
 VERL_SERVED = TrainingCapabilities(
     name="served",
@@ -127,6 +129,11 @@ VERL = Target(
     ranges="equal",
     shadows_apart=True,
     stale_rollouts_apart=True,
+    tensor_in_node=True,
+    whole_nodes=True,
+    even_batches=True,
+    within_positions=True,
+    pretraining=False,
     streams=False,
     training_precisions=frozenset({"bf16"}),
 )

@@ -44,6 +44,16 @@ class Target:
     """A rollout that is not on its model's own GPUs has GPUs of its own."""
     stale_rollouts_apart: bool = False
     """With `search.staleness` nothing is generated on the GPUs that train."""
+    tensor_in_node: bool = False
+    """Tensor groups lie in one node, also where the GPUs of several are linked."""
+    whole_nodes: bool = False
+    """Of a pool of several nodes every range takes whole ones."""
+    even_batches: bool = False
+    """The data ranks of a model that trains divide the sequences of an update."""
+    within_positions: bool = False
+    """Sequences are no longer than the positions of the model that generates them."""
+    pretraining: bool = True
+    """Knows a pre-train batch in the loss (`workload.pretrain_loss`)."""
     colocated_algorithms: frozenset[str] = frozenset()
     """Algorithms that it generates for on the GPUs that train, and nowhere else."""
     streams: bool = True
@@ -62,6 +72,8 @@ class Target:
             return field, "it is true"
         if (refused := self._refuses_algorithm(spec)) is not None:
             return refused
+        if workload.pretrain_loss and not self.pretraining:
+            return "workload.pretrain_loss", "it is true"
         if workload.rollout_engine not in self.rollout.names:
             return "workload.rollout_engine", f"it is {workload.rollout_engine}"
         cache = workload.rollout_cache_precision

@@ -196,11 +196,20 @@ def gpus(given: plans.ListingArguments) -> None:
     list_gpus(given)
 
 
-def targets(given: plans.ListingArguments) -> None:
-    """List what can run a plan, and what each cannot be told."""
-    from automap.service.cli.listings import list_targets
+def targets(given: plans.TargetsArguments) -> None:
+    """List what can run a plan, and what each cannot be told; with SPEC, what each costs the job.
 
-    list_targets(given)
+    Beside each target's best plan is what the plan would take without its limits, and without each
+    of them alone. Every plan has the spec's time limit.
+    """
+    if given.spec is None:
+        from automap.service.cli.listings import list_targets
+
+        list_targets(as_json=given.show.json)
+        return
+    from automap.service.cli.study.targets import run_targets
+
+    run_targets(given)
 
 
 def schema(given: plans.SchemaArguments) -> None:

@@ -107,33 +107,36 @@ def list_gpus(given: ListingArguments) -> None:
     out.print(Text(GPU_NOTES, style="dim"))
 
 
-def list_targets(given: ListingArguments) -> None:
-    """Targets that plans are searched for, then frameworks to which they are exported."""
-    described = [framework(name) for name in framework_names()]
-    searched = {target.name: target.summary for target in TARGETS.values() if target is not ANY}
-    if given.json:
-        rows = [{"name": name, "summary": text, "limits": []} for name, text in searched.items()]
-        _write_rows([*rows, *map(_target_row, described)])
+def list_targets(*, as_json: bool) -> None:
+    """What plans are searched for, and what frameworks among it cannot be told."""
+    described = {name: framework(name) for name in framework_names()}
+    names: dict[str, str] = {
+        target.name: target.summary for target in TARGETS.values() if target is not ANY
+    }
+    names |= {name: each.summary for name, each in described.items() if name not in names}
+    if as_json:
+        _write_rows(
+            _target_row(name, summary, described.get(name)) for name, summary in names.items()
+        )
         return
     out = console.stdout_console()
-    for name, summary in searched.items():
-        out.print(Text(f"{name}  {summary}"))
-    for each in described:
-        out.print(Text(f"{each.target}  {each.summary}; by `automap export`"))
-        table = plain_table()
-        table.add_column("it cannot be told", overflow="fold", ratio=3)
-        table.add_column("instead", overflow="fold", ratio=2)
-        for limit in each.limits:
-            table.add_row(Text(limit.what), Text(limit.instead))
-        out.print(table)
+    for name, summary in names.items():
+        out.print(Text.assemble((name, "bold"), f"  {summary}"))
+        if name in described:
+            table = plain_table()
+            table.add_column("it cannot be told", overflow="fold", ratio=3)
+            table.add_column("instead", overflow="fold", ratio=2)
+            for limit in described[name].limits:
+                table.add_row(Text(limit.what), Text(limit.instead))
+            out.print(table)
 
 
-def _target_row(described: Framework) -> dict[str, object]:
+def _target_row(name: str, summary: str, described: Framework | None) -> dict[str, object]:
     limits = [
         {"name": limit.name, "what": limit.what, "instead": limit.instead}
-        for limit in described.limits
+        for limit in (described.limits if described else ())
     ]
-    return {"name": described.target, "summary": described.summary, "limits": limits}
+    return {"name": name, "summary": summary, "limits": limits}
 
 
 def _write_rows(rows: Iterable[dict[str, Any]]) -> None:

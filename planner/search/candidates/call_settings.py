@@ -11,7 +11,7 @@ from automap.planner.cost.rows import distinct_columns, distinct_rows
 from automap.planner.dataflow.graph import Call
 from automap.planner.job import pins
 from automap.planner.job.job import Job
-from automap.planner.layout import BoolArray, FloatArray, IntArray, Layouts
+from automap.planner.layout import RECOMPUTES, BoolArray, FloatArray, IntArray, Layouts
 from automap.planner.search.candidates import enumeration
 from automap.planner.search.candidates.generate_settings import (
     MOST_PAIRS,
@@ -124,7 +124,16 @@ class Settings:
             len(layouts), sizes[:1] if self.lean else sizes, np.array(modes, dtype=np.int64)
         )
         keep = self._even(call, layouts.data_parallel_size, rows, micro)
+        if call.kind == "train":
+            keep = keep[self._recomputes(call, layouts)[rows[keep], recompute[keep]]]
         return rows[keep], micro[keep], recompute[keep]
+
+    def _recomputes(self, call: Call, layouts: Layouts) -> BoolArray:
+        """[layout, mode] whether the engine that trains it recomputes so."""
+        assert call.model is not None
+        engines = self.job.engines_of(call.model)
+        known = [[mode in engine.recomputes for mode in RECOMPUTES] for engine in engines.engines]
+        return np.array(known, dtype=np.bool_)[engines.of_layouts(layouts)]
 
     def _priced(
         self,

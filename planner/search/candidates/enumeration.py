@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -92,7 +93,8 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
         sharding=sharding,
         offload=offload,
     )
-    return layouts.take(np.flatnonzero(job.engines_of(role).allows(layouts)))
+    allowed = job.engines_of(role).allows(layouts) & _suits(job, model, pool, layouts)
+    return layouts.take(np.flatnonzero(allowed))
 
 
 def process_columns(job: Job, role: str, layouts: Layouts) -> IntArray | None:
@@ -127,7 +129,21 @@ def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     ]
     layouts = _layouts(list(dict.fromkeys(rows)))
     engines = GenerationLayouts.of(layouts)
-    return layouts.take(np.flatnonzero(job.target.rollout.allows(model.architecture, engines)))
+    allowed = job.target.rollout.allows(model.architecture, engines)
+    frozen = replace(model, trainable=False)
+    return layouts.take(np.flatnonzero(allowed & _suits(job, frozen, pool, layouts)))
+
+
+def _suits(job: Job, model: Model, pool: Pool, layouts: Layouts) -> BoolArray:
+    """[layout] whether the target takes its range, and lets its ranks share the batch."""
+    target, suits = job.target, np.ones(len(layouts), dtype=np.bool_)
+    if target.tensor_in_node:
+        suits &= pool.gpus_per_node % layouts.tensor_parallel_size == 0
+    if target.whole_nodes and pool.num_nodes > 1:
+        suits &= layouts.num_gpus % pool.gpus_per_node == 0
+    if target.even_batches and model.trainable:
+        suits &= job.spec.workload.sequences_per_update % layouts.data_parallel_size == 0
+    return suits
 
 
 def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
@@ -142,6 +158,8 @@ def engines(job: Job, call: Call, pool: Pool, count: int) -> GenerationLayouts:
     columns = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
     layouts = GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
     allowed = job.target.rollout.allows(model.architecture, layouts)
+    if job.target.tensor_in_node:
+        allowed &= pool.gpus_per_node % layouts.tensor_parallel_size == 0
     return layouts.take(np.flatnonzero(allowed))
 
 
@@ -177,7 +195,10 @@ def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: boo
         return kept
     target, algorithm = job.target, job.spec.algorithm
     stale = bool(job.spec.search.staleness) and target.stale_rollouts_apart
-    if (stale and not shadow) or (shadow and algorithm in target.colocated_algorithms):
+    # A served model would have to leave the GPUs that train once the rollout does.
+    served = target.shadows_apart and bool(set(job.models) - target.process_roles)
+    kept_home = algorithm in target.colocated_algorithms or (served and not stale)
+    if (stale and not shadow) or (shadow and kept_home):
         return np.zeros(len(layouts), dtype=np.bool_)
     wanted = pins.engine_sizes(job, call)
     # A home reshards to any engine on its GPUs; a shadow is split as its engine.

@@ -61,11 +61,20 @@ def problem_structure(job: Job, copies: Sequence[CopyChoice]) -> Problem:
 
 
 def _apart(job: Job, copies: Sequence[CopyChoice]) -> Iterator[tuple[int, int]]:
-    """Shadows and all other copies, where the target has rollouts on GPUs of their own."""
-    if job.target.shadows_apart:
-        for shadow, copy in enumerate(copies):
-            if copy.shadow_of is not None:
-                yield from ((shadow, other) for other in range(len(copies)) if other != shadow)
+    """Shadows and all other copies, where the target has rollouts on GPUs of their own.
+
+    And then models that are served, and those that train.
+    """
+    target = job.target
+    if not target.shadows_apart:
+        return
+    for shadow, copy in enumerate(copies):
+        if copy.shadow_of is not None:
+            yield from ((shadow, other) for other in range(len(copies)) if other != shadow)
+    homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
+    if target.stale_rollouts_apart and job.spec.search.staleness:
+        served = [n for n in homes if copies[n].role not in target.process_roles]
+        yield from ((n, other) for n in served for other in homes if other not in served)
 
 
 def _copies_of(copies: Sequence[CopyChoice], role: str) -> list[int]:

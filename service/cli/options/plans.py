@@ -38,6 +38,22 @@ class ListingArguments:
 
 
 @dataclass(frozen=True)
+class TargetsArguments:
+    show: Show
+    spec: Annotated[
+        str | None,
+        typer.Argument(metavar="[SPEC]", help="A job spec: what would each target cost it?"),
+    ] = None
+    target: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this one; may be repeated."),
+    ] = None
+    brief: Annotated[
+        bool, typer.Option("--brief", help="Do not plan without each limit in turn.")
+    ] = False
+
+
+@dataclass(frozen=True)
 class SchemaArguments:
     what: Annotated[
         str, typer.Argument(metavar="job-spec|placement|run-settings", help="Which document.")

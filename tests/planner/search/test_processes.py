@@ -98,7 +98,8 @@ def test_a_space_of_one_process_keeps_the_placement_and_drops_others() -> None:
     [("ppo", 0), ("grpo", 0), ("remax", 0), ("rloo", 0), ("ppo", 1), ("grpo", 2)],
 )
 def test_plans_for_verl_are_what_verl_can_run(algorithm: str, staleness: int) -> None:
-    plan = make_plan(verl_job(algorithm, search__staleness=staleness))
+    pools = [pool(4, gpu="h100-80gb-sxm")]
+    plan = make_plan(verl_job(algorithm, search__staleness=staleness, cluster__pools=pools))
     assert VERL.name in plan.runs_with
     job = resolve(plan.spec)
     assert refusals(job, plan.placement(), VERL) == []
