@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from automap.planner.cost import constants, memory
-from automap.planner.cost.batches import micro_batches, rank_imbalance, sequence_lengths
+from automap.planner.cost.batches import micro_batches, sequence_lengths
 from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import load_profile
@@ -253,29 +253,6 @@ def test_packing_follows_the_mean_and_padding_the_maximum() -> None:
         rows, spec=workload(response_length=lengths, packed_sequences=False)
     ).seconds.total[0]
     assert padded > 2 * packed
-
-
-def test_uneven_lengths_leave_ranks_waiting() -> None:
-    """Expected maximum over ranks; none with one rank or one length, less with more sequences."""
-    lengths = sequence_lengths(workload(response_length={"p50": 400, "p90": 1200, "max": 4096}))
-    factor = rank_imbalance(
-        lengths, sequences_per_rank=ints(8, 8, 128), data_parallel_size=ints(1, 16, 16)
-    )
-    assert factor[0] == 1.0
-    assert factor[1] > factor[2] > 1.0
-    even = sequence_lengths(workload())
-    constant = rank_imbalance(even, sequences_per_rank=ints(1), data_parallel_size=ints(64))
-    assert constant[0] == 1.0
-
-
-def test_imbalance_agrees_with_dealt_sequences() -> None:
-    """Oracle: deal random lengths to ranks and take the fullest."""
-    lengths = sequence_lengths(workload(response_length={"p50": 400, "p90": 1200, "max": 4096}))
-    rng = np.random.default_rng(0)
-    dealt = rng.choice(lengths.points, size=(400, 16, 32), p=lengths.weights).sum(axis=2)
-    simulated = (dealt.max(axis=1) / dealt.mean()).mean()
-    factor = rank_imbalance(lengths, sequences_per_rank=ints(32), data_parallel_size=ints(16))
-    assert factor[0] == pytest.approx(simulated, rel=0.1)
 
 
 def test_epochs_and_updates_multiply() -> None:
