@@ -59,7 +59,12 @@ def job(
                     }
                 ]
             },
-            "search": {"num_workers": 1, "time_limit_seconds": time_limit_seconds},
+            # Published plans kept no margin of memory and were not simplified.
+            "search": {
+                "num_workers": 1,
+                "time_limit_seconds": time_limit_seconds,
+                "target": "any",
+            },
             "constraints": dict(constraints or {}),
         }
     )
@@ -75,6 +80,7 @@ def hybridflow_workload(algorithm: str = "ppo", **changes: Any) -> dict[str, Any
         "updates_per_epoch": 8,
         "old_log_probs": "rollout",
         "kl": "reward",
+        "training_stack": "verl-megatron",
         "pretrain_loss": algorithm == "safe_rlhf",
     } | changes
 

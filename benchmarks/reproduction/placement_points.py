@@ -28,6 +28,7 @@ def study_cases(models: Mapping[str, Mapping[str, str]], sizes: Sequence[int]) -
         for num_gpus in sizes:
             architectures = {role: LLAMA[model] for role, model in roles.items()}
             workload = hybridflow_workload(updates_per_epoch=UPDATES)
+            today = workload | {"training_stack": None}
             paper = job(
                 "ppo",
                 architectures,
@@ -38,7 +39,7 @@ def study_cases(models: Mapping[str, Mapping[str, str]], sizes: Sequence[int]) -
             )
             cases["paper", name, num_gpus] = Case(paper, WAYS, as_stated(architectures))
             cases["free", name, num_gpus] = Case(paper, PLACEMENTS, three_d)
-            whole = job("ppo", architectures, num_gpus, workload=workload, hardware=FACTS.hardware)
+            whole = job("ppo", architectures, num_gpus, workload=today, hardware=FACTS.hardware)
             cases["whole", name, num_gpus] = Case(whole, (SEARCH, "colocate_all"))
     return cases
 

@@ -48,8 +48,8 @@ SYSTEMS = {
     "hybridflow": System(
         "HybridFlow",
         "hybridflow",
-        "megatron-core",
-        "Megatron-core trains and scores; placements by its Algorithms 1 and 2",
+        "verl-megatron",
+        "Megatron-core trains and scores, as in verl, which it became; its Algorithms place",
         as_stated,
     ),
     "deepspeed_chat": System(

@@ -73,6 +73,9 @@ class SoftwareStack:
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
     host_work: Literal["megatron-core", "fsdp"]
     """The framework whose measured host work applies, where a profile has measured it."""
+    overlaps_data: bool = True
+    """Gradients are reduced and weights gathered beside the passes; otherwise after and before
+    them."""
     overlaps_stages: bool = False
     """Messages between interleaved pipeline stages travel beside another chunk's compute."""
     expert_layer_seconds: float = 0.0
@@ -118,6 +121,15 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             name="nemo-rl",
             summary="Megatron-core in NeMo-RL 0.4 to 0.6: packed sequences, no CUDA graphs, 2025",
             expert_layer_seconds=3.4e-3,  # python -m benchmarks.fit_rlhf TABLE.csv
+            balances_ranks=True,
+        ),
+        replace(
+            MEGATRON_CORE,
+            name="verl-megatron",
+            summary="Megatron-core in verl, 2025: packed sequences, balanced over ranks",
+            # verl/utils/megatron_utils.py (0.9.1): overlap_grad_reduce is False unless overridden,
+            # as it is by default in Megatron-core, and the weights' all-gather follows it.
+            overlaps_data=False,
             balances_ranks=True,
         ),
         FSDP,

@@ -28,7 +28,9 @@ def test_a_plan_of_two_nodes_names_the_network_that_it_assumes(plan: Plan) -> No
     assert assumed.pool == "a"
     assert assumed.node == DGX_A100.name
     assert assumed.inter_node_bytes_per_second == DGX_A100.inter_node_bytes_per_second
-    assert plan.assumptions[0].startswith("pools.a: inter_node_bytes_per_second is not given; 25 GB")
+    assert plan.assumptions[0].startswith(
+        "pools.a: inter_node_bytes_per_second is not given; 25 GB"
+    )
     assert f"{assumed.iteration_seconds_at_a_quarter:.4g} s instead of" in plan.assumptions[0]
 
 
