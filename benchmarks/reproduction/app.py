@@ -233,4 +233,5 @@ APP = Study(
     f"{FACTS.paper}, {FACTS.source}",
     CASES,
     report,
+    FACTS.hardware,
 )

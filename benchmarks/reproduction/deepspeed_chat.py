@@ -116,4 +116,5 @@ DEEPSPEED_CHAT = Study(
     f"{FACTS.paper}, {FACTS.source}",
     CASES,
     report,
+    FACTS.hardware,
 )

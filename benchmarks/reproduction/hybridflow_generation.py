@@ -213,4 +213,5 @@ GENERATION = Study(
     f"{FACTS.paper}, {FACTS.generation.source}",
     CASES,
     report,
+    FACTS.hardware,
 )

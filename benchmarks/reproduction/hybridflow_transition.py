@@ -230,4 +230,5 @@ TRANSITION = Study(
     f"{FACTS.paper}, {FACTS.transition.source}",
     {},
     report,
+    FACTS.hardware,
 )
