@@ -10,6 +10,7 @@ import numpy as np
 
 from automap.planner.cost import constants
 from automap.planner.cost.batches import SequenceLengths
+from automap.planner.cost.rows import distinct_rows
 from automap.planner.layout import FloatArray, IntArray
 
 REFERENCE_GPUS = 8
@@ -29,9 +30,9 @@ def expected_largest(count: int) -> float:
 
 
 def _expected_largest(counts: IntArray) -> FloatArray:
-    distinct, inverse = np.unique(counts, return_inverse=True)
-    values = np.array([expected_largest(int(count)) for count in distinct.tolist()])
-    return np.asarray(values[inverse.reshape(-1)], dtype=np.float64)
+    first, inverse = distinct_rows(counts)
+    values = np.array([expected_largest(count) for count in counts[first].tolist()])
+    return np.asarray(values[inverse], dtype=np.float64)
 
 
 def slowest_gpu(num_gpus: IntArray) -> FloatArray:
