@@ -48,7 +48,7 @@ def cases(models: Sequence[str] = MODELS, sizes: Sequence[int] = SIZES) -> dict[
     for model in models:
         for num_gpus in sizes:
             roles = dict.fromkeys(ROLES["ppo"], llama_1(model))
-            spec = job("ppo", roles, num_gpus, workload=WORKLOAD)
+            spec = job("ppo", roles, num_gpus, workload=WORKLOAD, hardware=FACTS.hardware)
             found["on policy", model, num_gpus] = Case(spec, (FLATTENING, INTERLEAVING, SEPARATION))
             late = spec.search.model_copy(update={"staleness": 1})
             found["overlapped", model, num_gpus] = Case(
@@ -56,7 +56,8 @@ def cases(models: Sequence[str] = MODELS, sizes: Sequence[int] = SIZES) -> dict[
             )
             unequal = roles | dict.fromkeys(("critic", "reward"), llama_1(SMALL))
             found["small critic", model, num_gpus] = Case(
-                job("ppo", unequal, num_gpus, workload=WORKLOAD), (FLATTENING, INTERLEAVING)
+                job("ppo", unequal, num_gpus, workload=WORKLOAD, hardware=FACTS.hardware),
+                (FLATTENING, INTERLEAVING),
             )
     return found
 
@@ -232,4 +233,5 @@ APP = Study(
     f"{FACTS.paper}, {FACTS.source}",
     CASES,
     report,
+    FACTS.hardware,
 )

@@ -32,7 +32,14 @@ WORKLOAD = {
 def _case(row: ChatRow) -> Case:
     actor, small = opt(row.model), opt("OPT-350M")
     models = {"actor": actor, "reference": actor, "critic": small, "reward": small}
-    return SYSTEM.case("ppo", models, row.num_gpus, workload=WORKLOAD, allow_offload=True)
+    return SYSTEM.case(
+        "ppo",
+        models,
+        row.num_gpus,
+        workload=WORKLOAD,
+        hardware=FACTS.hardware,
+        allow_offload=True,
+    )
 
 
 CASES: dict[Key, Case] = {(row.model, row.num_gpus): _case(row) for row in FACTS.rows}
@@ -109,4 +116,5 @@ DEEPSPEED_CHAT = Study(
     f"{FACTS.paper}, {FACTS.source}",
     CASES,
     report,
+    FACTS.hardware,
 )

@@ -63,7 +63,8 @@ def section(study: Study, report: Report) -> str:
     """A study: where it is from, its claims, then its text with the numbers filled in."""
     claims = _claims(report.claims)
     text = filled(study.name, report.values)
-    return f"## {study.title}\n\n{study.source}.\n\n{claims}\n\n{text}"
+    machines = f"*Stated*: {study.hardware.stated}. *Not stated*: {study.hardware.unstated}."
+    return f"## {study.title}\n\n{study.source}.\n\n{machines}\n\n{claims}\n\n{text}"
 
 
 def _claims(claims: Iterable[Claim]) -> str:

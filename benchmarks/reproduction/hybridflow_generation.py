@@ -51,6 +51,7 @@ def spec(model: str, tensor_size: int) -> JobSpec:
         dict.fromkeys(ROLES["ppo"], LLAMA[model]),
         NUM_GPUS,
         workload=hybridflow_workload(),
+        hardware=FACTS.hardware,
         constraints={
             "allow_offload": False,
             "allow_shadow_copies": False,
@@ -212,4 +213,5 @@ GENERATION = Study(
     f"{FACTS.paper}, {FACTS.generation.source}",
     CASES,
     report,
+    FACTS.hardware,
 )

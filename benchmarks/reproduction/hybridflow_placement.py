@@ -10,9 +10,9 @@ from benchmarks.reproduction.placement_points import (
     OTHERS,
     SIZES,
     UNEQUAL,
-    UPDATES,
     WAYS,
     Point,
+    fastest,
     points,
     study_cases,
 )
@@ -128,17 +128,33 @@ def _generates_everywhere(point: Point) -> bool:
     return ranges.get("actor.shadow", ranges["actor"])[1] == point.num_gpus
 
 
-def _break_even(point: Point) -> dict[str, str]:
-    """What would have to be different for split to be as fast as colocation."""
-    colocated, halves = point.placed["colocate_all"], point.placed["split"]
-    behind = (halves.seconds or 0.0) - (colocated.seconds or 0.0)
-    step = colocated.calls["actor.train"].seconds / UPDATES
+def _stalled(all_points: Sequence[Point], last: Point) -> dict[str, str]:
+    """What the largest cluster loses: gradients on the network, and calls on few GPUs."""
+    first = next(p for p in all_points if p.model == last.model)
+    alone, halves = (last.placed[way].calls["reference.forward"] for way in ("standalone", "split"))
     return {
-        "behind": seconds(behind),
-        "behind_share": percent(behind / (colocated.seconds or 1.0)),
-        "break_even_step": seconds(behind / UPDATES),
-        "step": seconds(step),
+        "first_moved": percent(_moved_share(first)),
+        "last_moved": percent(_moved_share(last)),
+        "reference_alone": seconds(alone.seconds),
+        "reference_split": seconds(halves.seconds),
+        "reference_gpus": str(last.placed["standalone"].ranges["reference"][1]),
     }
+
+
+def _moved_share(point: Point) -> float:
+    """Communication's share of training the actor, all models colocated."""
+    train = point.placed["colocate_all"].calls["actor.train"]
+    return train.communication_seconds / train.seconds
+
+
+def _free(all_points: Sequence[Point], best: list[Best]) -> str:
+    """How many sizes have the published placement as the fastest in any of Megatron's layouts."""
+    compared = [
+        fastest(point.free) == wanted
+        for point, wanted, _ in _winners(all_points, best)
+        if fastest(point.free) is not None
+    ]
+    return f"{sum(compared)} of {len(compared)}"
 
 
 def _sizes(outcome: Outcome) -> dict[str, int]:
@@ -178,10 +194,10 @@ def report_equal(found: Outcomes) -> Report:
         "table": _seconds_table(all_points, facts.best),
         "differing": _differing(all_points, facts.best),
         "last_gpus": str(SIZES[-1]),
-        "trend": "is the paper's" if final < first else "is not the paper's",
         "trend_first": times(first),
         "trend_last": times(final),
-        **_break_even(last),
+        "free": _free(all_points, facts.best),
+        **_stalled(all_points, last),
         **_scaling(all_points, last),
         **_plans(all_points),
     }
@@ -206,16 +222,11 @@ def _scaling(all_points: Sequence[Point], last: Point) -> dict[str, str]:
     start, end = first.placed["colocate_all"].seconds, last.placed["colocate_all"].seconds
     assert start is not None
     assert end is not None
-    efficiency = FACTS.systems.scaling_efficiency
     ideal = start * first.num_gpus / last.num_gpus
     return {
         "first_gpus": str(first.num_gpus),
         "our_efficiency": percent(ideal / end),
-        "their_efficiency": percent(efficiency),
-        "colocated": seconds(end),
-        "slower_colocated": seconds(ideal / efficiency),
-        "split": seconds(last.placed["split"].seconds or 0.0),
-        "verdict": "more" if ideal / efficiency > (last.placed["split"].seconds or 0.0) else "less",
+        "their_efficiency": percent(FACTS.systems.scaling_efficiency),
     }
 
 
@@ -306,6 +317,7 @@ PLACEMENT = Study(
     f"{FACTS.paper}, {FACTS.placement.source}",
     study_cases(EQUAL, SIZES),
     report_equal,
+    FACTS.hardware,
 )
 UNEQUAL_PLACEMENT = Study(
     "unequal",
@@ -313,4 +325,5 @@ UNEQUAL_PLACEMENT = Study(
     f"{FACTS.paper}, {FACTS.unequal.source}",
     study_cases(UNEQUAL, SIZES[1:]),
     report_unequal,
+    FACTS.hardware,
 )

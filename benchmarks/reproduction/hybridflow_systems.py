@@ -295,4 +295,5 @@ SYSTEMS_STUDY = Study(
     f"{FACTS.paper}, {FACTS.systems.source}",
     cases(),
     report,
+    FACTS.hardware,
 )

@@ -62,7 +62,9 @@ def _transition(model: str) -> Transition:
     t, p = facts.training_tensor_size[model], facts.training_pipeline_size[model]
     generation = facts.generation_tensor_size[model]
     models = dict.fromkeys(ROLES["ppo"], LLAMA[model])
-    work = resolve(job("ppo", models, NUM_GPUS, workload=hybridflow_workload()))
+    work = resolve(
+        job("ppo", models, NUM_GPUS, workload=hybridflow_workload(), hardware=FACTS.hardware)
+    )
     whole = sum(model_bytes(work.models["actor"], work.spec.workload.precision))
     hybrid, hybrid_bytes = _resharded(work, _layouts(t, p, "optimizer"), generation)
     chat, chat_bytes = _resharded(work, _layouts(1, 1, "full"), generation)
@@ -228,4 +230,5 @@ TRANSITION = Study(
     f"{FACTS.paper}, {FACTS.transition.source}",
     {},
     report,
+    FACTS.hardware,
 )

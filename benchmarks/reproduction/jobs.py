@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from automap.planner.spec import JobSpec
+from benchmarks.reproduction.published import Hardware
 
 LLAMA = {
     "7B": "llama-2-7b",
@@ -36,11 +37,11 @@ def job(
     num_gpus: int,
     *,
     workload: Mapping[str, Any],
-    gpu: str = "a100-80gb-sxm",
+    hardware: Hardware,
     constraints: Mapping[str, Any] | None = None,
     time_limit_seconds: float = 20.0,
 ) -> JobSpec:
-    """A job on nodes of eight GPUs; below eight on a part of one."""
+    """A job on a study's nodes of eight GPUs; below eight on a part of one."""
     return JobSpec.model_validate(
         {
             "name": f"{algorithm} on {num_gpus} GPUs",
@@ -51,13 +52,19 @@ def job(
                 "pools": [
                     {
                         "name": "gpus",
-                        "gpu": gpu,
+                        "gpu": hardware.gpu,
                         "num_nodes": -(-num_gpus // GPUS_PER_NODE),
                         "gpus_per_node": min(num_gpus, GPUS_PER_NODE),
+                        "inter_node_bytes_per_second": hardware.inter_node_bytes_per_second,
                     }
                 ]
             },
-            "search": {"num_workers": 1, "time_limit_seconds": time_limit_seconds},
+            # Published plans kept no margin of memory and were not simplified.
+            "search": {
+                "num_workers": 1,
+                "time_limit_seconds": time_limit_seconds,
+                "target": "any",
+            },
             "constraints": dict(constraints or {}),
         }
     )
@@ -73,6 +80,7 @@ def hybridflow_workload(algorithm: str = "ppo", **changes: Any) -> dict[str, Any
         "updates_per_epoch": 8,
         "old_log_probs": "rollout",
         "kl": "reward",
+        "training_stack": "verl-megatron",
         "pretrain_loss": algorithm == "safe_rlhf",
     } | changes
 

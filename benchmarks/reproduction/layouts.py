@@ -1,20 +1,54 @@
 """What a paper's system can lay out, where that is less than the whole space."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
 import numpy as np
 
 from automap.planner.layout import SHARDINGS
 from automap.planner.search.candidates.tables import Tables
 from automap.planner.search.space.rows import Rows, all_rows
 from automap.planner.search.strategies.restrictions import one_parallelism
-from benchmarks.reproduction.jobs import GPUS_PER_NODE
+from benchmarks.reproduction.jobs import GPUS_PER_NODE, LLAMA
+from benchmarks.reproduction.published import published
 
+Reduction = Callable[[Tables], Rows]
+"""The rows of candidates that a system can lay out."""
 MEGATRON = ("none", "optimizer")
 """Its shardings; the distributed optimizer is the second."""
+TRAINED = frozenset({"actor", "critic"})
+"""Roles whose models train."""
 
 
 def three_d(tables: Tables) -> Rows:
     """HybridFlow's (p, t, d): Megatron's sizes without virtual stages or fully sharded weights."""
     return _homes_within(tables, all_rows(tables))
+
+
+def as_stated(models: Mapping[str, Any]) -> Reduction:
+    """HybridFlow's layouts with the sizes that the paper states for training.
+
+    Models that train have the tensor size of its Figures 14 and 15, and at most as many pipeline
+    stages: half of a cluster does not always hold whole pipelines of that many. `models`: the
+    catalogue's name by role.
+    """
+    facts, names = published().hybridflow.transition, {name: key for key, name in LLAMA.items()}
+    sizes = {}
+    for role in TRAINED.intersection(models):
+        model = names[models[role]]
+        sizes[role] = facts.training_tensor_size[model], facts.training_pipeline_size[model]
+    return partial(_as_stated, sizes)
+
+
+def _as_stated(sizes: Mapping[str, tuple[int, int]], tables: Tables) -> Rows:
+    rows = three_d(tables)
+    for mask, copy in zip(rows.copies, tables.copies, strict=True):
+        if copy.shadow_of is None and copy.role in sizes:
+            tensor, stages = sizes[copy.role]
+            mask &= copy.layouts.tensor_parallel_size == tensor
+            mask &= copy.layouts.pipeline_parallel_size <= stages
+    return _aligned(tables, rows)
 
 
 def symmetric(tables: Tables) -> Rows:

@@ -15,6 +15,17 @@ class Fact(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Hardware(Fact):
+    """What a study says of its machines and software, and what it leaves open."""
+
+    gpu: str
+    """Name in the catalogue."""
+    inter_node_bytes_per_second: float | None = None
+    """Bytes per second and GPU; None where the study does not say, or needs one node only."""
+    stated: str
+    unstated: str
+
+
 class Best(Fact):
     """The fastest placement of a model on a range of cluster sizes."""
 
@@ -101,6 +112,7 @@ class SystemsFacts(Fact):
 class HybridFlow(Fact):
     paper: str
     setting: str
+    hardware: Hardware
     placement: PlacementFacts
     unequal: UnequalFacts
     generation: GenerationFacts
@@ -117,6 +129,7 @@ class ChatRow(Fact):
 class DeepSpeedChat(Fact):
     paper: str
     setting: str
+    hardware: Hardware
     source: str
     rows: list[ChatRow]
 
@@ -124,6 +137,7 @@ class DeepSpeedChat(Fact):
 class App(Fact):
     paper: str
     setting: str
+    hardware: Hardware
     source: str
     largest_gain: float
 
@@ -144,6 +158,7 @@ class WholeRun(Fact):
 class Real(Fact):
     paper: str
     setting: str
+    hardware: Hardware
     source: str
     rows: list[RealRow]
     whole_run: WholeRun

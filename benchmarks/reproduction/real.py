@@ -228,4 +228,5 @@ REAL = Study(
     f"{FACTS.paper}, {FACTS.source}",
     cases(),
     report,
+    FACTS.hardware,
 )

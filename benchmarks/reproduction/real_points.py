@@ -19,7 +19,6 @@ LONG_MODELS = ("7B", "70B")
 PROMPT_TOKENS = 128
 BATCH_TOKENS = 2**17
 WHOLE_RUN_GPUS = 128
-GPU = "h100-80gb-sxm"
 OTHERS = ("deepspeed_chat", "openrlhf")
 HEURISTIC = "colocate_all"
 SHIPPED = "real_heuristic"
@@ -50,7 +49,7 @@ def cases() -> dict[Key, Case]:
     for model, num_gpus in GPUS.items():
         for length in PUBLISHED_LENGTHS + (LONGER if model in LONG_MODELS else ()):
             models, work = _models(model, "7B"), workload(length)
-            spec = job("ppo", models, num_gpus, workload=work, gpu=GPU)
+            spec = job("ppo", models, num_gpus, workload=work, hardware=FACTS.hardware)
             found["search", model, length] = Case(spec, (SEARCH, SHIPPED))
             found["heuristic", model, length] = Case(spec, (HEURISTIC,), symmetric)
             for name in OTHERS:
@@ -60,21 +59,21 @@ def cases() -> dict[Key, Case]:
                         models,
                         num_gpus,
                         workload=work,
-                        gpu=GPU,
+                        hardware=FACTS.hardware,
                         time_limit_seconds=MCMC_SECONDS,
                     )
                     found["chain", model, length] = Case(chain, (MCMC,), three_d)
                     found[name, model, length] = SYSTEMS[name].case(
-                        "ppo", models, num_gpus, workload=work, gpu=GPU
+                        "ppo", models, num_gpus, workload=work, hardware=FACTS.hardware
                     )
     models = _models("70B", "70B")
     for length in PUBLISHED_LENGTHS:
         work = workload(length)
-        spec = job("ppo", models, WHOLE_RUN_GPUS, workload=work, gpu=GPU)
+        spec = job("ppo", models, WHOLE_RUN_GPUS, workload=work, hardware=FACTS.hardware)
         found["search", "4 × 70B", length] = Case(spec, (SEARCH,))
         for name in OTHERS:
             found[name, "4 × 70B", length] = SYSTEMS[name].case(
-                "ppo", models, WHOLE_RUN_GPUS, workload=work, gpu=GPU
+                "ppo", models, WHOLE_RUN_GPUS, workload=work, hardware=FACTS.hardware
             )
     return found | deepspeed_chat.OWN_CASES
 

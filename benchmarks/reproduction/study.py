@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.reproduction.cases import Case, Outcome
+from benchmarks.reproduction.published import Hardware
 
 Key = tuple[str | int, ...]
 Outcomes = Mapping[Key, Mapping[str, Outcome]]
@@ -49,6 +50,7 @@ class Study:
     source: str
     cases: Mapping[Key, Case]
     report: Callable[[Outcomes], Report]
+    hardware: Hardware
 
 
 def number_claim(

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from automap.planner.search.candidates.tables import Tables
-from automap.planner.search.space.rows import Rows
 from automap.planner.spec import TrainingStack
 from benchmarks.reproduction.cases import Case
 from benchmarks.reproduction.jobs import job
-from benchmarks.reproduction.layouts import three_d
+from benchmarks.reproduction.layouts import Reduction, as_stated
+from benchmarks.reproduction.published import Hardware
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,8 @@ class System:
     strategy: str
     training_stack: TrainingStack
     why: str
-    layouts: Callable[[Tables], Rows] | None = None
+    layouts: Callable[[Mapping[str, Any]], Reduction] | None = None
+    """Which layouts it may use, by the models of the roles."""
 
     def case(
         self,
@@ -29,7 +29,7 @@ class System:
         num_gpus: int,
         *,
         workload: Mapping[str, Any],
-        gpu: str = "a100-80gb-sxm",
+        hardware: Hardware,
         allow_offload: bool = False,
     ) -> Case:
         """The job, placed and priced as this system would."""
@@ -38,19 +38,19 @@ class System:
             models,
             num_gpus,
             workload={**workload, "training_stack": self.training_stack},
-            gpu=gpu,
+            hardware=hardware,
             constraints={"allow_offload": allow_offload},
         )
-        return Case(spec, (self.strategy,), self.layouts)
+        return Case(spec, (self.strategy,), None if self.layouts is None else self.layouts(models))
 
 
 SYSTEMS = {
     "hybridflow": System(
         "HybridFlow",
         "hybridflow",
-        "megatron-core",
-        "Megatron-core trains and scores; placements by its Algorithms 1 and 2",
-        three_d,
+        "verl-megatron",
+        "Megatron-core trains and scores, as in verl, which it became; its Algorithms place",
+        as_stated,
     ),
     "deepspeed_chat": System(
         "DeepSpeed-Chat",

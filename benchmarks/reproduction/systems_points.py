@@ -34,7 +34,13 @@ def cases() -> dict[Key, Case]:
             for num_gpus in sizes:
                 for name, system in SYSTEMS.items():
                     if (algorithm, name) not in UNSUPPORTED:
-                        case = system.case(algorithm, models, num_gpus, workload=workload)
+                        case = system.case(
+                            algorithm,
+                            models,
+                            num_gpus,
+                            workload=workload,
+                            hardware=FACTS.hardware,
+                        )
                         found[algorithm, model, num_gpus, name] = case
     return found | deepspeed_chat.OWN_CASES
 

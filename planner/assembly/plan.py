@@ -4,6 +4,7 @@ import math
 
 from automap.planner.assembly.assumptions import assumptions, warnings
 from automap.planner.assembly.intervals import with_intervals
+from automap.planner.assembly.networks import with_assumed_networks
 from automap.planner.assembly.parts import (
     PricedCall,
     PricedCopy,
@@ -113,7 +114,7 @@ def plan_from(
         spec=spec,
     )
     if intervals:
-        plan = with_intervals(job, plan, prices_of(copies, calls))
+        plan = with_assumed_networks(job, with_intervals(job, plan, prices_of(copies, calls)))
     search = plan.search.model_copy(update={"proof": proof_of(plan)})
     return plan.model_copy(update={"search": search})
 

@@ -2,13 +2,15 @@
 
 Nothing here is shared with the formulation, the timing or the pruning: only the job, the plan and
 the cost model, which prices each call as a single row. Rules live beside one another by subject:
-structure, layout, constraints, target, stages, prices, efficiency, memory, time, totals, intervals.
+structure, layout, constraints, target, stages, prices, efficiency, memory, time, totals, intervals,
+networks.
 """
 
 from automap.planner.check.efficiency import wrong_efficiency
 from automap.planner.check.intervals import wrong_intervals
 from automap.planner.check.layout import broken_layouts
 from automap.planner.check.memory import exceeded_memory
+from automap.planner.check.networks import wrong_networks
 from automap.planner.check.prices import price_again, wrong_prices
 from automap.planner.check.spec import broken_constraints
 from automap.planner.check.stages import wrong_stages
@@ -51,6 +53,7 @@ def violations(job: Job, plan: Plan) -> list[str]:
         *wrong_streams(subject, schedule),
         *wrong_totals(subject),
         *wrong_intervals(subject, schedule, prices),
+        *wrong_networks(subject),
     ]
 
 

@@ -36,6 +36,14 @@ class SequenceLengths:
         variance = float(((self.points - self.mean_tokens) ** 2) @ self.weights)
         return float(np.sqrt(max(variance, 0.0)))
 
+    @property
+    def skewness(self) -> float:
+        """Third standardised moment of the length; 0 where all are equally long."""
+        deviation = self.deviation_tokens
+        if deviation <= 1e-9 * self.mean_tokens:
+            return 0.0
+        return float((((self.points - self.mean_tokens) / deviation) ** 3) @ self.weights)
+
 
 def _max_tokens(lengths: LengthSpec) -> int:
     return int(np.ceil(lengths.max_tokens))
@@ -74,21 +82,6 @@ def peak_tokens(lengths: SequenceLengths, num_sequences: IntArray) -> IntArray:
     tokens = np.minimum(np.maximum(one_longest, spread), count * lengths.max_tokens)
     whole: IntArray = np.ceil(tokens - 1e-6).astype(np.int64)
     return whole
-
-
-def rank_imbalance(
-    lengths: SequenceLengths, *, sequences_per_rank: IntArray, data_parallel_size: IntArray
-) -> FloatArray:
-    """Slowest data rank's tokens over the mean rank's, sequences dealt at random.
-
-    Expected maximum of d normal sums of n lengths: 1 + cv·√(2 ln d / n), at most max/mean.
-    """
-    variation = lengths.deviation_tokens / lengths.mean_tokens
-    ranks = np.maximum(data_parallel_size, 1).astype(np.float64)
-    factor = 1.0 + variation * np.sqrt(2.0 * np.log(ranks) / np.maximum(sequences_per_rank, 1))
-    most = max(lengths.max_tokens / lengths.mean_tokens, 1.0)
-    at_most: FloatArray = np.minimum(factor, most)
-    return at_most
 
 
 def micro_batches(

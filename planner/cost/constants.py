@@ -66,6 +66,10 @@ first and last bucket never hide."""
 OVERLAP_SLOWDOWN = 0.2
 """Compute lost per second of collective that runs beside it. Chosen: NCCL occupies 16-24 of 108-132
 multiprocessors and a share of memory bandwidth."""
+GPU_SPEED_SPREAD = 0.015
+"""Standard deviation of compute speed among GPUs of one type, over the mean. Sinha et al. 2022
+(SC22, arXiv:2208.11035) measure a range of 8 % between the whiskers of a box plot in the mean of
+five clusters, which are 5.4 standard deviations apart. Memory-bound work hardly varies there."""
 STEP_AGREEMENTS = 3
 SCORING_AGREEMENTS = 2
 """Small collectives of an optimizer step and of a scoring call over all ranks; counted in

@@ -32,12 +32,12 @@ GENERATIONS: dict[str, Generation] = {
     # (arXiv:2407.08608) measure FlashAttention-2 at 35 % of an H100's peak, and kernels made for
     # it 1.5 to 2 times as fast.
     # In 8 bits training's forward sums in the tensor cores' own precision, which engines avoid.
-    "hopper": Generation(eight_bit_gain=1.18, attention_share=0.69),
+    "hopper": Generation(eight_bit_gain=1.18, attention_share=0.68),
     # Training's attention there is cuDNN's, made for the generation.
     "blackwell": Generation(sustained_share=0.92, attention_share=0.85),
     # Tables of its own are missing: Blackwell's efficiency is carried over, on a tenth to a sixth
     # more power (B300 1,100 W for 1,000, GB300 1,400 W for 1,200) and twice the exponentials.
-    "blackwell-ultra": Generation(sustained_share=1.12, attention_share=1.1),
+    "blackwell-ultra": Generation(sustained_share=1.13, attention_share=1.12),
 }
 
 

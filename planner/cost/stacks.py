@@ -73,6 +73,9 @@ class SoftwareStack:
     overlaps tensor-parallel collectives, above 1 where it copies, casts or waits around them."""
     host_work: Literal["megatron-core", "fsdp"]
     """The framework whose measured host work applies, where a profile has measured it."""
+    overlaps_data: bool = True
+    """Gradients are reduced and weights gathered beside the passes; otherwise after and before
+    them."""
     overlaps_stages: bool = False
     """Messages between interleaved pipeline stages travel beside another chunk's compute."""
     expert_layer_seconds: float = 0.0
@@ -90,9 +93,9 @@ MEGATRON_CORE = SoftwareStack(
     "megatron-core",
     "Megatron-core with Transformer Engine, 2024 and later",
     attention="flash",
-    attention_share=0.8,
-    elementwise_passes=0.83,
-    collective_slowdown=0.84,
+    attention_share=0.84,
+    elementwise_passes=0.81,
+    collective_slowdown=0.77,
     host_work="megatron-core",
     overlaps_stages=True,
     # transformer_engine/pytorch/module/base.py: weight workspaces, kept from the first micro-batch.
@@ -102,9 +105,9 @@ FSDP = SoftwareStack(
     "fsdp",
     "PyTorch FSDP (or XLA) with a compiler and FlashAttention-2, 2024 and later",
     attention="flash",
-    attention_share=0.56,
-    elementwise_passes=1.46,
-    collective_slowdown=1.14,
+    attention_share=0.54,
+    elementwise_passes=0.89,
+    collective_slowdown=1.13,
     host_work="fsdp",
     context_parallelism="ulysses",
 )
@@ -120,6 +123,15 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             expert_layer_seconds=3.4e-3,  # python -m benchmarks.fit_rlhf TABLE.csv
             balances_ranks=True,
         ),
+        replace(
+            MEGATRON_CORE,
+            name="verl-megatron",
+            summary="Megatron-core in verl, 2025: packed sequences, balanced over ranks",
+            # verl/utils/megatron_utils.py (0.9.1): overlap_grad_reduce is False unless overridden,
+            # as it is by default in Megatron-core, and the weights' all-gather follows it.
+            overlaps_data=False,
+            balances_ranks=True,
+        ),
         FSDP,
         replace(
             FSDP,
@@ -131,8 +143,8 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "fsdp-eager",
             "PyTorch FSDP without a compiler, Triton attention, 2023",
             attention="flash",
-            attention_share=0.42,
-            elementwise_passes=1.0,
+            attention_share=0.44,
+            elementwise_passes=0.94,
             collective_slowdown=2.0,
             host_work="fsdp",
             context_parallelism="ulysses",
@@ -141,8 +153,8 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "megatron-2021",
             "Megatron-LM before flash attention, 2021 and 2022",
             attention="unfused",
-            attention_share=0.81,
-            elementwise_passes=1.44,
+            attention_share=0.83,
+            elementwise_passes=1.41,
             collective_slowdown=1.0,  # held, not fitted
             host_work="megatron-core",
         ),
@@ -150,7 +162,7 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "megatron-deepspeed",
             "Megatron-LM on DeepSpeed's pipeline engine, before flash attention, 2022",
             attention="unfused",
-            attention_share=0.44,
+            attention_share=0.47,
             elementwise_passes=5.0,
             collective_slowdown=2.0,
             host_work="megatron-core",
@@ -171,8 +183,8 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             "Plain PyTorch without a compiler, all state in bf16 (LitGPT's bf16-true), 2024",
             # Not fitted: no published step times; as PyTorch without a compiler was in 2023.
             attention="flash",
-            attention_share=0.42,
-            elementwise_passes=1.0,
+            attention_share=0.44,
+            elementwise_passes=0.94,
             collective_slowdown=2.0,
             host_work="fsdp",
             context_parallelism="ulysses",

@@ -351,6 +351,18 @@ class Provenance(ResultModel):
     exceed; the intervals of this plan are made of these."""
 
 
+class AssumedNetwork(ResultModel):
+    """The network of a pool of which the spec says nothing, and what a slower one would cost."""
+
+    pool: str
+    node: str
+    """The catalogue's node type whose network is assumed."""
+    inter_node_bytes_per_second: float
+    """Per GPU and direction."""
+    iteration_seconds_at_a_quarter: float
+    """Seconds of this very plan where that is a quarter; another plan may then be faster."""
+
+
 class Plan(ResultModel):
     """A schedule of one iteration, priced and checked."""
 
@@ -393,6 +405,8 @@ class Plan(ResultModel):
     """Approximations that this plan rests on, in words."""
     warnings: list[str] = []
     """Assumptions that ask for something to be done before the plan is used."""
+    assumed_networks: list[AssumedNetwork] = []
+    """Networks between the nodes of this plan that the spec leaves to the catalogue."""
     provenance: Provenance
     spec: JobSpec
 

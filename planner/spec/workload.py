@@ -13,6 +13,7 @@ TrainingStack = Literal[
     "nemo-rl",
     "fsdp",
     "verl",
+    "verl-megatron",
     "fsdp-eager",
     "megatron-2021",
     "megatron-deepspeed",
@@ -23,6 +24,7 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
     "nemo-rl",
     "fsdp",
     "verl",
+    "verl-megatron",
     "fsdp-eager",
 )
 """Training stacks that train in 8 bits; the others are older, or keep everything in bf16."""
@@ -73,7 +75,8 @@ class WorkloadSpec(SpecModel):
         "Named, all models are priced as it and only engines of its kind are chosen: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; nemo-rl and verl, the one and the other as these frameworks call it, as of "
-        "2025; fsdp-eager (not compiled, Triton attention) of 2023; megatron-2021 and "
+        "2025; verl-megatron, verl's other engine, which overlaps no gradients; fsdp-eager (not "
+        "compiled, Triton attention) of 2023; megatron-2021 and "
         "megatron-deepspeed, both before flash attention; pytorch-bf16 (all state in bf16)",
     )
     old_log_probs: Literal["recompute", "rollout"] = "recompute"

@@ -12,7 +12,7 @@ from automap.planner.targets.target import Target
 
 MEGATRON = TrainingCapabilities(
     name="megatron",
-    stacks=("megatron-core", "nemo-rl", "megatron-2021", "megatron-deepspeed"),
+    stacks=("megatron-core", "nemo-rl", "verl-megatron", "megatron-2021", "megatron-deepspeed"),
     # Context parallelism needs attention kernels that exchange keys (Transformer Engine).
     dimensions=frozenset({"tensor", "pipeline", "virtual_pipeline", "expert"}),
     shardings=frozenset({"none", "optimizer"}),

@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from automap.planner.job.resolution import resolve
 from benchmarks.reproduction import deepspeed_chat, hybridflow_generation, systems_points
 from benchmarks.reproduction.__main__ import run, write
 from benchmarks.reproduction.cases import CallSeconds, Outcome, outcomes
@@ -65,8 +66,10 @@ def test_a_failing_study_leaves_the_document_alone(tiny: Study, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.name)
-def test_the_committed_document_has_every_study(study: Study) -> None:
+def test_the_committed_document_has_every_study_and_its_hardware(study: Study) -> None:
     assert f"\n## {study.title}\n\n{study.source}.\n" in COMMITTED
+    hardware = study.hardware
+    assert f"*Stated*: {hardware.stated}. *Not stated*: {hardware.unstated}.\n" in COMMITTED
     assert (TEXTS / f"{study.name}.md").exists()
 
 
@@ -181,11 +184,22 @@ def test_charts_break_where_a_value_is_missing() -> None:
     assert heights[3] == pytest.approx(4 * heights[2], abs=0.2)
 
 
+def test_a_network_that_machines_share_is_divided_among_their_gpus() -> None:
+    case = study_cases(EQUAL, (16,))["paper", "13B", 16]
+    (pool,) = resolve(case.spec).pools
+    assert pool.inter_node_bytes_per_second * pool.gpus_per_node * 8 == 200e9
+
+
 def test_layouts_of_the_paper_are_all_that_its_placements_use() -> None:
     case = study_cases(EQUAL, (16,))["paper", "13B", 16]
     placed = outcomes(replace(case, ways=("colocate_all",)))["colocate_all"]
     assert {layout.sharding for layout in placed.layouts.values()} <= {"none", "optimizer"}
     assert {layout.virtual_pipeline_parallel_size for layout in placed.layouts.values()} == {1}
+    facts = published().hybridflow.transition
+    for role in ("actor", "critic"):
+        assert placed.layouts[role].tensor_parallel_size == facts.training_tensor_size["13B"]
+        stages = placed.layouts[role].pipeline_parallel_size
+        assert stages <= facts.training_pipeline_size["13B"]
     generation = hybridflow_generation.CASES["7B", 2]
     (engine,) = (
         call.layout

@@ -14,7 +14,7 @@ import numpy as np
 
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import constants
-from automap.planner.cost.batches import SequenceLengths, rank_imbalance
+from automap.planner.cost.batches import SequenceLengths
 from automap.planner.cost.communication import Collective, collective_seconds
 from automap.planner.cost.gpu_generations import over_tables
 from automap.planner.cost.layer.attention import attention_seconds
@@ -29,6 +29,7 @@ from automap.planner.cost.shards import (
     local_key_value_heads,
     mlp_linears,
 )
+from automap.planner.cost.slowest import slowest_rank
 from automap.planner.cost.stacks import STACKS, SoftwareStack
 from automap.planner.job.job import Model
 from automap.planner.layout import FloatArray, IntArray
@@ -88,13 +89,13 @@ class KernelContext:
         """Bytes of one operand of the layers' matrix products, also where it travels."""
         return constants.PRECISION_BYTES[self.product_precision or self.precision]
 
-    def rank_imbalance(
+    def slowest_rank(
         self, sequences_per_rank: IntArray, data_parallel_size: IntArray
     ) -> FloatArray | float:
-        """Tokens of the slowest data rank over those of the mean rank [candidate]."""
+        """Tokens of the fullest data rank over those of the mean rank [candidate]."""
         if self.stack.balances_ranks:
             return 1.0
-        return rank_imbalance(
+        return slowest_rank(
             self.lengths,
             sequences_per_rank=sequences_per_rank,
             data_parallel_size=data_parallel_size,

@@ -12,6 +12,7 @@ from automap.planner.cost.layer.activations import forward_activation_bytes
 from automap.planner.cost.layer.transformer_layer import KernelContext, agreement_seconds
 from automap.planner.cost.operators.profile import Profile
 from automap.planner.cost.shards import stage_parameters
+from automap.planner.cost.slowest import slowest_gpu
 from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.optimizer_step import exposed, gathered_weights
 from automap.planner.cost.training.pipeline import units, worst_stage
@@ -60,12 +61,12 @@ def price_forward(
     )
     blocks = units(context, each, micro_batch_size)
     stage = worst_stage(context, each, *blocks.forward())
-    slowest = context.rank_imbalance(per_rank, each.data_parallel_size)
+    slowest = context.slowest_rank(per_rank, each.data_parallel_size)
     hop = stage_hop(context, each, micro_batch_size)
     gather = gathered_weights(context, layouts, stage_parameters(model, layouts)).take(rows)
     sharded = each.sharding == memory.FULLY_SHARDED
     streamed = np.where(sharded, exposed(context, gather.seconds, stage.compute), 0.0)
-    work = num_micro_batches * slowest
+    work, straggling = num_micro_batches * slowest, slowest_gpu(each.num_gpus)
     # Rounding leaves a single stage a hair off zero.
     piped = each.pipeline_parallel_size > 1
     idle = stage.pipeline_total - stage.compute - stage.communication
@@ -74,9 +75,9 @@ def price_forward(
     away, held = reloaded(model, workload, pool, layouts)
     zero = np.zeros(len(rows))
     seconds = SecondsColumns(
-        compute=work * stage.compute,
+        compute=straggling * work * stage.compute,
         communication=work * (stage.communication + hop.seconds) + num_micro_batches * streamed,
-        bubble=slowest * (waiting + hops * hop.seconds),
+        bubble=straggling * slowest * (waiting + hops * hop.seconds),
         optimizer=zero,
         transition=away[rows],
         overhead=context.host_work.scoring.seconds(

@@ -121,7 +121,7 @@ def data_parallel_seconds(
     gather, scatter, reduce = step.gather, step.scatter, step.reduce
 
     def behind(seconds: FloatArray, passes: FloatArray) -> FloatArray:
-        return exposed(context, seconds, passes)
+        return exposed(context, seconds, passes) if context.stack.overlaps_data else seconds
 
     updated = behind(gather.seconds, forward)
     reductions = num_micro_batches if _by_layer(context) else 1

@@ -19,6 +19,7 @@ from automap.planner.cost.layer.transformer_layer import (
 from automap.planner.cost.operators.profile import Profile, Timed
 from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import stage_parameters
+from automap.planner.cost.slowest import slowest_gpu
 from automap.planner.cost.stacks import stack_of
 from automap.planner.cost.training.optimizer_step import (
     Step,
@@ -109,7 +110,7 @@ def price_train(
         hop=stage_hop(context, each, micro_batch_size),
         micro_batch_size=micro_batch_size,
         num_micro_batches=num_micro_batches,
-        slowest=context.rank_imbalance(per_rank, each.data_parallel_size),
+        slowest=context.slowest_rank(per_rank, each.data_parallel_size),
     )
     away, held = offloaded(model, workload, pool, layouts)
     seconds = replace(step.times(updates), transition=away[rows])
@@ -137,8 +138,9 @@ def _step_seconds(
     num_micro_batches: IntArray,
     slowest: FloatArray | float,
 ) -> tuple[SecondsColumns, IntArray]:
-    """(seconds, provenance) of one optimizer step; `slowest`: surplus of the slowest data rank.
+    """(seconds, provenance) of one optimizer step; `slowest`: tokens of the fullest data rank.
 
+    All wait for the fullest rank, and for the slowest GPU.
     A data rank works through m micro-batches in a 1F1B pipeline: (m·slowest stage) + (all stages −
     slowest)/v (Narayanan et al. 2021, arXiv:2104.04473); then reduces gradients and updates.
     """
@@ -154,10 +156,11 @@ def _step_seconds(
     waiting = np.where(hops > 0, passes.elsewhere, 0.0) + 2.0 * hop.seconds * hops
     moved = passes.communication + _hops_in_steady_state(context, layouts, hop, passes)
     work = num_micro_batches * slowest
+    straggling = slowest_gpu(layouts.num_gpus)
     seconds = SecondsColumns(
-        compute=work * passes.compute,
+        compute=straggling * work * passes.compute,
         communication=work * moved + reduction.seconds,
-        bubble=slowest * waiting / layouts.virtual_pipeline_parallel_size,
+        bubble=straggling * slowest * waiting / layouts.virtual_pipeline_parallel_size,
         optimizer=whole.optimizer.seconds,
         transition=np.zeros(len(layouts)),
         overhead=context.host_work.step.seconds(

@@ -3,6 +3,7 @@
 from rich.text import Text
 
 from automap.planner import Plan
+from automap.planner.plan.types import AssumedNetwork
 from automap.service.cli.terminal import formats
 
 
@@ -22,6 +23,16 @@ def runner(plan: Plan, *, unicode: bool) -> Text:
         return Text("runs with: nothing known, as parts of it can only be priced", style="yellow")
     check = " \N{CHECK MARK}" if unicode else ""
     return Text(f"runs with: {', '.join(name + check for name in plan.runs_with)}")
+
+
+def network(plan: Plan, assumed: AssumedNetwork) -> str:
+    """The network that one pool is assumed to have, and the plan's seconds at a quarter of it."""
+    slower = assumed.iteration_seconds_at_a_quarter
+    return (
+        f"network of {assumed.pool}: not given, {assumed.inter_node_bytes_per_second / 1e9:g} GB/s "
+        f"per GPU assumed; at a quarter of it {formats.seconds(slower)} s per iteration "
+        f"({formats.percent(slower / plan.iteration_seconds - 1.0)} more)"
+    )
 
 
 def iteration(plan: Plan) -> str:

@@ -11,7 +11,7 @@ from automap.service.cli.plan.call_table import call_table
 from automap.service.cli.plan.copy_table import copy_table
 from automap.service.cli.plan.details import details
 from automap.service.cli.plan.gantt import gantt
-from automap.service.cli.plan.headline import headline, runner
+from automap.service.cli.plan.headline import headline, network, runner
 from automap.service.cli.plan.strategies import nearest_usual
 from automap.service.cli.terminal import formats
 
@@ -19,6 +19,7 @@ from automap.service.cli.terminal import formats
 def plan_view(plan: Plan, *, width: int, unicode: bool = True, with_details: bool = False) -> Group:
     """A plan, `width` columns wide; `with_details` everything that is known of it."""
     parts: list[RenderableType] = [headline(plan), runner(plan, unicode=unicode)]
+    parts += [Text(network(plan, each)) for each in plan.assumed_networks]
     parts += [Text(f"warning: {line}", style="yellow") for line in plan.warnings]
     copies = copy_table(plan.copies, width=width)
     parts += [Text(), call_table(plan, width=width), Text(), copies, Text()]

@@ -92,7 +92,7 @@ OPERATOR_TABLE_PEAKS = {
     # The network there is of 800 Gbit/s; a DGX B200 has eight adapters of 400 (its data sheet).
     "b200-180gb-sxm": (7.7e12, 2250e12, 4500e12, 900e9, 50e9),
     "gb200-192gb": (8.0e12, 2500e12, 5000e12, 900e9, 100e9),
-    "l40s-48gb": (0.864e12, 362e12, 733e12, 32e9, 32e9),  # network: no faster than the slot
+    "l40s-48gb": (0.864e12, 362e12, 733e12, 32e9, 6.25e9),  # network: a cloud node's
 }
 
 

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from automap.planner.cost import constants, memory
-from automap.planner.cost.batches import micro_batches, rank_imbalance, sequence_lengths
+from automap.planner.cost.batches import micro_batches, sequence_lengths
 from automap.planner.cost.estimates import CallEstimates
 from automap.planner.cost.layer.transformer_layer import KernelContext
 from automap.planner.cost.operators.profile import load_profile
+from automap.planner.cost.shards import stage_parameters
+from automap.planner.cost.stacks import STACKS
 from automap.planner.cost.training.forward_call import price_forward
-from automap.planner.cost.training.optimizer_step import exposed
+from automap.planner.cost.training.optimizer_step import data_parallel_seconds, exposed, whole_step
 from automap.planner.cost.training.pipeline import units
 from automap.planner.cost.training.train_call import price_train, stage_hop
 from automap.planner.layout import IntArray, Layouts
@@ -255,29 +257,6 @@ def test_packing_follows_the_mean_and_padding_the_maximum() -> None:
     assert padded > 2 * packed
 
 
-def test_uneven_lengths_leave_ranks_waiting() -> None:
-    """Expected maximum over ranks; none with one rank or one length, less with more sequences."""
-    lengths = sequence_lengths(workload(response_length={"p50": 400, "p90": 1200, "max": 4096}))
-    factor = rank_imbalance(
-        lengths, sequences_per_rank=ints(8, 8, 128), data_parallel_size=ints(1, 16, 16)
-    )
-    assert factor[0] == 1.0
-    assert factor[1] > factor[2] > 1.0
-    even = sequence_lengths(workload())
-    constant = rank_imbalance(even, sequences_per_rank=ints(1), data_parallel_size=ints(64))
-    assert constant[0] == 1.0
-
-
-def test_imbalance_agrees_with_dealt_sequences() -> None:
-    """Oracle: deal random lengths to ranks and take the fullest."""
-    lengths = sequence_lengths(workload(response_length={"p50": 400, "p90": 1200, "max": 4096}))
-    rng = np.random.default_rng(0)
-    dealt = rng.choice(lengths.points, size=(400, 16, 32), p=lengths.weights).sum(axis=2)
-    simulated = (dealt.max(axis=1) / dealt.mean()).mean()
-    factor = rank_imbalance(lengths, sequences_per_rank=ints(32), data_parallel_size=ints(16))
-    assert factor[0] == pytest.approx(simulated, rel=0.1)
-
-
 def test_epochs_and_updates_multiply() -> None:
     """Two epochs of eight updates each: twice one epoch."""
     rows = layouts(tensor=4, data=4, sharding=OPTIMIZER)
@@ -418,3 +397,30 @@ def test_no_candidates_give_no_rows() -> None:
     none = layouts().take(ints())
     assert len(train(none.take(ints()), micro_batch=ints()).seconds.total) == 0
     assert len(forward(none, micro_batch=ints()).seconds.total) == 0
+
+
+def test_gradients_that_nothing_overlaps_count_whole() -> None:
+    """verl's Megatron-core: reduce-scatter and all-gather as long as they take by themselves."""
+    rows = layouts(tensor=8, data=8, sharding=OPTIMIZER)
+    beside, after = (
+        train(rows, spec=workload(training_stack=stack, packed_sequences=False), micro_batch=16)
+        for stack in ("megatron-core", "verl-megatron")
+    )
+    setting = pool(num_nodes=8)
+    context = KernelContext(
+        model("llama-2-7b"),
+        setting,
+        load_profile(setting.gpu),
+        "bf16",
+        sequence_lengths(workload()),
+        stack=STACKS["verl-megatron"],
+    )
+    spec = workload(training_stack="verl-megatron")
+    step = whole_step(context, spec, rows, stage_parameters(context.model, rows))
+    alone = step.scatter.seconds + step.gather.seconds
+    whole = data_parallel_seconds(
+        context, step, rows.sharding, ints(1), forward=9.0 * alone, backward=9.0 * alone
+    )
+    assert whole.seconds == pytest.approx(alone)
+    assert after.seconds.communication[0] > beside.seconds.communication[0]
+    assert after.seconds.compute[0] == beside.seconds.compute[0]

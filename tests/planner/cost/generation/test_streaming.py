@@ -216,7 +216,9 @@ def test_streaming_needs_no_tail_where_roles_are_apart() -> None:
 
 def test_a_tensor_size_that_grows_shortens_a_long_tail() -> None:
     plan, plain = (make_plan(scheduled_job(tensor_schedule=each)) for each in (True, False))
-    assert plan.relative_gap == plain.relative_gap == 0
+    # A simpler plan may stand for the best, so its gap need not be zero.
+    assert "the search is complete" in plan.search.stopped
+    assert "the search is complete" in plain.search.stopped
     assert plan.iteration_seconds < 0.98 * plain.iteration_seconds
     generate = call_of(plan, "actor.generate")
     assert generate.tail is not None
