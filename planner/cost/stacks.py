@@ -132,6 +132,13 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             overlaps_data=False,
             balances_ranks=True,
         ),
+        replace(
+            MEGATRON_CORE,
+            name="automap-megatron",
+            summary="Megatron-core in automap's executor: gradients are reduced after the passes",
+            # executor/engines/megatron/engine.py leaves overlap_grad_reduce at its default.
+            overlaps_data=False,
+        ),
         FSDP,
         replace(
             FSDP,

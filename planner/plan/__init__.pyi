@@ -2,6 +2,7 @@ from .provenance import other_versions as other_versions
 from .runs_with import engine_name as engine_name
 from .runs_with import home_refusals as home_refusals
 from .runs_with import refusals as refusals
+from .types import AssumedNetwork as AssumedNetwork
 from .types import BytesByKind as BytesByKind
 from .types import CallPlacement as CallPlacement
 from .types import CallPlan as CallPlan

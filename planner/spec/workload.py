@@ -14,6 +14,7 @@ TrainingStack = Literal[
     "fsdp",
     "verl",
     "verl-megatron",
+    "automap-megatron",
     "fsdp-eager",
     "megatron-2021",
     "megatron-deepspeed",
@@ -25,6 +26,7 @@ EIGHT_BIT_STACKS: tuple[TrainingStack, ...] = (
     "fsdp",
     "verl",
     "verl-megatron",
+    "automap-megatron",
     "fsdp-eager",
 )
 """Training stacks that train in 8 bits; the others are older, or keep everything in bf16."""
@@ -71,11 +73,13 @@ class WorkloadSpec(SpecModel):
     training_stack: TrainingStack | None = Field(
         default=None,
         description="Software that trains and scores, whose speed and memory the prices assume. "
-        "Default: that of the engine that the plan chooses for each model (megatron-core or fsdp). "
+        "Default: that of the engine that the plan chooses for each model (automap-megatron or "
+        "fsdp). "
         "Named, all models are priced as it and only engines of its kind are chosen: "
         "megatron-core (with Transformer Engine) and fsdp (PyTorch, compiled, FlashAttention-2) "
         "as of 2024; nemo-rl and verl, the one and the other as these frameworks call it, as of "
-        "2025; verl-megatron, verl's other engine, which overlaps no gradients; fsdp-eager (not "
+        "2025; verl-megatron, verl's other engine, and automap-megatron, which overlap no "
+        "gradients; fsdp-eager (not "
         "compiled, Triton attention) of 2023; megatron-2021 and "
         "megatron-deepspeed, both before flash attention; pytorch-bf16 (all state in bf16)",
     )

@@ -12,7 +12,14 @@ from automap.planner.targets.target import Target
 
 MEGATRON = TrainingCapabilities(
     name="megatron",
-    stacks=("megatron-core", "nemo-rl", "verl-megatron", "megatron-2021", "megatron-deepspeed"),
+    stacks=(
+        "automap-megatron",
+        "megatron-core",
+        "nemo-rl",
+        "verl-megatron",
+        "megatron-2021",
+        "megatron-deepspeed",
+    ),
     # Context parallelism needs attention kernels that exchange keys (Transformer Engine).
     dimensions=frozenset({"tensor", "pipeline", "virtual_pipeline", "expert"}),
     shardings=frozenset({"none", "optimizer"}),
@@ -73,7 +80,7 @@ VERL_ROLES = frozenset({"actor", "reference", "critic"})
 """What lives in one process per GPU in verl."""
 VERL_MEGATRON = TrainingCapabilities(
     name="megatron",
-    stacks=("megatron-core",),
+    stacks=("verl-megatron", "megatron-core"),
     shardings=frozenset({"none", "optimizer"}),
     scoring_shardings=frozenset({"none"}),
     unknown_features=frozenset({"learned_position_embeddings", "linear_bias", "norm_bias"}),
@@ -103,7 +110,7 @@ VERL_FSDP = TrainingCapabilities(
 )
 VERL_SERVED = TrainingCapabilities(
     name="served",
-    stacks=("megatron-core", "verl", "fsdp"),
+    stacks=("verl-megatron", "megatron-core", "verl", "fsdp"),
     dimensions=frozenset({"tensor"}),
     scoring_shardings=frozenset({"none"}),
     roles=frozenset({"reward"}),

@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from automap.planner import Plan
-from automap.planner.plan.types import AssumedNetwork
+from automap.planner.plan import AssumedNetwork
 from automap.service.cli.terminal import formats
 
 
