@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from automap.planner import Launch
+from automap.planner import Launch, make_plan
 from tests.cli.commands import call
 from tests.helpers.framework_plans import Wanted, plan_of
+from tests.helpers.small_jobs import small_job
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXAMPLE = EXAMPLES / "hybridflow-ppo-7b-16xa100.yaml"
@@ -66,7 +67,48 @@ def test_a_plan_that_verl_cannot_be_told_is_refused_with_every_reason(
     assert "several epochs with generation on GPUs of its own" in err
     assert "instead: epochs: 1" in err
     assert "a reward model on a part of the actor's GPUs" in err
+    assert "--nearest exports the best plan" in err
     assert not (tmp_path / "launch.sh").exists()
+
+
+def test_the_nearest_plan_is_exported_with_what_it_changes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "plan.json"
+    plan = make_plan(small_job("ppo", num_nodes=2, search__target="any"))
+    path.write_text(plan.model_dump_json(by_alias=True), encoding="utf-8")
+    code, out, err = call(capsys, "export", str(path))
+    assert (code, out) == (2, "")
+    code, out, err = call(capsys, "export", str(path), "--nearest")
+    assert code == 0
+    assert out.startswith("#!/usr/bin/env bash")
+    assert "the best that verl@0.9.1 runs" in err
+    assert "copy reward: " in err
+
+
+def test_a_job_is_planned_for_the_target_that_it_is_exported_to(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(small_job("ppo", num_nodes=2).model_dump_json(by_alias=True), encoding="utf-8")
+    code, out, _ = call(capsys, "export", str(path), "--quiet")
+    assert (code, out.startswith("#!/usr/bin/env bash")) == (0, True)
+
+
+def test_targets_say_what_they_cost_a_job(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.json"
+    path.write_text(small_job("ppo", num_nodes=2).model_dump_json(by_alias=True), encoding="utf-8")
+    code, out, _ = call(capsys, "targets", str(path), "--quiet")
+    assert code == 0
+    assert "automap: " in out
+    assert "verl@0.9.1: " in out
+    assert "other limit" in out
+    code, out, _ = call(capsys, "targets", str(path), "--json", "--target", "verl@0.9.1", "--brief")
+    (cost,) = json.loads(out)
+    assert (code, cost["target"], cost["limits"]) == (0, "verl@0.9.1", [])
+    assert cost["share"] >= 0
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,14 @@ class ExportArguments:
             "--out", "-o", metavar="DIR|-", help="Where the script goes; -: standard output."
         ),
     ] = "-"
+    nearest: Annotated[
+        bool,
+        typer.Option(
+            "--nearest",
+            help="Where the plan cannot be exported, plan its job inside the target and export "
+            "that; every change is shown.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,77 @@
+"""Of the random jobs of benchmarks.population, how many verl can run, and how many launches it is.
+
+    python -m benchmarks.exports [--seed 0] [--jobs 100]
+
+Every job is planned with `search.target: verl@0.9.1`, whatever software it names to price, and each
+plan is exported. The command exits with 1 where an export is refused: the target then allows what
+the framework cannot be told.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections import Counter
+
+from rich.console import Console
+from rich.progress import track
+
+from automap import InfeasibleError, JobSpec, NoSolutionInTimeError, SpecError, export, make_plan
+from automap.planner.errors import NotExportableError
+from benchmarks.population_jobs import Document, drawn
+
+TARGET = "verl@0.9.1"
+
+
+def job_for(target: str, document: Document) -> JobSpec:
+    """A drawn job for a target, priced as the target's own software."""
+    document["workload"].pop("training_stack", None)
+    document["search"] = {**document.get("search", {}), "target": target}
+    return JobSpec.model_validate(document)
+
+
+def outcome(spec: JobSpec) -> tuple[str, str, float]:
+    """(what became of a job, why, seconds of the export)."""
+    try:
+        plan = make_plan(spec)
+    except SpecError as error:
+        return "cannot be run", str(error).split("cannot run this job: ")[-1].split(" (")[0], 0.0
+    except InfeasibleError:
+        return "impossible there", "", 0.0
+    except NoSolutionInTimeError:
+        return "not found in time", "", 0.0
+    started = time.perf_counter()
+    try:
+        export(plan, TARGET)
+    except NotExportableError as error:
+        return "export refused", "; ".join(reason.summary for reason in error.reasons), 0.0
+    return "exported", "", time.perf_counter() - started
+
+
+def main() -> int:
+    """Plan and export them, and print what became of them."""
+    parser = argparse.ArgumentParser(description="Random jobs as launches of verl.")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=100)
+    given = parser.parse_args()
+    counts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    seconds = []
+    for index in track(range(given.jobs), console=Console(stderr=True)):
+        what, why, took = outcome(job_for(TARGET, drawn(given.seed, index)))
+        counts[what] += 1
+        if why:
+            reasons[f"{what}: {why}"] += 1
+        if what == "exported":
+            seconds.append(took)
+    for what, number in counts.most_common():
+        print(f"{number:4d} {what}")
+    for why, number in reasons.most_common():
+        print(f"     {number:4d} {why}")
+    if seconds:
+        print(f"seconds of an export: {statistics.median(seconds):.2f}, at most {max(seconds):.2f}")
+    return 1 if counts["export refused"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
