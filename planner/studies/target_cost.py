@@ -36,7 +36,7 @@ class TargetCost(ResultModel):
     schema_version: Literal[1] = 1
     target: TargetName
     plan: Plan | None
-    """None: the target cannot run the job, or nothing was found."""
+    """Absent where the target cannot run the job, or nothing was found."""
     reason: str = ""
     """Why there is no plan."""
     free_value: float | None = None

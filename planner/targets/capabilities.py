@@ -80,7 +80,7 @@ class TrainingCapabilities:
     usual_stages: bool = False
     """Pipeline sizes are powers of two or divide the layers; virtual stages are equally long."""
     uniform_middle: bool = False
-    """Of pipeline stages only the first and the last may have other numbers of layers."""
+    """Only the first and the last pipeline stage may have another number of layers."""
     recomputes: frozenset[str] = frozenset(RECOMPUTES)
     """Ways to recompute activations in training."""
     roles: frozenset[str] | None = None

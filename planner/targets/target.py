@@ -47,7 +47,7 @@ class Target:
     tensor_in_node: bool = False
     """Tensor groups lie in one node, also where the GPUs of several are linked."""
     whole_nodes: bool = False
-    """Of a pool of several nodes every range takes whole ones."""
+    """Every range takes whole nodes, where its pool has several."""
     even_batches: bool = False
     """The data ranks of a model that trains divide the sequences of an update."""
     within_positions: bool = False

@@ -220,7 +220,7 @@ def test_the_demo_shows_a_plan_and_ends(tmp_path):
     for shown in (
         "The service answers at http://127.0.0.1:",
         "actor.generate",
-        "of the proven optimum",
+        "proven optimal",
     ):
         assert shown in " ".join(done.stdout.split())  # wherever a line was broken
     assert (tmp_path / "demo.db").exists()
@@ -232,6 +232,6 @@ def test_the_demo_ends_with_a_run_that_learns(tmp_path):
     done = demo(tmp_path, AUTOMAP_RUNS_FOLDER=str(tmp_path / "runs"))
     assert "predicted measured" in done.stdout
     rewards = [float(found) for found in re.findall(r", reward (\S+),", done.stderr)]
-    assert len(rewards) == 40
-    assert max(rewards[:2]) < 0.1
-    assert min(rewards[-5:]) > 0.5
+    assert rewards[0] < 0.1  # of the lines that are due while it runs, few or one an iteration
+    assert rewards[-1] > 0.5
+    assert re.search(r"mean reward 0\.0\d to (0\.[6-9]|1\.0)", done.stdout)

@@ -141,7 +141,7 @@ def test_a_simple_plan_is_sound_repeats_and_is_within_the_tolerance(
 ) -> None:
     changes: dict[str, Any] = {
         "cluster__pools": [pool(nodes)],
-        "search__staleness": staleness,
+        "search__staleness": 0 if algorithm == "remax" else staleness,
         "search__limit_by": "work",
         "search__time_limit_seconds": 5,
         "search__objective": objective,

@@ -243,7 +243,7 @@ def test_a_search_that_is_cut_short_proves_nothing(monkeypatch: pytest.MonkeyPat
         budget = Budget(Limits.within(20.0, seed=0))
         found = solve_ascending(given.space, cutoff_seconds=limit, floor=0.0, budget=budget)
         assert found.solution is None
-        assert found.lower_bound <= min(limit, seconds)
+        assert found.lower_bound <= min(limit, seconds) * (1 + 1e-12)
         assert limit < seconds or not found.is_proven
 
 

@@ -21,10 +21,14 @@ ASYNCHRONOUS = ("one_step_off", "fully_async")
 ON_POLICY = tuple(name for name in STRATEGIES if name not in ASYNCHRONOUS)
 
 
+STACK = {"workload__training_stack": "megatron-core"}
+"""Named, since a strategy is placed for any target, whose default it is, and a plan for automap."""
+
+
 @cache
 def job(algorithm: str = "ppo", staleness: int = 0) -> JobSpec:
     late = {"search__staleness": staleness} if staleness else {}
-    return small_job(algorithm, num_nodes=2, **SEARCH, **late)
+    return small_job(algorithm, num_nodes=2, **SEARCH, **STACK, **late)
 
 
 @cache
