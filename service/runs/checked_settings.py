@@ -10,7 +10,7 @@ from automap.planner import Plan
 from automap.planner.job import refusal, resolve
 from automap.planner.plan import refusals
 from automap.planner.spec import JobSpec
-from automap.planner.targets import AUTOMAP
+from automap.planner.targets import ANY, AUTOMAP
 from automap.service.errors.fields import FieldError, shown, value_at
 
 __all__ = ["RunSettings", "anchored", "plan_errors", "resuming", "settings_errors", "spec_errors"]
@@ -42,13 +42,19 @@ def spec_errors(spec: JobSpec, *, planned: bool) -> list[FieldError]:
         SpecError: the spec contradicts itself.
     """
     job, found = resolve(spec, with_profiles=False), []
-    if spec.search.target == "any" and not planned:
+    target = spec.search.target
+    if target not in (None, AUTOMAP.name) and not planned:
+        what = (
+            "can be priced, but not run: no software runs all of them"
+            if target == ANY.name
+            else "are exported, and run there"
+        )
         found.append(
             FieldError(
                 field="search.target",
-                value="any",
-                message="plans for any can be priced, but not run: no software runs all of them",
-                remedy="leave it out, or use automap; where runs_with of a plan for any says "
+                value=target,
+                message=f"plans for {target} {what}",
+                remedy=f"leave it out, or use automap; where runs_with of a plan for {target} says "
                 "automap, give that plan",
             )
         )

@@ -161,6 +161,7 @@ LORA: Json = {
 }
 NOT_RUN: dict[str, tuple[Json, str]] = {
     "any": ({"spec.search": {"target": "any"}}, "spec.search.target"),
+    "verl": ({"spec.search": {"target": "verl@0.9.1"}}, "spec.search.target"),
     "streaming": ({"spec.search": {"streaming": True}}, "spec.search.streaming"),
     "tail": ({"spec.search": {"generation_tail": True}}, "spec.search.generation_tail"),
     "tensor schedule": (
