@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 135.4 s per iteration (123.4 to 148.8 s).
+# hybridflow-ppo-7b: a plan of Automap for verl@0.9.1, 135.9 s per iteration (124.4 to 148.7 s).
 # verl@0.9.1 is released with vLLM 0.24 or SGLang 0.5.12, transformers 5.5 to 5.10, Python below
 # 3.13.
 #
@@ -17,7 +17,7 @@
 # - rewards are scored in verl's reward loop, which begins while responses are still generated
 # - nothing is validated: verl's validation runs and their time are switched off
 # - pools.a100: inter_node_bytes_per_second is not given; 25 GB/s per GPU, as dgx-a100-80gb has, is
-#   assumed. At a quarter of that the same plan takes 139 s instead of 135.4 s
+#   assumed. At a quarter of that the same plan takes 139.4 s instead of 135.9 s
 # How far off it is, from the file that verl's logger writes:
 #   automap calibrate LOG.jsonl --format verl --plan PLAN.json
 set -euo pipefail
@@ -54,7 +54,6 @@ if [ "$version" != 0.9.1 ]; then
 fi
 
 export HYDRA_FULL_ERROR=1
-export CUDA_DEVICE_MAX_CONNECTIONS=1
 
 # A value for Hydra, in which quotes end nothing and nothing is looked up.
 quoted() {
@@ -64,8 +63,8 @@ quoted() {
 
 # Each setting follows the decision of the plan that it comes from.
 settings=(
-  # engine of the actor: megatron
-  model_engine=megatron
+  # engine of the actor: fsdp
+  model_engine=dp
   # algorithm: ppo
   algorithm.adv_estimator=gae
   critic.enable=True
@@ -100,82 +99,81 @@ settings=(
   # workload.turns: 1
   actor_rollout_ref.rollout.multi_turn.enable=False
   # copy actor: tp1 dp16
-  actor_rollout_ref.actor.megatron.tensor_model_parallel_size=1
-  actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=1
-  actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size=null
-  actor_rollout_ref.actor.megatron.context_parallel_size=1
-  actor_rollout_ref.actor.megatron.expert_model_parallel_size=1
-  # copy actor: sharding optimizer
-  actor_rollout_ref.actor.megatron.use_distributed_optimizer=True
-  # workload.packed_sequences: True
-  actor_rollout_ref.actor.megatron.use_remove_padding=True
+  actor_rollout_ref.actor.ulysses_sequence_parallel_size=1
+  # copy actor: sharding gradient
+  actor_rollout_ref.actor.fsdp_config.fsdp_size=-1
+  actor_rollout_ref.actor.fsdp_config.reshard_after_forward=False
+  # copy actor: fsdp
+  actor_rollout_ref.actor.strategy=fsdp2
+  # the optimizer's weights have 32 bits
+  actor_rollout_ref.actor.fsdp_config.model_dtype=fp32
   # actor.train: recompute none
-  actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=null
+  actor_rollout_ref.model.enable_gradient_checkpointing=False
   # workload.precision: bf16
-  actor_rollout_ref.actor.megatron.dtype=bfloat16
+  actor_rollout_ref.actor.fsdp_config.dtype=bfloat16
   # copy actor: offload weights
-  actor_rollout_ref.actor.megatron.param_offload=True
-  actor_rollout_ref.actor.megatron.optimizer_offload=True
+  actor_rollout_ref.actor.fsdp_config.param_offload=True
+  actor_rollout_ref.actor.fsdp_config.optimizer_offload=True
   # workload.packed_sequences: True
   actor_rollout_ref.model.use_remove_padding=True
   # workload.optimizer: adam
-  actor_rollout_ref.actor.optim.optimizer=adam
+  actor_rollout_ref.actor.optim.optimizer=AdamW
   # models.actor.lora: rank 0
-  actor_rollout_ref.model.lora.rank=0
+  actor_rollout_ref.model.lora_rank=0
   # 1024 prompts in updates: 8
   actor_rollout_ref.actor.ppo_mini_batch_size=128
   # workload.epochs: 1
   actor_rollout_ref.actor.ppo_epochs=1
   # copy reference: tp1 dp16
-  actor_rollout_ref.ref.megatron.tensor_model_parallel_size=1
-  actor_rollout_ref.ref.megatron.pipeline_model_parallel_size=1
-  actor_rollout_ref.ref.megatron.virtual_pipeline_model_parallel_size=null
-  actor_rollout_ref.ref.megatron.context_parallel_size=1
-  actor_rollout_ref.ref.megatron.expert_model_parallel_size=1
+  actor_rollout_ref.ref.ulysses_sequence_parallel_size=1
+  # copy reference: sharding full
+  actor_rollout_ref.ref.fsdp_config.fsdp_size=-1
+  actor_rollout_ref.ref.fsdp_config.reshard_after_forward=True
+  # it is not trained
+  actor_rollout_ref.ref.fsdp_config.model_dtype=bf16
   # workload.precision: bf16
-  actor_rollout_ref.ref.megatron.dtype=bfloat16
+  actor_rollout_ref.ref.fsdp_config.dtype=bfloat16
   # copy reference: offload weights
-  actor_rollout_ref.ref.megatron.param_offload=True
+  actor_rollout_ref.ref.fsdp_config.param_offload=True
   # copy critic: tp1 dp16
-  critic.megatron.tensor_model_parallel_size=1
-  critic.megatron.pipeline_model_parallel_size=1
-  critic.megatron.virtual_pipeline_model_parallel_size=null
-  critic.megatron.context_parallel_size=1
-  critic.megatron.expert_model_parallel_size=1
-  # copy critic: sharding optimizer
-  critic.megatron.use_distributed_optimizer=True
-  # workload.packed_sequences: True
-  critic.megatron.use_remove_padding=True
+  critic.fsdp.ulysses_sequence_parallel_size=1
+  # copy critic: sharding full
+  critic.fsdp.fsdp_size=-1
+  critic.fsdp.reshard_after_forward=True
+  # copy critic: fsdp
+  critic.strategy=fsdp2
+  # the optimizer's weights have 32 bits
+  critic.fsdp.model_dtype=fp32
   # critic.train: recompute none
-  critic.megatron.override_transformer_config.recompute_granularity=null
+  critic.model.enable_gradient_checkpointing=False
   # workload.precision: bf16
-  critic.megatron.dtype=bfloat16
-  # copy critic: offload weights
-  critic.megatron.param_offload=True
-  critic.megatron.optimizer_offload=True
+  critic.fsdp.dtype=bfloat16
+  # copy critic: offload optimizer
+  critic.fsdp.param_offload=False
+  critic.fsdp.optimizer_offload=True
   # workload.packed_sequences: True
   critic.model.use_remove_padding=True
   # workload.optimizer: adam
-  critic.optim.optimizer=adam
+  critic.optim.optimizer=AdamW
   # models.critic.lora: rank 0
-  critic.model.lora.rank=0
+  critic.model.lora_rank=0
   # 1024 prompts in updates: 8
   critic.ppo_mini_batch_size=128
   # workload.epochs: 1
   critic.ppo_epochs=1
-  # micro-batches of sequences (actor.train: 2)
+  # micro-batches of sequences (actor.train: 4)
   actor_rollout_ref.actor.use_dynamic_bsz=False
   actor_rollout_ref.rollout.log_prob_use_dynamic_bsz=False
-  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2
-  actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2
-  # micro-batches of sequences (reference.forward: 2)
+  actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4
+  actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4
+  # micro-batches of sequences (reference.forward: 64)
   actor_rollout_ref.ref.log_prob_use_dynamic_bsz=False
-  actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=2
-  # micro-batches of sequences (critic.train: 2, critic.forward: 2)
-  +critic.megatron.use_dynamic_bsz=False
-  critic.ppo_micro_batch_size_per_gpu=2
-  +critic.megatron.micro_batch_size_per_gpu=2
-  +critic.megatron.infer_micro_batch_size_per_gpu=2
+  actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu=64
+  # micro-batches of sequences (critic.train: 4, critic.forward: 64)
+  +critic.fsdp.use_dynamic_bsz=False
+  critic.ppo_micro_batch_size_per_gpu=4
+  +critic.fsdp.micro_batch_size_per_gpu=4
+  +critic.fsdp.infer_micro_batch_size_per_gpu=64
   # workload.rollout_engine: vllm
   actor_rollout_ref.rollout.name=vllm
   # actor.generate: tp2 dp8

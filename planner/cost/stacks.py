@@ -128,16 +128,22 @@ STACKS: dict[TrainingStack, SoftwareStack] = {
             name="verl-megatron",
             summary="Megatron-core in verl, 2025: packed sequences, balanced over ranks",
             # verl/utils/megatron_utils.py (0.9.1): overlap_grad_reduce is False unless overridden,
-            # as it is by default in Megatron-core, and the weights' all-gather follows it.
+            # as it is by default in Megatron-core, and the weights' all-gather follows it. Nor are
+            # tensor-parallel collectives overlapped (tp_comm_overlap); stages are, with virtual
+            # ones.
             overlaps_data=False,
+            collective_slowdown=1.0,
             balances_ranks=True,
         ),
         replace(
             MEGATRON_CORE,
             name="automap-megatron",
             summary="Megatron-core in automap's executor: gradients are reduced after the passes",
-            # executor/engines/megatron/engine.py leaves overlap_grad_reduce at its default.
+            # executor/engines/megatron leaves overlap_grad_reduce, tp_comm_overlap and
+            # overlap_p2p_comm at their defaults: off.
             overlaps_data=False,
+            overlaps_stages=False,
+            collective_slowdown=1.0,
         ),
         FSDP,
         replace(

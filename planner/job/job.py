@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.catalogue.weight_formats import weight_bytes
-from automap.planner.dataflow.graph import Dataflow
+from automap.planner.dataflow.graph import Call, Dataflow
 from automap.planner.spec import JobSpec
 from automap.planner.targets.target import ModelEngines, Target
 
@@ -69,6 +69,15 @@ class Job:
         precision = workload.rollout_precision or workload.precision
         weights = sum(weight_bytes(self.models[role].architecture, precision))
         return weights > FULL_DOMAIN_SHARE * pool.reach_gpus * pool.gpu.memory_bytes
+
+    def scored_together(self, call: Call) -> int:
+        """Sequences of a call that a target with even batches computes before it goes on.
+
+        Those of an update, also of a call that scores where rollouts are stale: it follows them.
+        """
+        workload = self.spec.workload
+        by_update = call.kind == "train" or self.spec.search.staleness > 0
+        return workload.sequences_per_update if by_update else call.num_sequences
 
     @property
     def max_out_of_memory_probability(self) -> float:

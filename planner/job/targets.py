@@ -49,6 +49,10 @@ def refusal(
         )
         if what is not None:
             return f"models.{role}", f"{what}, which it does not know"
+    if target.shared_reference and "reference" in models and "actor" in models:
+        own, actor = models["reference"].architecture, models["actor"].architecture
+        if own != actor:
+            return "models.reference", "its architecture is not the actor's"
     return _refusal_of_lengths(target, spec, dataflow, models) or _refusal_on_cores(
         target, spec, dataflow, models
     )

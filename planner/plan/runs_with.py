@@ -73,7 +73,7 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
     yield from _rollout_place_refusals(job, placement, target)
     for copy in placement.copies:
         yield from _copy_refusals(job, copy, target)
-    yield from _recompute_refusals(job, placement, target)
+    yield from _call_refusals(job, placement, target)
 
 
 def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[str]:
@@ -82,18 +82,28 @@ def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[st
     pool = next(pool for pool in job.pools if pool.name == copy.pool)
     if target.tensor_in_node and pool.gpus_per_node % copy.layout.tensor_parallel_size:
         yield f"{name}: {target.name} has tensor groups inside nodes of {pool.gpus_per_node} alone"
-    if target.whole_nodes and pool.num_nodes > 1 and copy.num_gpus % pool.gpus_per_node:
+    several = sum(each.num_nodes for each in job.pools) > 1
+    if target.whole_nodes and several and copy.num_gpus % pool.gpus_per_node:
         yield f"{name}: {copy.num_gpus} GPUs are not whole nodes, which {target.name} needs"
     batch, ranks = workload.sequences_per_update, copy.layout.data_parallel_size
     trains = copy.kind == "home" and job.models[copy.role].trainable
+    padded = copy.layout.context_parallel_size > 1 and not workload.packed_sequences
+    if target.packed_context and padded:
+        yield f"{name}: {target.name} has context parallelism of packed sequences alone"
     if target.even_batches and trains and batch % ranks:
         yield f"{name}: {ranks} data ranks do not divide {batch} sequences of an update"
 
 
-def _recompute_refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
+def _call_refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
     homes = {copy.id: copy for copy in placement.copies}
+    flow = {call.id: call for call in job.dataflow.calls}
     for call in placement.calls:
         copy = homes.get(call.copy_id or "")
+        if copy is not None and call.micro_batch_size and target.even_batches:
+            batch = job.scored_together(flow[call.id])
+            rows = copy.layout.data_parallel_size * call.micro_batch_size
+            if batch % rows:
+                yield f"call {call.id}: {rows} sequences at once do not divide {batch}"
         if call.kind != "train" or copy is None:
             continue
         name = engine_name(job, copy, target)
@@ -155,11 +165,8 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
         if shadow.kind == "shadow":
             yield from _served_refusals(placement, target)
     kinds = {copy.id: copy.kind for copy in placement.copies}
-    if "shadow" in kinds.values() and job.spec.algorithm in target.colocated_algorithms:
-        yield (
-            f"{job.spec.algorithm} has a shadow copy, but {target.name} generates for it on the "
-            "GPUs that train"
-        )
+    if "shadow" in kinds.values() and target.one_epoch_apart and job.spec.workload.epochs > 1:
+        yield f"{job.spec.workload.epochs} epochs with rollouts on GPUs of their own"
     if target.stale_rollouts_apart and job.spec.search.staleness:
         for call in placement.calls:
             if call.kind == "generate" and kinds.get(call.copy_id or "") == "home":
@@ -171,10 +178,10 @@ def _rollout_place_refusals(job: Job, placement: Placement, target: Target) -> I
 
 def _served_refusals(placement: Placement, target: Target) -> Iterator[str]:
     """Models that are served on GPUs that train, while rollouts are elsewhere."""
-    inside = [copy for copy in placement.copies if copy.role in target.process_roles]
+    others = [copy for copy in placement.copies if copy.role not in target.served_roles]
     for copy in placement.copies:
-        sharing = [each.id for each in inside if _share_gpus(copy, each)]
-        if copy not in inside and sharing:
+        sharing = [each.id for each in others if _share_gpus(copy, each)]
+        if copy not in others and sharing:
             yield (
                 f"copies {copy.id} and {sharing[0]} share GPUs, but with rollouts on GPUs of "
                 f"their own {target.name} serves {copy.role} on GPUs of its own too"

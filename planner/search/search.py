@@ -6,6 +6,7 @@ node have prices of their own, these are a search of their own.
 
 from dataclasses import dataclass, field
 from math import inf
+from operator import itemgetter
 
 from automap.planner.search.decomposition.benders import BendersLoop, period_limit, slowest
 from automap.planner.search.decomposition.master import relaxed_problem
@@ -117,17 +118,20 @@ def _solve_processes(
         if result.solution is not None and result.solution is not best:
             best = choice.lift(result.solution)
     limit = period_limit(best, cutoff_seconds, limits.gap)
-    undecided = {each.weak_side: each.lower_bound for each in results if not each.is_proven}
+    open_sides = [(each.lower_bound, each.weak_side) for each in results if not each.is_proven]
     if choices.least_seconds < (inf if limit is None else limit):
-        undecided["with layouts that were not searched"] = choices.least_seconds
-    bound = min([period_of(best) * (1.0 - limits.gap), *undecided.values()])
+        open_sides.append((choices.least_seconds, "with layouts that were not searched"))
+    weakest = min(open_sides, key=itemgetter(0), default=(inf, None))
+    # Proven choices count too: where iterations overlap their bounds lack a tick.
+    bounds = [period_of(best) * (1.0 - limits.gap), weakest[0]]
+    bound = min([*bounds, *(each.lower_bound for each in results)])
     return SearchResult(
         best,
         bound,
-        is_proven=not undecided,
+        is_proven=not open_sides,
         deterministic_seconds=limits.deterministic_seconds - budget.left,
         options=sum(each.options for each in results),
-        weak_side=min(undecided, key=undecided.__getitem__, default=None),
+        weak_side=weakest[1],
     )
 
 

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import Literal
 
 from pydantic import Field
 
-from automap.planner.errors import InfeasibleError, NoSolutionInTimeError, PlanningError
+from automap.planner.errors import NoSolutionInTimeError, PlanningError
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.types import Plan, ResultModel
@@ -76,20 +77,19 @@ def target_cost(
         )
     tell(f"{target} without limits")
     free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
-    free_value = min(plan.search.objective_value, _value(replace(job, target=free)))
-    costs = []
+    own, costs = plan.search.objective_value, list[LimitCost]()
+    free_value = min(own, _value(replace(job, target=free)))
     for words, lifted in limits(TARGETS[target]) if by_limit else ():
         tell(f"{target} without: {words}")
         try:
             found = _best(replace(job, target=lifted)).search
-        except (InfeasibleError, NoSolutionInTimeError):
-            continue  # the time was too short for the larger space
-        own = plan.search.objective_value
+        except NoSolutionInTimeError:
+            continue  # the larger space takes longer
         costs.append(
             LimitCost(
                 limit=words,
                 objective_value=found.objective_value,
-                share=max(1.0 - found.objective_value / own, 0.0),
+                share=max(1.0 - found.objective_value / own, 0.0) if own else 0.0,
                 proven=found.status == "optimal" and plan.search.status == "optimal",
             )
         )
@@ -97,7 +97,7 @@ def target_cost(
         target=target,
         plan=plan,
         free_value=free_value,
-        share=plan.search.objective_value / free_value - 1.0,
+        share=own / free_value - 1.0 if free_value else 0.0,
         limits=sorted(costs, key=lambda each: -each.share),
         seconds=time.perf_counter() - started,
     )
@@ -109,7 +109,11 @@ def _for_target(spec: JobSpec, target: TargetName) -> JobSpec:
 
 
 def _value(job: Job) -> float:
-    return _best(job).search.objective_value
+    """The objective of the best plan; infinite where the time limit ends the search before."""
+    try:
+        return _best(job).search.objective_value
+    except NoSolutionInTimeError:
+        return inf
 
 
 def _best(job: Job) -> Plan:

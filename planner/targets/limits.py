@@ -20,6 +20,11 @@ _OF_JOBS: dict[str, Callable[[Target], str]] = {
         "ranges that are equal or disjoint" + (" or nested" if target.ranges == "nested" else "")
     ),
     "shadows_apart": lambda _: "rollouts on the GPUs that train, or on GPUs of their own",
+    "stale_rollouts_apart": lambda _: "stale rollouts on GPUs of their own",
+    "tensor_in_node": lambda _: "tensor groups inside a node",
+    "whole_nodes": lambda _: "ranges of whole nodes where the cluster has several",
+    "even_batches": lambda _: "data ranks and micro-batches that divide the sequences",
+    "served_roles": lambda target: f"{' and '.join(sorted(target.served_roles))} served apart",
 }
 _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
     "process_dimensions": lambda _: "the same parallel sizes for all models of one process",
@@ -34,6 +39,9 @@ _OF_TRAINING: dict[str, Callable[[TrainingCapabilities], str]] = {
         f"offload of models that only score: {_either(engine.scoring_offloads)}"
     ),
     "usual_stages": lambda _: "usual numbers of pipeline stages",
+    "uniform_middle": lambda _: "pipeline stages of which only the first and the last differ",
+    "offloads": lambda engine: f"offload of models that train: {_either(engine.offloads)}",
+    "recomputes": lambda engine: f"recompute {_either(engine.recomputes)}",
 }
 _OF_ROLLOUT: dict[str, Callable[[RolloutCapabilities], str]] = {
     "pipelines": lambda _: "no pipeline stages",
@@ -45,7 +53,12 @@ _OF_ROLLOUT: dict[str, Callable[[RolloutCapabilities], str]] = {
 
 
 def limits(target: Target) -> Iterator[tuple[str, Target]]:
-    """(a limit in words, the target without it) of every limit on how models are placed."""
+    """(a limit in words, the target without it) of every limit on how models are placed.
+
+    The target `any`, whose tables only tell one software from another, has none.
+    """
+    if target.name == "any":
+        return
     for field, words in _OF_JOBS.items():
         without = _without(target, field)
         if without is not None:

@@ -97,7 +97,8 @@ VERL_FSDP = TrainingCapabilities(
     name="fsdp",
     stacks=("verl", "fsdp"),
     dimensions=frozenset({"context"}),
-    shardings=frozenset({"none", "gradient", "full"}),
+    shardings=frozenset({"gradient", "full"}),
+    scoring_shardings=frozenset({"full"}),
     precisions=frozenset({"bf16"}),
     expert_precisions=frozenset({"bf16"}),
     context_parallelism="ulysses",
@@ -122,16 +123,15 @@ VERL = Target(
     rollout=RolloutCapabilities(
         names=frozenset({"vllm", "sglang"}),
         precisions=frozenset({"bf16", "fp8"}),
-        cache_precisions=frozenset({"bf16", "fp8"}),
+        cache_precisions=frozenset({"bf16"}),
         experts="replicas",
         pipelines=False,
         tensor_repeats=frozenset({"num_key_value_heads"}),
     ),
     process_roles=VERL_ROLES,
     roles=VERL_ROLES | {"reward"},
-    algorithms=frozenset({"ppo", "grpo", "rloo", "reinforce_plus_plus", "remax", "dapo"}),
-    # Its newer trainer, which has rollouts apart, has no ReMax.
-    colocated_algorithms=frozenset({"remax"}),
+    # Its ReMax is the older trainer's, whose two generations have one engine and one cache.
+    algorithms=frozenset({"ppo", "grpo", "rloo", "reinforce_plus_plus", "dapo"}),
     one_gpu_type=True,
     ranges="equal",
     shadows_apart=True,
@@ -141,13 +141,27 @@ VERL = Target(
     even_batches=True,
     within_positions=True,
     pretraining=False,
+    served_roles=frozenset({"reward"}),
+    one_epoch_apart=True,
+    overlaps_only_stale=True,
+    packed_context=True,
+    shared_reference=True,
     streams=False,
     training_precisions=frozenset({"bf16"}),
 )
 ANY = Target(
     name="any",
     summary="whatever can be priced, for research: no software is known to run all of it",
-    training=(TrainingCapabilities(name="any", stacks=get_args(TrainingStack)),),
+    # What is priced is the software that a layout belongs to, as for automap.
+    training=(
+        TrainingCapabilities(
+            name="any",
+            stacks=("automap-megatron", *get_args(TrainingStack)),
+            shardings=frozenset({"none", "optimizer"}),
+            scoring_shardings=frozenset({"none"}),
+        ),
+        TrainingCapabilities(name="any", stacks=("fsdp", *get_args(TrainingStack))),
+    ),
     rollout=RolloutCapabilities(names=frozenset(get_args(RolloutEngine))),
     # Published plans had no margin of this kind and were not simplified, nor is what reproduces
     # them.

@@ -49,13 +49,21 @@ class Target:
     whole_nodes: bool = False
     """Every range takes whole nodes, where its pool has several."""
     even_batches: bool = False
-    """The data ranks of a model that trains divide the sequences of an update."""
+    """Data ranks, and their micro-batches, divide the sequences of an update or a call."""
     within_positions: bool = False
     """Sequences are no longer than the positions of the model that generates them."""
     pretraining: bool = True
     """Knows a pre-train batch in the loss (`workload.pretrain_loss`)."""
-    colocated_algorithms: frozenset[str] = frozenset()
-    """Algorithms that it generates for on the GPUs that train, and nowhere else."""
+    served_roles: frozenset[str] = frozenset()
+    """Models that an engine for inference serves beside the others."""
+    one_epoch_apart: bool = False
+    """With rollouts on GPUs of their own a batch is trained on once."""
+    overlaps_only_stale: bool = False
+    """Iterations overlap only with `search.staleness`."""
+    packed_context: bool = False
+    """Context parallelism needs packed sequences."""
+    shared_reference: bool = False
+    """The reference has the actor's architecture."""
     streams: bool = True
     """Knows calls that begin before the one they read from ends, and tails of generations."""
     max_out_of_memory_probability: float = 0.05
@@ -100,15 +108,26 @@ class Target:
         if self.algorithms is not None and spec.algorithm not in self.algorithms:
             name = spec.algorithm or "a dataflow of one's own"
             return "algorithm", f"it is {name}"
-        if spec.algorithm in self.colocated_algorithms and spec.search.staleness:
-            why = f"it generates on the GPUs that train, and staleness is {spec.search.staleness}"
-            return "search.staleness", f"with {spec.algorithm} {why}"
         if self.roles is not None and (others := sorted(set(spec.models) - self.roles)):
             return f"models.{others[0]}", f"it knows only {', '.join(sorted(self.roles))}"
         if self.one_gpu_type and isinstance(spec.cluster, ClusterSpec):
             types = sorted({pool.gpu for pool in spec.cluster.pools})
             if len(types) > 1:
                 return "cluster.pools", f"they have GPUs of several types: {', '.join(types)}"
+            if len({pool.gpus_per_node for pool in spec.cluster.pools}) > 1:
+                return "cluster.pools", "their nodes have different numbers of GPUs"
+        return self._refuses_schedule(spec)
+
+    def _refuses_schedule(self, spec: JobSpec) -> tuple[str, str] | None:
+        workload, search = spec.workload, spec.search
+        if self.one_epoch_apart and search.staleness and workload.epochs > 1:
+            why = f"it is {workload.epochs}, and with staleness a batch is trained on once"
+            return "workload.epochs", why
+        if self.overlaps_only_stale and not search.iteration_barrier and not search.staleness:
+            return "search.iteration_barrier", "it is false, and staleness is 0"
+        prompts, updates = workload.prompts_per_iteration, workload.updates_per_epoch
+        if self.even_batches and prompts % updates:
+            return "workload.updates_per_epoch", f"{updates} do not divide {prompts} prompts"
         return None
 
     def refuses_model(

@@ -204,7 +204,10 @@ def targets(given: plans.TargetsArguments) -> None:
     """
     if given.spec is None:
         from automap.service.cli.listings import list_targets
+        from automap.service.cli.terminal.failures import BadInputError
 
+        if given.target or given.brief:
+            raise BadInputError("--target and --brief are of a job: automap targets SPEC")
         list_targets(as_json=given.show.json)
         return
     from automap.service.cli.study.targets import run_targets

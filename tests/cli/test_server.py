@@ -220,7 +220,7 @@ def test_the_demo_shows_a_plan_and_ends(tmp_path):
     for shown in (
         "The service answers at http://127.0.0.1:",
         "actor.generate",
-        "proven optimal",
+        "of the proven optimum",
     ):
         assert shown in " ".join(done.stdout.split())  # wherever a line was broken
     assert (tmp_path / "demo.db").exists()

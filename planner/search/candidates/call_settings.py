@@ -159,6 +159,8 @@ class Settings:
         keep = micro <= largest[rows]
         if self.job.spec.constraints.require_even_batch:
             keep &= batch % (data[rows] * micro) == 0
+        if self.job.target.even_batches:
+            keep &= self.job.scored_together(call) % (data[rows] * micro) == 0
         return np.flatnonzero(keep)
 
     def _generate_on_shadow(

@@ -139,10 +139,12 @@ def _suits(job: Job, model: Model, pool: Pool, layouts: Layouts) -> BoolArray:
     target, suits = job.target, np.ones(len(layouts), dtype=np.bool_)
     if target.tensor_in_node:
         suits &= pool.gpus_per_node % layouts.tensor_parallel_size == 0
-    if target.whole_nodes and pool.num_nodes > 1:
+    if target.whole_nodes and sum(each.num_nodes for each in job.pools) > 1:
         suits &= layouts.num_gpus % pool.gpus_per_node == 0
     if target.even_batches and model.trainable:
         suits &= job.spec.workload.sequences_per_update % layouts.data_parallel_size == 0
+    if target.packed_context and not job.spec.workload.packed_sequences:
+        suits &= layouts.context_parallel_size == 1
     return suits
 
 
@@ -159,7 +161,10 @@ def engines(job: Job, call: Call, pool: Pool, count: int) -> GenerationLayouts:
     layouts = GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
     allowed = job.target.rollout.allows(model.architecture, layouts)
     if job.target.tensor_in_node:
-        allowed &= pool.gpus_per_node % layouts.tensor_parallel_size == 0
+        tensor, expert = layouts.tensor_parallel_size, layouts.expert_parallel_size
+        allowed &= pool.gpus_per_node % tensor == 0
+        # Replicas of attention that share experts are one engine, on whole nodes.
+        allowed &= (expert <= tensor) | (expert % pool.gpus_per_node == 0)
     return layouts.take(np.flatnonzero(allowed))
 
 
@@ -193,11 +198,11 @@ def may_serve(job: Job, call: Call, pool: Pool, layouts: Layouts, *, shadow: boo
     kept = np.full(len(layouts), pins.call_pool(job, call) in (None, pool.name))
     if call.kind != "generate":
         return kept
-    target, algorithm = job.target, job.spec.algorithm
+    target = job.target
     stale = bool(job.spec.search.staleness) and target.stale_rollouts_apart
     # A served model would have to leave the GPUs that train once the rollout does.
-    served = target.shadows_apart and bool(set(job.models) - target.process_roles)
-    kept_home = algorithm in target.colocated_algorithms or (served and not stale)
+    served = bool(set(job.models) & target.served_roles) and not stale
+    kept_home = served or (target.one_epoch_apart and job.spec.workload.epochs > 1)
     if (stale and not shadow) or (shadow and kept_home):
         return np.zeros(len(layouts), dtype=np.bool_)
     wanted = pins.engine_sizes(job, call)

@@ -73,7 +73,7 @@ def _apart(job: Job, copies: Sequence[CopyChoice]) -> Iterator[tuple[int, int]]:
             yield from ((shadow, other) for other in range(len(copies)) if other != shadow)
     homes = [n for n, copy in enumerate(copies) if copy.shadow_of is None]
     if target.stale_rollouts_apart and job.spec.search.staleness:
-        served = [n for n in homes if copies[n].role not in target.process_roles]
+        served = [n for n in homes if copies[n].role in target.served_roles]
         yield from ((n, other) for n in served for other in homes if other not in served)
 
 

@@ -20,6 +20,7 @@ from automap.service.cli.terminal.failures import BadInputError, naming_options,
 from automap.service.cli.terminal.files import write_file
 
 SCRIPT = "launch.sh"
+NEAREST = "--nearest exports the best plan of its job that can be"
 
 
 def run_export(given: ExportArguments) -> None:
@@ -60,18 +61,24 @@ def _exported(backend: Backend, known: KnownPlan, given: ExportArguments) -> Lau
         try:
             return backend.export(known, given.target)
         except NotExportableError as error:
-            if not given.nearest:
-                lines = [
-                    f"{reason.summary} (instead: {reason.remedy})"
-                    if reason.remedy
-                    else reason.summary
-                    for reason in error.reasons
-                ]
-                lines.append("--nearest exports the best plan of its job that can be")
-                raise BadInputError(refusal, lines) from None
+            inside = known.plan.spec.search.target == given.target
+            if inside or not given.nearest:
+                raise BadInputError(refusal, _reasons(error) + [NEAREST][inside:]) from None
     other = make_plan(backend, _inside(known.plan.spec, given.target), given.show)
+    try:
+        launch = backend.export(other, given.target)
+    except NotExportableError as error:
+        refusal = f"{given.plan_or_spec}: nor can the best plan inside {given.target}"
+        raise BadInputError(refusal, _reasons(error)) from None
     _show_changes(known.plan, other.plan, given.target)
-    return backend.export(other, given.target)
+    return launch
+
+
+def _reasons(error: NotExportableError) -> list[str]:
+    return [
+        f"{reason.summary} (instead: {reason.remedy})" if reason.remedy else reason.summary
+        for reason in error.reasons
+    ]
 
 
 def _show_changes(plan: Plan, other: Plan, target: str) -> None:

@@ -109,7 +109,7 @@ def trains_and_generates(folder: Path, *, training: Parallelism, generation: Par
         model.save_pretrained(own)
     dist.barrier()
     plan = plan_of(training, generation)
-    assert plan.runs_with == ["automap"]
+    assert "automap" in plan.runs_with
     settings = RunSettings.model_validate(
         {
             "models": {"actor": str(own)},

@@ -220,7 +220,7 @@ def test_context_parallel_training_is_that_of_data_parallel_ranks(start: Start) 
     for context in (1, 2):
         place = Place(0, 2, context=context, sharding="full")
         plan = small_plan("grpo", {"actor": place, "reference": place, "reward": None})
-        assert plan.runs_with == ["automap"]
+        assert "automap" in plan.runs_with
         runs.append(start(plan))
         whole = 4 * resolve(plan.spec).models["actor"].architecture.num_parameters()
         assert bytes_of(runs[-1], "actor.generate", "reshard_received") == [whole / 2] * 2

@@ -109,7 +109,7 @@ def test_the_twin_of_an_example_runs(name: str, prompts: Path, mixture: Path, ru
 
 def assert_a_twin(twin: Twin, shape: PlanShape) -> None:
     """Automap runs it in few processes; its shape is the plan's but for what it says."""
-    assert twin.plan.runs_with == ["automap"]
+    assert "automap" in twin.plan.runs_with
     assert twin.processes <= MOST_PROCESSES
     ours = shape_of(twin.plan)
     if not twin.dropped:
@@ -134,7 +134,7 @@ def without_sizes(shape: PlanShape) -> PlanShape:
 )
 def test_a_twin_has_its_plan_s_shape(name: str) -> None:
     plan = example_plan(name)
-    assert plan.runs_with == ["automap"]
+    assert "automap" in plan.runs_with
     twin = twin_of(plan)
     assert twin.dropped == ()
     assert_a_twin(twin, shape_of(plan))

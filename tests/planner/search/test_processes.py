@@ -6,13 +6,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from automap.planner.errors import InfeasibleError, SpecError
+from automap.planner.exports.exporting import export
 from automap.planner.job.resolution import resolve
 from automap.planner.plan.runs_with import refusals
 from automap.planner.planning import make_plan
+from automap.planner.search import search
 from automap.planner.search.candidates.tables import FREE, Tables
 from automap.planner.search.candidates.tabulate import price_candidates
 from automap.planner.search.model.solve import Limits
-from automap.planner.search.search import solve
+from automap.planner.search.search import SearchResult, solve
 from automap.planner.search.space.processes import ProcessSpaces, of_process, shared_by
 from automap.planner.search.space.search_space import SearchSpace
 from automap.planner.targets.tables import VERL
@@ -53,7 +56,7 @@ def least_over_all(space: SearchSpace) -> float:
     return float(least)
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "remax"])
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "dapo"])
 def test_the_best_is_that_of_all_that_may_be_shared(algorithm: str) -> None:
     job = resolve(verl_job(algorithm))
     space = SearchSpace.of(job, price_candidates(job))
@@ -95,7 +98,7 @@ def test_a_space_of_one_process_keeps_the_placement_and_drops_others() -> None:
 
 @pytest.mark.parametrize(
     ("algorithm", "staleness"),
-    [("ppo", 0), ("grpo", 0), ("remax", 0), ("rloo", 0), ("ppo", 1), ("grpo", 2)],
+    [("ppo", 0), ("grpo", 0), ("dapo", 0), ("rloo", 0), ("ppo", 1), ("grpo", 2)],
 )
 def test_plans_for_verl_are_what_verl_can_run(algorithm: str, staleness: int) -> None:
     pools = [pool(4, gpu="h100-80gb-sxm")]
@@ -112,3 +115,67 @@ def test_plans_for_verl_are_what_verl_can_run(algorithm: str, staleness: int) ->
     if staleness:
         generated_by = {call.copy_id for call in plan.calls if call.kind == "generate"}
         assert generated_by == {"actor.shadow"}
+
+
+def test_of_searches_that_a_limit_cut_the_least_bound_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All are open in the same words; the bound is the least of theirs, whichever came last."""
+    job = resolve(verl_job())
+    space = SearchSpace.of(job, price_candidates(job))
+    bounds = iter([30.0, 20.0, *[40.0] * 10_000])
+
+    def cut(*_: object) -> SearchResult:
+        bound = next(bounds)
+        return SearchResult(None, bound, is_proven=False, weak_side="with actor.shadow")
+
+    monkeypatch.setattr(search, "_solve", cut)
+    found = search.solve(space, limits=LIMITS)
+    assert not found.is_proven
+    assert found.lower_bound == 20.0
+    assert found.weak_side == "with actor.shadow"
+
+
+VARIATIONS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "epochs": {"workload__epochs": 2},
+    "epochs, stale": {"workload__epochs": 2, "search__staleness": 1},
+    "no barrier": {"search__iteration_barrier": False},
+    "padded": {"workload__packed_sequences": False},
+    "padded and long": {
+        "workload__packed_sequences": False,
+        "workload__response_length": {"mean": 12_000, "max": 16_000},
+    },
+    "updates": {"workload__prompts_per_iteration": 60, "workload__updates_per_epoch": 8},
+    "another reference": {"models__reference__architecture": "qwen2.5-7b"},
+    "8-bit cache": {
+        "workload__rollout_engine": "sglang",
+        "workload__rollout_cache_precision": "fp8",
+    },
+    "fsdp": {"workload__training_stack": "verl"},
+    "fsdp, unsharded": {
+        "workload__training_stack": "verl",
+        "constraints__parallelism": {"actor": {"sharding": "none"}},
+    },
+    "lora": {"models__actor__lora": {"rank": 16}},
+    "two pools": {
+        "cluster__pools": [pool(1, name="a"), pool(1, name="b")],
+        "search__staleness": 1,
+    },
+    "unequal nodes": {"cluster__pools": [pool(2, name="a"), pool(2, name="b", gpus_per_node=8)]},
+    "fewest": {"search__objective": "fewest_gpus"},
+    "price, stale": {"search__objective": "price", "search__staleness": 1},
+    "pretraining": {"workload__pretrain_loss": True},
+}
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "remax"])
+@pytest.mark.parametrize("changes", VARIATIONS.values(), ids=VARIATIONS)
+def test_a_job_is_refused_or_its_plan_exported(algorithm: str, changes: dict[str, Any]) -> None:
+    pools = [pool(4, gpu="h100-80gb-sxm")]
+    try:
+        plan = make_plan(verl_job(algorithm, **({"cluster__pools": pools} | changes)))
+    except (SpecError, InfeasibleError):
+        return
+    assert VERL.name in plan.runs_with
+    export(plan, VERL.name)
