@@ -17,11 +17,6 @@ def wrong_networks(subject: Subject) -> Iterator[str]:
         pool.name: pool.inter_node_bytes_per_second
         for pool in (() if isinstance(cluster, str) else cluster.pools)
     }
-    told = [each.pool for each in subject.plan.assumed_networks]
-    needed = _unstated(subject, {name for name, rate in stated.items() if rate is None})
-    if sorted(told) != sorted(needed):
-        yield f"networks are assumed of {sorted(needed)}, but the plan names {sorted(told)}"
-        return
     for each in subject.plan.assumed_networks:
         name = f"the assumed network of pool {each.pool}"
         if each.pool not in stated or stated[each.pool] is not None:
@@ -42,22 +37,6 @@ def wrong_networks(subject: Subject) -> Iterator[str]:
                 f"{name}: at a quarter the plan is said to take "
                 f"{each.iteration_seconds_at_a_quarter:.6f} s, but takes {expected:.6f} s"
             )
-
-
-def _unstated(subject: Subject, left_open: set[str]) -> list[str]:
-    """Pools whose network the spec leaves out, and that a plan of several nodes uses."""
-    nodes: dict[str, set[int]] = {}
-    for copy in subject.plan.copies:
-        each = subject.pools[copy.pool].gpus_per_node
-        ends = copy.first_gpu // each, (copy.first_gpu + copy.num_gpus - 1) // each
-        nodes.setdefault(copy.pool, set()).update(range(ends[0], ends[1] + 1))
-    if sum(map(len, nodes.values())) < 2:
-        return []
-    if len(nodes) == 1:
-        (pool,) = (subject.pools[name] for name in nodes)
-        if pool.num_gpus <= pool.nvlink_domain_gpus:
-            return []
-    return [name for name in nodes if name in left_open]
 
 
 def _at_a_quarter(subject: Subject, assumed: AssumedNetwork) -> float | None:

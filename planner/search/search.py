@@ -122,9 +122,9 @@ def _solve_processes(
     if choices.least_seconds < (inf if limit is None else limit):
         open_sides.append((choices.least_seconds, "with layouts that were not searched"))
     weakest = min(open_sides, key=itemgetter(0), default=(inf, None))
-    # Proven choices count too: where iterations overlap their bounds lack a tick.
-    bounds = [period_of(best) * (1.0 - limits.gap), weakest[0]]
-    bound = min([*bounds, *(each.lower_bound for each in results)])
+    bound = min(period_of(best) * (1.0 - limits.gap), weakest[0])
+    if not space.problem.barrier:
+        bound = max(bound - TICK_SECONDS, 0.0)  # as of one choice alone
     return SearchResult(
         best,
         bound,

@@ -124,7 +124,7 @@ def test_kept_free_gpus_and_targets_of_the_job() -> None:
 
 
 def test_what_the_limit_left_open_is_said() -> None:
-    spec = small_job("ppo", num_nodes=3, search__time_limit_seconds=0.001)
+    spec = small_job("ppo", num_nodes=3, search__time_limit_seconds=0.001, search__limit_by="work")
     try:
         front = pareto(spec)
     except NoSolutionInTimeError:
