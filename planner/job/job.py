@@ -1,12 +1,15 @@
 """A job with every name resolved: what pricing, search and check read."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.catalogue.weight_formats import weight_bytes
 from automap.planner.dataflow.graph import Call, Dataflow
+from automap.planner.layout import Layouts
 from automap.planner.spec import JobSpec
+from automap.planner.targets.capabilities import Rule
 from automap.planner.targets.target import ModelEngines, Target
 
 FULL_DOMAIN_SHARE = 0.8
@@ -56,6 +59,18 @@ class Job:
             is None
         )
         return ModelEngines(model.architecture, model.trainable, engines, workload.training_stack)
+
+    def range_rules(
+        self, pool: Pool, layouts: Layouts, *, trains: bool, target: Target | None = None
+    ) -> Iterator[Rule]:
+        """Rules of a target, the job's own by default, on the range and ranks of a copy."""
+        return (target or self.target).range_rules(
+            layouts,
+            pool=pool,
+            num_nodes=sum(each.num_nodes for each in self.pools),
+            workload=self.spec.workload,
+            trains=trains,
+        )
 
     def rollout_spans_nodes(self, role: str, pool: Pool) -> bool:
         """Whether groups of the engine that generates with a model may leave an NVLink domain.

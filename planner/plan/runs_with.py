@@ -1,14 +1,16 @@
 """Which targets run a placement, and what the others lack: the tables applied to one placement."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import combinations
 
 import numpy as np
 
+from automap.planner.catalogue.hardware import Pool
 from automap.planner.job.job import Job
 from automap.planner.job.targets import refusal
 from automap.planner.layout import OFFLOADS, SHARDINGS, GenerationLayouts, Layouts
 from automap.planner.plan.types import CallPlacement, CopyPlacement, Parallelism, Placement
+from automap.planner.targets.capabilities import Rule
 from automap.planner.targets.tables import ANY, TARGETS
 from automap.planner.targets.target import Target
 
@@ -78,20 +80,22 @@ def _refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
 
 def _copy_refusals(job: Job, copy: CopyPlacement, target: Target) -> Iterator[str]:
     """What of one copy's range and ranks a target does not take."""
-    name, workload = f"copy {copy.id} ({copy.layout.in_short()})", job.spec.workload
-    pool = next(pool for pool in job.pools if pool.name == copy.pool)
-    if target.tensor_in_node and pool.gpus_per_node % copy.layout.tensor_parallel_size:
-        yield f"{name}: {target.name} has tensor groups inside nodes of {pool.gpus_per_node} alone"
-    several = sum(each.num_nodes for each in job.pools) > 1
-    if target.whole_nodes and several and copy.num_gpus % pool.gpus_per_node:
-        yield f"{name}: {copy.num_gpus} GPUs are not whole nodes, which {target.name} needs"
-    batch, ranks = workload.sequences_per_update, copy.layout.data_parallel_size
+    row = _row(copy.layout, copy.offload)
     trains = copy.kind == "home" and job.models[copy.role].trainable
-    padded = copy.layout.context_parallel_size > 1 and not workload.packed_sequences
-    if target.packed_context and padded:
-        yield f"{name}: {target.name} has context parallelism of packed sequences alone"
-    if target.even_batches and trains and batch % ranks:
-        yield f"{name}: {ranks} data ranks do not divide {batch} sequences of an update"
+    rules = list(job.range_rules(_pool_of(job, copy), row, trains=trains, target=target))
+    if copy.kind == "shadow":
+        rules += target.engine_rules(GenerationLayouts.of(row), pool=_pool_of(job, copy))
+    yield from _broken(f"copy {copy.id} ({_in_words(copy.layout)})", target.name, rules)
+
+
+def _broken(name: str, who: str, rules: Iterable[Rule]) -> Iterator[str]:
+    broken = [words for words, holds in rules if not holds.all()]
+    if broken:
+        yield f"{name}: {who} needs: {', '.join(broken)}"
+
+
+def _pool_of(job: Job, copy: CopyPlacement) -> Pool:
+    return next(pool for pool in job.pools if pool.name == copy.pool)
 
 
 def _call_refusals(job: Job, placement: Placement, target: Target) -> Iterator[str]:
@@ -104,6 +108,10 @@ def _call_refusals(job: Job, placement: Placement, target: Target) -> Iterator[s
             rows = copy.layout.data_parallel_size * call.micro_batch_size
             if batch % rows:
                 yield f"call {call.id}: {rows} sequences at once do not divide {batch}"
+        if copy is not None and call.kind == "generate" and call.parallelism is not None:
+            engine_row = GenerationLayouts.of(_row(call.parallelism, "none"))
+            rules = target.engine_rules(engine_row, pool=_pool_of(job, copy))
+            yield from _broken(f"call {call.id}", target.name, rules)
         if call.kind != "train" or copy is None:
             continue
         name = engine_name(job, copy, target)
@@ -209,10 +217,8 @@ def _rollout_refusals(
 ) -> Iterator[str]:
     row = GenerationLayouts.of(_row(layout, "none"))
     rules = target.rollout.rules(job.models[role].architecture, row)
-    broken = [rule for rule, holds in rules if not holds.all()]
-    if broken:
-        engines = " or ".join(sorted(target.rollout.names))
-        yield f"{name} ({_in_words(layout)}): {engines} needs: {', '.join(broken)}"
+    engines = " or ".join(sorted(target.rollout.names))
+    yield from _broken(f"{name} ({_in_words(layout)})", engines, rules)
 
 
 def _in_words(layout: Parallelism) -> str:

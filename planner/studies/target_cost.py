@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 from typing import Literal
 
 from pydantic import Field
@@ -41,11 +40,13 @@ class TargetCost(ResultModel):
     reason: str = ""
     """Why there is no plan."""
     free_value: float | None = None
-    """The objective of the best plan without any target, with the same margin of memory."""
+    """The objective of the best plan without any target, with the same margin of memory; None: the
+    time limit ended that search."""
     share: float | None = None
     """How much more the target's plan takes, as a share of that."""
     limits: list[LimitCost] = Field(default_factory=list)
-    """The costliest first; costs do not add up, as limits hide each other."""
+    """The costliest first; costs do not add up, as limits hide each other. Missing are those
+    without which the time limit ended the search."""
     seconds: float = 0.0
     """Wall seconds that all plans together took."""
 
@@ -78,7 +79,9 @@ def target_cost(
     tell(f"{target} without limits")
     free = replace(ANY, max_out_of_memory_probability=job.max_out_of_memory_probability)
     own, costs = plan.search.objective_value, list[LimitCost]()
-    free_value = min(own, _value(replace(job, target=free)))
+    free_value = _value(replace(job, target=free))
+    if free_value is not None:
+        free_value = min(own, free_value)  # a search that was cut
     for words, lifted in limits(TARGETS[target]) if by_limit else ():
         tell(f"{target} without: {words}")
         try:
@@ -97,7 +100,7 @@ def target_cost(
         target=target,
         plan=plan,
         free_value=free_value,
-        share=own / free_value - 1.0 if free_value else 0.0,
+        share=None if free_value is None else own / free_value - 1.0 if free_value else 0.0,
         limits=sorted(costs, key=lambda each: -each.share),
         seconds=time.perf_counter() - started,
     )
@@ -108,12 +111,12 @@ def _for_target(spec: JobSpec, target: TargetName) -> JobSpec:
     return spec.model_copy(update={"search": spec.search.model_copy(update=search)})
 
 
-def _value(job: Job) -> float:
-    """The objective of the best plan; infinite where the time limit ends the search before."""
+def _value(job: Job) -> float | None:
+    """The objective of the best plan; None where the time limit ends the search before."""
     try:
         return _best(job).search.objective_value
     except NoSolutionInTimeError:
-        return inf
+        return None
 
 
 def _best(job: Job) -> Plan:

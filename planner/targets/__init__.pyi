@@ -1,6 +1,7 @@
 from .capabilities import DIMENSIONS as DIMENSIONS
 from .capabilities import RolloutCapabilities as RolloutCapabilities
 from .capabilities import TrainingCapabilities as TrainingCapabilities
+from .capabilities import all_hold as all_hold
 from .tables import ANY as ANY
 from .tables import AUTOMAP as AUTOMAP
 from .tables import TARGETS as TARGETS

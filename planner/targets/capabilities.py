@@ -1,6 +1,6 @@
 """What an engine can be asked to do: its limits as data, and how layouts are held to them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +41,18 @@ FEATURES: dict[str, tuple[bool, str]] = {
 }
 """Field of an architecture that not every engine knows → (whether it is set where the model has
 what engines may lack, what that is)."""
+
+
+Rule = tuple[str, BoolArray]
+"""What must hold, in words, and [layout] whether it does."""
+
+
+def all_hold(rules: Iterable[Rule], num_layouts: int) -> BoolArray:
+    """[layout] True where every rule holds."""
+    found = np.ones(num_layouts, dtype=np.bool_)
+    for _, holds in rules:
+        found &= holds
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +121,11 @@ class TrainingCapabilities:
         self, architecture: ModelArchitecture, layouts: Layouts, *, trains: bool
     ) -> BoolArray:
         """[layout] True where a model that it knows can be split so."""
-        found = np.ones(len(layouts), dtype=np.bool_)
-        for _, holds in self.rules(architecture, layouts, trains=trains):
-            found &= holds
-        return found
+        return all_hold(self.rules(architecture, layouts, trains=trains), len(layouts))
 
     def rules(
         self, architecture: ModelArchitecture, layouts: Layouts, *, trains: bool
-    ) -> Iterator[tuple[str, BoolArray]]:
+    ) -> Iterator[Rule]:
         """(what must hold, [layout] whether it does) of every limit that the engine has."""
         for name in DIMENSIONS:
             if name not in self.dimensions:
@@ -137,9 +146,7 @@ class TrainingCapabilities:
         if self.uniform_middle:
             yield _middle_rule(architecture.num_layers, layouts)
 
-    def _context_rules(
-        self, architecture: ModelArchitecture, layouts: Layouts
-    ) -> Iterator[tuple[str, BoolArray]]:
+    def _context_rules(self, architecture: ModelArchitecture, layouts: Layouts) -> Iterator[Rule]:
         whole = layouts.context_parallel_size == 1
         ranks = layouts.tensor_parallel_size * layouts.context_parallel_size
         name = "tensor_parallel_size × context_parallel_size"
@@ -151,14 +158,14 @@ class TrainingCapabilities:
             holds = whole | (number % ranks == 0) | (ranks % number == 0)
             yield f"{name} divides or repeats {field} ({number})", holds
 
-    def offload_rule(self, layouts: Layouts, *, trains: bool) -> tuple[str, BoolArray]:
+    def offload_rule(self, layouts: Layouts, *, trains: bool) -> Rule:
         """(what may be on the host, [layout] whether that holds); it chooses no engine."""
         names = self.offloads if trains else self.scoring_offloads
         codes = [OFFLOADS.index(name) for name in names]
         words = " or ".join(sorted(names, key=OFFLOADS.index))
         return f"offload is {words}", np.isin(layouts.offload, codes)
 
-    def _sharding_rule(self, layouts: Layouts, *, trains: bool) -> Iterator[tuple[str, BoolArray]]:
+    def _sharding_rule(self, layouts: Layouts, *, trains: bool) -> Iterator[Rule]:
         names = self.shardings if trains else self.scoring_shardings
         codes = [SHARDINGS.index(name) for name in names]
         single = layouts.data_parallel_size * layouts.context_parallel_size == 1
@@ -170,14 +177,14 @@ class TrainingCapabilities:
         )
 
 
-def _middle_rule(num_layers: int, layouts: Layouts) -> tuple[str, BoolArray]:
+def _middle_rule(num_layers: int, layouts: Layouts) -> Rule:
     sizes, of_row = np.unique(layouts.pipeline_parallel_size, return_inverse=True)
     holds = [len(set(layers_per_stage(num_layers, size)[1:-1])) <= 1 for size in sizes.tolist()]
     words = "only the first and the last pipeline stage differ in their layers"
     return words, np.array(holds, dtype=np.bool_)[of_row.reshape(-1)]
 
 
-def _stage_rules(num_layers: int, layouts: Layouts) -> Iterator[tuple[str, BoolArray]]:
+def _stage_rules(num_layers: int, layouts: Layouts) -> Iterator[Rule]:
     stages, virtual = layouts.pipeline_parallel_size, layouts.virtual_pipeline_parallel_size
     yield (
         f"pipeline_parallel_size is a power of two or divides the {num_layers} layers",
@@ -226,14 +233,9 @@ class RolloutCapabilities:
 
     def allows(self, architecture: ModelArchitecture, layouts: GenerationLayouts) -> BoolArray:
         """[layout] True where a model can be split so while it generates."""
-        found = np.ones(len(layouts.tensor_parallel_size), dtype=np.bool_)
-        for _, holds in self.rules(architecture, layouts):
-            found &= holds
-        return found
+        return all_hold(self.rules(architecture, layouts), len(layouts.tensor_parallel_size))
 
-    def rules(
-        self, architecture: ModelArchitecture, layouts: GenerationLayouts
-    ) -> Iterator[tuple[str, BoolArray]]:
+    def rules(self, architecture: ModelArchitecture, layouts: GenerationLayouts) -> Iterator[Rule]:
         """(what must hold, [layout] whether it does) of every limit that the engine has."""
         expert, tensor = layouts.expert_parallel_size, layouts.tensor_parallel_size
         if self.experts == "tensor":

@@ -1,20 +1,29 @@
 """What is to run a plan: the engines it has, and the schedules and precisions that they know."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from automap.planner.catalogue import gpu_type
 from automap.planner.catalogue.architecture import ModelArchitecture
-from automap.planner.layout import BoolArray, IntArray, Layouts, RangeRelation
+from automap.planner.catalogue.hardware import Pool
+from automap.planner.layout import (
+    BoolArray,
+    GenerationLayouts,
+    IntArray,
+    Layouts,
+    RangeRelation,
+)
 from automap.planner.spec import (
     ClusterSpec,
     JobSpec,
     TargetName,
     TrainingStack,
+    WorkloadSpec,
     unrunnable_field,
 )
-from automap.planner.targets.capabilities import RolloutCapabilities, TrainingCapabilities
+from automap.planner.targets.capabilities import RolloutCapabilities, Rule, TrainingCapabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +139,47 @@ class Target:
             return "workload.updates_per_epoch", f"{updates} do not divide {prompts} prompts"
         return None
 
+    def range_rules(
+        self,
+        layouts: Layouts,
+        *,
+        pool: Pool,
+        num_nodes: int,
+        workload: WorkloadSpec,
+        trains: bool,
+    ) -> Iterator[Rule]:
+        """Rules on the range of a copy, and on its ranks' shares of a batch.
+
+        Args:
+            layouts: Of the copy.
+            pool: Where it is.
+            num_nodes: Nodes of the whole cluster.
+            workload: What it trains on or scores.
+            trains: False for models that only score, and for shadows.
+        """
+        each = pool.gpus_per_node
+        if self.tensor_in_node:
+            yield _tensor_in_node(layouts.tensor_parallel_size, pool)
+        if self.whole_nodes and num_nodes > 1:
+            yield f"ranges are whole nodes of {each} GPUs", layouts.num_gpus % each == 0
+        if self.even_batches and trains:
+            batch = workload.sequences_per_update
+            words = f"data ranks divide the {batch} sequences of an update"
+            yield words, batch % layouts.data_parallel_size == 0
+        if self.packed_context and not workload.packed_sequences:
+            words = "context_parallel_size is 1 without packed_sequences"
+            yield words, layouts.context_parallel_size == 1
+
+    def engine_rules(self, layouts: GenerationLayouts, *, pool: Pool) -> Iterator[Rule]:
+        """Rules on how an engine that generates lies in the nodes of a pool."""
+        if not self.tensor_in_node:
+            return
+        expert, tensor = layouts.expert_parallel_size, layouts.tensor_parallel_size
+        yield _tensor_in_node(tensor, pool)
+        # Replicas of attention that share experts are one engine.
+        words = f"expert groups of several replicas fill nodes of {pool.gpus_per_node} GPUs"
+        yield words, (expert <= tensor) | (expert % pool.gpus_per_node == 0)
+
     def refuses_model(
         self,
         architecture: ModelArchitecture,
@@ -159,6 +209,11 @@ class Target:
             if (stack is None or stack in each.stacks)
             and (role is None or each.roles is None or role in each.roles)
         )
+
+
+def _tensor_in_node(sizes: IntArray, pool: Pool) -> Rule:
+    each = pool.gpus_per_node
+    return f"tensor_parallel_size divides the {each} GPUs of a node", each % sizes == 0
 
 
 def pools_of_cores(spec: JobSpec) -> list[str]:

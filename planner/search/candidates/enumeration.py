@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from automap.planner.job.job import Job, Model
 from automap.planner.layout import OFFLOADS, RECOMPUTES, SHARDINGS, BoolArray, IntArray, Layouts
 from automap.planner.search.candidates.tables import FREE
 from automap.planner.spec import ParallelismConstraint
-from automap.planner.targets import DIMENSIONS
+from automap.planner.targets import DIMENSIONS, all_hold
 
 CONTEXT_SIZES = (1, 2, 4, 8, 16, 32, 64)
 LEAST_CONTEXT_TOKENS = 2_048
@@ -93,7 +92,8 @@ def home_layouts(job: Job, role: str, pool: Pool) -> Layouts:
         sharding=sharding,
         offload=offload,
     )
-    allowed = job.engines_of(role).allows(layouts) & _suits(job, model, pool, layouts)
+    rules = job.range_rules(pool, layouts, trains=model.trainable)
+    allowed = job.engines_of(role).allows(layouts) & all_hold(rules, len(layouts))
     return layouts.take(np.flatnonzero(allowed))
 
 
@@ -129,23 +129,12 @@ def shadow_layouts(job: Job, role: str, pool: Pool) -> Layouts:
     ]
     layouts = _layouts(list(dict.fromkeys(rows)))
     engines = GenerationLayouts.of(layouts)
+    rules = [
+        *job.range_rules(pool, layouts, trains=False),
+        *job.target.engine_rules(engines, pool=pool),
+    ]
     allowed = job.target.rollout.allows(model.architecture, engines)
-    frozen = replace(model, trainable=False)
-    return layouts.take(np.flatnonzero(allowed & _suits(job, frozen, pool, layouts)))
-
-
-def _suits(job: Job, model: Model, pool: Pool, layouts: Layouts) -> BoolArray:
-    """[layout] whether the target takes its range, and lets its ranks share the batch."""
-    target, suits = job.target, np.ones(len(layouts), dtype=np.bool_)
-    if target.tensor_in_node:
-        suits &= pool.gpus_per_node % layouts.tensor_parallel_size == 0
-    if target.whole_nodes and sum(each.num_nodes for each in job.pools) > 1:
-        suits &= layouts.num_gpus % pool.gpus_per_node == 0
-    if target.even_batches and model.trainable:
-        suits &= job.spec.workload.sequences_per_update % layouts.data_parallel_size == 0
-    if target.packed_context and not job.spec.workload.packed_sequences:
-        suits &= layouts.context_parallel_size == 1
-    return suits
+    return layouts.take(np.flatnonzero(allowed & all_hold(rules, len(layouts))))
 
 
 def home_counts(job: Job, role: str, pool: Pool) -> list[int]:
@@ -160,11 +149,7 @@ def engines(job: Job, call: Call, pool: Pool, count: int) -> GenerationLayouts:
     columns = np.array(rows, dtype=np.int64).reshape(len(rows), 4)
     layouts = GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
     allowed = job.target.rollout.allows(model.architecture, layouts)
-    if job.target.tensor_in_node:
-        tensor, expert = layouts.tensor_parallel_size, layouts.expert_parallel_size
-        allowed &= pool.gpus_per_node % tensor == 0
-        # Replicas of attention that share experts are one engine, on whole nodes.
-        allowed &= (expert <= tensor) | (expert % pool.gpus_per_node == 0)
+    allowed &= all_hold(job.target.engine_rules(layouts, pool=pool), len(rows))
     return layouts.take(np.flatnonzero(allowed))
 
 

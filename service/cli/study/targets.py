@@ -45,13 +45,15 @@ def _print(spec: JobSpec, costs: list[TargetCost], out: Console) -> None:
     if free is not None:
         out.print(f"  without a target {_value(spec.search, free)}, of all that can be priced")
     for cost in costs:
-        if cost.plan is None or cost.share is None:
+        if cost.plan is None:
             out.print(Text(f"\n{cost.target}: {cost.reason}"), soft_wrap=True)
             continue
         search = cost.plan.search
         parts = [
             _value(spec.search, search.objective_value),
-            f"{_percent(cost.share)} more",
+            "beside a best that was not found in time"
+            if cost.share is None
+            else f"{_percent(cost.share)} more",
             "proven" if search.status == "optimal" else "not proven",
         ]
         out.print(Text.assemble(f"\n{cost.target}: ", (", ".join(parts), "bold")))

@@ -55,6 +55,7 @@ def need_valid(option: str, given: Sequence[str], valid: Sequence[str]) -> None:
     unknown = [name for name in given if name not in valid]
     if unknown:
         near = difflib.get_close_matches(unknown[0], valid, n=1)
+        near = near or [name for name in valid if unknown[0] and name.startswith(unknown[0])]
         raise BadInputError(
             f"{option}: unknown {', '.join(unknown)} (valid: {', '.join(valid)})",
             [f"did you mean {near[0]}?"] if near else [],
