@@ -5,6 +5,7 @@ node have prices of their own, these are a search of their own.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from operator import itemgetter
 
@@ -143,11 +144,15 @@ def _solve(
     rows = space.rows
     if limit is not None:
         rows = rows_within(space.tables, space.problem, rows, limit)
-    part = space.restrict(rows)
+    is_possible = space.is_complete(rows)
+    part = space.restrict(rows) if is_possible else space
     budget = Budget(limits)
-    start = None if limit is None else _start_of_many_models(part, limit, budget)
-    loop = BendersLoop(part, budget, start or incumbent, cutoff_seconds)
-    loop.run()
+    shorter, first = partial(_shorter, part), None
+    if limit is not None and len(space.problem.calls) > MANY_CALLS:
+        first = shorter(limit, budget)
+    loop = BendersLoop(part, budget, first or incumbent, cutoff_seconds, shorter)
+    if is_possible:
+        loop.run()
     bound = float(min([loop.cutoff_seconds, *loop.open_bounds.values()]))
     if loop.open_bounds and space.problem.barrier:
         bound = max(bound, _linear_bound(part, loop.limit))
@@ -169,11 +174,9 @@ def _solve(
     )
 
 
-def _start_of_many_models(space: SearchSpace, limit: float, budget: Budget) -> Selected | None:
-    """A placement below the limit for a job of many calls, before its sizes are decided."""
-    if not space.problem.barrier or len(space.problem.calls) <= MANY_CALLS:
-        return None
-    if not space.is_complete():
+def _shorter(space: SearchSpace, limit: float, budget: Budget) -> Selected | None:
+    """A placement below the limit, by list schedules and their neighbourhoods."""
+    if not space.problem.barrier or not space.is_complete():
         return None
     found = large_start(space, space.rows, limit_seconds=limit, budget=budget)
     return rows_of(*found) if found is not None and found[1].timing.period < limit else None

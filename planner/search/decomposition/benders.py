@@ -11,7 +11,7 @@ Searched together, the sets of shadows of Safe-RLHF with 235B on 1,024 GPUs are 
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -26,9 +26,10 @@ from automap.planner.search.decomposition.master import (
     relaxed_problem,
 )
 from automap.planner.search.decomposition.wider_cuts import WiderCuts
-from automap.planner.search.model.problem import Problem
+from automap.planner.search.model.problem import Problem, Solution
 from automap.planner.search.model.pruning import prune
 from automap.planner.search.model.solve import Budget, minimise_period
+from automap.planner.search.proven import Proven
 from automap.planner.search.space.bounds_filter import least_period, rows_within
 from automap.planner.search.space.rows import Rows, Selected, rows_of
 from automap.planner.search.space.search_space import SearchSpace
@@ -46,8 +47,21 @@ MOST_COARSE_OPTIONS = 4_000
 spends 30 s in the solver's presolve, which the deterministic seconds do not count)."""
 OPENING_SHARE = 0.5
 """What the first proposals for all sets, which order them, may take of the limit."""
+FIRST_ROUND_SHARE = 0.05
+"""What each set may take of the limit before all others had as much."""
+START_SHARE = 0.5
+"""What the search for a better incumbent may take: Safe-RLHF with six models on 384 GPUs has the
+best one after 1.4 s, and is proven in 8 s in place of 18 s."""
+PLACING_SHARE = 0.1
+"""What sizes that are not proven to be the best may take of it."""
+SHORTER = 0.999
+"""The part of a limit below which it is worth to begin again with fewer rows."""
 MASTER_SHARE = 0.95
 """What a master problem may take of what is left, so that the sizes it found can be solved."""
+
+
+Start = Callable[[float, Budget], Selected | None]
+"""(seconds, what it may take) → a placement that is shorter."""
 
 
 @dataclass(slots=True)
@@ -62,6 +76,8 @@ class _ShadowSet:
     """What the master problem proposed last."""
     dominance: DominanceFilter
     wider: WiderCuts
+    narrowed_to: Selected | None
+    """The best placement, that only shorter ones are looked for than."""
     counts_memory: bool = False
     """True once the master problem has been tried with memory."""
     cuts: list[Sizes] = field(default_factory=list)
@@ -86,8 +102,10 @@ class BendersLoop:
         budget: Budget,
         incumbent: Selected | None,
         given_cutoff_seconds: float | None,
+        start: "Start | None" = None,
     ) -> None:
-        self.space, self.budget = space, budget
+        """`start` looks for a better incumbent once proofs turn out to be hard."""
+        self.space, self.budget, self._start = space, budget, start
         self.best, self.given_cutoff_seconds = incumbent, given_cutoff_seconds
         self.options = 0
         """Options that reached CP-SAT."""
@@ -119,45 +137,75 @@ class BendersLoop:
             with self.budget.share(OPENING_SHARE / (len(every) - number)):
                 opened += self._opened(rows)
         left = sorted(opened, key=lambda each: each.bound_seconds)
+        part = FIRST_ROUND_SHARE
         while left and not self.budget.spent:
             for number, each in enumerate(left):
-                # A share for each, so that a hard one does not leave the others without any
-                # bound; what others did not need goes to those that paused.
-                with self.budget.share(1.0 / (len(left) - number)):
+                # A share for each, larger from round to round: a hard one leaves the others their
+                # bounds, and what they find makes it easier.
+                with self.budget.share(min(1.0 / (len(left) - number), part)):
                     self._search(each)
             left = [each for each in left if each.bound_seconds < self.cutoff_seconds]
+            part = 1.0 if len(left) == 1 else 2.0 * part
         for each in left:
             bound = self.open_bounds.get(each.where, inf)
             self.open_bounds[each.where] = min(bound, each.bound_seconds)
 
     def _opened(self, rows: Rows) -> "list[_ShadowSet]":
         """The set of shadows with these rows, unless nothing in it is shorter than the cutoff."""
-        rows = self._within_limit(rows)
-        if not self.space.is_complete(rows):
-            return []
-        least_seconds = least_period(self.space.tables, self.space.problem, rows) or 0.0
-        master = self._master(relaxed_problem(self.space, rows), rows, least_seconds)
-        found = master.best(self.budget)
+        while True:
+            rows = self._within_limit(rows)
+            if not self.space.is_complete(rows):
+                return []
+            least_seconds = least_period(self.space.tables, self.space.problem, rows) or 0.0
+            master = self._master(relaxed_problem(self.space, rows), rows, least_seconds)
+            found = master.best(self.budget, tries=1)
+            if found.proven or not (self._shortened(rows, found.sizes) or self._started()):
+                break
         if found.sizes is None and found.proven:
             return []
         found = replace(found, bound_seconds=max(found.bound_seconds, least_seconds))
         dominance = DominanceFilter(self.space, rows)
         wider = WiderCuts(self.budget)
-        return [_ShadowSet(self._where(rows), rows, master, found, dominance, wider)]
+        return [_ShadowSet(self._where(rows), rows, master, found, dominance, wider, self.best)]
+
+    def _shortened(self, rows: Rows, sizes: Sizes | None) -> bool:
+        """Place sizes that are not proven to be the best: True where the limit is shorter now.
+
+        A shorter limit leaves fewer rows, and what one try could not prove of many is often proven
+        of few at once: ReMax on 512 GPUs takes 1.2 s in place of 7.7 s, and Safe-RLHF with six
+        models on 384, which was left with a gap of 5 %, is proven.
+        """
+        if sizes is None or self.budget.spent:
+            return False
+        before = self.limit
+        real = DominanceFilter(self.space, rows).of_sizes(rows, sizes)
+        with self.budget.share(PLACING_SHARE):
+            self._placed(self._within_limit(real))
+        return self.limit is not None and (before is None or self.limit < SHORTER * before)
+
+    def _started(self) -> bool:
+        """Look for a better incumbent by other means, once: True where there is one."""
+        start, self._start, limit = self._start, None, self.limit
+        if start is None or limit is None or self.budget.spent:
+            return False
+        with self.budget.share(START_SHARE):
+            found = start(limit, self.budget)
+        if found is not None:
+            self.best = found
+        return found is not None
 
     def _search(self, each: "_ShadowSet") -> None:
         """Solve the sizes of one set of shadows in the order of their relaxed periods."""
         unsolved, each.unsolved = each.unsolved, []
         for rows, bound_seconds in unsolved:
             self._solve(each, rows, bound_seconds)
-        memory_at, best = self.budget.left - SECONDS_WITHOUT_MEMORY, None
+        memory_at = self.budget.left - SECONDS_WITHOUT_MEMORY
         while not each.is_exhausted and each.found.bound_seconds < self.cutoff_seconds:
-            if self.best is not best:
-                best, each.rows = self.best, self._within_limit(each.rows)
-                each.master.shorter_than(self.cutoff_seconds)
+            if self.best is not each.narrowed_to:
+                self._narrow(each)
             if self.budget.left <= memory_at:
                 self._count_memory(each)
-            if (each.cuts or each.found.sizes is None) and not self._proposed(each):
+            if (each.cuts or not each.found.proven) and not self._proposed(each):
                 return
             assert each.found.sizes is not None
             self._rule_out(each, each.found.sizes)
@@ -165,11 +213,31 @@ class BendersLoop:
     def _proposed(self, each: "_ShadowSet") -> bool:
         """Ask the master problem for the next sizes; False: there are none, or not yet."""
         with self.budget.share(MASTER_SHARE):
-            found = each.master.best(self.budget)
+            found = each.master.best(self.budget, tries=1)
+            while not found.proven and not self.budget.spent:
+                if self._shortened(each.rows, found.sizes):
+                    self._narrow(each)
+                found = each.master.best(self.budget, tries=1)
         each.is_exhausted = found.sizes is None and found.proven
         bound_seconds = max(found.bound_seconds, each.found.bound_seconds)
         each.found = replace(found, bound_seconds=bound_seconds)
         return found.sizes is not None and not self.budget.spent
+
+    def _narrow(self, each: "_ShadowSet") -> None:
+        """Look only for what is shorter than the best placement, which is new."""
+        each.narrowed_to, each.rows = self.best, self._within_limit(each.rows)
+        if not each.master.is_large or not self.space.is_complete(each.rows):
+            each.master.shorter_than(self.cutoff_seconds)
+            return
+        problem_of = coarse_problem if each.master.counts_memory else relaxed_problem
+        self._renew(each, problem_of(self.space, each.rows), each.master.counts_memory)
+
+    def _renew(self, each: "_ShadowSet", problem: Problem, counts_memory: bool) -> None:
+        """A master problem of the rows that are left, with all cuts so far."""
+        bound_seconds = each.found.bound_seconds
+        each.master = self._master(problem, each.rows, bound_seconds, counts_memory=counts_memory)
+        for cut in each.cuts:
+            each.master.rule_out(cut)
 
     def _rule_out(self, each: "_ShadowSet", sizes: Sizes) -> None:
         """Solve proposed sizes, and exclude them from the master problem."""
@@ -205,10 +273,7 @@ class BendersLoop:
         problem = coarse_problem(self.space, each.rows)
         if sum(len(call.options) for call in problem.calls) > MOST_COARSE_OPTIONS:
             return
-        bound_seconds = each.found.bound_seconds
-        each.master = self._master(problem, each.rows, bound_seconds, counts_memory=True)
-        for cut in each.cuts:
-            each.master.rule_out(cut)
+        self._renew(each, problem, counts_memory=True)
 
     def _master(
         self, problem: Problem, rows: Rows, bound_seconds: float, *, counts_memory: bool = False
@@ -226,23 +291,29 @@ class BendersLoop:
     def _solve(self, each: "_ShadowSet", rows: Rows, bound_seconds: float) -> None:
         """Solve the placement problem on fixed sizes, whose periods the bound is proven for."""
         rows = self._within_limit(rows)
+        outcome = self._placed(rows)
+        if not outcome.is_proven:
+            each.unsolved.append((rows, max(outcome.lower_bound, bound_seconds)))
+
+    def _placed(self, rows: Rows) -> Proven[Solution]:
+        """The best placement with these rows, if it is shorter than the best one known."""
+        nothing: Proven[Solution] = Proven(None, inf, is_proven=True)
         if not self.space.is_complete(rows):
-            return
+            return nothing
         self.budget.take(SECONDS_PER_OPTION * sum(int(mask.sum()) for mask in rows.calls))
         pruned = prune(self.space.options(rows), upper_bound_seconds=self.limit)
         if pruned.hopeless:
-            return
+            return nothing
         self.options += sum(len(call.options) for call in pruned.problem.calls)
         outcome = minimise_period(
             pruned.problem, limits=self.budget.rest(), cutoff_seconds=self._longest_period(rows)
         )
         self.budget.take(outcome.deterministic_seconds)
-        if not outcome.is_proven:
-            each.unsolved.append((rows, max(outcome.lower_bound, bound_seconds)))
         if outcome.solution is not None:
             found = rows_of(pruned.problem, outcome.solution)
             if self.best is None or found.timing.period < self.best.timing.period:
                 self.best = found
+        return outcome
 
     def _within_limit(self, rows: Rows) -> Rows:
         """The rows that a placement within the limit can use."""

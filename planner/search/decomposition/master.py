@@ -60,17 +60,19 @@ class MasterProblem:
         self, problem: Problem, *, cutoff_seconds: float, counts_memory: bool = False
     ) -> None:
         """`problem` is `relaxed_problem`, or `coarse_problem` where it counts memory."""
-        self.problem = problem
+        self.problem, self.counts_memory = problem, counts_memory
         self.formulation: Formulation = formulate(
             problem, tick_seconds=TICK_SECONDS, cutoff_seconds=cutoff_seconds
         )
         strengthen(self.formulation)
         only_values_of_options(self.formulation)
-        self._large = sum(len(call.options) for call in problem.calls) > LARGE
-        self._first_limit = LARGE_FIRST_LIMIT_SECONDS if self._large else FIRST_LIMIT_SECONDS
+        self.is_large = sum(len(call.options) for call in problem.calls) > LARGE
+        self._first_limit = LARGE_FIRST_LIMIT_SECONDS if self.is_large else FIRST_LIMIT_SECONDS
+        self._tries = 0
+        """Tries at what is left, none of which proved anything."""
         if counts_memory:
             strengthen_memory(self.formulation)
-            if self._large:
+            if self.is_large:
                 self._first_limit = COARSE_FIRST_LIMIT_SECONDS
 
     def minimise_period(self) -> None:
@@ -94,6 +96,7 @@ class MasterProblem:
 
     def rule_out(self, sizes: Sizes) -> None:
         """Add the cut: not every copy has one of its sizes."""
+        self._tries = 0
         literals: list[cp_model.LiteralT] = []
         for copy, allowed in sizes.items():
             variables, options = self.formulation.copies[copy], self.problem.copies[copy].options
@@ -106,14 +109,23 @@ class MasterProblem:
             ]
         self.formulation.model.add(cp_model.LinearExpr.sum(literals) <= len(sizes) - 1)
 
-    def best(self, budget: Budget) -> Relaxed:
-        """The best sizes that are left."""
+    def best(self, budget: Budget, *, tries: int | None = None) -> Relaxed:
+        """The best sizes that are left.
+
+        Args:
+            budget: What it may take.
+            tries: How many to make at most; until it is proven by default. Each is twice as long
+                as the one before, also of the call before, until sizes are ruled out.
+        """
         done = run_restarting(
             self.formulation,
             budget,
             first_limit_seconds=self._first_limit,
-            large=self._large,
+            large=self.is_large,
+            after=self._tries,
+            tries=tries,
         )
+        self._tries += done.tries
         tick = self.formulation.tick_seconds
         if done.status == cp_model.INFEASIBLE:
             return Relaxed(None, self.formulation.horizon * tick, True)

@@ -60,7 +60,7 @@ def large_start(
     shorter = partial(improved, bound_seconds=relaxation.bound_seconds, budget=budget)
     relaxed = partial(_relaxed, space, with_headroom)
     found: list[Structure] = []
-    count = min(max(int(SHARE * budget.left / ENOUGH_SECONDS) - 1, 1), MOST_LIST_SCHEDULES)
+    count = min(max(int(SHARE * budget.likely_left / ENOUGH_SECONDS) - 1, 1), MOST_LIST_SCHEDULES)
     with budget.share(SHARE):
         for number in range(count):
             with budget.share(1 / (count - number + (count > 1))):

@@ -1,5 +1,6 @@
 """Search: CP-SAT on the formulation, exact seconds, and a bound that holds despite rounding."""
 
+import itertools
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,6 +80,11 @@ class Budget:
         """Deterministic seconds of work."""
 
     @property
+    def likely_left(self) -> float:
+        """Deterministic seconds that a usual core gets done until the deadline, or all that are."""
+        return min(self.left, DETERMINISTIC_PER_SECOND * max(self.limits.clock_seconds, 0.0))
+
+    @property
     def spent(self) -> bool:
         """True when nothing is left, of work or of time."""
         return self.left <= 0 or self.limits.clock_seconds <= 0
@@ -106,21 +112,26 @@ def run_restarting(
     *,
     first_limit_seconds: float = FIRST_LIMIT_SECONDS,
     large: bool = False,
+    after: int = 0,
+    tries: int | None = None,
 ) -> "Run":
     """Run CP-SAT with another seed and twice the limit until it is done or the budget is spent.
 
-    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute.
+    Times to a proof are heavy-tailed: most seeds take a blink, a few a minute. `tries` ends it
+    after so many runs, and `after` as many were made before.
     """
-    limit, seed = first_limit_seconds, budget.limits.seed
-    while True:
+    limit, seed = first_limit_seconds * 2.0**after, budget.limits.seed + after
+    for number in itertools.count(1):
         limits = replace(
             budget.limits, seed=seed, deterministic_seconds=max(min(limit, budget.left), 1e-3)
         )
-        done = run(formulation, limits, large=large)
+        done = replace(run(formulation, limits, large=large), tries=number)
         budget.take(done.deterministic_seconds)
-        if done.status in (cp_model.OPTIMAL, cp_model.INFEASIBLE) or budget.spent:
-            return done
+        is_done = done.status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+        if is_done or budget.spent or number == tries:
+            break
         limit, seed = 2.0 * limit, seed + 1
+    return done
 
 
 def minimise_period(
@@ -232,6 +243,8 @@ class Run:
 
     status: cp_model.CpSolverStatus
     solver: cp_model.CpSolver
+    tries: int = 1
+    """The number of the run among those with other seeds."""
 
     @property
     def best_objective_bound(self) -> float:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from automap.planner.layout import FloatArray, IntArray
+from automap.planner.layout import BoolArray, FloatArray, IntArray
 from automap.planner.search.candidates.tables import CallTable, CopyTable, Tables
 from automap.planner.search.model.bounds import Bounds, CallMinimum
 from automap.planner.search.model.problem import Problem
@@ -67,7 +67,9 @@ class _Filter:
             minima = [self.minimum(call) for call in self.bounds.calls]
             offsets = self.bounds.offsets(minima)
             for number, table in enumerate(self.tables.calls):
-                self.rows.calls[number] &= self._least_period(number, offsets[table.call]) <= limit
+                left = np.flatnonzero(self.rows.calls[number])
+                within = self._within(number, left, offsets[table.call], limit)
+                self.rows.calls[number][left] = within
             for copy in range(len(self.tables.copies)):
                 self.rows.copies[copy] &= self._joint_period(copy, minima) <= limit
             _drop_orphans(self.tables, self.rows)
@@ -90,17 +92,19 @@ class _Filter:
             return table.seconds
         return table.seconds + self.tables.copies[table.copy].sync_seconds[table.copy_row]
 
-    def _least_period(self, number: int, offsets: CallMinimum) -> FloatArray:
-        """Per row of a call table the least period with that row."""
-        table, busy = self.tables.calls[number], self.busy_seconds[number]
-        size = self.sizes[table.copy].of_row[table.copy_row]
-        least = self.seconds[number] + offsets.seconds
+    def _within(self, number: int, rows: IntArray, offsets: CallMinimum, limit: float) -> BoolArray:
+        """Per given row of a call table whether the least period with it is within the limit."""
+        table = self.tables.calls[number]
+        within = self.seconds[number][rows] + offsets.seconds <= limit
         tailed = self.weights[number]
         if tailed is not None:
-            return np.asarray(np.maximum(least, (tailed + offsets.weights).max(axis=1)))
-        for column, rest in zip(self.shares[table.copy].T, offsets.weights, strict=True):
-            least = np.maximum(least, column[size] * busy + rest)
-        return least
+            return np.asarray(within & ((tailed[rows] + offsets.weights).max(axis=1) <= limit))
+        # A weight is a share of the seconds that is the same for all rows of a size.
+        left, shares = limit - np.array(offsets.weights), self.shares[table.copy]
+        most = np.divide(left, shares, out=np.full(shares.shape, np.inf), where=shares > 0)
+        most[:, left < 0] = -np.inf
+        size = self.sizes[table.copy].of_row[table.copy_row[rows]]
+        return np.asarray(within & (self.busy_seconds[number][rows] <= most.min(axis=1)[size]))
 
     def _joint_period(self, copy: int, minima: list[CallMinimum]) -> FloatArray:
         """Per row of a copy the least period with all calls that can only run there."""
