@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from automap.planner.assembly.parts import PricedCall, PricedCopy
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost import memory
 from automap.planner.cost.constants import HOST_SHARE
-from automap.planner.cost.transition import sync_bucket_bytes
+from automap.planner.cost.transition import base_copy_bytes, sync_bucket_bytes
 from automap.planner.errors import Reason
 from automap.planner.job.job import Job
+from automap.planner.layout import GenerationLayouts
 from automap.planner.units import GIB, MIB
 
 
@@ -21,7 +24,7 @@ def overflows(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> li
     for pool in job.pools:
         members = [copy for copy in copies if copy.pool.name == pool.name]
         found += [*_residents(members, pool), *_hosts(members, pool)]
-    found += [*_calls(copies, calls), *_syncs(copies)]
+    found += [*_calls(copies, calls), *_engine_bases(job, copies, calls), *_syncs(copies)]
     return found
 
 
@@ -60,6 +63,24 @@ def _calls(copies: list[PricedCopy], calls: list[PricedCall]) -> Iterator[Reason
             )
             what = f"{name} and what is held beside it take"
             yield from _over(what, needed, _capacity(own.pool), phase=name)
+
+
+def _engine_bases(job: Job, copies: list[PricedCopy], calls: list[PricedCall]) -> Iterator[Reason]:
+    """Reasons where an engine's part of a LoRA base is more than is counted on its host."""
+    by_id = {copy.placement.id: copy for copy in copies}
+    generating = {call.id for call in job.dataflow.calls if call.kind == "generate"}
+    for call in calls:
+        own, sizes = by_id.get(call.placement.copy_id or ""), call.placement.parallelism
+        if own is None or sizes is None or call.placement.id not in generating:
+            continue
+        engine = GenerationLayouts(
+            *(np.array([getattr(sizes, name)]) for name in GenerationLayouts.__dataclass_fields__)
+        )
+        model = job.models[own.placement.role]
+        kept = mib_up(int(base_copy_bytes(model, job.spec.workload, engine.layouts())[0]))
+        usable = memory.usable_host_bytes(own.pool) // MIB
+        what = f"{call.placement.id}: the base that adapters are added to takes host memory of"
+        yield from _over(what, kept, usable, phase=call.placement.id)
 
 
 def _syncs(copies: list[PricedCopy]) -> Iterator[Reason]:

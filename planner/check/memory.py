@@ -12,7 +12,7 @@ from automap.planner.catalogue.hardware import Pool
 from automap.planner.check.subject import Span, Subject, span_of, sync_name
 from automap.planner.cost.constants import HOST_SHARE
 from automap.planner.cost.memory import usable_bytes
-from automap.planner.cost.transition import sync_bucket_bytes
+from automap.planner.cost.transition import model_bytes, sync_bucket_bytes
 from automap.planner.plan.types import CopyPlan
 from automap.planner.units import MIB
 
@@ -44,6 +44,7 @@ def exceeded_memory(subject: Subject) -> Iterator[str]:
         yield from _calls_fit(subject, stretch, pool)
         yield from _syncs_fit(subject, stretch, pool)
         yield from _host_fits(stretch, pool)
+    yield from _bases_fit(subject)
     yield from _peaks_are_right(subject, stretches)
 
 
@@ -103,6 +104,22 @@ def _host_fits(stretch: Stretch, pool: Pool) -> Iterator[str]:
             f"copies {', '.join(copy.id for copy in stretch.copies)} keep {needed} MiB of host "
             f"memory per GPU on {stretch.span}, but {usable} MiB are usable"
         )
+
+
+def _bases_fit(subject: Subject) -> Iterator[str]:
+    """An engine's part of the base that adapters are added to lies on the host of its GPUs."""
+    for call, copy in subject.placed_calls():
+        model, sizes = subject.job.models[copy.role], call.parallelism
+        if model.lora_rank is None or sizes is None or subject.calls[call.id].kind != "generate":
+            continue
+        rest, experts = model_bytes(model, subject.job.spec.workload.precision)
+        tensor, stages = sizes.tensor_parallel_size, sizes.pipeline_parallel_size
+        kept = rest / tensor + experts / max(tensor, sizes.expert_parallel_size)
+        if mib_up(int(kept / stages)) > mib_up(copy.host_bytes):
+            yield (
+                f"call {call.id} keeps {kept / stages / MIB:.0f} MiB of the base per GPU on the "
+                f"host, but {copy.id} counts {mib_up(copy.host_bytes)} MiB"
+            )
 
 
 def _peaks_are_right(subject: Subject, stretches: list[Stretch]) -> Iterator[str]:

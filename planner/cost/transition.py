@@ -14,8 +14,10 @@ from automap.planner.cost.rows import ceil_div
 from automap.planner.cost.shards import expert_shards
 from automap.planner.cost.stacks import stack_of
 from automap.planner.job.job import Model
-from automap.planner.layout import FloatArray, GenerationLayouts, IntArray, Layouts
+from automap.planner.layout import BoolArray, FloatArray, GenerationLayouts, IntArray, Layouts
 from automap.planner.spec import WorkloadSpec
+
+POWERS_OF_TWO = tuple(2**n for n in range(17))
 
 
 def sync_bucket_bytes() -> int:
@@ -314,19 +316,32 @@ def base_copy_limit(model: Model, workload: WorkloadSpec, pool: Pool, *, odd_siz
     What it keeps is divided like the engine's own weights, so over no fewer GPUs than those need
     to fit at all: a power of two, as the sizes of engines are, unless the spec gives an engine
     others (`odd_sizes`). Experts are divided over no fewer than the rest. Which
-    generation layout a call takes is not known where copies are priced.
+    generation layout a call takes is not known where copies are priced; engines whose part of the
+    base is more than the host has are not tried (`base_fits_host`).
     """
     usable = memory.usable_bytes(pool)
     if model.lora_rank is None or usable == 0:
         return 0
     rest, experts = model_bytes(model, workload.rollout_precision or workload.precision)
-    limit = 0
-    for kept, needed in zip(
-        model_bytes(model, workload.precision), (rest, rest + experts), strict=True
-    ):
-        fewest = max(-(-needed // usable), 1)
-        limit += -(-kept // (fewest if odd_sizes else 1 << (fewest - 1).bit_length()))
-    return limit
+    kept = model_bytes(model, workload.precision)
+    fewest = [max(-(-needed // usable), 1) for needed in (rest, rest + experts)]
+    if not odd_sizes:
+        fewest = [1 << (gpus - 1).bit_length() for gpus in fewest]
+    limit = sum(-(-part // gpus) for part, gpus in zip(kept, fewest, strict=True))
+    host = memory.usable_host_bytes(pool)
+    if limit <= host or odd_sizes:
+        return min(limit, host)
+    sizes = [[n for n in POWERS_OF_TWO if few <= n <= pool.num_gpus] for few in fewest]
+    smaller = (-(-kept[0] // a) + -(-kept[1] // b) for a in sizes[0] for b in sizes[1])
+    return max((each for each in smaller if each <= host), default=limit)
+
+
+def base_fits_host(
+    model: Model, workload: WorkloadSpec, pool: Pool, engines: GenerationLayouts
+) -> BoolArray:
+    """Whether the host has room for an engine's part of the base [engine]; always without LoRA."""
+    kept = base_copy_bytes(model, workload, engines.layouts())
+    return np.asarray(kept <= memory.usable_host_bytes(pool))
 
 
 def _link_seconds(

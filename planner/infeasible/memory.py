@@ -1,6 +1,6 @@
 """What every call needs by itself: the least bytes that any layout takes, other models left out."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,6 +12,15 @@ from automap.planner.layout import IntArray
 from automap.planner.search import CallTable, CopyTable, MemoryNeed, price_candidates
 from automap.planner.spec import JobSpec
 from automap.planner.units import MIB
+
+
+@dataclass(frozen=True, slots=True)
+class HostNeed:
+    """The least bytes of host memory per GPU that a model keeps, and what there is."""
+
+    role: str
+    required_bytes: int
+    capacity_bytes: int
 
 
 def least_needs(job: Job) -> list[MemoryNeed]:
@@ -43,6 +52,21 @@ def least_need(job: Job, call: Call) -> MemoryNeed | None:
         key=lambda need: need.over_bytes,
         default=None,
     )
+
+
+def least_host_needs(job: Job) -> list[HostNeed]:
+    """The models of which every layout keeps more on the hosts than these have."""
+    tables = price_candidates(job, fits_only=False, lean=True)
+    usable = np.array([usable_host_bytes(pool) for pool in job.pools], dtype=np.int64)
+    found = []
+    for copy in tables.copies:
+        if copy.shadow_of is None and len(copy):
+            over = copy.host_bytes - usable[copy.pool]
+            row = int(np.argmin(over))
+            if over[row] > 0:
+                need = HostNeed(copy.role, int(copy.host_bytes[row]), int(usable[copy.pool[row]]))
+                found.append(need)
+    return found
 
 
 def _with_home_pinned(job: Job, role: str) -> JobSpec:

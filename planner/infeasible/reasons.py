@@ -7,7 +7,7 @@ from math import ceil
 
 from automap.planner.errors import Reason
 from automap.planner.infeasible.changes import gpus_text
-from automap.planner.infeasible.memory import least_needs
+from automap.planner.infeasible.memory import HostNeed, least_host_needs, least_needs
 from automap.planner.infeasible.remedies import FeasibilityProbe, least_risk, remedies, remedy_of
 from automap.planner.job.job import Job
 from automap.planner.job.resolution import resolve
@@ -77,6 +77,9 @@ def diagnose(job: Job) -> Diagnosis:
     target = job.spec.search.target_iteration_seconds
     if found is not None and target is not None:
         return _too_slow(job.spec, target)
+    hosts = [_host_too_small(need) for need in least_host_needs(job)]
+    if hosts:
+        return Diagnosis(hosts)
     without = _without_layout(job)
     return Diagnosis(without, no_layout=True) if without else Diagnosis([_excluded(job.spec)])
 
@@ -123,6 +126,20 @@ def _to_blame(needs: list[MemoryNeed]) -> list[MemoryNeed]:
             blamed.append(need)
             worst.add(need.holder)
     return blamed
+
+
+def _host_too_small(need: HostNeed) -> Reason:
+    return Reason(
+        summary=(
+            f"{need.role} keeps at least {need.required_bytes / GIB:.2f} GiB of host memory per "
+            f"GPU (what is offloaded, and the base that adapters are added to), and "
+            f"{need.capacity_bytes / GIB:.2f} GiB may be filled"
+        ),
+        required_bytes=need.required_bytes,
+        capacity_bytes=need.capacity_bytes,
+        over_bytes=need.required_bytes - need.capacity_bytes,
+        remedy="nodes with more host memory: host_memory_bytes of the pool",
+    )
 
 
 def _too_large(need: MemoryNeed) -> Reason:

@@ -8,6 +8,7 @@ import numpy as np
 from automap.planner.catalogue.architecture import ModelArchitecture
 from automap.planner.catalogue.hardware import Pool
 from automap.planner.cost.pricing import GenerationLayouts
+from automap.planner.cost.transition import base_fits_host
 from automap.planner.dataflow.graph import Call
 from automap.planner.job import pins
 from automap.planner.job.job import Job, Model
@@ -150,6 +151,7 @@ def engines(job: Job, call: Call, pool: Pool, count: int) -> GenerationLayouts:
     layouts = GenerationLayouts(columns[:, 0], columns[:, 1], columns[:, 2], columns[:, 3])
     allowed = job.target.rollout.allows(model.architecture, layouts)
     allowed &= all_hold(job.target.engine_rules(layouts, pool=pool), len(rows))
+    allowed &= base_fits_host(model, job.spec.workload, pool, layouts)
     return layouts.take(np.flatnonzero(allowed))
 
 

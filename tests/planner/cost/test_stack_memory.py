@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from automap.planner.check.check import violations
 from automap.planner.cost import constants, memory, transition
 from automap.planner.cost.batches import sequence_lengths
 from automap.planner.cost.layer.activations import (
@@ -24,7 +25,8 @@ from automap.planner.errors import InfeasibleError
 from automap.planner.job.job import Job, Model
 from automap.planner.job.resolution import resolve
 from automap.planner.layout import RECOMPUTES, SHARDINGS
-from automap.planner.planning import make_plan
+from automap.planner.plan.types import Parallelism
+from automap.planner.planning import estimate, make_plan
 from automap.planner.spec import TrainingStack
 from tests.helpers.cost_model import GIB, ints, layouts, model, workload
 from tests.helpers.cost_model import pool as pool_of_nodes
@@ -275,6 +277,42 @@ def test_a_plan_states_the_host_copy_and_none_is_found_without_room_for_it() -> 
     found = make_plan(lora_job().spec)
     (actor,) = (copy for copy in found.copies if copy.id == "actor")
     assert actor.host_bytes >= 12 * GIB
-    narrow = [pool(host_memory_bytes=16 * GIB)]
-    with pytest.raises(InfeasibleError):
+    narrow = [pool(host_memory_bytes=8 * GIB)]
+    with pytest.raises(
+        InfeasibleError, match=r"actor keeps at least .* GiB of host memory per GPU"
+    ):
         make_plan(lora_job(cluster__pools=narrow).spec)
+
+
+def test_engines_whose_base_the_host_cannot_hold_are_not_tried() -> None:
+    """13B in 16 bits: 14 GiB a GPU hold the halves of engines of two, and not the whole."""
+
+    actor = {"architecture": "llama-2-13b", "lora": {"rank": 16}}
+    pools = [pool(2, host_memory_bytes=4 * 16 * GIB)]
+    models = {"actor": actor, "reward": {"function": True}}
+    small = resolve(small_job(models=models, cluster__pools=pools))
+    base = sum(transition.model_bytes(model("llama-2-13b"), "bf16"))
+    home = Pricing(small).home_bytes("actor", small.pools[0], layouts(tensor=[1]))
+    assert base > memory.usable_host_bytes(small.pools[0]) >= home.host[0] == -(-base // 2)
+    found = make_plan(small.spec)
+    (generate,) = (call for call in found.calls if call.id == "actor.generate")
+    assert generate.parallelism is not None
+    assert (
+        generate.parallelism.tensor_parallel_size * generate.parallelism.pipeline_parallel_size > 1
+    )
+
+    placement = found.placement()
+    (call,) = (call for call in placement.calls if call.id == "actor.generate")
+    whole = Parallelism(data_parallel_size=generate.parallelism.num_gpus)
+    calls = [
+        each.model_copy(update={"parallelism": whole}) if each is call else each
+        for each in placement.calls
+    ]
+    with pytest.raises(InfeasibleError, match="the base that adapters are added to takes host mem"):
+        estimate(small.spec, placement.model_copy(update={"calls": calls}))
+    calls = [
+        each.model_copy(update={"parallelism": whole}) if each.id == call.id else each
+        for each in found.calls
+    ]
+    broken = found.model_copy(update={"calls": calls})
+    assert any("of the base per GPU" in each for each in violations(small, broken))
