@@ -99,7 +99,7 @@ def test_targets_say_what_they_cost_a_job(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "spec.json"
-    path.write_text(small_job("ppo", num_nodes=2).model_dump_json(by_alias=True), encoding="utf-8")
+    path.write_text(small_job("grpo").model_dump_json(by_alias=True), encoding="utf-8")
     code, out, _ = call(capsys, "targets", str(path), "--quiet")
     assert code == 0
     assert "automap: " in out
