@@ -22,7 +22,7 @@ from automap.planner.search.model.problem import Problem, Solution
 from automap.planner.search.model.pruning import SLACK, prune
 from automap.planner.search.model.solve import Budget
 from automap.planner.search.space.bounds_filter import rows_within
-from automap.planner.search.space.rows import Rows
+from automap.planner.search.space.rows import Rows, Selected, rows_of
 from automap.planner.search.space.search_space import SearchSpace
 
 MANY_CALLS = 12
@@ -48,6 +48,20 @@ AGAIN_FREED = 4
 """Roles that are freed at once to improve a solution with memory."""
 REAL_SECONDS = 0.3
 """Deterministic seconds of one solution with memory."""
+
+
+def start_of_many_models(
+    space: SearchSpace, limit_seconds: float, budget: Budget
+) -> Selected | None:
+    """A placement below the limit for a job of many calls, before its sizes are decided."""
+    if not space.problem.barrier or len(space.problem.calls) <= MANY_CALLS:
+        return None
+    if not space.is_complete():
+        return None
+    found = large_start(space, space.rows, limit_seconds=limit_seconds, budget=budget)
+    if found is None or found[1].timing.period >= limit_seconds:
+        return None
+    return rows_of(*found)
 
 
 def large_start(
