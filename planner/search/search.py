@@ -41,7 +41,6 @@ from automap.planner.search.objectives import (
     SearchResult,
 )
 from automap.planner.search.space.bounds_filter import rows_within
-from automap.planner.search.space.one_node import space_of_node, spaces_of_nodes
 from automap.planner.search.space.processes import ProcessSpaces, of_process
 from automap.planner.search.space.rows import Rows, Selected, period_of, rows_of
 from automap.planner.search.space.schedules import schedule_in_place
@@ -145,7 +144,7 @@ def solve(
     """
     budget, best = Budget(limits), schedule_in_place(space, incumbent, limits)
     results: list[SearchResult] = []
-    parts = [*spaces_of_nodes(space), space]
+    parts = [*space.nodes(), space]
     for part in parts:
         with budget.share(1.0 if part is space else NODE_SHARE / (len(parts) - 1)):
             result = _solve_processes(part, budget.rest(), best, cutoff_seconds)
@@ -267,7 +266,7 @@ def break_ties(space: SearchSpace, best: Selected, *, limits: Limits) -> Selecte
     space = of_process(space, best)
     if space.lies_in_one_node(best):
         pool = int(space.tables.copies[0].pool[best.copy_rows[0] or 0])
-        return _canonical(space_of_node(space, pool), best, limits)
+        return _canonical(space.node(pool), best, limits)
     chosen = schedule_in_place(space, _canonical(space, best, limits), limits)
     assert chosen is not None
     return chosen
