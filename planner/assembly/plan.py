@@ -99,7 +99,7 @@ def _call_placement(
     if chosen is None:
         return CallPlacement(id=call.id, role=call.role, kind=call.kind)
     copy, row = chosen
-    table = next(t for t in tables.calls if t.call == number and t.copy == copy)
+    table = tables.of(number, copy)
     copies = tables.copies[copy]
     if call.kind == "generate":
         parallelism = _engine_parallelism(table.engine, row)
