@@ -16,7 +16,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from automap.planner.job.job import Job
-from automap.planner.search.candidates.tables import BoolArray, Tables
+from automap.planner.search.candidates.tables import BoolArray
 from automap.planner.search.complexity import Traits, complexity
 from automap.planner.search.model.solve import Limits
 from automap.planner.search.objectives import RunPrice, SearchResult
@@ -252,7 +252,7 @@ class _Descent:
         """Masks of layouts, and of settings, that may simplify the layouts, one after another."""
         copies = enumerate(self.space.tables.copies)
         homes = [number for number, copy in copies if copy.shadow_of is None]
-        trained = [n for n in homes if self._trains(n)]
+        trained = [n for n in homes if self.space.tables.trains(n)]
         scoring = [n for n in homes if n not in trained]
         for group in (homes, trained, scoring):
             yield from self._shared(group)
@@ -312,13 +312,6 @@ class _Descent:
         row = self.selected.copy_rows[home]
         assert row is not None, "a home has a layout"
         return row
-
-    def _trains(self, copy: int) -> bool:
-        tables: Tables = self.space.tables
-        return any(
-            table.copy == copy and tables.dataflow_calls[table.call].kind == "train"
-            for table in tables.calls
-        )
 
 
 def _plainness(sizes: tuple[int, ...]) -> tuple[int, ...]:
